@@ -1,0 +1,55 @@
+# Everything runs in an environment that this file makes for itself: .venv
+PYTHON ?= python3.11
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+OUT    ?= demo-out
+STAMP   = $(VENV)/.installed
+PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow check format bench bench-sdv figures clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or run 'make PYTHON=/path/to/python3 …'"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(VENV)/bin/python pyproject.toml
+	@echo "installing into $(VENV) …"
+	$(PIP) install --upgrade pip
+	$(PIP) install -e .
+	@touch $@
+
+$(STAMP)-dev: $(STAMP)
+	@echo "installing development tools into $(VENV) …"
+	$(PIP) install -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## a five-party study on a built-in federation, written to demo-out/ (OUT=...)
+	$(BIN)/verticopula demo --out $(OUT)
+
+test: $(STAMP)-dev  ## the test suite, without the slow statistical checks
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(STAMP)-dev  ## the slow statistical checks
+	$(BIN)/python -m pytest -m slow
+
+check: $(STAMP)-dev  ## ruff and mypy (strict on src)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)-dev  ## apply ruff's formatting and safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)-dev  ## the benchmarks that need no other environment; JSON in benchmarks/results/
+	$(BIN)/python -m benchmarks
+
+bench-sdv: $(STAMP)-dev  ## VCDS against SDV's GaussianCopulaSynthesizer (makes .venv-sdv)
+	$(BIN)/python -m benchmarks sdv
+
+clean:  ## remove environments, caches and demo output
+	rm -rf $(VENV) .venv-sdv $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,1 @@
+"""Private synthetic data from vertically split tables with missing blocks."""

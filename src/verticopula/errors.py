@@ -1,0 +1,73 @@
+"""Every exception verticopula raises on purpose, in one tree.
+
+    VerticopulaError
+    ├── SchemaError            the federation file or a table does not fit; lists every problem
+    ├── SettingsError          a method, unit, epsilon or option that makes no sense
+    ├── BudgetExceeded         a release would overspend; raised before anything is drawn
+    ├── LedgerError            a ledger that was altered, cut or cannot be read
+    └── ProtocolError          something between coordinator and party
+        ├── PartyUnavailable   a party did not answer
+        ├── PolicyRefused      a party's own policy says no
+        └── VersionMismatch    the two sides speak different message versions
+
+Messages name the party and the column, what was expected and how many cells are wrong.
+They never contain a cell value: an error message leaves the house as easily as a file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class VerticopulaError(Exception):
+    """Base of all errors that verticopula raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and where."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class SchemaError(VerticopulaError, ValueError):
+    """A federation file or a table that does not fit, with every problem found."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        head = "1 problem" if count == 1 else f"{count} problems"
+        super().__init__("\n".join([f"{head} found:", *(f"  - {p}" for p in self.problems)]))
+
+
+class SettingsError(VerticopulaError, ValueError):
+    """A setting that makes no sense: unknown method or unit, epsilon not positive, delta missing."""
+
+
+class BudgetExceeded(VerticopulaError):
+    """The requested releases would spend more than a party allows. Nothing was drawn."""
+
+
+class LedgerError(VerticopulaError):
+    """A ledger that was altered, cut short, or cannot be read."""
+
+
+class ProtocolError(VerticopulaError):
+    """Something went wrong between the coordinator and a party."""
+
+
+class PartyUnavailable(ProtocolError):
+    """A party did not answer."""
+
+
+class PolicyRefused(ProtocolError):
+    """A party refused a request that its own policy does not allow."""
+
+
+class VersionMismatch(ProtocolError):
+    """Coordinator and party speak different versions of the messages."""
