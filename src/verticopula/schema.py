@@ -252,6 +252,22 @@ class Federation(_Frozen):
             raise SchemaError([Problem(where, f"is not valid TOML: {error}")]) from None
         return cls.from_dict(raw)
 
+    @classmethod
+    def infer(
+        cls,
+        tables: Mapping[str, Any],
+        *,
+        response: str,
+        bounds: str,
+        id: str = "subject_id",
+        name: str = "study",
+    ) -> Federation:
+        """Guess a federation from tables. `bounds="from-data"` accepts, by name, that the ranges leak."""
+        # Imported here: guessing needs the table reader, which needs this module.
+        from verticopula.infer import infer_federation
+
+        return infer_federation(tables, response=response, bounds=bounds, id=id, name=name)
+
     def to_dict(self) -> dict[str, Any]:
         """The federation as plain values, in the layout of the federation file."""
         head: dict[str, Any] = {"name": self.name, "response": str(self.response)}

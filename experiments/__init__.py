@@ -1,0 +1,1 @@
+"""The paper's designs, baselines and tables: beside the library, not installed with it."""

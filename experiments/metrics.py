@@ -1,0 +1,42 @@
+"""The paper's three measures of an estimated coefficient vector (Section 5.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+def rmse(coef: FloatArray, truth: FloatArray) -> float:
+    """Root mean square error, sqrt(||coef - truth||^2 / p)."""
+    coef, truth = _paired(coef, truth)
+    return float(np.sqrt(np.mean((coef - truth) ** 2)))
+
+
+def g_means(coef: FloatArray, truth: FloatArray) -> float:
+    """Geometric mean of sensitivity and specificity of the selected columns; 1 is perfect.
+
+    The truth must have both zero and non-zero coefficients: otherwise one of the two has no value.
+    """
+    coef, truth = _paired(coef, truth)
+    selected, important = coef != 0, truth != 0
+    if important.all() or not important.any():
+        raise ValueError("G-Means needs a truth with both zero and non-zero coefficients")
+    sensitivity = selected[important].mean()
+    specificity = (~selected[~important]).mean()
+    return float(np.sqrt(sensitivity * specificity))
+
+
+def fdr(coef: FloatArray, truth: FloatArray) -> float:
+    """Share of the selected columns that are irrelevant; 0 if nothing is selected."""
+    coef, truth = _paired(coef, truth)
+    selected = coef != 0
+    return float(np.sum(selected & (truth == 0)) / max(int(selected.sum()), 1))
+
+
+def _paired(coef: FloatArray, truth: FloatArray) -> tuple[FloatArray, FloatArray]:
+    coef, truth = np.asarray(coef, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    if coef.ndim != 1 or coef.shape != truth.shape:
+        raise ValueError(f"expected two vectors of one length, got shapes {coef.shape} and {truth.shape}")
+    return coef, truth

@@ -1,0 +1,335 @@
+"""Debiased ranks to a latent correlation matrix.
+
+Conventions: q latent columns, N subjects. `grades` is (N, q): debiased rank minus its centre,
+divided by the number of observed subjects; zero where nothing was observed. `observed` is the
+(N, q) mask. A column's grades have variance 1/12 (ties were broken at random), plus the known
+variance `noise` that the coins added.
+
+The steps, each a function that reports what it did:
+
+1. `spearman_pairwise`  12 * mean product of grades, with the known normaliser   [PAPER_NOTES 2]
+2. `invert_bridge`      Spearman's rho of (jittered) grades -> latent correlation
+3. `shrink`             towards a low-rank model, as far as the known noise says
+4. `nearest_correlation` a positive definite matrix with unit diagonal
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+Floats = NDArray[np.float64]
+
+_UNIFORM_VARIANCE = 1.0 / 12.0
+_STRONGEST = 0.999
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+
+
+@dataclass(frozen=True)
+class PairwiseSpearman:
+    """Spearman correlations of true grades, estimated pair by pair.
+
+    Attributes
+    ----------
+    rho : (q, q), not yet a correlation matrix
+    variance : (q, q) variance of each entry, from the coins and from sampling
+    overlap : (q, q) number of subjects observed in both columns
+    """
+
+    rho: Floats
+    variance: Floats
+    overlap: NDArray[np.int64]
+
+
+def spearman_pairwise(grades: Floats, observed: NDArray[np.bool_], noise: Floats) -> PairwiseSpearman:
+    """Pairwise-complete Spearman correlations with the noise taken out.
+
+    Parameters
+    ----------
+    noise : (q,) variance that the coins added to a grade
+
+    Notes
+    -----
+    On all n subjects the inner product of debiased grades with the known normaliser is unbiased:
+    12 / (n(n^2-1)) * sum (R_d - (n+1)/2)(S_d - (n+1)/2). On the overlap of two columns the grades
+    need not be uniform, so their own mean and variance (less the known noise) are used, as far as
+    the noise lets them be estimated.
+
+    The coins' variance of an entry is 144/m * (v_j v_k + v_j/12 + v_k/12), which for complete data
+    is 24c/n^2 + 144c^2/n^3 with c = theta(1-theta)/(1-2 theta)^2.
+    """
+    seen = observed.astype(np.float64)
+    n_seen = seen.sum(axis=0)
+    overlap = seen.T @ seen
+    size = np.maximum(overlap, 1.0)
+    product = grades.T @ grades / size
+    mean = grades.T @ seen / size  # mean[j, k]: of column j where k is observed too
+    known = _UNIFORM_VARIANCE * (1.0 - 1.0 / np.maximum(n_seen, 2.0) ** 2)[:, None]
+    spread = (grades**2).T @ seen / size - mean**2 - noise[:, None]
+    complete = overlap >= n_seen[:, None]
+    # A variance that is known only to a quarter of itself would do more harm than the known one.
+    too_noisy = math.sqrt(2.0) * (noise[:, None] + known) / np.sqrt(size) > 0.25 * known
+    use_known = complete | too_noisy
+    spread = np.where(use_known, known, np.maximum(spread, 0.1 * known))
+    centred = np.where(complete & complete.T, product, product - mean * mean.T)
+    rho = centred / np.sqrt(spread * spread.T)
+    coins = (np.outer(noise, noise) + (noise[:, None] + noise[None, :]) * _UNIFORM_VARIANCE) * 144.0 / size
+    sampling = (1.0 - np.clip(rho, -1.0, 1.0) ** 2) ** 2 / size
+    return PairwiseSpearman(rho, coins + sampling, overlap.astype(np.int64))
+
+
+# ---- the bridge --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GradeShape:
+    """How a column's grade depends on its latent: Phi for a continuous column, or steps.
+
+    Attributes
+    ----------
+    thresholds : (s,) latent values where a discrete column steps to its next cell; empty if continuous
+    jumps : (s,) rise of the mid-grade there
+    """
+
+    thresholds: Floats
+    jumps: Floats
+
+    @classmethod
+    def from_grade_steps(cls, grades: Floats, jumps: Floats) -> GradeShape:
+        return cls(ndtri(grades), jumps)
+
+
+@njit(cache=True, nogil=True)
+def _bridge_slope(angle: float, thresholds_a: Floats, jumps_a: Floats, thresholds_b: Floats, jumps_b: Floats) -> float:
+    """dS/d(angle) at r = sin(angle), for S = 12 Cov(g_a(Z_a), g_b(Z_b)); empty = continuous.
+
+    By Price's theorem dS/dr = 12 E[g_a' g_b'], where g' is a sum of point masses for a step
+    function and the normal density for Phi. In the angle, the 1/cos of the bivariate density
+    cancels, so the slope stays smooth up to r = 1.
+    """
+    r = math.sin(angle)
+    c2 = math.cos(angle) ** 2
+    total = 0.0
+    if thresholds_a.size and thresholds_b.size:
+        for i in range(thresholds_a.size):
+            a = thresholds_a[i]
+            for j in range(thresholds_b.size):
+                b = thresholds_b[j]
+                total += jumps_a[i] * jumps_b[j] * math.exp(-0.5 * (a * a + b * b - 2.0 * a * b * r) / c2)
+        return 12.0 * total / (2.0 * math.pi)
+    if thresholds_a.size or thresholds_b.size:
+        thresholds, jumps = (thresholds_a, jumps_a) if thresholds_a.size else (thresholds_b, jumps_b)
+        for i in range(thresholds.size):
+            t = thresholds[i]
+            # E[phi(Z_b) | Z_a = t] is the density of N(r t, 2 - r^2) at zero.
+            total += jumps[i] * math.exp(-0.5 * t * t - 0.5 * (r * t) ** 2 / (2.0 - r * r))
+        return 12.0 * total * math.sqrt(c2) / (2.0 * math.pi * math.sqrt(2.0 - r * r))
+    return 12.0 * math.sqrt(c2) / (2.0 * math.pi * math.sqrt(4.0 - r * r))
+
+
+@njit(cache=True, nogil=True)
+def bridge(
+    r: float,
+    thresholds_a: Floats,
+    jumps_a: Floats,
+    thresholds_b: Floats,
+    jumps_b: Floats,
+    nodes: Floats,
+    weights: Floats,
+) -> float:
+    """S(r): Spearman's rho (12 times the covariance of jittered grades) at latent correlation r."""
+    angle = math.asin(r)
+    total = 0.0
+    for k in range(nodes.size):
+        total += weights[k] * _bridge_slope(
+            0.5 * angle * (nodes[k] + 1.0), thresholds_a, jumps_a, thresholds_b, jumps_b
+        )
+    return 0.5 * angle * total
+
+
+@njit(cache=True, nogil=True)
+def _invert_one(
+    rho: float,
+    thresholds_a: Floats,
+    jumps_a: Floats,
+    thresholds_b: Floats,
+    jumps_b: Floats,
+    nodes: Floats,
+    weights: Floats,
+) -> tuple[float, float]:
+    """(r, dr/drho) with S(r) = rho, by safeguarded Newton in the angle; clipped at the strongest r."""
+    if not thresholds_a.size and not thresholds_b.size:
+        limited = min(max(rho, -_STRONGEST), _STRONGEST)
+        return 2.0 * math.sin(math.pi * limited / 6.0), math.pi / 3.0 * math.cos(math.pi * limited / 6.0)
+    low, high = -math.asin(_STRONGEST), math.asin(_STRONGEST)
+    angle = 0.0
+    slope = _bridge_slope(0.0, thresholds_a, jumps_a, thresholds_b, jumps_b)
+    if slope <= 0.0:
+        return 0.0, 0.0
+    value = 0.0
+    for _ in range(60):
+        if value < rho:
+            low = angle
+        else:
+            high = angle
+        step = (rho - value) / slope if slope > 0.0 else math.inf
+        proposed = angle + step
+        angle_next = proposed if low < proposed < high else 0.5 * (low + high)
+        if abs(angle_next - angle) < 1e-10:
+            angle = angle_next
+            break
+        angle = angle_next
+        value = bridge(math.sin(angle), thresholds_a, jumps_a, thresholds_b, jumps_b, nodes, weights)
+        slope = _bridge_slope(angle, thresholds_a, jumps_a, thresholds_b, jumps_b)
+    # Near the ends the slope in r is the slope in the angle over its cosine; keep it finite.
+    derivative = math.cos(angle) / max(slope, 1e-3)
+    return math.sin(angle), derivative
+
+
+def invert_bridge(
+    spearman: PairwiseSpearman, shapes: Sequence[GradeShape], flat: NDArray[np.bool_]
+) -> PairwiseSpearman:
+    """Latent correlations (in `rho`) and their variances from Spearman correlations.
+
+    `flat` marks discrete columns whose noisy marginal left all mass in one cell: nothing can be
+    said about their correlations, which become zero.
+    """
+    q = len(shapes)
+    latent = np.eye(q)
+    variance = np.zeros((q, q))
+    for j in range(q):
+        for k in range(j):
+            if flat[j] or flat[k]:
+                continue
+            a, b = shapes[j], shapes[k]
+            r, slope = _invert_one(
+                float(spearman.rho[j, k]), a.thresholds, a.jumps, b.thresholds, b.jumps, _NODES, _WEIGHTS
+            )
+            latent[j, k] = latent[k, j] = r
+            variance[j, k] = variance[k, j] = spearman.variance[j, k] * slope**2
+    return PairwiseSpearman(latent, variance, spearman.overlap)
+
+
+# ---- shrinkage and repair ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """A shrunk matrix, the rank of its target, and the mean absolute change it made."""
+
+    correlation: Floats
+    rank: int
+    change: float
+
+
+def shrink(correlation: Floats, variance: Floats, fixed: NDArray[np.bool_], *, iterations: int = 30) -> Shrinkage:
+    """Move each entry towards a low-rank model as far as its known noise says.
+
+    Entries are modelled as r_jk ~ N(target_jk, tau^2), observed with variance v_jk; the estimate is
+    the posterior mean, target + tau^2/(tau^2 + v)(observed - target). The target is the low-rank
+    part of the estimate itself (eigenvalues above the noise's own edge), and target, tau^2 and
+    estimate are iterated. Without noise nothing changes.
+
+    Parameters
+    ----------
+    fixed : (q, q) entries that stay as they are (the blocks inside a nominal column)
+    """
+    q = correlation.shape[0]
+    free = ~fixed & ~np.eye(q, dtype=bool)
+    if not free.any():
+        return Shrinkage(correlation, 0, 0.0)
+    noise = np.where(free, variance, 0.0)
+    target = np.zeros((q, q))
+    estimate = correlation.copy()
+    rank = 0
+    for _ in range(iterations):
+        residual = (correlation - target)[free]
+        tau2 = _prior_variance(residual, noise[free])
+        weight = tau2 / (tau2 + noise + 1e-300)
+        estimate = np.where(free, target + weight * (correlation - target), correlation)
+        updated, rank = _low_rank_part(estimate, weight**2 * noise)
+        if np.max(np.abs(updated - target)) < 1e-6:
+            break
+        target = updated
+    return Shrinkage(estimate, rank, float(np.mean(np.abs(estimate - correlation)[free])))
+
+
+def _prior_variance(residual: Floats, noise: Floats) -> float:
+    """Method-of-moments tau^2, weighting each entry by how much it can tell."""
+    tau2 = max(float(np.mean(residual**2 - noise)), 1e-6)
+    for _ in range(20):
+        weight = 1.0 / (tau2 + noise) ** 2
+        updated = max(float(np.sum(weight * (residual**2 - noise)) / np.sum(weight)), 1e-8)
+        if abs(updated - tau2) < 1e-4 * tau2:
+            break
+        tau2 = updated
+    return tau2
+
+
+def _low_rank_part(estimate: Floats, noise: Floats) -> tuple[Floats, int]:
+    """Leading eigenvectors' part of the off-diagonal, as far as it stands out of the noise.
+
+    The diagonal is replaced by communalities, found by iterating. A symmetric matrix of noise with
+    entry variances v has no eigenvalue beyond 2 sqrt(largest row mean of v * q) or so.
+    """
+    q = estimate.shape[0]
+    edge = 2.0 * math.sqrt(float(np.max(noise.sum(axis=1))))
+    work = estimate.copy()
+    np.fill_diagonal(work, 0.0)
+    part = np.zeros_like(work)
+    rank = 0
+    for _ in range(10):
+        values, vectors = np.linalg.eigh(work)
+        keep = values > max(edge, 1.0)
+        rank = int(min(keep.sum(), max(q // 4, 1)))
+        if rank == 0:
+            return np.zeros_like(work), 0
+        top = vectors[:, -rank:]
+        part = (top * values[-rank:]) @ top.T
+        np.fill_diagonal(work, np.clip(np.diag(part), 0.0, 0.95))
+    return part, rank
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A proper correlation matrix and the largest change of an entry that it took."""
+
+    correlation: Floats
+    change: float
+    smallest_eigenvalue_before: float
+
+
+def nearest_correlation(matrix: Floats, *, floor: float = 1e-4, iterations: int = 200) -> Repair:
+    """Nearest correlation matrix with eigenvalues of at least about `floor` (Higham 2002).
+
+    Alternating projections with Dykstra's correction onto the cone and onto the unit diagonal; a
+    last step scales the diagonal to exactly one, which keeps the matrix positive definite.
+    """
+    symmetric = (matrix + matrix.T) / 2.0
+    smallest = float(np.linalg.eigvalsh(symmetric)[0])
+    if smallest >= floor and np.allclose(np.diag(symmetric), 1.0, atol=1e-12):
+        return Repair(symmetric, 0.0, smallest)
+    current = symmetric.copy()
+    correction = np.zeros_like(current)
+    for _ in range(iterations):
+        shifted = current - correction
+        values, vectors = np.linalg.eigh(shifted)
+        projected = (vectors * np.maximum(values, floor)) @ vectors.T
+        correction = projected - shifted
+        current = projected.copy()
+        np.fill_diagonal(current, 1.0)
+        if np.max(np.abs(current - projected)) < 1e-9:
+            break
+    values, vectors = np.linalg.eigh(current)
+    positive = (vectors * np.maximum(values, floor)) @ vectors.T
+    scale = 1.0 / np.sqrt(np.diag(positive))
+    repaired = positive * np.outer(scale, scale)
+    repaired = (repaired + repaired.T) / 2.0
+    np.fill_diagonal(repaired, 1.0)
+    return Repair(repaired, float(np.max(np.abs(repaired - symmetric))), smallest)

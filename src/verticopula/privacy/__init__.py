@@ -1,0 +1,1 @@
+"""Randomness, budgets, accounting, policies and the ledger."""

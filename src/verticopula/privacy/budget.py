@@ -1,0 +1,164 @@
+"""How a study's epsilon becomes one epsilon per column and release.
+
+| unit       | a column's share                                                                     |
+|------------|--------------------------------------------------------------------------------------|
+| `variable` | all of it: every column is released at the party's epsilon; weights do not matter     |
+| `client`   | the party's epsilon, split over its columns by weight (Theorem 1's own formula)       |
+| `block`    | coins as strong as (ε, δ) for one person's whole block at the party allows            |
+| `person`   | the same, for all parties together                                                    |
+
+The split into ranks and marginals is the caller's. δ is spent on the ranks; marginals are pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from verticopula.errors import SettingsError
+from verticopula.privacy.accounting import Coins, calibrate
+from verticopula.privacy.units import Unit
+from verticopula.schema import Column, ColumnKey, Federation
+
+SAMPLERS = ("exact", "binomial")
+_LARGEST_COIN = 40.0  # a coin of epsilon 40 flips once in 10^17
+
+
+@dataclass(frozen=True)
+class ColumnBudget:
+    """What one column may spend: per comparison for its ranks, per person's value for its marginal."""
+
+    epsilon_ranks: float
+    epsilon_marginal: float
+
+
+@dataclass(frozen=True)
+class BudgetRequest:
+    """What the study lead asks for.
+
+    `epsilon_ranks` and `epsilon_marginals` are per column, party or person, as the unit says;
+    `parties` holds the pairs of parties with an epsilon of their own.
+    """
+
+    unit: Unit
+    epsilon_ranks: float
+    epsilon_marginals: float
+    delta: float | None
+    parties: Mapping[str, tuple[float, float]]
+    sampler: str = "exact"
+
+    @classmethod
+    def build(
+        cls,
+        federation: Federation,
+        *,
+        unit: str,
+        epsilon: float | None,
+        delta: float | None,
+        epsilon_ranks: float | None = None,
+        epsilon_marginals: float | None = None,
+        sampler: str = "exact",
+    ) -> BudgetRequest:
+        """Check the settings and fill in the defaults; SettingsError says what makes no sense."""
+        parsed = Unit.parse(unit)
+        if sampler not in SAMPLERS:
+            raise SettingsError(f"unknown sampler {sampler!r}; known: {', '.join(SAMPLERS)}")
+        ranks, marginals = _split(epsilon, epsilon_ranks, epsilon_marginals)
+        if parsed.needs_delta and delta is None:
+            raise SettingsError(
+                f"unit {parsed.value!r} needs a delta (for example 1e-6, well below 1/number of subjects)"
+            )
+        if delta is not None and not (math.isfinite(delta) and 0.0 < delta < 1.0):
+            raise SettingsError("delta must lie between 0 and 1")
+        share = ranks / (ranks + marginals)
+        own = {
+            p.name: (p.epsilon * share, p.epsilon * (1 - share)) for p in federation.parties if p.epsilon is not None
+        }
+        if own and parsed is Unit.PERSON:
+            raise SettingsError(
+                f"unit 'person' has one epsilon in total, but these parties set their own: {', '.join(own)}"
+            )
+        return cls(parsed, ranks, marginals, delta, own, sampler)
+
+    def of_party(self, party: str) -> tuple[float, float]:
+        """(ranks, marginals) of one party."""
+        return self.parties.get(party, (self.epsilon_ranks, self.epsilon_marginals))
+
+
+def _split(epsilon: float | None, ranks: float | None, marginals: float | None) -> tuple[float, float]:
+    if (ranks is None) != (marginals is None):
+        raise SettingsError("give epsilon_ranks and epsilon_marginals together, or only epsilon")
+    if ranks is None or marginals is None:
+        if epsilon is None:
+            raise SettingsError("an epsilon is needed")
+        positive(epsilon, "epsilon")
+        return epsilon / 2, epsilon / 2
+    positive(ranks, "epsilon_ranks")
+    positive(marginals, "epsilon_marginals")
+    return ranks, marginals
+
+
+def positive(value: float, name: str) -> float:
+    """The value, if it is a positive finite number; SettingsError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0.0):
+        raise SettingsError(f"{name} must be a positive, finite number")
+    return float(value)
+
+
+def coins_per_comparison(column: Column, sampler: str) -> int:
+    """How many coins one comparison of this column is behind.
+
+    A nominal column of three or more categories is released as one rank vector per category, and
+    a changed value touches two of them. The binomial sampler draws each comparison twice.
+    """
+    indicators = 2 if column.kind == "nominal" and len(column.categories or ()) > 2 else 1
+    return indicators * (2 if sampler == "binomial" else 1)
+
+
+def rank_coins(column: Column, sampler: str, epsilon_ranks: float, n_observed: int) -> Coins:
+    """The coins that replacing one person's value in this column may touch."""
+    per_comparison = coins_per_comparison(column, sampler)
+    return Coins(epsilon_ranks / per_comparison, per_comparison * max(n_observed - 1, 0))
+
+
+def plan_budget(
+    federation: Federation, request: BudgetRequest, n_observed: Mapping[ColumnKey, int]
+) -> dict[ColumnKey, ColumnBudget]:
+    """One budget per column. `n_observed` (public) counts the subjects with a value."""
+    if request.unit is Unit.PERSON:
+        keys = list(federation.keys)
+        return _share(federation, keys, request, request.epsilon_ranks, request.epsilon_marginals, n_observed)
+    plan: dict[ColumnKey, ColumnBudget] = {}
+    for party in federation.parties:
+        keys = [ColumnKey(party.name, c.name) for c in party.columns]
+        ranks, marginals = request.of_party(party.name)
+        if request.unit is Unit.VARIABLE:
+            plan |= dict.fromkeys(keys, ColumnBudget(ranks, marginals))
+        else:
+            plan |= _share(federation, keys, request, ranks, marginals, n_observed)
+    return plan
+
+
+def _share(
+    federation: Federation,
+    keys: list[ColumnKey],
+    request: BudgetRequest,
+    ranks: float,
+    marginals: float,
+    n_observed: Mapping[ColumnKey, int],
+) -> dict[ColumnKey, ColumnBudget]:
+    """Split by weight; for `block` and `person` the ranks' part is calibrated to (ranks, delta)."""
+    columns = {key: federation.column(key) for key in keys}
+    weights = {key: column.weight for key, column in columns.items()}
+    total = sum(weights.values())
+
+    def coins_at(scale: float) -> list[Coins]:
+        return [rank_coins(columns[k], request.sampler, scale * weights[k], n_observed[k]) for k in keys]
+
+    if request.unit is Unit.CLIENT:
+        scale = ranks / total
+    else:
+        assert request.delta is not None  # BudgetRequest.build has checked it
+        scale = calibrate(coins_at, ranks, request.delta, largest=_LARGEST_COIN / max(weights.values()))
+    return {key: ColumnBudget(scale * weights[key], marginals * weights[key] / total) for key in keys}

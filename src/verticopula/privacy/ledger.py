@@ -1,0 +1,131 @@
+"""Every release, written down before it is sent.
+
+The ledger is append-only: one JSON object a line, each holding the hash of the line before, so
+that a line changed, removed or reordered is found by `verify`. Fields are only ever added.
+An entry holds what accounting needs and what a steward asks; never data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from verticopula.errors import LedgerError
+from verticopula.privacy.accounting import Coins
+
+GENESIS = "0" * 64
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release of one column.
+
+    Attributes
+    ----------
+    what : `ranks` or `marginal`
+    mechanism : how it was made, for a reader
+    epsilon : per comparison (`ranks`), per person's value in this column (`marginal`)
+    coins_epsilon, coins_count : the coins that replacing one person's value may touch
+    noise : `secure`, or `seeded` (not private)
+    bounds : `public`, or `from-data` (the marginal's range is then not private: epsilon is infinite)
+    """
+
+    time: str
+    study: str
+    party: str
+    column: str
+    what: Literal["ranks", "marginal"]
+    mechanism: str
+    n_subjects: int
+    epsilon: float
+    coins_epsilon: float
+    coins_count: int
+    noise: Literal["secure", "seeded"]
+    bounds: Literal["public", "from-data"]
+    previous: str = ""
+    hash: str = ""
+
+    @property
+    def coins(self) -> Coins:
+        return Coins(self.coins_epsilon, self.coins_count)
+
+    def to_json(self) -> str:
+        """One line. Infinite epsilons become the string "inf": JSON has no word for them."""
+        return json.dumps({k: _finite(v) for k, v in asdict(self).items()}, sort_keys=True, ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, line: str) -> Release:
+        raw: dict[str, Any] = json.loads(line)
+        known = {f.name for f in fields(cls)}
+        values = {k: float("inf") if v == "inf" and k.endswith("epsilon") else v for k, v in raw.items() if k in known}
+        return cls(**values)
+
+    def sealed(self, previous: str) -> Release:
+        """This entry with its place in the chain and its hash."""
+        open_entry = replace(self, previous=previous, hash="")
+        return replace(open_entry, hash=hashlib.sha256(open_entry.to_json().encode()).hexdigest())
+
+
+def _finite(value: Any) -> Any:
+    return "inf" if isinstance(value, float) and value == float("inf") else value
+
+
+class Ledger:
+    """Append-only list of releases, on disk if a path is given. Safe for threads of one process."""
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self._lock = threading.Lock()
+        self._entries: list[Release] = read_ledger(self.path) if self.path and self.path.exists() else []
+
+    def append(self, releases: Iterable[Release]) -> None:
+        """Record releases, all of them or none, and see them on disk before returning."""
+        with self._lock:
+            previous = self._entries[-1].hash if self._entries else GENESIS
+            sealed: list[Release] = []
+            for release in releases:
+                sealed.append(release.sealed(previous))
+                previous = sealed[-1].hash
+            if self.path is not None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with self.path.open("a", encoding="ascii") as file:
+                    file.write("".join(entry.to_json() + "\n" for entry in sealed))
+                    file.flush()
+                    os.fsync(file.fileno())
+            self._entries += sealed
+
+    def of_party(self, party: str) -> list[Release]:
+        """All releases of one party."""
+        return [entry for entry in self if entry.party == party]
+
+    def __iter__(self) -> Iterator[Release]:
+        return iter(tuple(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def read_ledger(path: Path) -> list[Release]:
+    """Read and verify a ledger file; LedgerError names the first line that does not fit."""
+    entries: list[Release] = []
+    previous = GENESIS
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise LedgerError(f"{path.name}: cannot be read") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = Release.from_json(line)
+        except (ValueError, TypeError):
+            raise LedgerError(f"{path.name}: line {number} is not a ledger entry") from None
+        if entry.previous != previous or entry.sealed(previous).hash != entry.hash:
+            raise LedgerError(f"{path.name}: line {number} was altered, or lines before it are missing")
+        entries.append(entry)
+        previous = entry.hash
+    return entries

@@ -1,0 +1,121 @@
+"""Where randomness comes from: the operating system for real releases, a seed for simulations.
+
+Both sources produce their bits with AES-128 in counter mode, so that one implementation of every
+mechanism serves both. They differ in the key: `SecureNoise` draws it from the operating system
+for each stream and forgets it; `SeededNoise` derives it from the seed and the stream's label, so
+the same seed gives the same bits on every machine, in any order of parties. Whoever knows a seed
+can undo the noise: a seeded release is **not private**, and everything made from it says so.
+
+The Laplace noise of the secure source is OpenDP's discrete Laplace: no floating-point sampling.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Protocol
+
+import numpy as np
+import opendp.prelude as dp
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+dp.enable_features("contrib")
+
+_AES_BLOCK = 16
+_ZEROS_SIZE = 1 << 16  # small enough to stay in the processor's cache
+_ZEROS = bytes(_ZEROS_SIZE)
+
+
+class Keystream:
+    """An endless AES-128-CTR keystream. Not thread-safe; make one per task."""
+
+    def __init__(self, key: bytes) -> None:
+        # A key is used for one stream only, so the counter may start at zero.
+        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(_AES_BLOCK))).encryptor()
+
+    def fill(self, out: NDArray[np.uint8], size: int) -> None:
+        """Write `size` bytes to the front of `out`, which must have 16 bytes more than that."""
+        view = memoryview(out).cast("B")
+        done = 0
+        while done < size:
+            step = min(size - done, _ZEROS_SIZE)
+            zeros = _ZEROS if step == _ZEROS_SIZE else memoryview(_ZEROS)[:step]
+            self._encryptor.update_into(zeros, view[done : done + step + _AES_BLOCK])
+            done += step
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """`count` fresh 64-bit words."""
+        out = np.empty(8 * count + _AES_BLOCK, dtype=np.uint8)
+        self.fill(out, 8 * count)
+        return out[: 8 * count].view(np.uint64)
+
+
+class Noise(Protocol):
+    """What a mechanism may ask of a source of randomness."""
+
+    @property
+    def is_private(self) -> bool:
+        """False if someone could replay the noise."""
+        ...
+
+    def stream(self, *label: str) -> Keystream:
+        """A keystream of its own for this label."""
+        ...
+
+    def discrete_laplace(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
+        """`values` plus independent integers with P(k) proportional to exp(-|k|/scale)."""
+        ...
+
+
+class SecureNoise:
+    """Randomness for real releases: fresh keys from the operating system, OpenDP's discrete Laplace."""
+
+    is_private = True
+
+    def stream(self, *label: str) -> Keystream:
+        return Keystream(os.urandom(_AES_BLOCK))
+
+    def discrete_laplace(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
+        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+        mechanism = dp.m.make_laplace(*space, scale=float(scale))
+        return np.asarray(mechanism(values.tolist()), dtype=np.int64)
+
+
+class SeededNoise:
+    """Reproducible randomness for simulations. Not private: the seed undoes it."""
+
+    is_private = False
+
+    def __init__(self, seed: int, *prefix: str) -> None:
+        self._seed = int(seed)
+        self._prefix = prefix
+
+    def derive(self, name: str) -> SeededNoise:
+        """The source for one party: keyed by its name, so the order of parties does not matter."""
+        return SeededNoise(self._seed, *self._prefix, name)
+
+    def stream(self, *label: str) -> Keystream:
+        return Keystream(derive_key(self._seed, *self._prefix, *label))
+
+    def discrete_laplace(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
+        rng = np.random.Generator(np.random.PCG64(int.from_bytes(derive_key(self._seed, *self._prefix, *label))))
+        # The difference of two geometric variables is discrete Laplace.
+        success = -np.expm1(-1.0 / scale)
+        return values + rng.geometric(success, values.shape) - rng.geometric(success, values.shape)
+
+
+def derive_key(seed: int, *label: str) -> bytes:
+    """16 bytes that depend on the seed and on every part of the label, unambiguously."""
+    digest = hashlib.blake2b(digest_size=_AES_BLOCK)
+    for part in (str(seed), *label):
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+    return digest.digest()
+
+
+def server_generator(seed: int | None, *label: str) -> np.random.Generator:
+    """The coordinator's generator for draws that protect nobody (post-processing of releases)."""
+    if seed is None:
+        return np.random.default_rng()
+    return np.random.default_rng(int.from_bytes(derive_key(seed, "coordinator", *label)))

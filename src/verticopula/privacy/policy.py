@@ -1,0 +1,83 @@
+"""What a party allows. It is the party's own file; no coordinator writes it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
+from verticopula.privacy.ledger import Release
+from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon, party_epsilons
+
+
+class Caps(BaseModel):
+    """The largest epsilon ever to be spent on this party's table, at each unit it can account for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    variable: float | None = Field(default=None, gt=0)
+    client: float | None = Field(default=None, gt=0)
+    block: float | None = Field(default=None, gt=0)
+
+
+class Policy(BaseModel):
+    """A party's own rules. Without a policy file everything is allowed, and nothing is capped.
+
+    Attributes
+    ----------
+    columns : the columns it shares; None for all
+    methods : the protocols it takes part in; None for all
+    caps : the largest epsilon ever to be spent, over all studies in its ledger
+    delta : the δ at which the `block` cap is counted
+    min_subjects : the smallest number of observed subjects from which a column may be released
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    caps: Caps = Caps()
+    delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
+    min_subjects: int = Field(default=2, ge=2)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Policy:
+        """Read a policy file; SchemaError lists every problem."""
+        where = Path(path).name
+        try:
+            return cls.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except ValidationError as error:
+            problems = [Problem(f"{where}, {'.'.join(map(str, e['loc']))}", e["msg"]) for e in error.errors()]
+            raise SchemaError(problems) from None
+        except (OSError, ValueError) as error:
+            raise SchemaError([Problem(where, f"cannot be read as TOML ({type(error).__name__})")]) from None
+
+    def check(self, party: str, method: str, proposed: Iterable[Release], spent: Iterable[Release]) -> None:
+        """Raise PolicyRefused or BudgetExceeded if these releases go beyond the policy.
+
+        Called before anything is drawn. `spent` is what the party's ledger already holds.
+        """
+        proposed = list(proposed)
+        if self.methods is not None and method not in self.methods:
+            raise PolicyRefused(f"party {party!r} does not take part in method {method!r}")
+        for release in proposed:
+            if self.columns is not None and release.column not in self.columns:
+                raise PolicyRefused(f"party {party!r} does not share column {release.column!r}")
+            if release.n_subjects < self.min_subjects:
+                raise PolicyRefused(
+                    f"party {party!r}, column {release.column!r}: {release.n_subjects} observed subjects are fewer "
+                    f"than the {self.min_subjects} its policy asks for"
+                )
+        if self.caps == Caps():
+            return
+        total = party_epsilons([*spent, *proposed], self.delta)
+        for unit, cap in self.caps.model_dump(exclude_none=True).items():
+            would_be = getattr(total, unit)
+            if would_be > cap * (1 + 1e-9):
+                raise BudgetExceeded(
+                    f"party {party!r}: epsilon per {unit} would become {format_epsilon(would_be)}, "
+                    f"above its cap of {cap:g}; nothing was drawn"
+                )

@@ -1,0 +1,115 @@
+"""Epsilon at every unit, computed from the ledger's releases and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from verticopula.privacy.accounting import epsilon_of
+from verticopula.privacy.ledger import Release
+from verticopula.privacy.units import Unit
+
+DEFAULT_DELTA = 1e-6
+
+
+@dataclass(frozen=True)
+class PartyEpsilons:
+    """One party's epsilon at the units it can account for alone."""
+
+    variable: float
+    client: float
+    block: float
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """What was spent, at every unit.
+
+    Attributes
+    ----------
+    delta : the δ of `block` and `person`; `variable` and `client` are pure
+    parties : every party's own figures
+    person : all parties together
+    is_private : False if the noise was seeded
+    bounds_from_data : True if a range was taken from the data; all units are then infinite
+    """
+
+    delta: float
+    parties: dict[str, PartyEpsilons]
+    person: float
+    is_private: bool
+    bounds_from_data: bool
+
+    def epsilon(self, unit: Unit) -> float:
+        """The study's epsilon at one unit."""
+        if unit is Unit.PERSON:
+            return self.person
+        return max((getattr(p, unit.value) for p in self.parties.values()), default=0.0)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before the numbers."""
+        found = []
+        if not self.is_private:
+            found.append("NOT PRIVATE: the noise came from a seed, which undoes it. For simulation only.")
+        if self.bounds_from_data:
+            found.append("Bounds or categories were taken from the data: epsilon is infinite at every unit.")
+        return tuple(found)
+
+    def lines(self) -> list[str]:
+        """The statement as text."""
+        lines = [*self.warnings, "epsilon by unit (what it bounds):"]
+        for unit in Unit:
+            at = f" at delta = {self.delta:g}" if unit.needs_delta else ""
+            lines.append(f"  {unit.value:<9} {format_epsilon(self.epsilon(unit)):>9}{at}: {unit.meaning}")
+        lines.append("by party (variable / client / block):")
+        for name, party in self.parties.items():
+            figures = " / ".join(format_epsilon(e) for e in (party.variable, party.client, party.block))
+            lines.append(f"  {name}: {figures}")
+        lines.append(
+            "Which subjects each party knows is public in this setting; where data are missing at random, "
+            "that itself says something about them."
+        )
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def format_epsilon(epsilon: float) -> str:
+    """Three significant digits, rounded up, so that no printed epsilon understates."""
+    if math.isinf(epsilon):
+        return "infinite"
+    if epsilon <= 0.0:
+        return "0"
+    step = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
+    rounded = math.ceil(epsilon / step - 1e-9) * step
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:.3g}"
+
+
+def state_privacy(releases: Iterable[Release], delta: float | None = None) -> PrivacyStatement:
+    """Account for every release at every unit."""
+    entries = list(releases)
+    at = DEFAULT_DELTA if delta is None else delta
+    names = list(dict.fromkeys(entry.party for entry in entries))
+    parties = {name: party_epsilons([e for e in entries if e.party == name], at) for name in names}
+    return PrivacyStatement(
+        delta=at,
+        parties=parties,
+        person=epsilon_of((e.coins for e in entries), at),
+        is_private=all(e.noise == "secure" for e in entries),
+        bounds_from_data=any(e.bounds == "from-data" for e in entries),
+    )
+
+
+def party_epsilons(entries: list[Release], delta: float) -> PartyEpsilons:
+    """One party's releases at the units it can account for alone."""
+    columns: dict[str, float] = {}
+    for entry in entries:
+        columns[entry.column] = columns.get(entry.column, 0.0) + entry.epsilon
+    return PartyEpsilons(
+        variable=max(columns.values(), default=0.0),
+        client=sum(columns.values()),
+        block=epsilon_of((e.coins for e in entries), delta),
+    )

@@ -1,0 +1,1 @@
+"""Protocols: what is said between the coordinator and the parties, without any input or output."""

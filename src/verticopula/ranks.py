@@ -1,0 +1,292 @@
+"""Values to ranks, ranks to flipped comparisons, flipped comparisons to debiased ranks.
+
+Conventions: `n` subjects have a value; ranks run from 1 to n; `positions` are ranks minus one.
+Ties are broken at random, independently for each column: breaking them by row number, as the
+paper's v_ii' does, gives two independent binary columns the same artificial order.
+
+Both samplers work on positions alone. A comparison of the subjects at positions s < t is true
+("t is larger"), so with f_st = 1 where its coin flips it,
+
+    noisy rank of position s  =  1 + s - sum_{t<s} f_ts + sum_{t>s} f_st,
+
+column sums and row sums of a triangular matrix of coins that is never stored.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from verticopula.privacy.coins import CoinStream, flip_threshold, popcount
+from verticopula.privacy.noise import Keystream
+
+_U = np.uint64
+_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ROWS = 16  # rows of coins added up together
+_CHUNK = 1 << 14  # words of coins drawn together: they and their random bits stay in the L2 cache
+_PLANES = 10  # bits of the column counters; they are emptied before 2^10 rows
+
+
+def break_ties(values: NDArray[np.float64], keystream: Keystream) -> NDArray[np.int64]:
+    """Positions 0..n-1 of the values in increasing order, ties in random order."""
+    shuffle = keystream.words(values.size)
+    order = np.lexsort((shuffle, values))
+    positions = np.empty(values.size, dtype=np.int64)
+    positions[order] = np.arange(values.size)
+    return positions
+
+
+def flip_comparisons(positions: NDArray[np.int64], epsilon: float, keystream: Keystream) -> NDArray[np.int64]:
+    """Noisy ranks from one coin for each of the n(n-1)/2 comparisons. Implements Eq. (1).
+
+    Parameters
+    ----------
+    positions : (n,) a permutation of 0..n-1
+    epsilon : per comparison; each is flipped with probability 1/(1+exp(epsilon))
+
+    Returns
+    -------
+    (n,) noisy ranks in 1..n
+
+    Privacy
+    -------
+    Leaves the party. Each comparison is epsilon-differentially private; replacing one subject's
+    value changes at most n-1 comparisons (see `privacy.accounting`).
+
+    Notes
+    -----
+    O(n^2) time, O(n) memory.
+    """
+    n = positions.size
+    coins = CoinStream(keystream, flip_threshold(epsilon))
+    n_words = -(-n // 64)
+    row_sums = np.zeros(n, dtype=np.int64)
+    column_sums = np.zeros(n, dtype=np.int64)
+    counters = np.zeros((_PLANES, n_words), dtype=np.uint64)
+    row, pending = 0, 0
+    while row < n - 1:
+        width = n_words - row // 64
+        # All rows of a chunk are as wide as its first: few rows when they are short, to waste little.
+        rows = min(max(_CHUNK // width, _ROWS), max(8 * width, 64), n - 1 - row)
+        blocks = max(1, rows // _ROWS)
+        matrix = coins.draw(blocks * _ROWS * width).reshape(blocks * _ROWS, width)
+        pending = _add_rows(matrix, row, n, row_sums, column_sums, counters, pending)
+        row += blocks * _ROWS
+    _empty_counters(counters, column_sums)
+    return (1 + np.arange(n) - column_sums + row_sums)[positions]
+
+
+@njit(nogil=True, cache=True)
+def _add_rows(
+    matrix: NDArray[np.uint64],
+    first_row: int,
+    n: int,
+    row_sums: NDArray[np.int64],
+    column_sums: NDArray[np.int64],
+    counters: NDArray[np.uint64],
+    pending: int,
+) -> int:
+    """Add rows of coins to the sums; returns how many rows the column counters hold."""
+    first_word = first_row // 64
+    width = matrix.shape[1]
+    for r in range(matrix.shape[0]):
+        row = first_row + r
+        flips = matrix[r]
+        _keep_upper_triangle(flips, row + 1 - 64 * first_word, n - 64 * first_word)
+        if row < n:
+            row_sums[row] = _count_bits(flips)
+    for block in range(matrix.shape[0] // _ROWS):
+        if pending + _ROWS >= 1 << _PLANES:
+            _empty_counters(counters, column_sums)
+            pending = 0
+        _add_block(matrix[block * _ROWS : (block + 1) * _ROWS], counters[:, first_word:])
+        pending += _ROWS
+    return pending
+
+
+@njit(nogil=True, cache=True)
+def _keep_upper_triangle(flips: NDArray[np.uint64], start: int, end: int) -> None:
+    """Clear the bits before `start` and from `end` on."""
+    for w in range(flips.size):
+        if start <= 64 * w and end >= 64 * w + 64:
+            break
+        if start >= 64 * w + 64 or start >= end:
+            flips[w] = _U(0)
+        elif start > 64 * w:
+            flips[w] &= _ONES << _U(start - 64 * w)
+    last = flips.size - 1
+    if end < 64 * flips.size and end > 64 * last:
+        flips[last] &= _ONES >> _U(64 * flips.size - end)
+
+
+@njit(nogil=True, cache=True)
+def _count_bits(words: NDArray[np.uint64]) -> int:
+    total = _U(0)
+    for i in range(words.size):
+        total += popcount(words[i])
+    return np.int64(total)
+
+
+@njit(nogil=True, inline="always", cache=True)
+def _add_three(a: np.uint64, b: np.uint64, c: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Full adder on 64 lanes: (sum bit, carry bit)."""
+    half = a ^ b
+    return half ^ c, (a & b) | (half & c)
+
+
+@njit(nogil=True, cache=True)
+def _add_block(rows: NDArray[np.uint64], counters: NDArray[np.uint64]) -> None:
+    """Add 16 rows to bit-sliced counters (plane k holds bit k of 64 column counts a word).
+
+    A tree of full adders (Harley and Seal), written out because that is what vectorises.
+    """
+    f0, f1, f2, f3, f4, f5, f6, f7 = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7]
+    f8, f9, f10, f11, f12, f13, f14, f15 = rows[8], rows[9], rows[10], rows[11], rows[12], rows[13], rows[14], rows[15]
+    c0, c1, c2, c3, c4 = counters[0], counters[1], counters[2], counters[3], counters[4]
+    c5, c6, c7, c8, c9 = counters[5], counters[6], counters[7], counters[8], counters[9]
+    for i in range(rows.shape[1]):
+        one, two, four = c0[i], c1[i], c2[i]
+        one, a = _add_three(one, f0[i], f1[i])
+        one, b = _add_three(one, f2[i], f3[i])
+        two, p = _add_three(two, a, b)
+        one, a = _add_three(one, f4[i], f5[i])
+        one, b = _add_three(one, f6[i], f7[i])
+        two, q = _add_three(two, a, b)
+        four, u = _add_three(four, p, q)
+        one, a = _add_three(one, f8[i], f9[i])
+        one, b = _add_three(one, f10[i], f11[i])
+        two, p = _add_three(two, a, b)
+        one, a = _add_three(one, f12[i], f13[i])
+        one, b = _add_three(one, f14[i], f15[i])
+        two, q = _add_three(two, a, b)
+        four, v = _add_three(four, p, q)
+        eight, carry = _add_three(c3[i], u, v)
+        c0[i], c1[i], c2[i], c3[i] = one, two, four, eight
+        a = c4[i]
+        c4[i] = a ^ carry
+        carry &= a
+        a = c5[i]
+        c5[i] = a ^ carry
+        carry &= a
+        a = c6[i]
+        c6[i] = a ^ carry
+        carry &= a
+        a = c7[i]
+        c7[i] = a ^ carry
+        carry &= a
+        a = c8[i]
+        c8[i] = a ^ carry
+        carry &= a
+        c9[i] ^= carry
+
+
+@njit(nogil=True, cache=True)
+def _empty_counters(counters: NDArray[np.uint64], column_sums: NDArray[np.int64]) -> None:
+    """Move the counters' content to the column sums."""
+    for w in range(counters.shape[1]):
+        for k in range(_PLANES):
+            plane = counters[k, w]
+            counters[k, w] = _U(0)
+            for j in range(min(64, column_sums.size - 64 * w)):
+                column_sums[64 * w + j] += np.int64(((plane >> _U(j)) & _U(1)) << _U(k))
+
+
+def draw_binomial_ranks(positions: NDArray[np.int64], epsilon: float, keystream: Keystream) -> NDArray[np.int64]:
+    """Noisy ranks in O(n): each drawn from its own two binomials.
+
+    The noisy rank of position s is 1 + s - Bin(s, theta) + Bin(n-1-s, theta): exactly the
+    distribution that `flip_comparisons` gives to that one rank, but independent between
+    subjects, as if every comparison were flipped twice, once for each of its two subjects.
+
+    Privacy
+    -------
+    Leaves the party. `epsilon` is per coin, and a comparison is behind two coins: 2 * epsilon per
+    comparison, and up to 2(n-1) coins change when one subject's value is replaced.
+    """
+    n = positions.size
+    theta = flip_threshold(epsilon) / 2**64
+    ranks = np.empty(n, dtype=np.int64)
+    done = 0
+    while done < n:
+        done = _binomial_ranks(keystream.words(1 << 16), theta, ranks, done)
+    return ranks[positions]
+
+
+@njit(nogil=True, cache=True)
+def _binomial_ranks(words: NDArray[np.uint64], theta: float, ranks: NDArray[np.int64], start: int) -> int:
+    """Fill `ranks` from `start` on until done or out of random words; returns where it stopped."""
+    n = ranks.size
+    used = 0
+    for s in range(start, n):
+        lost, used_after = draw_binomial(s, theta, words, used)
+        won, used_after = draw_binomial(n - 1 - s, theta, words, used_after)
+        if used_after >= words.size:  # starved: this subject's draw is thrown away and made afresh
+            return s
+        used = used_after
+        ranks[s] = 1 + s - lost + won
+    return n
+
+
+@njit(nogil=True, cache=True)
+def _uniform(word: np.uint64) -> float:
+    """A uniform number strictly between 0 and 1 from the top 53 bits."""
+    return (float(word >> _U(11)) + 0.5) * 2.0**-53
+
+
+@njit(nogil=True, cache=True)
+def draw_binomial(n: int, p: float, words: NDArray[np.uint64], used: int) -> tuple[int, int]:
+    """One Binomial(n, p) draw, p <= 1/2, and how many random words are used up.
+
+    Transformed rejection (Hörmann 1993, algorithm BTRS) where n*p >= 10, inversion below it.
+    Running out of words returns (0, words.size); the caller must then discard the draw.
+    """
+    if used >= words.size:
+        return 0, words.size
+    if n * p < 10.0:
+        u = _uniform(words[used])
+        k, mass = 0, (1.0 - p) ** n
+        while u > mass and k < n:
+            u -= mass
+            k += 1
+            mass *= (n - k + 1) / k * p / (1.0 - p)
+        return k, used + 1
+    spread = math.sqrt(n * p * (1.0 - p))
+    b = 1.15 + 2.53 * spread
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    centre = n * p + 0.5
+    squeeze = 0.92 - 4.2 / b
+    alpha = (2.83 + 5.1 / b) * spread
+    log_odds = math.log(p / (1.0 - p))
+    mode = math.floor((n + 1) * p)
+    at_mode = math.lgamma(mode + 1.0) + math.lgamma(n - mode + 1.0)
+    while used + 2 <= words.size:
+        u, v = _uniform(words[used]) - 0.5, _uniform(words[used + 1])
+        used += 2
+        inside = 0.5 - abs(u)
+        k = math.floor((2.0 * a / inside + b) * u + centre)
+        if inside >= 0.07 and v <= squeeze:
+            return k, used
+        if k < 0 or k > n:
+            continue
+        log_v = math.log(v * alpha / (a / (inside * inside) + b))
+        if log_v <= at_mode - math.lgamma(k + 1.0) - math.lgamma(n - k + 1.0) + (k - mode) * log_odds:
+            return k, used
+    return 0, words.size
+
+
+def debias_ranks(ranks_noisy: NDArray[np.int64], flip_prob: float) -> NDArray[np.float64]:
+    """Ranks whose expectation over the coins is the true rank. Implements Eq. (2).
+
+    Summing the debiased comparisons (v - theta)/(1 - 2 theta) of one subject gives
+    R_d = 1 + (R - 1 - (n-1) theta) / (1 - 2 theta).
+    """
+    n = ranks_noisy.size
+    return 1.0 + (ranks_noisy - 1.0 - (n - 1) * flip_prob) / (1.0 - 2.0 * flip_prob)
+
+
+def rank_noise_variance(n: int, flip_prob: float) -> float:
+    """Variance that the coins add to one debiased rank among n, the same for every rank."""
+    return (n - 1) * flip_prob * (1.0 - flip_prob) / (1.0 - 2.0 * flip_prob) ** 2

@@ -1,0 +1,76 @@
+"""A fitted study as plain values and back: JSON only, so that loading a file can run nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from verticopula.copula import FittedCopula, Layout
+from verticopula.errors import VerticopulaError
+from verticopula.marginals import Marginal
+from verticopula.privacy.budget import ColumnBudget
+from verticopula.protocol.vcds import FitReport, VcdsResult
+from verticopula.schema import ColumnKey, Federation
+
+
+def result_to_dict(result: VcdsResult) -> dict[str, Any]:
+    """The fitted copula and how it came about."""
+    copula, report = result.copula, result.report
+    return {
+        "n_subjects": result.n_subjects,
+        "labels": list(copula.layout.labels),
+        "correlation": copula.correlation.tolist(),
+        "columns": [
+            {
+                "party": key.party,
+                "column": key.column,
+                "epsilon_ranks": result.budgets[key].epsilon_ranks,
+                "epsilon_marginal": result.budgets[key].epsilon_marginal,
+                "cell_probabilities": copula.marginals[key].probabilities.tolist(),
+                "marginal_repair": copula.marginals[key].repair,
+            }
+            for key in copula.layout.keys
+        ],
+        "report": {
+            "overlap": report.overlap.tolist(),
+            "standard_error": report.standard_error.tolist(),
+            "shrink_rank": report.shrink_rank,
+            "shrink_change": report.shrink_change,
+            "psd_change": report.psd_change,
+            "smallest_eigenvalue": report.smallest_eigenvalue,
+        },
+    }
+
+
+def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> VcdsResult:
+    """What `result_to_dict` wrote, checked; VerticopulaError if it does not fit the federation."""
+    columns = {key: federation.column(key) for key in federation.keys}
+    layout = Layout.of(columns)
+    saved = {ColumnKey(c["party"], c["column"]): c for c in raw["columns"]}
+    if tuple(raw["labels"]) != layout.labels or set(saved) != set(columns):
+        raise VerticopulaError("the saved study's columns do not fit its federation")
+    marginals = {
+        key: Marginal(columns[key], np.array(saved[key]["cell_probabilities"]), saved[key]["marginal_repair"])
+        for key in layout.keys
+    }
+    correlation = np.array(raw["correlation"], dtype=np.float64)
+    q = len(layout.labels)
+    if correlation.shape != (q, q) or not np.all(np.isfinite(correlation)):
+        raise VerticopulaError("the saved study's correlation matrix has the wrong shape")
+    report = raw["report"]
+    return VcdsResult(
+        copula=FittedCopula(layout, marginals, correlation),
+        report=FitReport(
+            overlap=np.array(report["overlap"], dtype=np.int64),
+            standard_error=np.array(report["standard_error"]),
+            shrink_rank=report["shrink_rank"],
+            shrink_change=report["shrink_change"],
+            psd_change=report["psd_change"],
+            smallest_eigenvalue=report["smallest_eigenvalue"],
+            marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
+        ),
+        n_subjects=int(raw["n_subjects"]),
+        budgets={key: ColumnBudget(saved[key]["epsilon_ranks"], saved[key]["epsilon_marginal"]) for key in layout.keys},
+    )

@@ -1,0 +1,308 @@
+"""The front door: fit on tables, get complete synthetic tables, in the manner of scikit-learn and SDV."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from verticopula.copula import latent_count
+from verticopula.errors import SettingsError, VersionMismatch, VerticopulaError
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.ledger import Ledger, Release
+from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_generator
+from verticopula.privacy.policy import Policy
+from verticopula.privacy.statement import PrivacyStatement, state_privacy
+from verticopula.protocol.party import LocalParty
+from verticopula.protocol.vcds import VcdsResult, vcds
+from verticopula.schema import Federation, IdRule
+from verticopula.study import result_from_dict, result_to_dict
+from verticopula.summary import summarise
+from verticopula.tables import AlignedTable, align_tables, backend_of, decode_column, from_polars, to_polars
+from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METHODS = ("vcds",)
+STUDY_FORMAT = 1
+
+Progress = Callable[[str, int, int], None]
+
+
+class NotPrivateWarning(UserWarning):
+    """A result that must not leave the house."""
+
+
+class Synthesizer:
+    """Complete synthetic tables from a vertical federation.
+
+    Parameters
+    ----------
+    federation : who holds which column
+    method : `vcds` (data complete or missing completely at random)
+    epsilon : what it bounds is said by `unit`; half goes to the ranks, half to the marginals
+    delta : needed for units `block` and `person`
+    unit : `variable`, `client`, `block` or `person`
+    epsilon_ranks, epsilon_marginals : in place of `epsilon`, the two parts
+    sampler : `exact` flips every comparison; `binomial` is O(n) and costs twice the coins
+    random_state : a seed makes everything reproducible and **not private**
+
+    Attributes
+    ----------
+    correlation_ : DataFrame of latent correlations labelled `party.column`, or
+        `party.column=category` for each category of a nominal column
+    ledger_ : tuple of every release
+    privacy_ : epsilon at every unit
+    report_ : how much each repair changed
+    n_subjects_ : size of the cohort
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        method: str = "vcds",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        unit: str = "client",
+        random_state: int | None = None,
+        *,
+        epsilon_ranks: float | None = None,
+        epsilon_marginals: float | None = None,
+        sampler: str = "exact",
+    ) -> None:
+        if method not in METHODS:
+            raise SettingsError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
+        if random_state is not None and (
+            isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer))
+        ):
+            raise SettingsError("random_state must be a whole number or None")
+        self.federation = federation
+        self.method = method
+        self.unit = unit
+        self.delta = delta
+        self.random_state = None if random_state is None else int(random_state)
+        self.budget = BudgetRequest.build(
+            federation,
+            unit=unit,
+            epsilon=epsilon,
+            delta=delta,
+            epsilon_ranks=epsilon_ranks,
+            epsilon_marginals=epsilon_marginals,
+            sampler=sampler,
+        )
+        self._result: VcdsResult | None = None
+        self._entries: tuple[Release, ...] = ()
+        self._study = ""
+        self._samples = 0
+        self._backends: dict[str, str] = {}
+
+    # ---- fitting -------------------------------------------------------------------------
+
+    def fit(
+        self,
+        tables: Mapping[str, Any],
+        id: str | None = None,
+        *,
+        policies: Mapping[str, Policy] | None = None,
+        ledger: str | Path | Ledger | None = None,
+        progress: Progress | None = None,
+    ) -> Synthesizer:
+        """Fit on one table per party, in this process.
+
+        Parameters
+        ----------
+        tables : party name -> pandas or polars DataFrame; a subject absent from a party's table is
+            a missing block
+        id : name of the subject-id column, if it differs from the federation's
+        policies : party name -> what that party allows; none means no limits
+        ledger : where releases are recorded; a file also counts what earlier studies spent
+        progress : called with (what, done, total)
+        """
+        rule = self.federation.id if id is None else IdRule(name=id, rules=self.federation.id.rules)
+        frames = {name: to_polars(table, name) for name, table in tables.items()}
+        aligned = align_tables(self.federation, frames, rule)
+        self._backends = {name: backend_of(table) for name, table in tables.items()}
+        return self.fit_aligned(aligned, policies=policies, ledger=ledger, progress=progress)
+
+    def fit_aligned(
+        self,
+        aligned: Mapping[str, AlignedTable],
+        *,
+        policies: Mapping[str, Policy] | None = None,
+        ledger: str | Path | Ledger | None = None,
+        progress: Progress | None = None,
+    ) -> Synthesizer:
+        """Fit on tables that are checked and aligned already."""
+        book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        # A seeded study has a fixed name, because the parties' streams are keyed by it.
+        study = f"{self.federation.name}-{'seeded' if self.random_state is not None else secrets.token_hex(8)}"
+        total = sum(_comparisons(table) for table in aligned.values())
+        counter = _Counter(progress, "flipping comparisons", total)
+        before = len(book)
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as executor:
+            parties = {
+                name: LocalParty(
+                    table,
+                    noise=self._noise(name),
+                    ledger=book,
+                    policy=(policies or {}).get(name, Policy()),
+                    bounds_from_data=self.federation.bounds_source == "from-data",
+                    executor=executor,
+                    on_column=counter.add,
+                )
+                for name, table in aligned.items()
+            }
+            result = drive(vcds(self.federation, self.budget, study), InProcessTransport(parties))
+        self._result, self._study, self._samples = result, study, 0
+        self._entries = tuple(book)[before:]
+        self._warn()
+        return self
+
+    def _noise(self, party: str) -> Noise:
+        return SecureNoise() if self.random_state is None else SeededNoise(self.random_state).derive(party)
+
+    def _warn(self) -> None:
+        for line in self.privacy_.warnings:
+            warnings.warn(line, NotPrivateWarning, stacklevel=3)
+
+    # ---- results -------------------------------------------------------------------------
+
+    @property
+    def result_(self) -> VcdsResult:
+        if self._result is None:
+            raise VerticopulaError("this synthesizer is not fitted yet: call fit(...) or Synthesizer.load(...)")
+        return self._result
+
+    @property
+    def correlation_(self) -> pd.DataFrame:
+        import pandas as pd  # only here: everything else works without it
+
+        copula = self.result_.copula
+        return pd.DataFrame(copula.correlation, index=list(copula.layout.labels), columns=list(copula.layout.labels))
+
+    @property
+    def ledger_(self) -> tuple[Release, ...]:
+        return self._entries
+
+    @property
+    def privacy_(self) -> PrivacyStatement:
+        return state_privacy(self.ledger_, self.delta)
+
+    @property
+    def n_subjects_(self) -> int:
+        return self.result_.n_subjects
+
+    def sample(self, n_rows: int | None = None, aligned: bool = False) -> dict[str, Any]:
+        """Synthetic tables, one per party, rows belonging together across parties; no id column.
+
+        Parameters
+        ----------
+        n_rows : any number; None for the size of the cohort
+        aligned : VCDS draws rows freely and has no aligned release
+
+        Notes
+        -----
+        Every call draws afresh. With a seed, the k-th call after `fit` gives the same rows.
+        """
+        if aligned:
+            raise SettingsError("method 'vcds' has no aligned release: its rows belong to no subject")
+        rows = self.n_subjects_ if n_rows is None else n_rows
+        if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
+            raise SettingsError("n_rows must be a whole number of at least 1")
+        rng = server_generator(self.random_state, "sample", str(self._samples))
+        self._samples += 1
+        values = self.result_.copula.sample(int(rows), rng)
+        tables: dict[str, Any] = {}
+        for party in self.federation.parties:
+            columns = [
+                decode_column(values[key], party.column(key.column)) for key in values if key.party == party.name
+            ]
+            tables[party.name] = from_polars(pl.DataFrame(columns), self._backends.get(party.name, "polars"))
+        return tables
+
+    def summary(self) -> str:
+        """A page of text: what was fitted, what it cost, what was repaired."""
+        return summarise(self.federation, self.settings_, self.result_, self.privacy_)
+
+    @property
+    def settings_(self) -> dict[str, Any]:
+        """The settings, as plain values."""
+        return {
+            "method": self.method,
+            "unit": self.unit,
+            "epsilon_ranks": self.budget.epsilon_ranks,
+            "epsilon_marginals": self.budget.epsilon_marginals,
+            "delta": self.delta,
+            "sampler": self.budget.sampler,
+            "random_state": self.random_state,
+        }
+
+    # ---- keeping -------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write settings, fitted copula and releases as JSON: numbers and names, nothing executable."""
+        study = {
+            "format": STUDY_FORMAT,
+            "versions": {name: version(name) for name in ("verticopula", "numpy", "numba", "opendp", "cryptography")},
+            "study": self._study,
+            "settings": self.settings_,
+            "federation": self.federation.to_dict(),
+            "fit": result_to_dict(self.result_),
+            "releases": [json.loads(entry.to_json()) for entry in self.ledger_],
+            "privacy": self.privacy_.lines(),
+        }
+        Path(path).write_text(json.dumps(study, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Synthesizer:
+        """Read what `save` wrote. Samples come as polars frames."""
+        try:
+            raw = json.loads(Path(path).read_text(encoding="utf-8"))
+            if raw["format"] != STUDY_FORMAT:
+                raise VersionMismatch(
+                    f"{Path(path).name}: study format {raw['format']}, this version reads {STUDY_FORMAT}"
+                )
+            federation = Federation.from_dict(raw["federation"])
+            loaded = cls(federation, epsilon=None, **raw["settings"])
+            loaded._result = result_from_dict(federation, raw["fit"])
+            loaded._entries = tuple(Release.from_json(json.dumps(entry)) for entry in raw["releases"])
+            loaded._study = raw["study"]
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, VerticopulaError):
+                raise
+            raise VerticopulaError(f"{Path(path).name}: cannot be read as a saved study") from None
+        return loaded
+
+
+def _comparisons(table: AlignedTable) -> int:
+    total = 0
+    for column in table.party.columns:
+        n = int(table.columns[column.name].observed.sum())
+        total += latent_count(column) * n * (n - 1) // 2
+    return total
+
+
+class _Counter:
+    """Adds up work from several threads for a progress callback."""
+
+    def __init__(self, progress: Progress | None, what: str, total: int) -> None:
+        self._progress, self._what, self._total, self._done = progress, what, total, 0
+        self._lock = threading.Lock()
+
+    def add(self, amount: int) -> None:
+        with self._lock:
+            self._done += amount
+            if self._progress is not None:
+                self._progress(self._what, self._done, self._total)

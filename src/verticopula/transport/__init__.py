@@ -1,0 +1,1 @@
+"""Transports: what carries a protocol's requests to the parties and their replies back."""

@@ -1,0 +1,31 @@
+"""The seam between a protocol and the world: one method that delivers one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Protocol, TypeVar
+
+from verticopula.protocol.messages import Reply, Request
+
+Result = TypeVar("Result")
+
+
+class Transport(Protocol):
+    """Delivers a batch of requests, one per party, and returns every party's reply."""
+
+    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        """All replies, or an error that names the party; never a part of them."""
+        ...
+
+
+def drive(protocol: Generator[dict[str, Request], dict[str, Reply], Result], transport: Transport) -> Result:
+    """Run a protocol to its end and return its result."""
+    try:
+        requests = next(protocol)
+        while True:
+            requests = protocol.send(transport.deliver(requests))
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+    finally:
+        protocol.close()
