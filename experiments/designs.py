@@ -196,7 +196,7 @@ def make_complete(design: SimulationDesign, n: int, *, rng: np.random.Generator)
     x = np.empty_like(latent)
     for kind in COVARIATE_KINDS:
         columns = np.flatnonzero(np.array(kinds) == kind)
-        x[:, columns] = _draw_covariates(design, kind, latent[:, columns], rng=rng)
+        x[:, columns] = draw_covariates(design, kind, latent[:, columns], rng=rng)
     predictor = x @ design.coef
     if design.model == "linear":
         y = predictor + rng.standard_normal(n)
@@ -235,7 +235,7 @@ def _poisson_rate(design: SimulationDesign, latent: FloatArray) -> FloatArray:
     return np.maximum(2.0 + 0.3 * latent, design.rate_floor)
 
 
-def _draw_covariates(
+def draw_covariates(
     design: SimulationDesign, kind: Kind, latent: FloatArray, *, rng: np.random.Generator
 ) -> FloatArray:
     """Turn latent columns into covariates of one kind, each cell independently given U."""

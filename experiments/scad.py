@@ -37,6 +37,10 @@ MAX_EXPLAINED = 0.75
 MAX_SHARE_OF_ROWS = 0.5
 
 
+class SeparatedClassesError(ValueError):
+    """The columns separate the classes, so the logistic likelihood has no maximum."""
+
+
 @dataclass(frozen=True)
 class ScadFit:
     """The fit that BIC selected from the path.
@@ -66,6 +70,8 @@ class _Scaled(NamedTuple):
 
 
 class _PathSettings(NamedTuple):
+    """The arguments of `fit_scad_path` that shape the path."""
+
     fit_intercept: bool
     n_lambdas: int
     strength_ratio: float
@@ -147,6 +153,11 @@ def fit_oracle(
     Returns
     -------
     (p,) coefficients, exactly 0 outside the support
+
+    Raises
+    ------
+    SeparatedClassesError
+        If the logistic likelihood has no maximum on the support.
     """
     rows, response = _checked(x, y, model)
     selected = np.asarray(support, dtype=bool)
@@ -251,13 +262,16 @@ def _trace_logistic(columns: FloatArray, y: FloatArray, settings: _PathSettings)
     gradient = rows.T @ (expit(rows @ solution) - y) / n_rows
     for strength in _strengths(gradient, settings):
         solution, converged = _solve_logistic(rows, y, solution, penalised, strength, settings.a)
-        if _logistic_loss(rows @ solution, y) < (1 - MAX_EXPLAINED) * null_loss:
-            return
         shown = solution
         if settings.refit:
-            shown = _refit(rows, y, solution, ~penalised | (solution != 0), _maximise_logistic)
-        intercept, fit_term = float(shown[~penalised].sum()), 2.0 * _logistic_loss(rows @ shown, y)
-        yield _PathPoint(float(strength), shown[penalised], intercept, fit_term, converged)
+            try:
+                shown = _refit(rows, y, solution, ~penalised | (solution != 0), _maximise_logistic)
+            except SeparatedClassesError:
+                return
+        loss = _logistic_loss(rows @ shown, y)
+        if loss < (1 - MAX_EXPLAINED) * null_loss:
+            return
+        yield _PathPoint(float(strength), shown[penalised], float(shown[~penalised].sum()), 2.0 * loss, converged)
 
 
 def _solve_logistic(
@@ -318,15 +332,16 @@ def _logistic_loss(eta: FloatArray, y: FloatArray) -> float:
 
 
 def _maximise_logistic(rows: FloatArray, y: FloatArray) -> FloatArray:
-    """Unpenalised logistic regression by Newton's method; ValueError if there is no maximum."""
+    """Unpenalised logistic regression by Newton's method."""
     point = np.zeros(rows.shape[1])
     for _ in range(MAX_NEWTON_STEPS):
         eta = rows @ point
         if np.all(np.where(y == 1, eta, -eta) > 0):
             break
         mean = expit(eta)
-        step = np.linalg.solve((rows.T * (mean * (1 - mean))) @ rows, rows.T @ (y - mean))
+        score = rows.T @ (y - mean)
+        step = np.linalg.solve((rows.T * (mean * (1 - mean))) @ rows, score)
+        if step @ score < 1e-12 * len(y):  # what is left to gain is below the loss's rounding error
+            return point + step
         point = _step_towards(point + step, point, lambda b: _logistic_loss(rows @ b, y))
-        if np.max(np.abs(step)) < 1e-8:
-            return point
-    raise ValueError("the logistic likelihood has no maximum on this support: the classes can be separated")
+    raise SeparatedClassesError("the logistic likelihood has no maximum: these columns separate the classes")

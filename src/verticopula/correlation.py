@@ -80,7 +80,8 @@ def spearman_pairwise(grades: Floats, observed: NDArray[np.bool_], noise: Floats
     centred = np.where(complete & complete.T, product, product - mean * mean.T)
     rho = centred / np.sqrt(spread * spread.T)
     coins = (np.outer(noise, noise) + (noise[:, None] + noise[None, :]) * _UNIFORM_VARIANCE) * 144.0 / size
-    sampling = (1.0 - np.clip(rho, -1.0, 1.0) ** 2) ** 2 / size
+    apart = np.maximum(1.0 / size - 1.0 / observed.shape[0], 0.0)
+    sampling = (1.0 - np.clip(rho, -1.0, 1.0) ** 2) ** 2 * apart
     return PairwiseSpearman(rho, coins + sampling, overlap.astype(np.int64))
 
 

@@ -33,6 +33,7 @@ BERNSTEIN_ORDER = 10
 LARGEST_DEGREE = 256
 SMALLEST_DEGREE = 4
 MOST_COUNT_CELLS = 64
+_NO_MASS = 1e-9  # a cell with less is left out where thresholds are computed: they would be infinite
 _GRID = np.linspace(0.0, 1.0, 1025)
 
 
@@ -226,7 +227,8 @@ class Marginal:
         the mid-grade there; cells without mass are skipped. Empty for a continuous column."""
         if self.column.kind == "continuous":
             return np.empty(0), np.empty(0)
-        kept = self.probabilities[self.probabilities > 0.0]
+        kept = self.probabilities[self.probabilities > _NO_MASS]
+        kept = kept / kept.sum()
         return np.cumsum(kept)[:-1], (kept[1:] + kept[:-1]) / 2.0
 
     def cdf(self, values: Floats) -> Floats:

@@ -16,6 +16,7 @@ from experiments.designs import (
     SimulatedData,
     SimulationDesign,
     component_covariances,
+    draw_covariates,
     draw_latent,
     draw_maskable_clients,
     make_complete,
@@ -123,6 +124,21 @@ def test_column_distributions_are_those_of_their_kinds() -> None:
         else:
             assert set(np.unique(column)) == {0, 1}
             assert z_score(column, 0.5) < 5
+
+
+@pytest.mark.parametrize("u", [-1.5, 2.0])
+def test_covariates_given_the_latent_value(u: float) -> None:
+    def covariate(kind) -> np.ndarray:
+        return draw_covariates(SMALL, kind, np.full((40_000, 1), u), rng=np.random.default_rng(0)).ravel()
+
+    np.testing.assert_array_equal(covariate("continuous"), u)
+    assert z_score(covariate("binary"), 1 / (1 + np.exp(-0.5 * u))) < 5
+    counts = covariate("count")
+    assert z_score(counts, 2 + 0.3 * u) < 5
+    assert z_score(counts == 0, np.exp(-(2 + 0.3 * u))) < 5
+    odds = np.exp(np.array([0.0, 0.5, 1.0]) * u)
+    for level in (1, 2, 3):
+        assert z_score(covariate("ordinal") == level, odds[level - 1] / odds.sum()) < 5
 
 
 def test_poisson_rates_are_floored() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.metrics import fdr, g_means
-from experiments.scad import Model, fit_oracle, fit_scad_path, scad_slope
+from experiments.scad import Model, SeparatedClassesError, fit_oracle, fit_scad_path, scad_slope
 
 A = 3.7
 TRUTH = np.array([1.0, -1.0, 0.5, 0.0, 0.0, 0.0])
@@ -127,11 +127,23 @@ def test_bic_of_the_logistic_model_by_hand() -> None:
     assert fit.bic == pytest.approx(-2 * log_likelihood + np.count_nonzero(fit.coef) * np.log(600))
 
 
-def test_separable_classes_do_not_run_off() -> None:
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_refit_is_maximum_likelihood_on_the_selected_support(model: Model, fit_intercept: bool) -> None:
+    x, y = make_regression(model)
+    fit = fit_scad_path(x, y, model=model, fit_intercept=fit_intercept, refit=True)
+    oracle = fit_oracle(x, y, fit.coef != 0, model, fit_intercept=fit_intercept)
+    np.testing.assert_allclose(fit.coef, oracle, atol=1e-6)
+    assert fit.bic <= fit_scad_path(x, y, model=model, fit_intercept=fit_intercept).bic
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_separable_classes_do_not_run_off(refit: bool) -> None:
     x = np.random.default_rng(0).standard_normal((60, 20))
-    fit = fit_scad_path(x, (x[:, 0] > 0).astype(float), model="logistic")
+    y = (x[:, 0] + 0.2 * x[:, 1] > 0).astype(float)
+    fit = fit_scad_path(x, y, model="logistic", refit=refit)
     assert np.max(np.abs(fit.coef)) < 10
-    assert fit.coef[0] > 0
+    assert fit.converged
 
 
 def test_more_columns_than_rows() -> None:
@@ -177,7 +189,7 @@ def test_oracle_with_an_intercept_does_not_feel_a_shift() -> None:
 
 def test_oracle_says_when_there_is_no_maximum() -> None:
     x = np.random.default_rng(0).standard_normal((40, 2))
-    with pytest.raises(ValueError, match="separated"):
+    with pytest.raises(SeparatedClassesError):
         fit_oracle(x, (x[:, 0] > 0).astype(float), [True, True], "logistic")
 
 
