@@ -2,13 +2,13 @@
 
 Conventions: q latent columns, N subjects. `grades` is (N, q): debiased rank minus its centre,
 divided by the number of observed subjects; zero where nothing was observed. `observed` is the
-(N, q) mask. A column's grades have variance 1/12 (ties were broken at random), plus the known
-variance `noise` that the coins added.
+(N, q) mask. A column's grades have the known variance `spread` (1/12, less where values are tied),
+plus the known variance `noise` that the coins added.
 
 The steps, each a function that reports what it did:
 
-1. `spearman_pairwise`  12 * mean product of grades, with the known normaliser   [PAPER_NOTES 2]
-2. `invert_bridge`      Spearman's rho of (jittered) grades -> latent correlation
+1. `spearman_pairwise`  12 * mean product of grades, with the known normaliser
+2. `invert_bridge`      12 Cov(mid-grades) -> latent correlation
 3. `shrink`             towards a low-rank model, as far as the known noise says
 4. `nearest_correlation` a positive definite matrix with unit diagonal
 """
@@ -26,14 +26,13 @@ from scipy.special import ndtri
 
 Floats = NDArray[np.float64]
 
-_UNIFORM_VARIANCE = 1.0 / 12.0
 _STRONGEST = 0.999
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
 @dataclass(frozen=True)
 class PairwiseSpearman:
-    """Spearman correlations of true grades, estimated pair by pair.
+    """12 times the covariance of true mid-grades (Spearman's rho where nothing is tied), pair by pair.
 
     Attributes
     ----------
@@ -47,22 +46,25 @@ class PairwiseSpearman:
     overlap: NDArray[np.int64]
 
 
-def spearman_pairwise(grades: Floats, observed: NDArray[np.bool_], noise: Floats) -> PairwiseSpearman:
+def spearman_pairwise(grades: Floats, observed: NDArray[np.bool_], noise: Floats, spread: Floats) -> PairwiseSpearman:
     """Pairwise-complete Spearman correlations with the noise taken out.
 
     Parameters
     ----------
     noise : (q,) variance that the coins added to a grade
+    spread : (q,) variance of a column's true grades in the whole cohort: 1/12, less for ties
 
     Notes
     -----
     On all n subjects the inner product of debiased grades with the known normaliser is unbiased:
     12 / (n(n^2-1)) * sum (R_d - (n+1)/2)(S_d - (n+1)/2). On the overlap of two columns the grades
-    need not be uniform, so their own mean and variance (less the known noise) are used, as far as
-    the noise lets them be estimated.
+    need not be spread as in the whole cohort, so their own mean and variance (less the known
+    noise) are used, as far as the noise lets them be estimated.
 
-    The coins' variance of an entry is 144/m * (v_j v_k + v_j/12 + v_k/12), which for complete data
-    is 24c/n^2 + 144c^2/n^3 with c = theta(1-theta)/(1-2 theta)^2.
+    The coins' variance of an entry is 144/m * (v_j v_k + v_j s_k + v_k s_j), which for complete
+    continuous data is 24c/n^2 + 144c^2/n^3 with c = theta(1-theta)/(1-2 theta)^2. Sampling adds to
+    it only what an entry's own overlap adds beyond the cohort: what all entries share is the
+    sample itself, and shrinking that would bias regressions that are exact in the sample.
     """
     seen = observed.astype(np.float64)
     n_seen = seen.sum(axis=0)
@@ -70,16 +72,16 @@ def spearman_pairwise(grades: Floats, observed: NDArray[np.bool_], noise: Floats
     size = np.maximum(overlap, 1.0)
     product = grades.T @ grades / size
     mean = grades.T @ seen / size  # mean[j, k]: of column j where k is observed too
-    known = _UNIFORM_VARIANCE * (1.0 - 1.0 / np.maximum(n_seen, 2.0) ** 2)[:, None]
-    spread = (grades**2).T @ seen / size - mean**2 - noise[:, None]
+    known = spread[:, None] * np.ones_like(overlap)
+    found = (grades**2).T @ seen / size - mean**2 - noise[:, None]
     complete = overlap >= n_seen[:, None]
-    # A variance that is known only to a quarter of itself would do more harm than the known one.
+    # A variance that is known only to a quarter of itself would do more harm than the cohort's.
     too_noisy = math.sqrt(2.0) * (noise[:, None] + known) / np.sqrt(size) > 0.25 * known
-    use_known = complete | too_noisy
-    spread = np.where(use_known, known, np.maximum(spread, 0.1 * known))
+    ratio = np.where(complete | too_noisy, 1.0, np.maximum(found / known, 0.1))
+    small_sample = 1.0 - 1.0 / np.maximum(n_seen, 2.0) ** 2  # ranks of n subjects have variance (n^2-1)/12
     centred = np.where(complete & complete.T, product, product - mean * mean.T)
-    rho = centred / np.sqrt(spread * spread.T)
-    coins = (np.outer(noise, noise) + (noise[:, None] + noise[None, :]) * _UNIFORM_VARIANCE) * 144.0 / size
+    rho = 12.0 * centred / np.sqrt(ratio * ratio.T * np.outer(small_sample, small_sample))
+    coins = 144.0 * (np.outer(noise, noise) + np.outer(noise, spread) + np.outer(spread, noise)) / size
     apart = np.maximum(1.0 / size - 1.0 / observed.shape[0], 0.0)
     sampling = (1.0 - np.clip(rho, -1.0, 1.0) ** 2) ** 2 * apart
     return PairwiseSpearman(rho, coins + sampling, overlap.astype(np.int64))
@@ -144,7 +146,7 @@ def bridge(
     nodes: Floats,
     weights: Floats,
 ) -> float:
-    """S(r): Spearman's rho (12 times the covariance of jittered grades) at latent correlation r."""
+    """S(r): Spearman's rho (12 times the covariance of mid-grades) at latent correlation r."""
     angle = math.asin(r)
     total = 0.0
     for k in range(nodes.size):

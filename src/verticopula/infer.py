@@ -18,7 +18,8 @@ def infer_federation(tables: Mapping[str, Any], *, response: str, bounds: str, i
     """Kinds, bounds and categories as the data show them. Marked `bounds_source = "from-data"`."""
     if bounds != "from-data":
         raise SettingsError(
-            'inferring a federation takes the ranges from the data, which is not private; say bounds="from-data" to accept that'
+            "inferring a federation takes the ranges from the data, which is not private; "
+            'say bounds="from-data" to accept that'
         )
     parties = []
     problems: list[Problem] = []

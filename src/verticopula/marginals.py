@@ -159,9 +159,9 @@ def project_to_simplex(weights: Floats) -> Floats:
 def _bernstein_matrix(degree: int, at_grid: bool) -> Floats:
     """b_{v,degree}(x) for x on the fine grid, or on the coefficients' own points v/degree."""
     points = _GRID if at_grid else np.arange(degree + 1) / degree
-    matrix = binom.pmf(np.arange(degree + 1)[None, :], degree, points[:, None])
+    matrix = np.asarray(binom.pmf(np.arange(degree + 1)[None, :], degree, points[:, None]))
     matrix.flags.writeable = False
-    return np.asarray(matrix)
+    return matrix
 
 
 def iterate_bernstein(coefficients: Floats, order: int) -> Floats:
@@ -221,6 +221,13 @@ class Marginal:
         probabilities = project_to_simplex(raw)
         return cls(column, probabilities, float(np.sum(np.abs(probabilities - raw))))
 
+    def latents(self) -> list[Marginal]:
+        """One marginal per latent: this one, or one binary marginal per category of a nominal column."""
+        if self.column.kind != "nominal" or self.probabilities.size == 2:
+            return [self]
+        binary = Column(name=self.column.name, kind="binary")
+        return [Marginal(binary, np.array([1.0 - p, p]), 0.0) for p in self.probabilities]
+
     @property
     def grade_steps(self) -> tuple[Floats, Floats]:
         """Grades at which a discrete column's latent crosses to the next cell, and the jumps of
@@ -230,6 +237,16 @@ class Marginal:
         kept = self.probabilities[self.probabilities > _NO_MASS]
         kept = kept / kept.sum()
         return np.cumsum(kept)[:-1], (kept[1:] + kept[:-1]) / 2.0
+
+    @property
+    def tied_share(self) -> float:
+        """Share of pairs of subjects with the same value; none for a continuous column."""
+        return float(np.sum(self.probabilities**2)) if self.column.is_discrete else 0.0
+
+    @property
+    def grade_variance(self) -> float:
+        """Variance of the mid-grades: 1/12, less for ties."""
+        return float(1.0 - np.sum(self.probabilities**3)) / 12.0 if self.column.is_discrete else 1.0 / 12.0
 
     def cdf(self, values: Floats) -> Floats:
         """Privatized distribution function at the given values (codes for categories)."""

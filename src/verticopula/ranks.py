@@ -1,15 +1,18 @@
 """Values to ranks, ranks to flipped comparisons, flipped comparisons to debiased ranks.
 
-Conventions: `n` subjects have a value; ranks run from 1 to n; `positions` are ranks minus one.
-Ties are broken at random, independently for each column: breaking them by row number, as the
-paper's v_ii' does, gives two independent binary columns the same artificial order.
+Conventions: `n` subjects have a value; ranks run from 1 to n. Subjects are worked on in increasing
+order of their values; `lower[s]` and `upper[s]` are the first place of s's ties and the first
+place after them. A comparison of s < t is true ("t is larger") if t >= upper[s], and a tie is a
+fair coin. So with f_st = 1 where a comparison's coin says "s is larger",
 
-Both samplers work on positions alone. A comparison of the subjects at positions s < t is true
-("t is larger"), so with f_st = 1 where its coin flips it,
-
-    noisy rank of position s  =  1 + s - sum_{t<s} f_ts + sum_{t>s} f_st,
+    noisy rank of s  =  1 + s - sum_{t<s} f_ts + sum_{t>s} f_st,
 
 column sums and row sums of a triangular matrix of coins that is never stored.
+
+Breaking ties by row number, as the paper's v_ii' does, gives two independent binary columns the
+same artificial order. Breaking them once per column at random is right on average but adds the
+noise of a random order to every discrete column. One fair coin per tied comparison costs no more
+privacy (it is closer to both answers than they are to each other), and its noise averages out.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from numpy.typing import NDArray
 from verticopula.privacy.coins import CoinStream, flip_threshold, popcount
 from verticopula.privacy.noise import Keystream
 
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
 _U = np.uint64
 _ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ROWS = 16  # rows of coins added up together
@@ -30,21 +36,32 @@ _CHUNK = 1 << 14  # words of coins drawn together: they and their random bits st
 _PLANES = 10  # bits of the column counters; they are emptied before 2^10 rows
 
 
-def break_ties(values: NDArray[np.float64], keystream: Keystream) -> NDArray[np.int64]:
-    """Positions 0..n-1 of the values in increasing order, ties in random order."""
-    shuffle = keystream.words(values.size)
-    order = np.lexsort((shuffle, values))
-    positions = np.empty(values.size, dtype=np.int64)
-    positions[order] = np.arange(values.size)
-    return positions
+class FairCoins:
+    """Packed fair coins: the keystream itself."""
+
+    def __init__(self, keystream: Keystream) -> None:
+        self._keystream = keystream
+
+    def draw(self, count: int) -> Words:
+        """`count` words of 64 independent fair coins each."""
+        return self._keystream.words(count)
 
 
-def flip_comparisons(positions: NDArray[np.int64], epsilon: float, keystream: Keystream) -> NDArray[np.int64]:
+def sort_with_ties(values: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
+    """Order of the values, and for each place in it where its ties begin and end."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    lower = np.searchsorted(ordered, ordered, side="left")
+    upper = np.searchsorted(ordered, ordered, side="right")
+    return order, lower, upper
+
+
+def flip_comparisons(values: NDArray[np.float64], epsilon: float, keystream: Keystream) -> Ints:
     """Noisy ranks from one coin for each of the n(n-1)/2 comparisons. Implements Eq. (1).
 
     Parameters
     ----------
-    positions : (n,) a permutation of 0..n-1
+    values : (n,) finite numbers
     epsilon : per comparison; each is flipped with probability 1/(1+exp(epsilon))
 
     Returns
@@ -60,42 +77,81 @@ def flip_comparisons(positions: NDArray[np.int64], epsilon: float, keystream: Ke
     -----
     O(n^2) time, O(n) memory.
     """
-    n = positions.size
-    coins = CoinStream(keystream, flip_threshold(epsilon))
+    order, lower, upper = sort_with_ties(values)
+    rows, columns = sum_triangle(upper, CoinStream(keystream, flip_threshold(epsilon)))
+    noisy = 1 + lower - columns + rows + _settle_ties(lower, upper, keystream)
+    ranks = np.empty(values.size, dtype=np.int64)
+    ranks[order] = noisy
+    return ranks
+
+
+def sum_triangle(upper: Ints, coins: CoinStream | FairCoins) -> tuple[Ints, Ints]:
+    """Row sums and column sums of coins f_st for t >= upper[s], where s < upper[s] never falls."""
+    n = upper.size
     n_words = -(-n // 64)
     row_sums = np.zeros(n, dtype=np.int64)
     column_sums = np.zeros(n, dtype=np.int64)
     counters = np.zeros((_PLANES, n_words), dtype=np.uint64)
+    n_rows = int(np.searchsorted(upper, n))
     row, pending = 0, 0
-    while row < n - 1:
-        width = n_words - row // 64
+    while row < n_rows:
+        first_word = int(upper[row]) // 64
+        width = n_words - first_word
         # All rows of a chunk are as wide as its first: few rows when they are short, to waste little.
-        rows = min(max(_CHUNK // width, _ROWS), max(8 * width, 64), n - 1 - row)
-        blocks = max(1, rows // _ROWS)
+        blocks = max(1, min(max(_CHUNK // width, _ROWS), max(8 * width, 64), n_rows - row) // _ROWS)
         matrix = coins.draw(blocks * _ROWS * width).reshape(blocks * _ROWS, width)
-        pending = _add_rows(matrix, row, n, row_sums, column_sums, counters, pending)
+        pending = _add_rows(matrix, row, first_word, upper, row_sums, column_sums, counters, pending)
         row += blocks * _ROWS
     _empty_counters(counters, column_sums)
-    return (1 + np.arange(n) - column_sums + row_sums)[positions]
+    return row_sums, column_sums
+
+
+def _settle_ties(lower: Ints, upper: Ints, keystream: Keystream) -> Ints:
+    """Number of its tied comparisons that each place wins, by fair coins."""
+    wins = np.zeros(lower.size, dtype=np.int64)
+    starts = np.flatnonzero((lower == np.arange(lower.size)) & (upper - lower > 1))
+    sizes = (upper - lower)[starts]
+    for start, size in zip(starts[sizes > 64], sizes[sizes > 64], strict=True):
+        rows, columns = sum_triangle(np.arange(1, size + 1), FairCoins(keystream))
+        wins[start : start + size] = rows + np.arange(size) - columns
+    small = sizes <= 64
+    pairs = sizes[small] * (sizes[small] - 1) // 2
+    _settle_small_ties(starts[small], sizes[small], keystream.words(int(pairs.sum()) // 64 + 1), wins)
+    return wins
+
+
+@njit(nogil=True, cache=True)
+def _settle_small_ties(starts: Ints, sizes: Ints, coins: Words, wins: Ints) -> None:
+    used = 0
+    for g in range(starts.size):
+        for s in range(starts[g], starts[g] + sizes[g]):
+            for t in range(s + 1, starts[g] + sizes[g]):
+                heads = (coins[used >> 6] >> _U(used & 63)) & _U(1)
+                used += 1
+                if heads:
+                    wins[s] += 1
+                else:
+                    wins[t] += 1
 
 
 @njit(nogil=True, cache=True)
 def _add_rows(
-    matrix: NDArray[np.uint64],
+    matrix: Words,
     first_row: int,
-    n: int,
-    row_sums: NDArray[np.int64],
-    column_sums: NDArray[np.int64],
-    counters: NDArray[np.uint64],
+    first_word: int,
+    upper: Ints,
+    row_sums: Ints,
+    column_sums: Ints,
+    counters: Words,
     pending: int,
 ) -> int:
     """Add rows of coins to the sums; returns how many rows the column counters hold."""
-    first_word = first_row // 64
-    width = matrix.shape[1]
+    n = upper.size
     for r in range(matrix.shape[0]):
         row = first_row + r
         flips = matrix[r]
-        _keep_upper_triangle(flips, row + 1 - 64 * first_word, n - 64 * first_word)
+        start = upper[row] if row < n else n
+        _keep_bits(flips, start - 64 * first_word, n - 64 * first_word)
         if row < n:
             row_sums[row] = _count_bits(flips)
     for block in range(matrix.shape[0] // _ROWS):
@@ -108,7 +164,7 @@ def _add_rows(
 
 
 @njit(nogil=True, cache=True)
-def _keep_upper_triangle(flips: NDArray[np.uint64], start: int, end: int) -> None:
+def _keep_bits(flips: Words, start: int, end: int) -> None:
     """Clear the bits before `start` and from `end` on."""
     for w in range(flips.size):
         if start <= 64 * w and end >= 64 * w + 64:
@@ -123,11 +179,11 @@ def _keep_upper_triangle(flips: NDArray[np.uint64], start: int, end: int) -> Non
 
 
 @njit(nogil=True, cache=True)
-def _count_bits(words: NDArray[np.uint64]) -> int:
+def _count_bits(words: Words) -> int:
     total = _U(0)
     for i in range(words.size):
         total += popcount(words[i])
-    return np.int64(total)
+    return int(total)
 
 
 @njit(nogil=True, inline="always", cache=True)
@@ -138,7 +194,7 @@ def _add_three(a: np.uint64, b: np.uint64, c: np.uint64) -> tuple[np.uint64, np.
 
 
 @njit(nogil=True, cache=True)
-def _add_block(rows: NDArray[np.uint64], counters: NDArray[np.uint64]) -> None:
+def _add_block(rows: Words, counters: Words) -> None:
     """Add 16 rows to bit-sliced counters (plane k holds bit k of 64 column counts a word).
 
     A tree of full adders (Harley and Seal), written out because that is what vectorises.
@@ -184,7 +240,7 @@ def _add_block(rows: NDArray[np.uint64], counters: NDArray[np.uint64]) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _empty_counters(counters: NDArray[np.uint64], column_sums: NDArray[np.int64]) -> None:
+def _empty_counters(counters: Words, column_sums: Ints) -> None:
     """Move the counters' content to the column sums."""
     for w in range(counters.shape[1]):
         for k in range(_PLANES):
@@ -194,39 +250,44 @@ def _empty_counters(counters: NDArray[np.uint64], column_sums: NDArray[np.int64]
                 column_sums[64 * w + j] += np.int64(((plane >> _U(j)) & _U(1)) << _U(k))
 
 
-def draw_binomial_ranks(positions: NDArray[np.int64], epsilon: float, keystream: Keystream) -> NDArray[np.int64]:
-    """Noisy ranks in O(n): each drawn from its own two binomials.
+def draw_binomial_ranks(values: NDArray[np.float64], epsilon: float, keystream: Keystream) -> Ints:
+    """Noisy ranks in O(n log n): each drawn from its own three binomials.
 
-    The noisy rank of position s is 1 + s - Bin(s, theta) + Bin(n-1-s, theta): exactly the
-    distribution that `flip_comparisons` gives to that one rank, but independent between
-    subjects, as if every comparison were flipped twice, once for each of its two subjects.
+    The noisy rank of a subject with b others below it, a above it and t ties is
+    1 + b - Bin(b, theta) + Bin(a, theta) + Bin(t, 1/2): exactly the distribution that
+    `flip_comparisons` gives to that one rank, but independent between subjects, as if every
+    comparison were flipped twice, once for each of its two subjects.
 
     Privacy
     -------
     Leaves the party. `epsilon` is per coin, and a comparison is behind two coins: 2 * epsilon per
     comparison, and up to 2(n-1) coins change when one subject's value is replaced.
     """
-    n = positions.size
+    order, lower, upper = sort_with_ties(values)
     theta = flip_threshold(epsilon) / 2**64
-    ranks = np.empty(n, dtype=np.int64)
+    noisy = np.empty(values.size, dtype=np.int64)
     done = 0
-    while done < n:
-        done = _binomial_ranks(keystream.words(1 << 16), theta, ranks, done)
-    return ranks[positions]
+    while done < values.size:
+        done = _binomial_ranks(keystream.words(1 << 16), theta, lower, upper, noisy, done)
+    ranks = np.empty(values.size, dtype=np.int64)
+    ranks[order] = noisy
+    return ranks
 
 
 @njit(nogil=True, cache=True)
-def _binomial_ranks(words: NDArray[np.uint64], theta: float, ranks: NDArray[np.int64], start: int) -> int:
+def _binomial_ranks(words: Words, theta: float, lower: Ints, upper: Ints, ranks: Ints, start: int) -> int:
     """Fill `ranks` from `start` on until done or out of random words; returns where it stopped."""
     n = ranks.size
     used = 0
     for s in range(start, n):
-        lost, used_after = draw_binomial(s, theta, words, used)
-        won, used_after = draw_binomial(n - 1 - s, theta, words, used_after)
+        below, above, ties = lower[s], n - upper[s], upper[s] - lower[s] - 1
+        lost, used_after = draw_binomial(below, theta, words, used)
+        won, used_after = draw_binomial(above, theta, words, used_after)
+        drawn, used_after = draw_binomial(ties, 0.5, words, used_after)
         if used_after >= words.size:  # starved: this subject's draw is thrown away and made afresh
             return s
         used = used_after
-        ranks[s] = 1 + s - lost + won
+        ranks[s] = 1 + below - lost + won + drawn
     return n
 
 
@@ -237,7 +298,7 @@ def _uniform(word: np.uint64) -> float:
 
 
 @njit(nogil=True, cache=True)
-def draw_binomial(n: int, p: float, words: NDArray[np.uint64], used: int) -> tuple[int, int]:
+def draw_binomial(n: int, p: float, words: Words, used: int) -> tuple[int, int]:
     """One Binomial(n, p) draw, p <= 1/2, and how many random words are used up.
 
     Transformed rejection (Hörmann 1993, algorithm BTRS) where n*p >= 10, inversion below it.
@@ -277,16 +338,20 @@ def draw_binomial(n: int, p: float, words: NDArray[np.uint64], used: int) -> tup
     return 0, words.size
 
 
-def debias_ranks(ranks_noisy: NDArray[np.int64], flip_prob: float) -> NDArray[np.float64]:
-    """Ranks whose expectation over the coins is the true rank. Implements Eq. (2).
+def debias_ranks(ranks_noisy: Ints, flip_prob: float) -> NDArray[np.float64]:
+    """Ranks whose expectation over the coins is the true rank (the mid-rank of ties). Implements Eq. (2).
 
     Summing the debiased comparisons (v - theta)/(1 - 2 theta) of one subject gives
     R_d = 1 + (R - 1 - (n-1) theta) / (1 - 2 theta).
     """
     n = ranks_noisy.size
-    return 1.0 + (ranks_noisy - 1.0 - (n - 1) * flip_prob) / (1.0 - 2.0 * flip_prob)
+    return np.asarray(1.0 + (ranks_noisy - 1.0 - (n - 1) * flip_prob) / (1.0 - 2.0 * flip_prob))
 
 
-def rank_noise_variance(n: int, flip_prob: float) -> float:
-    """Variance that the coins add to one debiased rank among n, the same for every rank."""
-    return (n - 1) * flip_prob * (1.0 - flip_prob) / (1.0 - 2.0 * flip_prob) ** 2
+def rank_noise_variance(n: int, flip_prob: float, tied_share: float = 0.0) -> float:
+    """Variance that the coins add to a debiased rank among n.
+
+    `tied_share` is the share of comparisons that are ties: fair coins vary a little more.
+    """
+    per_coin = (1.0 - tied_share) * flip_prob * (1.0 - flip_prob) + tied_share * 0.25
+    return (n - 1) * per_coin / (1.0 - 2.0 * flip_prob) ** 2

@@ -35,7 +35,7 @@ def summarise(
     lines += [
         "",
         "Repairs (how much post-processing changed)",
-        f"  correlation, typical standard error of an entry before shrinking: {np.median(report.standard_error[off]):.4f}",
+        f"  correlation, typical standard error before shrinking: {np.median(report.standard_error[off]):.4f}",
         f"  shrinkage towards rank {report.shrink_rank}: {report.shrink_change:.4f} mean absolute change of an entry",
         f"  repair to a correlation matrix: {report.psd_change:.4f} largest change of an entry "
         f"(smallest eigenvalue before: {report.smallest_eigenvalue:.4f})",

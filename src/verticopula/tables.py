@@ -109,12 +109,18 @@ def to_polars(frame: Any, party: str) -> pl.DataFrame:
     names = [str(name) for name in native.columns]
     if len(set(names)) != len(names):
         raise SchemaError([Problem(f"party {party!r}", "two columns of the table have the same name")])
-    # Mixed-type columns of pandas do not convert as they are; as text they do, and are checked later.
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    return pl.DataFrame([_to_series(name, native[column]) for name, column in zip(names, native.columns, strict=True)])
+
+
+def _to_series(name: str, series: nw.Series[Any]) -> pl.Series:
+    """One column as polars, without pyarrow; columns of mixed types become text and are checked later."""
+    cells = [None if _is_null(cell) else cell for cell in series.to_list()]
     try:
-        return native.to_polars()
-    except Exception:  # the conversion raises whatever its back end raises
-        texts = {name: [None if _is_null(v) else str(v) for v in native[name].to_list()] for name in native.columns}
-        return pl.DataFrame(texts, schema=dict.fromkeys(names, pl.String))
+        return pl.Series(name, cells, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series(name, [None if cell is None else str(cell) for cell in cells], dtype=pl.String)
 
 
 def _is_null(value: Any) -> bool:

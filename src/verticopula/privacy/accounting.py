@@ -117,7 +117,7 @@ def _loss_distribution(merged: list[Coins]) -> tuple[NDArray[np.float64], NDArra
     if len(merged) == 1:
         first, mass, above = windows[0]
         counts = np.arange(first, first + mass.size)
-        return merged[0].epsilon * (2.0 * counts - merged[0].count), mass, above
+        return np.asarray(merged[0].epsilon * (2.0 * counts - merged[0].count)), mass, above
     width = sum(2.0 * c.epsilon * w[1].size for c, w in zip(merged, windows, strict=True))
     step = max(2.0 * merged[0].epsilon / _FINEST, width / _GRID)
     total = np.ones(1)
@@ -131,7 +131,7 @@ def _loss_distribution(merged: list[Coins]) -> tuple[NDArray[np.float64], NDArra
         total = np.maximum(fftconvolve(total, spread), 0.0)
         offset += int(cells[0])
         lost += above + _FFT_SLACK
-    return step * (offset + np.arange(total.size)), total, lost
+    return np.asarray(step * (offset + np.arange(total.size))), total, lost
 
 
 def _delta_at(epsilon: float, loss: NDArray[np.float64], mass: NDArray[np.float64], lost: float) -> float:

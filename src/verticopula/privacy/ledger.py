@@ -63,7 +63,9 @@ class Release:
     def from_json(cls, line: str) -> Release:
         raw: dict[str, Any] = json.loads(line)
         known = {f.name for f in fields(cls)}
-        values = {k: float("inf") if v == "inf" and k.endswith("epsilon") else v for k, v in raw.items() if k in known}
+        values: dict[str, Any] = {
+            k: float("inf") if v == "inf" and k.endswith("epsilon") else v for k, v in raw.items() if k in known
+        }
         return cls(**values)
 
     def sealed(self, previous: str) -> Release:

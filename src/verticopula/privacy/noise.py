@@ -36,7 +36,7 @@ class Keystream:
 
     def fill(self, out: NDArray[np.uint8], size: int) -> None:
         """Write `size` bytes to the front of `out`, which must have 16 bytes more than that."""
-        view = memoryview(out).cast("B")
+        view = memoryview(out.data).cast("B")
         done = 0
         while done < size:
             step = min(size - done, _ZEROS_SIZE)

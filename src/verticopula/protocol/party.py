@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ from verticopula.protocol.messages import (
     Reply,
     Request,
 )
-from verticopula.ranks import break_ties, draw_binomial_ranks, flip_comparisons
+from verticopula.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.schema import Column
 from verticopula.tables import AlignedTable
 
@@ -111,7 +112,7 @@ class LocalParty:
         n_observed = int(self.table.columns[order.column].observed.sum())
         coins = rank_coins(column, request.sampler, order.epsilon_ranks, n_observed)
         marginal = math.inf if self.bounds_from_data else order.epsilon_marginal
-        common = {
+        common: dict[str, Any] = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "study": request.study,
             "party": self.name,
@@ -162,10 +163,8 @@ class LocalParty:
     def _noisy_ranks(
         self, values: NDArray[np.float64], request: ReleaseRequest, column: Column, index: int, epsilon: float
     ) -> NDArray[np.int64]:
-        label = (request.study, column.name, str(index))
-        positions = break_ties(values, self.noise.stream(*label, "ties"))
         draw = flip_comparisons if request.sampler == "exact" else draw_binomial_ranks
-        ranks = draw(positions, epsilon, self.noise.stream(*label, "coins"))
+        ranks = draw(values, epsilon, self.noise.stream(request.study, column.name, str(index), "coins"))
         self.on_column(values.size * (values.size - 1) // 2)
         return ranks
 

@@ -36,7 +36,7 @@ from verticopula.protocol.messages import (
     Request,
 )
 from verticopula.ranks import debias_ranks, rank_noise_variance
-from verticopula.schema import Column, ColumnKey, Federation
+from verticopula.schema import ColumnKey, Federation
 
 Floats = NDArray[np.float64]
 Protocol = Generator[dict[str, Request], dict[str, Reply], "VcdsResult"]
@@ -161,7 +161,7 @@ def fit_copula(
     marginals = {
         key: Marginal.from_release(columns[key], releases[key].cells, int(observed[key].sum())) for key in layout.keys
     }
-    spearman = _spearman(layout, columns, releases, observed, budgets, sampler)
+    spearman = _spearman(layout, marginals, releases, observed, budgets, sampler)
     shapes, flat = _grade_shapes(layout, marginals)
     pairwise = invert_bridge(spearman, shapes, flat)
     fixed = layout.nominal_blocks()
@@ -182,7 +182,7 @@ def fit_copula(
 
 def _spearman(
     layout: Layout,
-    columns: Mapping[ColumnKey, Column],
+    marginals: Mapping[ColumnKey, Marginal],
     releases: Mapping[ColumnKey, ColumnRelease],
     observed: Mapping[ColumnKey, NDArray[np.bool_]],
     budgets: Mapping[ColumnKey, ColumnBudget],
@@ -193,33 +193,31 @@ def _spearman(
     grades = np.zeros((n_subjects, q))
     seen = np.zeros((n_subjects, q), dtype=bool)
     noise = np.zeros(q)
+    spread = np.zeros(q)
     for key, part in zip(layout.keys, layout.slices, strict=True):
         mask = observed[key]
         n = int(mask.sum())
-        theta = flip_probability(budgets[key].epsilon_ranks / coins_per_comparison(columns[key], sampler))
-        for offset, index in enumerate(range(part.start, part.stop)):
+        theta = flip_probability(budgets[key].epsilon_ranks / coins_per_comparison(marginals[key].column, sampler))
+        for offset, (index, latent) in enumerate(
+            zip(range(part.start, part.stop), marginals[key].latents(), strict=True)
+        ):
             debiased = debias_ranks(releases[key].ranks[:, offset], theta)
             grades[mask, index] = (debiased - (n + 1) / 2.0) / n
             seen[mask, index] = True
-            noise[index] = rank_noise_variance(n, theta) / n**2
-    return spearman_pairwise(grades, seen, noise)
+            noise[index] = rank_noise_variance(n, theta, latent.tied_share) / n**2
+            spread[index] = latent.grade_variance
+    return spearman_pairwise(grades, seen, noise, spread)
 
 
 def _grade_shapes(
     layout: Layout, marginals: Mapping[ColumnKey, Marginal]
 ) -> tuple[list[GradeShape], NDArray[np.bool_]]:
-    """How every latent's grade steps; each category of a nominal column counts as a binary column."""
-    shapes: list[GradeShape] = []
-    flat: list[bool] = []
-    for key, part in zip(layout.keys, layout.slices, strict=True):
-        marginal = marginals[key]
-        if part.stop - part.start == 1:
-            shapes.append(GradeShape.from_grade_steps(*marginal.grade_steps))
-            flat.append(marginal.column.is_discrete and shapes[-1].thresholds.size == 0)
-        else:
-            for probability in marginal.probabilities:
-                shapes.append(GradeShape.from_grade_steps(np.array([1.0 - probability]), np.array([0.5])))
-                flat.append(not 0.0 < probability < 1.0)
+    """How every latent's grade steps, and which latents have all mass in one cell."""
+    latents = [latent for key in layout.keys for latent in marginals[key].latents()]
+    shapes = [GradeShape.from_grade_steps(*latent.grade_steps) for latent in latents]
+    flat = [
+        latent.column.is_discrete and shape.thresholds.size == 0 for latent, shape in zip(latents, shapes, strict=True)
+    ]
     return shapes, np.array(flat)
 
 
