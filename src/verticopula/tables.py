@@ -104,6 +104,8 @@ def to_polars(frame: Any, party: str) -> pl.DataFrame:
     """Any frame that narwhals knows, as polars; SchemaError if it is none."""
     try:
         native = nw.from_native(frame, eager_only=True)
+    except nw.exceptions.DuplicateError:
+        raise SchemaError([Problem(f"party {party!r}", "two columns of the table have the same name")]) from None
     except TypeError:
         raise SchemaError([Problem(f"party {party!r}", "expected a pandas or polars DataFrame")]) from None
     names = [str(name) for name in native.columns]
@@ -346,7 +348,7 @@ def _never_together(federation: Federation, aligned: Mapping[str, AlignedTable])
         first = f"{pairs[0][0]} and {pairs[0][1]}"
         more = f" and {len(pairs) - 1} more pair(s)" if len(pairs) > 1 else ""
         yield Problem(
-            f"parties {parties[0]!r} and {parties[1]!r}",
+            " and ".join(f"party {name!r}" for name in dict.fromkeys(parties)),
             f"{first}{more} are never observed together (fewer than 2 common subjects)",
         )
 

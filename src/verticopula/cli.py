@@ -1,0 +1,333 @@
+"""The command line: thin. It reads options, calls the library, and shows what happened."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import polars as pl
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.datasets import make_sme
+from verticopula.demo import compare_with_truth, write_inputs
+from verticopula.errors import SchemaError, SettingsError, VerticopulaError
+from verticopula.output import LEDGER_FILE, prepare_folder, write_study
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.ledger import read_ledger
+from verticopula.privacy.policy import Policy
+from verticopula.privacy.statement import state_privacy
+from verticopula.schema import Federation
+from verticopula.synthesizer import NotPrivateWarning, Synthesizer
+from verticopula.synthesizer import Progress as OnProgress
+from verticopula.tables import AlignedTable, align_tables, read_tables
+
+Found = TypeVar("Found")
+
+app = typer.Typer(
+    name="verticopula",
+    help="Private synthetic data from tables that are split by column across organisations.\n\n"
+    "Start with [bold]verticopula demo[/], then [bold]check[/] and [bold]run[/] on your own federation file.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,  # its tracebacks show local variables, which may hold data
+)
+ledger_app = typer.Typer(
+    help="Look at what was released, and see that nobody changed the record.", no_args_is_help=True
+)
+app.add_typer(ledger_app, name="ledger")
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
+FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML).", show_default=False)]
+DataFolder = Annotated[
+    Path, typer.Option("--data", help="Folder with one <party>.csv or <party>.parquet each.", show_default=False)
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon", "-e", help="Privacy budget; what it bounds is said by --unit. Default 1, half for ranks."
+    ),
+]
+Delta = Annotated[float | None, typer.Option("--delta", help="Needed for units block and person, e.g. 1e-6.")]
+UnitName = Annotated[
+    str,
+    typer.Option(
+        "--unit",
+        help="What epsilon bounds: variable (one comparison or value in one column), client (the same, over a party's "
+        "columns), block (one person's whole block at a party), person (one person's data at all parties).",
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="Reproducible, and therefore NOT PRIVATE. For simulation only.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the tables of a study already in --out.")]
+
+
+def main() -> None:
+    """Entry point: errors in one place, in words, and without any cell of anybody's data."""
+    console = Console(stderr=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
+            app()
+    except VerticopulaError as error:
+        console.print(Text.assemble(("error: ", "bold red"), str(error)))
+        sys.exit(1)
+    except KeyboardInterrupt:
+        console.print("interrupted; what the ledger says was released stays released")
+        sys.exit(130)
+    except Exception as error:
+        # A message from below may quote data, so only its kind is shown.
+        console.print(Text.assemble(("internal error: ", "bold red"), f"{type(error).__name__}. "), end="")
+        console.print("This is a defect; please report it with the command you ran, not with your data.")
+        sys.exit(70)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
+) -> None:
+    if show_version:
+        print(version("verticopula"))
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("verticopula-demo"),
+    subjects: Annotated[
+        int, typer.Option(help="Number of simulated enterprises (the paper's study has 71827).")
+    ] = 20_000,
+    epsilon: Epsilon = 4.0,
+    delta: Delta = None,
+    unit: UnitName = "client",
+    seed: Seed = None,
+    quiet: Quiet = False,
+) -> None:
+    """A five-party study on a built-in federation: inputs, synthetic tables, ledger, summary."""
+    prepare_folder(out, overwrite=True)
+    study = make_sme(subjects)
+    write_inputs(study, out)
+    synthesizer = Synthesizer(study.federation, epsilon=epsilon, delta=delta, unit=unit, random_state=seed)
+    with _progress(quiet) as progress:
+        synthesizer.fit(study.tables, ledger=out / LEDGER_FILE, progress=progress)
+    tables = synthesizer.sample()
+    truth = "\n".join(compare_with_truth(study, synthesizer, tables))
+    _finish(out, synthesizer, tables, quiet, f"\n{truth}\n")
+    if not quiet:
+        print(f"Try next:  verticopula check {out}/federation.toml --data {out}/data")
+        print(f"           verticopula run {out}/federation.toml --data {out}/data --out my-study --epsilon 4")
+
+
+@app.command()
+def run(
+    federation: FederationFile,
+    data: DataFolder,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
+    method: Annotated[
+        str, typer.Option("--method", help="vcds: complete data, or missing completely at random.")
+    ] = "vcds",
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: UnitName = "client",
+    epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
+    epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
+    sampler: Annotated[
+        str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
+    ] = "exact",
+    policies: Annotated[
+        Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
+    ] = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit on the parties' tables and write complete synthetic ones."""
+    if epsilon is not None and (epsilon_ranks is not None or epsilon_marginals is not None):
+        raise SettingsError("give either --epsilon, or --epsilon-ranks and --epsilon-marginals")
+    whole = 1.0 if epsilon is None and epsilon_ranks is None and epsilon_marginals is None else epsilon
+    if rows is not None and rows < 1:
+        raise SettingsError("--rows must be at least 1")
+    study = Federation.from_toml(federation)
+    synthesizer = Synthesizer(
+        study,
+        method=method,
+        epsilon=whole,
+        delta=delta,
+        unit=unit,
+        random_state=seed,
+        epsilon_ranks=epsilon_ranks,
+        epsilon_marginals=epsilon_marginals,
+        sampler=sampler,
+    )
+    aligned = _read_and_align(study, data)
+    prepare_folder(out, overwrite=overwrite)
+    with _progress(quiet) as progress:
+        synthesizer.fit_aligned(
+            aligned, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
+        )
+    _finish(out, synthesizer, synthesizer.sample(rows), quiet)
+
+
+@app.command()
+def check(
+    federation: FederationFile,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder with the parties' tables.", show_default=False)
+    ] = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: UnitName = "client",
+    policies: Annotated[
+        Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Everything that is wrong with a study, all at once, before any budget is spent."""
+    problems: list[str] = []
+    study = _collect(problems, lambda: Federation.from_toml(federation))
+    aligned: dict[str, AlignedTable] | None = None
+    if study is not None:
+        known = study
+        whole = 1.0 if epsilon is None else epsilon
+        _collect(problems, lambda: BudgetRequest.build(known, unit=unit, epsilon=whole, delta=delta))
+        _collect(problems, lambda: _read_policies(known, policies))
+        if data is not None:
+            folder = data
+            aligned = _collect(problems, lambda: _read_and_align(known, folder))
+    if problems:
+        console = Console(stderr=True)
+        console.print(Text(f"{len(problems)} problem(s) found; nothing was spent", style="bold red"))
+        for problem in problems:
+            console.print(Text(f"  - {problem}"))
+        raise typer.Exit(1)
+    if study is not None and not quiet:
+        _show_check(study, aligned)
+
+
+@ledger_app.command("show")
+def ledger_show(
+    folder: Annotated[Path, typer.Argument(help="A study's folder, or a ledger file.")],
+    delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = 1e-6,
+) -> None:
+    """Every release, and what all of them together cost at every unit."""
+    entries = read_ledger(_ledger_path(folder))
+    table = Table("when (UTC)", "study", "party", "column", "what", "subjects", "epsilon", "bounds", "noise")
+    for e in entries:
+        per = "comparison" if e.what == "ranks" else "value"
+        cells = (
+            e.time[:19],
+            e.study,
+            e.party,
+            e.column,
+            e.what,
+            f"{e.n_subjects:,}",
+            f"{e.epsilon:.4g} per {per}",
+            e.bounds,
+            e.noise,
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    console = Console()
+    console.print(table)
+    print("\n".join(state_privacy(entries, delta).lines()))
+
+
+@ledger_app.command("verify")
+def ledger_verify(folder: Annotated[Path, typer.Argument(help="A study's folder, or a ledger file.")]) -> None:
+    """See that no entry was changed, removed from the middle or put in another order."""
+    print(f"{len(read_ledger(_ledger_path(folder)))} entries, chain intact")
+
+
+# ---- helpers -----------------------------------------------------------------------------
+
+
+def _collect(problems: list[str], action: Callable[[], Found]) -> Found | None:
+    """The action's result; if it fails, its problems are added to the list instead."""
+    try:
+        return action()
+    except SchemaError as error:
+        problems += [str(problem) for problem in error.problems]
+    except SettingsError as error:
+        problems.append(f"settings: {error}")
+    return None
+
+
+def _ledger_path(folder: Path) -> Path:
+    path = folder / LEDGER_FILE if folder.is_dir() else folder
+    if not path.is_file():
+        raise SettingsError(f"no ledger at {path}")
+    return path
+
+
+def _read_and_align(study: Federation, data: Path) -> dict[str, AlignedTable]:
+    if not data.is_dir():
+        raise SettingsError(f"--data {data}: no such folder")
+    return align_tables(study, read_tables(study, data))
+
+
+def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
+    if folder is None:
+        return {}
+    if not folder.is_dir():
+        raise SettingsError(f"--policies {folder}: no such folder")
+    names = {party.name for party in study.parties}
+    strangers = sorted(p.name for p in folder.glob("*.toml") if p.stem not in names)
+    if strangers:
+        raise SettingsError(f"--policies {folder}: {', '.join(strangers)} belong to no party of this federation")
+    return {name: Policy.from_toml(folder / f"{name}.toml") for name in names if (folder / f"{name}.toml").is_file()}
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[OnProgress]:
+    """A progress bar on standard error; none if quiet or not a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bars:
+        task = bars.add_task("starting", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bars.update(task, description=what, completed=done, total=total)
+
+        yield show
+
+
+def _finish(out: Path, synthesizer: Synthesizer, tables: dict[str, pl.DataFrame], quiet: bool, more: str = "") -> None:
+    summary = synthesizer.summary() + more
+    written = write_study(out, synthesizer, tables, summary)
+    if quiet:
+        return
+    console = Console(highlight=False)
+    for line in summary.splitlines():
+        console.print(Text(line, style="bold red" if line.startswith("!") else ""), soft_wrap=True)
+    print("\nWritten:")
+    for path in written:
+        print(f"  {path}")
+
+
+def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> None:
+    console = Console()
+    console.print(Text(f"No problems found; nothing was spent. {study}"), soft_wrap=True)
+    if study.bounds_source == "from-data":
+        console.print(
+            Text("! Bounds or categories were taken from the data: epsilon will be infinite.", style="bold red")
+        )
+    if aligned is None:
+        console.print("Tables were not checked: give --data DIR.")
+        return
+    table = Table("party", "columns", "subjects", "of cohort", "empty cells", "clamped cells")
+    for name, part in aligned.items():
+        seen = part.observed()
+        known = seen.any(axis=1)
+        clamped = sum(column.clamped for column in part.columns.values())
+        empty = int((~seen[known]).sum())
+        table.add_row(name, str(seen.shape[1]), f"{known.sum():,}", f"{known.mean():.1%}", f"{empty:,}", f"{clamped:,}")
+    console.print(table)
