@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
+from scipy import fft
 from scipy.stats import binom
 
 _TAIL_DEVIATIONS = 40.0  # beyond them a binomial has less than 1e-300 of its mass
@@ -128,10 +128,18 @@ def _loss_distribution(merged: list[Coins]) -> tuple[NDArray[np.float64], NDArra
         cells = np.ceil(losses / step - 1e-12).astype(np.int64)
         spread = np.zeros(int(cells[-1] - cells[0]) + 1)
         np.add.at(spread, cells - cells[0], mass)
-        total = np.maximum(fftconvolve(total, spread), 0.0)
+        total = _convolve(total, spread)
         offset += int(cells[0])
         lost += above + _FFT_SLACK
     return np.asarray(step * (offset + np.arange(total.size))), total, lost
+
+
+def _convolve(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Masses of a sum, by FFT; rounding below zero is cut."""
+    size = first.size + second.size - 1
+    padded = fft.next_fast_len(size, real=True)
+    product = fft.irfft(fft.rfft(first, padded) * fft.rfft(second, padded), padded)
+    return np.maximum(product[:size], 0.0)
 
 
 def _delta_at(epsilon: float, loss: NDArray[np.float64], mass: NDArray[np.float64], lost: float) -> float:

@@ -16,11 +16,14 @@ import os
 from typing import Protocol
 
 import numpy as np
-import opendp.prelude as dp
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_laplace
+from opendp.metrics import l1_distance
+from opendp.mod import enable_features
 
-dp.enable_features("contrib")
+enable_features("contrib")
 
 _AES_BLOCK = 16
 _ZEROS_SIZE = 1 << 16  # small enough to stay in the processor's cache
@@ -77,8 +80,7 @@ class SecureNoise:
         return Keystream(os.urandom(_AES_BLOCK))
 
     def discrete_laplace(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-        mechanism = dp.m.make_laplace(*space, scale=float(scale))
+        mechanism = make_laplace(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=float(scale))
         return np.asarray(mechanism(values.tolist()), dtype=np.int64)
 
 

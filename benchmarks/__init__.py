@@ -1,0 +1,1 @@
+"""Measured claims: speed, memory, growth and accuracy. `python -m benchmarks --help`."""

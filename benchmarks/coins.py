@@ -1,0 +1,90 @@
+"""How much dearer than their own random bytes are coins, and a whole release of ranks?
+
+The yardstick is a plain implementation's raw material: one AES-CTR byte for each of the
+N(N-1)/2 coins, written to one reused buffer and not looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.record import Places, Report, Table, verdict
+from benchmarks.timing import Timing, time_interleaved
+from verticopula.privacy.coins import CoinStream, flip_threshold
+from verticopula.privacy.noise import Keystream, SecureNoise
+from verticopula.ranks import flip_comparisons
+
+EPSILON = 0.5  # per comparison: half of a study's epsilon of 1
+TARGET = 1.3
+WORDS_AT_ONCE = 1 << 14  # about as many as the rank release draws at once
+BUFFER = 1 << 19
+KEYSTREAM_PAD = 16  # what Keystream.fill wants behind its output
+
+
+def draw_bytes(count: int, keystream: Keystream) -> None:
+    """`count` keystream bytes through one buffer."""
+    buffer = np.empty(BUFFER + KEYSTREAM_PAD, dtype=np.uint8)
+    for start in range(0, count, BUFFER):
+        keystream.fill(buffer, min(BUFFER, count - start))
+
+
+def draw_coins(count: int, keystream: Keystream) -> None:
+    """`count` packed coins, in pieces that stay in the processor's cache."""
+    coins = CoinStream(keystream, flip_threshold(EPSILON))
+    words = -(-count // 64)
+    for start in range(0, words, WORDS_AT_ONCE):
+        coins.draw(min(WORDS_AT_ONCE, words - start))
+
+
+def run(places: Places, *, quick: bool) -> Report:
+    """Time the three, taking turns."""
+    n, repetitions = (5_000, 3) if quick else (71_827, 9)
+    count = n * (n - 1) // 2
+    noise = SecureNoise()
+    values = np.random.default_rng(0).standard_normal(n)
+    flip_comparisons(values[:300], EPSILON, noise.stream())  # compiles
+    timings = time_interleaved(
+        {
+            "bytes": lambda: draw_bytes(count, noise.stream()),
+            "coins": lambda: draw_coins(count, noise.stream()),
+            "release": lambda: flip_comparisons(values, EPSILON, noise.stream()),
+        },
+        repetitions,
+    )
+    ratios = {
+        what: {
+            "of_minima": timings[what].minimum / timings["bytes"].minimum,
+            "of_medians": timings[what].median / timings["bytes"].median,
+        }
+        for what in ("coins", "release")
+    }
+    return Report(
+        "coins",
+        {"n_subjects": n, "coins": count, "epsilon_per_comparison": EPSILON, "repetitions": repetitions},
+        {
+            "seconds": {what: list(timing.seconds) for what, timing in timings.items()},
+            "ratio_to_bytes": ratios,
+            "target": {"coins": TARGET, "met": max(ratios["coins"].values()) <= TARGET},
+        },
+        [_tabulate(n, count, timings, ratios)],
+    )
+
+
+def _tabulate(n: int, count: int, timings: dict[str, Timing], ratios: dict[str, dict[str, float]]) -> Table:
+    names = {"bytes": "one AES-CTR byte per coin", "coins": "packed coins", "release": "whole rank release"}
+    rows = []
+    for what, timing in timings.items():
+        ratio = ratios.get(what)
+        rows.append(
+            (
+                names[what],
+                f"{timing.minimum:.3f}",
+                f"{timing.median:.3f}",
+                f"{1e9 * timing.minimum / count:.3f}",
+                f"{ratio['of_minima']:.2f}" if ratio else "1",
+                f"{ratio['of_medians']:.2f}" if ratio else "1",
+                verdict(max(ratio.values()), TARGET) if ratio and what == "coins" else "",
+            )
+        )
+    header = ("", "min s", "median s", "ns per coin", "ratio of minima", "ratio of medians", f"target {TARGET}")
+    return Table(f"{count:,} coins (N = {n:,})", header, tuple(rows))

@@ -1,0 +1,82 @@
+"""Peak memory that one rank release needs above its data.
+
+Measured in a fresh process after a release of a small column, so that compiled code is not
+counted. The kernel's high-water mark of the process's memory is lowered to what is in use just
+before the release, and read just after it. `getrusage` would not do: its mark cannot be lowered,
+and a new process inherits its parent's, which hides everything smaller.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.record import ROOT, Places, Report, Table, verdict
+from verticopula.privacy.noise import SecureNoise
+from verticopula.ranks import draw_binomial_ranks, flip_comparisons
+
+EPSILON = 0.5  # per comparison
+TARGET_MB = 100.0
+STATUS, CLEAR_REFS, LOWER_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs"), "5"
+RELEASES = {"exact": flip_comparisons, "binomial": draw_binomial_ranks}
+
+
+def measure(sampler: str, n: int) -> dict[str, float]:
+    """Megabytes in use before a release, and at its peak; to be called in a fresh process."""
+    release = RELEASES[sampler]
+    rng = np.random.default_rng(0)
+    release(rng.standard_normal(2_000), EPSILON, SecureNoise().stream())
+    values = rng.standard_normal(n)
+    CLEAR_REFS.write_text(LOWER_PEAK, encoding="ascii")
+    before = _status_mb("VmRSS")
+    release(values, EPSILON, SecureNoise().stream())
+    peak = _status_mb("VmHWM")
+    return {"before": before, "peak": peak, "above": peak - before}
+
+
+def _status_mb(field: str) -> float:
+    for line in STATUS.read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise ValueError(f"{STATUS} has no {field}")
+
+
+def _measure_apart(sampler: str, n: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.memory", sampler, str(n)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    measured: dict[str, float] = json.loads(done.stdout)
+    return measured
+
+
+def _measure_largest(sampler: str, n: int, repetitions: int) -> dict[str, float]:
+    return max((_measure_apart(sampler, n) for _ in range(repetitions)), key=lambda m: m["above"])
+
+
+def run(places: Places, *, quick: bool) -> Report:
+    """Measure both samplers, each in a process of its own. Needs Linux."""
+    n, repetitions = (5_000, 1) if quick else (71_827, 5)
+    for sampler in RELEASES:
+        _measure_apart(sampler, 500)  # fills the cache of compiled code
+    measured = {sampler: _measure_largest(sampler, n, repetitions) for sampler in RELEASES}
+    rows = tuple(
+        (sampler, f"{m['before']:.1f}", f"{m['peak']:.1f}", f"{m['above']:.1f}", verdict(m["above"], TARGET_MB))
+        for sampler, m in measured.items()
+    )
+    header = ("sampler", "MB in use before", "peak MB", "peak above before", f"target {TARGET_MB:.0f} MB")
+    return Report(
+        "memory",
+        {"n_subjects": n, "epsilon_per_comparison": EPSILON, "data_mb": 8 * n / 1e6, "repetitions": repetitions},
+        {
+            "largest_megabytes": measured,
+            "target": {"above": TARGET_MB, "met": measured["exact"]["above"] < TARGET_MB},
+        },
+        [Table(f"memory of one rank release, N = {n:,}, largest of {repetitions}", header, rows)],
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))

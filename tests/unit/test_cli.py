@@ -1,0 +1,156 @@
+"""The command line, run as a user runs it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+
+def verticopula(*args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from verticopula.cli import main; main()", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    done = verticopula("demo", "--out", out, "--subjects", 600)
+    assert done.returncode == 0, done.stderr
+    assert "epsilon by unit" in done.stdout
+    assert "Against the truth" in done.stdout
+    return out
+
+
+def test_demo_writes_everything(demo: Path) -> None:
+    names = [
+        "credit_agency",
+        "market_supervision",
+        "judicial_authority",
+        "commerce_bureau",
+        "law_enforcement",
+        "joined",
+    ]
+    for name in names:
+        csv, parquet = (
+            pl.read_csv(demo / "synthetic" / f"{name}.csv"),
+            pl.read_parquet(demo / "synthetic" / f"{name}.parquet"),
+        )
+        assert csv.shape == parquet.shape
+        assert len(parquet) == 600
+    assert pl.read_parquet(demo / "synthetic" / "joined.parquet").width == 55
+    assert len((demo / "ledger.jsonl").read_text().splitlines()) == 110
+    assert "person" in (demo / "summary.txt").read_text()
+    assert json.loads((demo / "study.json").read_text())["settings"]["unit"] == "client"
+    assert not (demo / "synthetic" / "READ-ME-FIRST.txt").exists()
+
+
+def test_check_then_run_on_the_demos_inputs(demo: Path, tmp_path: Path) -> None:
+    checked = verticopula("check", demo / "federation.toml", "--data", demo / "data")
+    assert checked.returncode == 0, checked.stderr
+    assert "nothing was spent" in checked.stdout
+    options = ["--data", demo / "data", "--out", tmp_path / "s", "--seed", 3, "--rows", 50, "--unit", "variable"]
+    done = verticopula("run", demo / "federation.toml", *options)
+    assert done.returncode == 0, done.stderr
+    assert "NOT PRIVATE" in done.stdout
+    assert "NOT PRIVATE" in (tmp_path / "s" / "synthetic" / "READ-ME-FIRST.txt").read_text()
+    assert len(pl.read_csv(tmp_path / "s" / "synthetic" / "joined.csv")) == 50
+    again = verticopula("run", demo / "federation.toml", *options)
+    assert again.returncode == 1
+    assert "already holds a study" in " ".join(again.stderr.split())
+    quiet = verticopula("run", demo / "federation.toml", *options, "--overwrite", "-q")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    assert len((tmp_path / "s" / "ledger.jsonl").read_text().splitlines()) == 220
+
+
+def test_ledger_show_and_verify(demo: Path, tmp_path: Path) -> None:
+    assert "110 entries, chain intact" in verticopula("ledger", "verify", demo).stdout
+    shown = verticopula("ledger", "show", demo)
+    assert "per" in shown.stdout
+    assert "person" in shown.stdout
+    lines = (demo / "ledger.jsonl").read_text().splitlines()
+    (tmp_path / "ledger.jsonl").write_text("\n".join([lines[0], *lines[2:]]) + "\n")
+    cut = verticopula("ledger", "verify", tmp_path)
+    assert cut.returncode == 1
+    assert "line 2" in cut.stderr
+    assert verticopula("ledger", "verify", tmp_path / "none").returncode == 1
+
+
+def test_check_reports_all_problems_of_all_parties_and_no_cell(demo: Path, tmp_path: Path) -> None:
+    for path in (demo / "data").glob("*.csv"):
+        (tmp_path / path.name).write_text(path.read_text())
+    credit = pl.read_csv(demo / "data" / "credit_agency.csv").with_columns(roe=pl.lit(987654.321))
+    credit.write_csv(tmp_path / "credit_agency.csv")
+    (tmp_path / "law_enforcement.csv").write_text((demo / "data" / "law_enforcement.csv").read_text().replace(",", ";"))
+    (tmp_path / "judicial_authority.csv").unlink()
+    checked = verticopula("check", demo / "federation.toml", "--data", tmp_path, "--unit", "person")
+    said = " ".join(checked.stderr.split())
+    assert checked.returncode == 1
+    assert "nothing was spent" in said
+    assert "needs a delta" in said
+    assert "judicial_authority" in said
+    assert "987654" not in checked.stderr + checked.stdout
+
+
+def test_a_failed_run_writes_nothing(demo: Path, tmp_path: Path) -> None:
+    done = verticopula("run", demo / "federation.toml", "--data", tmp_path, "--out", tmp_path / "s")
+    assert done.returncode == 1
+    assert "5 problems" in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_policies_cap_a_run(demo: Path, tmp_path: Path) -> None:
+    (tmp_path / "law_enforcement.toml").write_text("[caps]\nclient = 0.5\n")
+    options = ["--data", demo / "data", "--out", tmp_path / "s", "--policies", tmp_path]
+    done = verticopula("run", demo / "federation.toml", *options)
+    assert done.returncode == 1
+    assert "above its cap of 0.5" in " ".join(done.stderr.split())
+    (tmp_path / "bank.toml").write_text("")
+    assert "belong to no party" in " ".join(verticopula("run", demo / "federation.toml", *options).stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--epsilon", "0"], "epsilon must be a positive"),
+        (["--epsilon", "nan"], "epsilon must be a positive"),
+        (["--epsilon", "one"], "--epsilon"),
+        (["--unit", "galaxy"], "unknown unit"),
+        (["--unit", "block"], "needs a delta"),
+        (["--method", "magic"], "unknown method"),
+        (["--rows", "0"], "at least 1"),
+        (["--epsilon", "1", "--epsilon-ranks", "1"], "either --epsilon"),
+        (["--data", "nowhere"], "no such folder"),
+        (["--sampler", "lazy"], "unknown sampler"),
+    ],
+)
+def test_bad_options_say_what_is_wrong(demo: Path, tmp_path: Path, options: list[str], expected: str) -> None:
+    done = verticopula("run", demo / "federation.toml", "--data", demo / "data", "--out", tmp_path / "s", *options)
+    assert done.returncode in (1, 2)
+    assert expected in " ".join(done.stderr.replace("│", " ").split())
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_internal_errors_quote_nothing(tmp_path: Path) -> None:
+    code = (
+        "import verticopula.cli as c\n"
+        "def boom(*a, **k): raise RuntimeError('cell 987654.321')\n"
+        "c.make_sme = boom\nimport sys; sys.argv = ['verticopula', 'demo', '--out', sys.argv[1]]\nc.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 70
+    assert "RuntimeError" in done.stderr
+    assert "987654" not in done.stderr
+
+
+def test_help_and_version() -> None:
+    assert "synthetic" in verticopula("--help").stdout
+    assert verticopula("--version").stdout.strip().count(".") == 2
+    assert "what epsilon bounds" in " ".join(verticopula("run", "--help").stdout.lower().replace("│", " ").split())
