@@ -47,7 +47,7 @@ def _status_mb(field: str) -> float:
 
 def _measure_apart(sampler: str, n: int) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.memory", sampler, str(n)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     measured: dict[str, float] = json.loads(done.stdout)
     return measured
 

@@ -1,4 +1,4 @@
-"""Central SCAD regression with the strength chosen by BIC, and the oracle on the true support.
+"""Central SCAD regression with the strength chosen by BIC or AIC, and the oracle on the true support.
 
 The objective is f(beta) + sum_j P_lambda(|beta_j|) with f of Eq. (3), the mean negative
 log-likelihood, and P the SCAD penalty. Columns are brought to unit standard deviation inside, so
@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 FloatArray = NDArray[np.float64]
 Model = Literal["linear", "logistic"]
+Criterion = Literal["bic", "aic"]
 
 # Optimality is asked for relative to the strength, which is the scale of the gradient: then the
 # units of the response do not matter.
@@ -43,14 +44,14 @@ class SeparatedClassesError(ValueError):
 
 @dataclass(frozen=True)
 class ScadFit:
-    """The fit that BIC selected from the path.
+    """The fit that the criterion selected from the path.
 
     Attributes
     ----------
     coef : (p,), on the scale of the data
     intercept : 0 if none was fitted
     strength : lambda, in units of columns with standard deviation 1
-    bic : at that strength
+    bic : at that strength, whatever selected it
     converged : whether the optimality conditions hold there
     """
 
@@ -80,7 +81,7 @@ class _PathSettings(NamedTuple):
 
 
 class _PathPoint(NamedTuple):
-    """The solution at one strength, for scaled columns; `fit_term` is the BIC's part per subject."""
+    """The solution at one strength, for scaled columns; `fit_term` is the criterion's part per subject."""
 
     strength: float
     coef: FloatArray
@@ -100,8 +101,9 @@ def fit_scad_path(
     a: float = 3.7,
     strength_ratio: float = 1e-3,
     refit: bool = False,
+    criterion: Criterion = "bic",
 ) -> ScadFit:
-    """Fit along a path of strengths from the empty model downwards and keep the best BIC.
+    """Fit along a path of strengths from the empty model downwards and keep the best BIC or AIC.
 
     The path ends early where the fit comes close to saturation (`MAX_EXPLAINED`,
     `MAX_SHARE_OF_ROWS`); that happens with few rows, as for complete cases.
@@ -122,6 +124,7 @@ def fit_scad_path(
     refit : replace every fit on the path by maximum likelihood on its support, before BIC compares
         them. Not in the paper: SCAD still shrinks small coefficients at the strength that would
         keep the noise out, and BIC then prefers a weaker strength that lets noise in.
+    criterion : `bic` (the paper's) charges log N for each selected column, `aic` charges 2
 
     Returns
     -------
@@ -129,14 +132,18 @@ def fit_scad_path(
         With a ConvergenceWarning if the selected fit has not converged.
     """
     rows, response = _checked(x, y, model)
+    if criterion not in ("bic", "aic"):
+        raise ValueError(f"criterion must be 'bic' or 'aic', got {criterion!r}")
     scaled = _standardise(rows, centre=fit_intercept)
     n_subjects = float(len(response) if n_effective is None else n_effective)
     settings = _PathSettings(fit_intercept, n_lambdas, strength_ratio, a, refit)
     path = (_trace_linear if model == "linear" else _trace_logistic)(scaled.columns, response, settings)
-    bic, best = min(((_bic(point, n_subjects), point) for point in path), key=lambda pair: pair[0])
+    charge = float(np.log(n_subjects)) if criterion == "bic" else 2.0
+    best = min(path, key=lambda point: _penalised_fit(point, n_subjects, charge))
     if not best.converged:
         warnings.warn(f"SCAD did not converge at strength {best.strength:.3g}", ConvergenceWarning, stacklevel=2)
     coef = best.coef / scaled.scale
+    bic = _penalised_fit(best, n_subjects, float(np.log(n_subjects)))
     return ScadFit(coef, float(best.intercept - scaled.centre @ coef), best.strength, bic, best.converged)
 
 
@@ -191,8 +198,8 @@ def _standardise(rows: FloatArray, *, centre: bool) -> _Scaled:
     return _Scaled((rows - shift) / scale, shift, scale)
 
 
-def _bic(point: _PathPoint, n_subjects: float) -> float:
-    return float(n_subjects * point.fit_term + np.count_nonzero(point.coef) * np.log(n_subjects))
+def _penalised_fit(point: _PathPoint, n_subjects: float, charge: float) -> float:
+    return float(n_subjects * point.fit_term + np.count_nonzero(point.coef) * charge)
 
 
 def _strengths(gradient: FloatArray, settings: _PathSettings) -> FloatArray:

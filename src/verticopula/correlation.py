@@ -231,7 +231,7 @@ class Shrinkage:
     change: float
 
 
-def shrink(correlation: Floats, variance: Floats, fixed: NDArray[np.bool_], *, iterations: int = 30) -> Shrinkage:
+def shrink(correlation: Floats, variance: Floats, fixed: NDArray[np.bool_], *, iterations: int = 60) -> Shrinkage:
     """Move each entry towards a low-rank model as far as its known noise says.
 
     Entries are modelled as r_jk ~ N(target_jk, tau^2), observed with variance v_jk; the estimate is
@@ -243,23 +243,22 @@ def shrink(correlation: Floats, variance: Floats, fixed: NDArray[np.bool_], *, i
     ----------
     fixed : (q, q) entries that stay as they are (the blocks inside a nominal column)
     """
-    q = correlation.shape[0]
-    free = ~fixed & ~np.eye(q, dtype=bool)
+    free = ~fixed & ~np.eye(correlation.shape[0], dtype=bool)
     if not free.any():
         return Shrinkage(correlation, 0, 0.0)
     noise = np.where(free, variance, 0.0)
-    target = np.zeros((q, q))
-    estimate = correlation.copy()
+    target = np.zeros_like(correlation)
+    estimate = correlation
     rank = 0
     for _ in range(iterations):
-        residual = (correlation - target)[free]
-        tau2 = _prior_variance(residual, noise[free])
-        weight = tau2 / (tau2 + noise + 1e-300)
+        tau2 = _prior_variance((correlation - target)[free], noise[free])
+        weight = tau2 / (tau2 + noise)
         estimate = np.where(free, target + weight * (correlation - target), correlation)
-        updated, rank = _low_rank_part(estimate, weight**2 * noise)
-        if np.max(np.abs(updated - target)) < 1e-6:
-            break
+        updated, rank = _low_rank_part(estimate, np.diag(target), weight**2 * noise)
+        moved = float(np.max(np.abs(updated - target)))
         target = updated
+        if moved < 1e-4:
+            break
     return Shrinkage(estimate, rank, float(np.mean(np.abs(estimate - correlation)[free])))
 
 
@@ -275,28 +274,22 @@ def _prior_variance(residual: Floats, noise: Floats) -> float:
     return tau2
 
 
-def _low_rank_part(estimate: Floats, noise: Floats) -> tuple[Floats, int]:
-    """Leading eigenvectors' part of the off-diagonal, as far as it stands out of the noise.
+def _low_rank_part(estimate: Floats, communalities: Floats, noise: Floats) -> tuple[Floats, int]:
+    """Part of the leading eigenvectors, as far as they stand out of the noise, and how many they are.
 
-    The diagonal is replaced by communalities, found by iterating. A symmetric matrix of noise with
-    entry variances v has no eigenvalue beyond 2 sqrt(largest row mean of v * q) or so.
+    `communalities` stand on the diagonal: the previous part's own. A symmetric matrix of noise with
+    entry variances v has no eigenvalue beyond 2 sqrt(largest row sum of v) or so; and a factor that
+    explains less than one column is no structure.
     """
-    q = estimate.shape[0]
-    edge = 2.0 * math.sqrt(float(np.max(noise.sum(axis=1))))
     work = estimate.copy()
-    np.fill_diagonal(work, 0.0)
-    part = np.zeros_like(work)
-    rank = 0
-    for _ in range(10):
-        values, vectors = np.linalg.eigh(work)
-        keep = values > max(edge, 1.0)
-        rank = int(min(keep.sum(), max(q // 4, 1)))
-        if rank == 0:
-            return np.zeros_like(work), 0
-        top = vectors[:, -rank:]
-        part = (top * values[-rank:]) @ top.T
-        np.fill_diagonal(work, np.clip(np.diag(part), 0.0, 0.95))
-    return part, rank
+    np.fill_diagonal(work, np.clip(communalities, 0.0, 0.95))
+    values, vectors = np.linalg.eigh(work)
+    edge = max(2.0 * math.sqrt(float(np.max(noise.sum(axis=1)))), 1.0)
+    rank = min(int(np.sum(values > edge)), max(work.shape[0] // 4, 1))
+    if rank == 0:
+        return np.zeros_like(work), 0
+    top = vectors[:, -rank:]
+    return np.asarray((top * values[-rank:]) @ top.T), rank
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ Floats = NDArray[np.float64]
 _EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EncodedColumn:
-    """A column as numbers.
+    """A column as numbers. It has no repr: raw values must not end up in a log or a traceback.
 
     Attributes
     ----------
@@ -45,9 +45,9 @@ class EncodedColumn:
     clamped: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AlignedTable:
-    """One party's table in cohort order.
+    """One party's table in cohort order. It has no repr, like its columns.
 
     Attributes
     ----------

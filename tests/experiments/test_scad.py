@@ -20,9 +20,9 @@ def make_regression(model: Model, n: int = 600, seed: int = 0) -> tuple[np.ndarr
     return x, (rng.random(n) < 1 / (1 + np.exp(-predictor))).astype(float)
 
 
-def orthogonal_problem(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+def orthogonal_problem(n: int = 200, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Centred columns with x'x / n = I, and a response with coefficients of all sizes."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     raw = rng.standard_normal((n, 8))
     x = np.linalg.qr(raw - raw.mean(axis=0))[0] * np.sqrt(n)
     return x, x @ [2, 1, 0.5, 0.3, 0.2, 0.1, 0, 0] + rng.standard_normal(n)
@@ -51,6 +51,29 @@ def test_orthogonal_columns_give_the_closed_form_and_its_best_bic() -> None:
     assert fit.bic == pytest.approx(min(bic(s) for s in path), abs=0.01)
     assert fit.intercept == pytest.approx(y.mean())
     assert fit.converged
+
+
+def test_aic_charges_two_for_each_column() -> None:
+    x, y = orthogonal_problem(seed=2)  # one where the two criteria disagree
+    n = len(y)
+    z = x.T @ (y - y.mean()) / n
+
+    def aic(strength: float) -> float:
+        coef = threshold_scad(z, strength)
+        return n * np.log(np.sum((y - y.mean() - x @ coef) ** 2) / n) + 2 * np.count_nonzero(coef)
+
+    path = np.max(np.abs(z)) * np.geomspace(1, 0.01, 60)
+    fit = fit_scad_path(x, y, model="linear", n_lambdas=60, strength_ratio=0.01, criterion="aic")
+    assert fit.strength == pytest.approx(min(path, key=aic))
+    plain = fit_scad_path(x, y, model="linear", n_lambdas=60, strength_ratio=0.01)
+    assert fit.strength < plain.strength
+    assert fit.bic > plain.bic
+
+
+def test_an_unknown_criterion_is_refused() -> None:
+    x, y = orthogonal_problem()
+    with pytest.raises(ValueError, match="criterion"):
+        fit_scad_path(x, y, model="linear", criterion="cp")  # type: ignore[arg-type]
 
 
 def distance_to_optimality(x, y, fit, model: Model, *, centred: bool) -> float:

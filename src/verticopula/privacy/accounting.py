@@ -71,7 +71,10 @@ def delta_of(coins: Iterable[Coins], epsilon: float) -> float:
 
 
 def calibrate(coins_at: Callable[[float], list[Coins]], epsilon: float, delta: float, *, largest: float) -> float:
-    """Largest scale in (0, largest] whose coins stay within (ε, δ); `coins_at` must grow with it."""
+    """Largest scale in (0, largest] (to 1e-5, from below) whose coins stay within (ε, δ).
+
+    `coins_at` must grow with the scale.
+    """
     if epsilon_of(coins_at(largest), delta) <= epsilon:
         return largest
     low, high = 0.0, largest
@@ -81,7 +84,7 @@ def calibrate(coins_at: Callable[[float], list[Coins]], epsilon: float, delta: f
             low = middle
         else:
             high = middle
-        if low > 0.0 and high / low < 1.0 + 1e-9:
+        if low > 0.0 and high / low < 1.0 + 1e-5:
             break
     return low
 

@@ -23,6 +23,7 @@ from verticopula.schema import Column, ColumnKey, Federation
 
 SAMPLERS = ("exact", "binomial")
 _LARGEST_COIN = 40.0  # a coin of epsilon 40 flips once in 10^17
+_SMALLEST = 1e-9  # below it a coin is fair to all 64 bits, and nothing would be learnt for the price
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,16 @@ def plan_budget(
     federation: Federation, request: BudgetRequest, n_observed: Mapping[ColumnKey, int]
 ) -> dict[ColumnKey, ColumnBudget]:
     """One budget per column. `n_observed` (public) counts the subjects with a value."""
+    plan = _plan(federation, request, n_observed)
+    starved = [str(key) for key, b in plan.items() if min(b.epsilon_ranks, b.epsilon_marginal) < _SMALLEST]
+    if starved:
+        raise SettingsError(f"epsilon is too small: less than {_SMALLEST:g} is left for {', '.join(starved[:3])}")
+    return plan
+
+
+def _plan(
+    federation: Federation, request: BudgetRequest, n_observed: Mapping[ColumnKey, int]
+) -> dict[ColumnKey, ColumnBudget]:
     if request.unit is Unit.PERSON:
         keys = list(federation.keys)
         return _share(federation, keys, request, request.epsilon_ranks, request.epsilon_marginals, n_observed)

@@ -38,7 +38,7 @@ def flip_threshold(epsilon: float) -> int:
     """
     decay = math.exp(-epsilon)
     theta = decay / (1.0 + decay)
-    return min(math.ceil(math.ldexp(theta * (1.0 + 2.0**-50), 64)), 2**63)
+    return min(max(math.ceil(math.ldexp(theta * (1.0 + 2.0**-50), 64)), 1), 2**63)
 
 
 def flip_probability(epsilon: float) -> float:

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 _MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
 
 
-@dataclass
+@dataclass(repr=False)
 class LocalParty:
     """One organisation's side of every protocol.
 
@@ -63,7 +63,7 @@ class LocalParty:
     bounds_from_data: bool = False
     executor: Executor | None = None
     on_column: Callable[[int], None] = lambda comparisons: None
-    _made: dict[ReleaseRequest, ReleaseReply] = field(default_factory=dict, repr=False)
+    _made: dict[ReleaseRequest, ReleaseReply] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,87 @@
+"""Small studies for tests."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from verticopula import Federation, NotPrivateWarning, Synthesizer
+from verticopula.privacy.ledger import Ledger
+from verticopula.privacy.noise import Noise, SecureNoise
+from verticopula.privacy.policy import Policy
+from verticopula.protocol.party import LocalParty
+from verticopula.tables import AlignedTable, EncodedColumn
+
+Floats = NDArray[np.float64]
+
+CONTINUOUS = {"kind": "continuous", "bounds": [-8, 8]}
+
+
+def make_federation(parties: Mapping[str, Mapping[str, Mapping[str, Any]]], **extra: Any) -> Federation:
+    """From {party: {column: settings}}; the first column is the response."""
+    first = next(iter(parties))
+    return Federation.from_dict(
+        {
+            "name": "study",
+            "response": f"{first}.{next(iter(parties[first]))}",
+            "party": [
+                {
+                    "name": name,
+                    **({"epsilon": extra[name]} if name in extra else {}),
+                    "column": [{"name": column, **settings} for column, settings in columns.items()],
+                }
+                for name, columns in parties.items()
+            ],
+        }
+    )
+
+
+def make_tables(federation: Federation, values: Mapping[str, Sequence[Any] | Floats]) -> dict[str, pl.DataFrame]:
+    """One frame per party from {column: values}; everybody is observed everywhere."""
+    size = len(next(iter(values.values())))
+    ids = [f"s{i}" for i in range(size)]
+    return {
+        party.name: pl.DataFrame({"subject_id": ids, **{c.name: values[c.name] for c in party.columns}})
+        for party in federation.parties
+    }
+
+
+def fit_seeded(federation: Federation, tables: Mapping[str, pl.DataFrame], seed: int, **settings: Any) -> Synthesizer:
+    """A seeded fit without its (deserved) warning."""
+    synthesizer = Synthesizer(federation, random_state=seed, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)
+        return synthesizer.fit(tables)
+
+
+def make_party(
+    federation: Federation,
+    name: str,
+    values: Mapping[str, Sequence[float] | Floats],
+    *,
+    noise: Noise | None = None,
+    ledger: Ledger | None = None,
+    policy: Policy | None = None,
+) -> LocalParty:
+    """A party whose columns are all observed."""
+    party = federation.party(name)
+    columns = {
+        c.name: EncodedColumn(np.asarray(values[c.name], dtype=np.float64), np.ones(len(values[c.name]), dtype=bool))
+        for c in party.columns
+    }
+    return LocalParty(
+        AlignedTable(party, columns),
+        noise=SecureNoise() if noise is None else noise,
+        ledger=Ledger() if ledger is None else ledger,
+        policy=Policy() if policy is None else policy,
+    )
+
+
+def correlated_normals(correlation: Floats, n: int, rng: np.random.Generator) -> Floats:
+    """(n, q) latents."""
+    return rng.standard_normal((n, correlation.shape[0])) @ np.linalg.cholesky(correlation).T
