@@ -222,23 +222,16 @@ def ledger_show(
 ) -> None:
     """Every release, and what all of them together cost at every unit."""
     entries = read_ledger(_ledger_path(folder))
-    table = Table("when (UTC)", "study", "party", "column", "what", "subjects", "epsilon", "bounds", "noise")
-    for e in entries:
-        per = "comparison" if e.what == "ranks" else "value"
-        cells = (
-            e.time[:19],
-            e.study,
-            e.party,
-            e.column,
-            e.what,
-            f"{e.n_subjects:,}",
-            f"{e.epsilon:.4g} per {per}",
-            e.bounds,
-            e.noise,
-        )
-        table.add_row(*(Text(cell) for cell in cells))
     console = Console()
-    console.print(table)
+    for study in dict.fromkeys(e.study for e in entries):
+        own = [e for e in entries if e.study == study]
+        marks = ", ".join(sorted({f"{e.noise} noise, {e.bounds} bounds" for e in own}))
+        console.print(Text(f"{study}, {own[0].time} ({marks})", style="bold"), soft_wrap=True)
+        table = Table("party.column", "what", "subjects", "epsilon")
+        for e in own:
+            epsilon = f"{e.epsilon:.4g} per {'comparison' if e.what == 'ranks' else 'value'}"
+            table.add_row(*(Text(cell) for cell in (f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", epsilon)))
+        console.print(table)
     print("\n".join(state_privacy(entries, delta).lines()))
 
 
@@ -323,11 +316,20 @@ def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> N
     if aligned is None:
         console.print("Tables were not checked: give --data DIR.")
         return
-    table = Table("party", "columns", "subjects", "of cohort", "empty cells", "clamped cells")
+    table = Table("party", "columns", "subjects", "of cohort", "empty", "clamped", "unused")
+    table.columns[0].no_wrap = True
     for name, part in aligned.items():
         seen = part.observed()
         known = seen.any(axis=1)
         clamped = sum(column.clamped for column in part.columns.values())
         empty = int((~seen[known]).sum())
-        table.add_row(name, str(seen.shape[1]), f"{known.sum():,}", f"{known.mean():.1%}", f"{empty:,}", f"{clamped:,}")
+        table.add_row(
+            name,
+            str(seen.shape[1]),
+            f"{known.sum():,}",
+            f"{known.mean():.1%}",
+            f"{empty:,}",
+            f"{clamped:,}",
+            str(part.ignored),
+        )
     console.print(table)

@@ -9,6 +9,8 @@ cells are concerned; it never quotes a cell.
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,10 +54,12 @@ class AlignedTable:
     Attributes
     ----------
     columns : name -> values and mask over the whole cohort
+    ignored : how many columns of the table are not in the federation file; they stay where they are
     """
 
     party: Party
     columns: Mapping[str, EncodedColumn]
+    ignored: int = 0
 
     def observed(self) -> NDArray[np.bool_]:
         """(N, p_k) mask in the schema's column order."""
@@ -70,8 +74,12 @@ def read_table(path: Path) -> pl.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pl.read_parquet(path)
-        path.read_bytes().decode("utf-8")
-        return pl.read_csv(path, infer_schema=False, encoding="utf8")
+        text = path.read_bytes().decode("utf-8-sig")
+        # polars leaves doubled quotes in header names as they are; Python's reader resolves them.
+        header = next(csv.reader(io.StringIO(text)), [])
+        if len(set(header)) != len(header):
+            raise SchemaError([Problem(path.name, "two columns have the same name")])
+        return pl.read_csv(path, infer_schema=False, encoding="utf8", new_columns=header)
     except UnicodeDecodeError:
         raise SchemaError([Problem(path.name, "is not UTF-8 text; save it as UTF-8")]) from None
     except pl.exceptions.NoDataError:
@@ -289,7 +297,10 @@ def align_tables(
         problems += _strangers(ids, cohort, federation.response.party)
     if problems or cohort is None:
         raise SchemaError(problems)
-    aligned = {p.name: _align(p, encoded[p.name], ids[p.name], cohort) for p in federation.parties}
+    aligned = {
+        p.name: _align(p, encoded[p.name], ids[p.name], cohort, ignored=tables[p.name].width - len(p.columns) - 1)
+        for p in federation.parties
+    }
     overlap_problems = list(_never_together(federation, aligned))
     if overlap_problems:
         raise SchemaError(overlap_problems)
@@ -321,7 +332,9 @@ def _strangers(ids: Mapping[str, pl.Series], cohort: pl.Series, response_party: 
             )
 
 
-def _align(party: Party, columns: Mapping[str, EncodedColumn], own: pl.Series, cohort: pl.Series) -> AlignedTable:
+def _align(
+    party: Party, columns: Mapping[str, EncodedColumn], own: pl.Series, cohort: pl.Series, *, ignored: int
+) -> AlignedTable:
     index = pl.DataFrame({"id": cohort}).join(
         pl.DataFrame({"id": own, "row": np.arange(len(own))}), on="id", how="left", maintain_order="left"
     )["row"]
@@ -333,6 +346,7 @@ def _align(party: Party, columns: Mapping[str, EncodedColumn], own: pl.Series, c
             name: EncodedColumn(column.values[rows], column.observed[rows] & present, column.clamped)
             for name, column in columns.items()
         },
+        ignored,
     )
 
 

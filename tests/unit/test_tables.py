@@ -240,3 +240,11 @@ def test_absent_and_ambiguous_files(tmp_path: Path) -> None:
         read_tables(federation(), tmp_path)
     assert "keep one" in str(caught.value)
     assert "no .csv or .parquet" in str(caught.value)
+
+
+def test_byte_order_mark_and_quotes_in_header_names(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('\ufefffirm,"a ""b"", c"\n1,2\n', encoding="utf-8")
+    assert read_table(tmp_path / "t.csv").columns == ["firm", 'a "b", c']
+    (tmp_path / "t.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(SchemaError, match="same name"):
+        read_table(tmp_path / "t.csv")
