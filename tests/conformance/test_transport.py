@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from verticopula import Federation
-from verticopula.errors import PartyUnavailable, ProtocolError, VersionMismatch
+from verticopula import Federation, Policy
+from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import (
@@ -125,3 +125,10 @@ def test_a_party_refuses_another_message_version() -> None:
     for request in (PresenceRequest("s", "vcds", version=99), ReleaseRequest("s", "vcds", "exact", (), version=99)):
         with pytest.raises(VersionMismatch, match="99"):
             party.handle(request)
+
+
+def test_who_has_a_value_in_an_unshared_column_is_not_told() -> None:
+    party = parties()["a"]
+    party.policy = Policy(columns=("something else",))
+    with pytest.raises(PolicyRefused, match="does not share column 'y'"):
+        party.handle(PresenceRequest("s", "vcds"))

@@ -55,6 +55,12 @@ class Policy(BaseModel):
         except (OSError, ValueError) as error:
             raise SchemaError([Problem(where, f"cannot be read as TOML ({type(error).__name__})")]) from None
 
+    def check_columns(self, party: str, columns: Iterable[str]) -> None:
+        """Raise PolicyRefused if one of these columns is not shared; even who has a value in it is not told."""
+        for column in columns:
+            if self.columns is not None and column not in self.columns:
+                raise PolicyRefused(f"party {party!r} does not share column {column!r}")
+
     def check(self, party: str, method: str, proposed: Iterable[Release], spent: Iterable[Release]) -> None:
         """Raise PolicyRefused or BudgetExceeded if these releases go beyond the policy.
 
@@ -63,9 +69,8 @@ class Policy(BaseModel):
         proposed = list(proposed)
         if self.methods is not None and method not in self.methods:
             raise PolicyRefused(f"party {party!r} does not take part in method {method!r}")
+        self.check_columns(party, (release.column for release in proposed))
         for release in proposed:
-            if self.columns is not None and release.column not in self.columns:
-                raise PolicyRefused(f"party {party!r} does not share column {release.column!r}")
             if release.n_subjects < self.min_subjects:
                 raise PolicyRefused(
                     f"party {party!r}, column {release.column!r}: {release.n_subjects} observed subjects are fewer "

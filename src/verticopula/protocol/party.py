@@ -77,6 +77,7 @@ class LocalParty:
             )
         if isinstance(request, PresenceRequest):
             self.policy.check(self.name, request.method, (), ())
+            self.policy.check_columns(self.name, (column.name for column in self.table.party.columns))
             return PresenceReply(self.name, self.table.observed())
         if isinstance(request, ReleaseRequest):
             if request not in self._made:
