@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import shlex
+import sys
 
 from rich.console import Console
 
@@ -24,7 +25,7 @@ def main(argv: list[str] | None = None) -> None:
     unknown = sorted(set(arguments.names) - set(ALL))
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(ALL)}")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     places = Places.of(quick=arguments.quick)
     for name in arguments.names or DEFAULT:
         console.rule(name)

@@ -6,6 +6,8 @@ N(N-1)/2 coins, written to one reused buffer and not looked at.
 
 from __future__ import annotations
 
+from statistics import median
+
 import numpy as np
 
 from benchmarks.record import Places, Report, Table, verdict
@@ -38,7 +40,7 @@ def draw_coins(count: int, keystream: Keystream) -> None:
 
 def run(places: Places, *, quick: bool) -> Report:
     """Time the three, taking turns."""
-    n, repetitions = (5_000, 3) if quick else (71_827, 9)
+    n, repetitions = (5_000, 3) if quick else (71_827, 25)
     count = n * (n - 1) // 2
     noise = SecureNoise()
     values = np.random.default_rng(0).standard_normal(n)
@@ -55,6 +57,7 @@ def run(places: Places, *, quick: bool) -> Report:
         what: {
             "of_minima": timings[what].minimum / timings["bytes"].minimum,
             "of_medians": timings[what].median / timings["bytes"].median,
+            "of_wall_medians": median(timings[what].wall) / median(timings["bytes"].wall),
         }
         for what in ("coins", "release")
     }
@@ -62,12 +65,16 @@ def run(places: Places, *, quick: bool) -> Report:
         "coins",
         {"n_subjects": n, "coins": count, "epsilon_per_comparison": EPSILON, "repetitions": repetitions},
         {
-            "seconds": {what: list(timing.seconds) for what, timing in timings.items()},
+            "timings": {what: timing.to_dict() for what, timing in timings.items()},
             "ratio_to_bytes": ratios,
-            "target": {"coins": TARGET, "met": max(ratios["coins"].values()) <= TARGET},
+            "target": {"coins": TARGET, "met": _judged(ratios["coins"]) <= TARGET},
         },
         [_tabulate(n, count, timings, ratios)],
     )
+
+
+def _judged(ratio: dict[str, float]) -> float:
+    return max(ratio["of_minima"], ratio["of_medians"])
 
 
 def _tabulate(n: int, count: int, timings: dict[str, Timing], ratios: dict[str, dict[str, float]]) -> Table:
@@ -83,8 +90,9 @@ def _tabulate(n: int, count: int, timings: dict[str, Timing], ratios: dict[str, 
                 f"{1e9 * timing.minimum / count:.3f}",
                 f"{ratio['of_minima']:.2f}" if ratio else "1",
                 f"{ratio['of_medians']:.2f}" if ratio else "1",
-                verdict(max(ratio.values()), TARGET) if ratio and what == "coins" else "",
+                f"{ratio['of_wall_medians']:.2f}" if ratio else "1",
+                verdict(_judged(ratio), TARGET) if ratio and what == "coins" else "",
             )
         )
-    header = ("", "min s", "median s", "ns per coin", "ratio of minima", "ratio of medians", f"target {TARGET}")
-    return Table(f"{count:,} coins (N = {n:,})", header, tuple(rows))
+    header = ("", "min s", "median s", "ns per coin", "ratio of minima", "ratio of medians", "of wall medians")
+    return Table(f"{count:,} coins (N = {n:,}), processor seconds", (*header, f"target {TARGET}"), tuple(rows))

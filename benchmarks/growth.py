@@ -68,10 +68,7 @@ def run(places: Places, *, quick: bool) -> Report:
             "repetitions": repetitions,
         },
         {
-            "seconds": {
-                name: {n: {"min": t.minimum, "median": t.median} for n, t in timings.items()}
-                for name, timings in measured.items()
-            },
+            "timings": {name: {n: t.to_dict() for n, t in timings.items()} for name, timings in measured.items()},
             "exponent": exponents,
             "exponent_of_n_log_n": expected,
             "binomial_ns_per_n_log_n": per_n_log_n,
@@ -99,7 +96,7 @@ def _tabulate_times(measured: dict[str, dict[int, Timing]], per_n_log_n: dict[in
             )
             smaller = n
     header = ("release", "N", "min s", "median s", "ns per N²/2", "ns per N log N", "exponent since the row above")
-    return Table("time of one rank release", header, tuple(rows))
+    return Table("processor time of one rank release", header, tuple(rows))
 
 
 def _tabulate_exponents(exponents: dict[str, dict[str, float]], expected: float) -> Table:
@@ -123,7 +120,7 @@ def draw(measured: dict[str, dict[int, Timing]], exponents: dict[str, dict[str, 
         ax.plot(sizes, seconds, "o-", color=color, label=f"{name}: exponent {exponents[name]['of_minima']:.2f}")
     use_log_axes(ax, sorted({float(n) for timings in measured.values() for n in timings}))
     ax.set_xlabel("subjects N")
-    ax.set_ylabel("seconds (fastest run)")
+    ax.set_ylabel("processor seconds (fastest run)")
     ax.set_title("One rank release; dotted: expected growth through the last point", loc="left", fontsize=10)
     ax.legend(frameon=False, loc="lower right")
     ax.margins(x=0.15)

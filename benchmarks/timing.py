@@ -10,30 +10,39 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each repetition."""
+    """Seconds of each repetition of single-threaded work.
 
-    seconds: tuple[float, ...]
+    Processor time is what is compared: it leaves out the time for which other processes had the
+    processor. The wall clock's seconds are kept beside it.
+    """
+
+    processor: tuple[float, ...]
+    wall: tuple[float, ...]
 
     @property
     def minimum(self) -> float:
-        return min(self.seconds)
+        return min(self.processor)
 
     @property
     def median(self) -> float:
-        return median(self.seconds)
+        return median(self.processor)
+
+    def to_dict(self) -> dict[str, list[float]]:
+        """All repetitions, for the record."""
+        return {"processor_seconds": list(self.processor), "wall_seconds": list(self.wall)}
 
 
 def time_interleaved(tasks: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, Timing]:
     """Time every task `repetitions` times, taking turns, so that a busy minute hits all of them alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in tasks}
     for _ in range(repetitions):
         for name, task in tasks.items():
-            seconds[name].append(time_call(task))
-    return {name: Timing(tuple(taken)) for name, taken in seconds.items()}
+            taken[name].append(_time_call(task))
+    return {name: Timing(*map(tuple, zip(*pairs, strict=True))) for name, pairs in taken.items()}
 
 
-def time_call(task: Callable[[], object]) -> float:
-    """Seconds that one call takes."""
-    start = time.perf_counter()
+def _time_call(task: Callable[[], object]) -> tuple[float, float]:
+    """Processor seconds and wall seconds of one call."""
+    wall, processor = time.perf_counter(), time.process_time()
     task()
-    return time.perf_counter() - start
+    return time.process_time() - processor, time.perf_counter() - wall

@@ -72,7 +72,7 @@ def spearman_pairwise(grades: Floats, observed: NDArray[np.bool_], noise: Floats
     size = np.maximum(overlap, 1.0)
     product = grades.T @ grades / size
     mean = grades.T @ seen / size  # mean[j, k]: of column j where k is observed too
-    known = spread[:, None] * np.ones_like(overlap)
+    known = np.maximum(spread, 1e-12)[:, None] * np.ones_like(overlap)  # no spread, no correlation: never 0/0
     found = (grades**2).T @ seen / size - mean**2 - noise[:, None]
     complete = overlap >= n_seen[:, None]
     # A variance that is known only to a quarter of itself would do more harm than the cohort's.

@@ -23,7 +23,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from verticopula.privacy.coins import CoinStream, flip_threshold, popcount
+from verticopula.privacy.coins import CoinStream, count_bits, flip_threshold
 from verticopula.privacy.noise import Keystream
 
 Ints = NDArray[np.int64]
@@ -153,7 +153,7 @@ def _add_rows(
         start = upper[row] if row < n else n
         _keep_bits(flips, start - 64 * first_word, n - 64 * first_word)
         if row < n:
-            row_sums[row] = _count_bits(flips)
+            row_sums[row] = count_bits(flips)
     for block in range(matrix.shape[0] // _ROWS):
         if pending + _ROWS >= 1 << _PLANES:
             _empty_counters(counters, column_sums)
@@ -176,14 +176,6 @@ def _keep_bits(flips: Words, start: int, end: int) -> None:
     last = flips.size - 1
     if end < 64 * flips.size and end > 64 * last:
         flips[last] &= _ONES >> _U(64 * flips.size - end)
-
-
-@njit(nogil=True, cache=True)
-def _count_bits(words: Words) -> int:
-    total = _U(0)
-    for i in range(words.size):
-        total += popcount(words[i])
-    return int(total)
 
 
 @njit(nogil=True, inline="always", cache=True)
@@ -293,8 +285,8 @@ def _binomial_ranks(words: Words, theta: float, lower: Ints, upper: Ints, ranks:
 
 @njit(nogil=True, cache=True)
 def _uniform(word: np.uint64) -> float:
-    """A uniform number strictly between 0 and 1 from the top 53 bits."""
-    return (float(word >> _U(11)) + 0.5) * 2.0**-53
+    """A uniform number strictly between 0 and 1 from the top 52 bits."""
+    return (float(word >> _U(12)) + 0.5) * 2.0**-52
 
 
 @njit(nogil=True, cache=True)

@@ -26,7 +26,7 @@ Scale = Literal["linear", "log", "symlog"]
 Category = str | int
 
 KINDS: tuple[Kind, ...] = ("continuous", "count", "ordinal", "nominal", "binary")
-LARGEST_COUNT = 2**53  # beyond it a float no longer holds every integer
+LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
 _T = TypeVar("_T")
 _PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -132,7 +132,7 @@ class Column(_Frozen):
             if low != int(low) or high != int(high):
                 yield "a count column needs whole bounds"
             elif max(abs(low), abs(high)) > LARGEST_COUNT:
-                yield "count bounds must lie within 2^53"
+                yield "count bounds must lie below 2^53"
 
     def _categories_problems(self) -> Iterator[str]:
         if self.categories is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -59,8 +60,7 @@ def integrated(r: float, a: GradeShape, b: GradeShape) -> float:
     kinks = np.concatenate([a.thresholds, b.thresholds / r if r else []])
     cuts = [-9.0, *sorted(float(t) for t in kinks if abs(t) < 9), 9.0]
     return 12 * sum(
-        integrate.quad(integrand, low, high, epsabs=1e-10, limit=200)[0]
-        for low, high in zip(cuts[:-1], cuts[1:], strict=True)
+        integrate.quad(integrand, low, high, epsabs=1e-10, limit=200)[0] for low, high in itertools.pairwise(cuts)
     )
 
 

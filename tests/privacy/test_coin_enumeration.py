@@ -23,7 +23,7 @@ from verticopula.privacy.noise import SeededNoise
 from verticopula.ranks import flip_comparisons
 
 ALPHA = 1e-6
-DRAWS = 10_000
+DRAWS = 5_000
 
 
 def draw_many(values: tuple[float, ...], epsilon: float, label: str) -> dict[Ranks, int]:
@@ -100,9 +100,7 @@ def test_one_replaced_value_costs_what_the_accounting_says(epsilon: float) -> No
 
 def replaces_the_first_value(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether two data sets can differ in the first subject's value only: the others are ordered alike."""
-    return all(
-        np.sign(a[i] - a[j]) == np.sign(b[i] - b[j]) for i, j in itertools.combinations(range(1, len(a)), 2)
-    )
+    return all(np.sign(a[i] - a[j]) == np.sign(b[i] - b[j]) for i, j in itertools.combinations(range(1, len(a)), 2))
 
 
 def test_a_tie_is_no_further_from_either_answer_than_they_are_from_each_other() -> None:

@@ -49,8 +49,10 @@ def cramers_v(table: NDArray[np.int64]) -> float:
     return float(stats.contingency.association(table, method="cramer"))
 
 
-def synthesize(federation: Federation, tables: dict[str, pl.DataFrame], seed: int, epsilon: float) -> dict[str, Any]:
-    rows = fit_seeded(federation, tables, seed, epsilon=epsilon, unit="variable").sample(ROWS)
+def synthesize(
+    federation: Federation, tables: dict[str, pl.DataFrame], seed: int, epsilon: float, rows_wanted: int = ROWS
+) -> dict[str, Any]:
+    rows = fit_seeded(federation, tables, seed, epsilon=epsilon, unit="variable").sample(rows_wanted)
     return {name: frame[name].to_numpy() for frame in rows.values() for name in frame.columns}
 
 
@@ -84,7 +86,9 @@ def test_contingency_of_two_nominal_columns_survives(count: int) -> None:
     assert np.all(np.diag(shares) > 1.1 * SHARES[count] ** 2)  # agreement beyond chance in every category
 
 
-@pytest.mark.xfail(strict=True, reason="the first-order map from indicators to latents exaggerates nominal-nominal association")
+@pytest.mark.xfail(
+    strict=True, reason="the first-order map from indicators to latents exaggerates nominal-nominal association"
+)
 @pytest.mark.parametrize("count", [3, 5])
 def test_contingency_of_two_nominal_columns_is_not_exaggerated(count: int) -> None:
     values = study(count, 0.4, np.random.default_rng(10 + count))
@@ -101,8 +105,8 @@ def test_contingency_of_two_nominal_columns_is_not_exaggerated(count: int) -> No
         (3, 0.2),
         (5, 0.2),
         pytest.param(
-            5,
-            0.8,
+            3,
+            0.9,
             marks=pytest.mark.xfail(
                 strict=True,
                 reason="the repair makes a nominal column's latents dependent, its thresholds assume independence",
@@ -113,12 +117,12 @@ def test_contingency_of_two_nominal_columns_is_not_exaggerated(count: int) -> No
 def test_category_shares_survive(count: int, same: float) -> None:
     values = study(count, same, np.random.default_rng(20 + count))
     federation = federation_of(count)
-    rows = synthesize(federation, make_tables(federation, values), 3, 12.0)
+    rows = synthesize(federation, make_tables(federation, values), 3, 12.0, rows_wanted=4 * ROWS)
     for code in range(count):
         original = float(np.mean(np.array(values["g"]) == f"k{code}"))
         synthetic = float(np.mean(rows["g"] == f"k{code}"))
         # Laplace noise of scale 1/3 on a count of 3,000, and the sampling of the synthetic rows.
-        assert abs(original - synthetic) < 5 * math.sqrt(original / ROWS + (0.5 / N) ** 2) + 5e-4
+        assert abs(original - synthetic) < 5 * math.sqrt(original / (4 * ROWS) + (0.5 / N) ** 2) + 5e-4
 
 
 def test_relabelling_changes_nothing_in_distribution() -> None:
@@ -139,7 +143,7 @@ def test_relabelling_changes_nothing_in_distribution() -> None:
         name: np.array(
             [
                 fit_seeded(f, tables, seed, epsilon=4.0, unit="variable").correlation_.loc["left.y", names].to_numpy()
-                for seed in range(start, start + 8)
+                for seed in range(start, start + 6)
             ]
         )
         for name, f, start in (("listed", federation, 0), ("shuffled", shuffled, 100))

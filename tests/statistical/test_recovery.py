@@ -86,8 +86,9 @@ def test_both_samplers_estimate_the_same_correlations() -> None:
     found = {
         sampler: np.array(
             [
-                fit_seeded(federation, tables, seed, epsilon=6.0, unit="variable", sampler=sampler)
-                .correlation_.to_numpy()[upper]
+                fit_seeded(
+                    federation, tables, seed, epsilon=6.0, unit="variable", sampler=sampler
+                ).correlation_.to_numpy()[upper]
                 for seed in range(8)
             ]
         )
@@ -112,13 +113,11 @@ def test_marginals_of_synthetic_rows_are_the_data_s() -> None:
 
 
 def count_federation(highest: int) -> Federation:
-    return make_federation({"left": {"level": {**CONTINUOUS, "bounds": [0, 1]}}, "right": {"n": {"kind": "count", "bounds": [0, highest]}}})
+    return make_federation(
+        {"left": {"level": {**CONTINUOUS, "bounds": [0, 1]}}, "right": {"n": {"kind": "count", "bounds": [0, highest]}}}
+    )
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="ranks are of single counts, but the bridge treats all counts of one wide cell as tied",
-)
 @pytest.mark.parametrize("highest", [1_500, 100_000])
 def test_counts_in_wide_cells_keep_their_correlation(highest: int) -> None:
     federation = count_federation(highest)

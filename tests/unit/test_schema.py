@@ -91,7 +91,7 @@ def test_everything_wrong_is_reported_at_once() -> None:
         ({"kind": "continuous", "bounds": [0, 1], "categories": ["a", "b"]}, "takes bounds"),
         ({"kind": "continuous", "bounds": [0, 1], "weight": 0}, "weight"),
         ({"kind": "count", "bounds": [0, 1.5]}, "whole bounds"),
-        ({"kind": "count", "bounds": [0, 1e17]}, "2^53"),
+        ({"kind": "count", "bounds": [0, 1e17]}, "below 2^53"),
         ({"kind": "count", "bounds": [0, 9], "decimals": 1}, "decimals is for continuous"),
         ({"kind": "nominal"}, "list of categories"),
         ({"kind": "nominal", "categories": ["a"]}, "at least two"),

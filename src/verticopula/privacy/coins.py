@@ -54,7 +54,7 @@ class CoinStream:
             raise ValueError("threshold must be in (0, 2^63]")
         self._keystream = keystream
         bits = [_ONES if threshold >> (63 - k) & 1 else _U(0) for k in range(_FIRST + _SECOND)]
-        self._planes_of_threshold = np.array(bits, dtype=np.uint64)
+        self._threshold = np.array(bits, dtype=np.uint64)
         self._rest = _U(threshold & (2**_REST - 1))
         self._buffer = np.empty(0, dtype=np.uint8)
         self._scratch = np.empty(0, dtype=np.uint64)
@@ -64,21 +64,17 @@ class CoinStream:
 
         The returned array is reused by the next call.
         """
-        # 4 undecided coins a word on average; ten standard deviations of room, and if that is
-        # ever too little, the undecided ones are answered afresh with twice the room.
-        second = math.ceil(count / 16 + 10 * math.sqrt(count * 64 * 15 / 256) / 64) + 2
-        self._scratch = self._scratch if self._scratch.size >= 2 * count else np.empty(2 * count, dtype=np.uint64)
+        if self._scratch.size < 2 * count:
+            self._scratch = np.empty(2 * count, dtype=np.uint64)
         coins, undecided = self._scratch[:count], self._scratch[count : 2 * count]
-        first_words = _FIRST * count
-        _fill = self._words(first_words + _SECOND * second + second)
-        first_planes(_fill[:first_words], self._planes_of_threshold, coins, undecided)
-        answers = _fill[first_words:]
-        while True:
-            seconds, thirds = answers[: _SECOND * second], answers[_SECOND * second :]
-            if answer_undecided(coins, undecided, seconds, thirds, self._planes_of_threshold, self._rest):
-                return coins
-            second *= 2
-            answers = self._keystream.words((_SECOND + 1) * second)
+        first_planes(self._words(_FIRST * count), self._threshold, coins, undecided)
+        # Every stage draws exactly what the one before left open. Nothing is ever thrown away:
+        # a batch with many undecided coins is not like other batches.
+        needed = count_bits(undecided) // 64 + 2
+        heads, equal = second_planes(self._words(_SECOND * needed), self._threshold)
+        settle_last(heads, equal, self._keystream.words(count_bits(equal)), self._rest)
+        deposit_answers(coins, undecided, heads)
+        return coins
 
     def _words(self, count: int) -> NDArray[np.uint64]:
         if self._buffer.size < 8 * count + _PAD:
@@ -156,40 +152,54 @@ def first_planes(
 
 
 @njit(nogil=True, cache=True)
-def answer_undecided(
-    below: NDArray[np.uint64],
-    undecided: NDArray[np.uint64],
-    random: NDArray[np.uint64],
-    last: NDArray[np.uint64],
-    threshold: NDArray[np.uint64],
-    rest: np.uint64,
-) -> bool:
-    """Decide the undecided coins from bits 5 to 64; False if the random words do not suffice."""
-    count = last.size
+def second_planes(
+    random: NDArray[np.uint64], threshold: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Compare bits 5 to 12 of fresh coins: those below the threshold, and those still equal to it."""
+    count = random.size // _SECOND
+    heads = np.zeros(count, dtype=np.uint64)
+    equal = np.full(count, _ONES, dtype=np.uint64)
+    for k in range(_SECOND):
+        t = threshold[_FIRST + k]
+        plane = random[k * count : (k + 1) * count]
+        for w in range(count):
+            differs = plane[w] ^ t
+            heads[w] |= equal[w] & differs & t
+            equal[w] &= ~differs
+    return heads, equal
+
+
+@njit(nogil=True, cache=True)
+def settle_last(
+    heads: NDArray[np.uint64], equal: NDArray[np.uint64], last: NDArray[np.uint64], rest: np.uint64
+) -> None:
+    """Decide each coin that equals the threshold in 12 bits by the other 52, one word of `last` each."""
     used = 0
-    for w in range(count):
-        heads = _U(0)
-        equal = _ONES
-        for k in range(_SECOND):
-            differs = random[k * count + w] ^ threshold[_FIRST + k]
-            heads |= equal & differs & threshold[_FIRST + k]
-            equal &= ~differs
-        while equal:
-            if used == count:
-                return False
+    for w in range(heads.size):
+        mask = equal[w]
+        while mask:
             if last[used] >> _U(64 - _REST) < rest:
-                heads |= equal & (~equal + _U(1))
-            equal &= equal - _U(1)
+                heads[w] |= mask & (~mask + _U(1))
+            mask &= mask - _U(1)
             used += 1
-        random[w] = heads  # plane 0 of this word is read; its place takes the answers
+
+
+@njit(nogil=True, cache=True)
+def deposit_answers(below: NDArray[np.uint64], undecided: NDArray[np.uint64], answers: NDArray[np.uint64]) -> None:
+    """Give the undecided coins the answers, bit by bit in order; one word more than needed must be there."""
     position = 0
-    end = 64 * (count - 1)
     for i in range(undecided.size):
-        if position > end:
-            return False
         word, shift = position >> 6, _U(position & 63)
-        answers = (random[word] >> shift) | ((random[word + 1] << _U(1)) << (_U(63) - shift))
+        bits = (answers[word] >> shift) | ((answers[word + 1] << _U(1)) << (_U(63) - shift))
         mask = undecided[i]
-        below[i] |= deposit_bits(answers, mask)
+        below[i] |= deposit_bits(bits, mask)
         position += popcount(mask)
-    return True
+
+
+@njit(nogil=True, cache=True)
+def count_bits(words: NDArray[np.uint64]) -> int:
+    """Number of set bits of all words."""
+    total = _U(0)
+    for i in range(words.size):
+        total += popcount(words[i])
+    return int(total)

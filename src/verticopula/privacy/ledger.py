@@ -7,11 +7,12 @@ An entry holds what accounting needs and what a steward asks; never data.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -71,7 +72,12 @@ class Release:
     def sealed(self, previous: str) -> Release:
         """This entry with its place in the chain and its hash."""
         open_entry = replace(self, previous=previous, hash="")
-        return replace(open_entry, hash=hashlib.sha256(open_entry.to_json().encode()).hexdigest())
+        return replace(open_entry, hash=hash_line(json.loads(open_entry.to_json())))
+
+
+def hash_line(raw: Mapping[str, Any]) -> str:
+    """Hash of a line as it stands, its own hash left out: fields this version does not know count too."""
+    return hashlib.sha256(json.dumps({**raw, "hash": ""}, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
 def _finite(value: Any) -> Any:
@@ -79,28 +85,58 @@ def _finite(value: Any) -> Any:
 
 
 class Ledger:
-    """Append-only list of releases, on disk if a path is given. Safe for threads of one process."""
+    """Append-only list of releases, on disk if a path is given.
+
+    Safe for threads, and for several processes on one file: whoever appends holds a lock on the
+    file and first reads what others have appended.
+    """
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = None if path is None else Path(path)
         self._lock = threading.Lock()
-        self._entries: list[Release] = read_ledger(self.path) if self.path and self.path.exists() else []
+        self._entries: list[Release] = []
+        self._size = 0
+        if self.path is not None and self.path.exists():
+            self._entries, self._size = read_ledger(self.path), self.path.stat().st_size
 
-    def append(self, releases: Iterable[Release]) -> None:
-        """Record releases, all of them or none, and see them on disk before returning."""
+    def append(
+        self, releases: Iterable[Release], approve: Callable[[list[Release]], None] = lambda entries: None
+    ) -> None:
+        """Record releases, all of them or none, and see them on disk before returning.
+
+        `approve` is called with all entries so far while nobody else can append; if it raises,
+        nothing is recorded. A cap checked there cannot be passed by two requests at once.
+        """
         with self._lock:
-            previous = self._entries[-1].hash if self._entries else GENESIS
-            sealed: list[Release] = []
-            for release in releases:
-                sealed.append(release.sealed(previous))
-                previous = sealed[-1].hash
-            if self.path is not None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with self.path.open("a", encoding="ascii") as file:
+            if self.path is None:
+                approve(list(self._entries))
+                self._entries += self._seal(releases)
+                return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="ascii") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                before = os.fstat(file.fileno()).st_size
+                if before != self._size:
+                    self._entries, self._size = read_ledger(self.path), before
+                approve(list(self._entries))
+                sealed = self._seal(releases)
+                try:
                     file.write("".join(entry.to_json() + "\n" for entry in sealed))
                     file.flush()
                     os.fsync(file.fileno())
+                except BaseException:
+                    os.ftruncate(file.fileno(), before)
+                    raise
+                self._size = os.fstat(file.fileno()).st_size
             self._entries += sealed
+
+    def _seal(self, releases: Iterable[Release]) -> list[Release]:
+        previous = self._entries[-1].hash if self._entries else GENESIS
+        sealed: list[Release] = []
+        for release in releases:
+            sealed.append(release.sealed(previous))
+            previous = sealed[-1].hash
+        return sealed
 
     def of_party(self, party: str) -> list[Release]:
         """All releases of one party."""
@@ -123,10 +159,11 @@ def read_ledger(path: Path) -> list[Release]:
         raise LedgerError(f"{path.name}: cannot be read") from None
     for number, line in enumerate(lines, start=1):
         try:
+            raw = json.loads(line)
             entry = Release.from_json(line)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, AttributeError):
             raise LedgerError(f"{path.name}: line {number} is not a ledger entry") from None
-        if entry.previous != previous or entry.sealed(previous).hash != entry.hash:
+        if entry.previous != previous or hash_line(raw) != entry.hash:
             raise LedgerError(f"{path.name}: line {number} was altered, or lines before it are missing")
         entries.append(entry)
         previous = entry.hash

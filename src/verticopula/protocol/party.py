@@ -90,11 +90,13 @@ class LocalParty:
     def _release(self, request: ReleaseRequest) -> ReleaseReply:
         self._check_orders(request)
         entries = [entry for order in request.orders for entry in self._entries(request, order)]
-        self.policy.check(self.name, request.method, entries, self.ledger.of_party(self.name))
-        self.ledger.append(entries)
+        self.ledger.append(entries, approve=lambda spent: self._approve(request.method, entries, spent))
         logger.info("party %s: %d releases recorded", self.name, len(entries))
         run = map if self.executor is None else self.executor.map
         return ReleaseReply(self.name, tuple(run(lambda order: self._release_column(request, order), request.orders)))
+
+    def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
+        self.policy.check(self.name, method, proposed, [entry for entry in spent if entry.party == self.name])
 
     def _check_orders(self, request: ReleaseRequest) -> None:
         known = {column.name for column in self.table.party.columns}

@@ -164,9 +164,10 @@ def fit_copula(
     spearman = _spearman(layout, marginals, releases, observed, budgets, sampler)
     shapes, flat = _grade_shapes(layout, marginals)
     pairwise = invert_bridge(spearman, shapes, flat)
-    fixed = layout.nominal_blocks()
-    latent, variance = _to_category_latents(pairwise, layout, marginals, fixed)
-    shrunk = shrink(latent, variance, fixed)
+    blocks = layout.nominal_blocks()
+    latent, variance = _to_category_latents(pairwise, layout, marginals, blocks)
+    # Pairs with a flat column are unknown, not known to be zero: the others must not learn from them.
+    shrunk = shrink(latent, variance, blocks | flat[:, None] | flat[None, :])
     repaired = nearest_correlation(shrunk.correlation)
     report = FitReport(
         overlap=spearman.overlap,
