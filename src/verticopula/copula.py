@@ -5,7 +5,7 @@ Everything here is post-processing of releases; it touches no raw data and costs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from verticopula.marginals import Marginal
-from verticopula.nominal import choose_category, latent_from_indicator
+from verticopula.nominal import choose_category, latent_from_indicator, thresholds_for
 from verticopula.schema import Column, ColumnKey
 
 Floats = NDArray[np.float64]
@@ -74,16 +74,19 @@ class FittedCopula:
     def sample(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
         """Independent synthetic rows: values, or codes for categories."""
         root = np.linalg.cholesky(self.correlation)
+        decoders = [self._decoder(key, part) for key, part in zip(self.layout.keys, self.layout.slices, strict=True)]
         out = {key: np.empty(n_rows) for key in self.layout.keys}
         for start in range(0, n_rows, _ROWS_AT_ONCE):
             stop = min(start + _ROWS_AT_ONCE, n_rows)
             latent = rng.standard_normal((stop - start, root.shape[0])) @ root.T
-            for key, part in zip(self.layout.keys, self.layout.slices, strict=True):
-                out[key][start:stop] = self._decode(key, latent[:, part])
+            for key, part, decode in zip(self.layout.keys, self.layout.slices, decoders, strict=True):
+                out[key][start:stop] = decode(latent[:, part])
         return out
 
-    def _decode(self, key: ColumnKey, latent: Floats) -> Floats:
+    def _decoder(self, key: ColumnKey, part: slice) -> Callable[[Floats], Floats]:
+        """How a column's latents become its values."""
         marginal = self.marginals[key]
-        if latent.shape[1] > 1:
-            return choose_category(latent, marginal.probabilities).astype(np.float64)
-        return marginal.quantile(ndtr(latent[:, 0]))
+        if part.stop - part.start == 1:
+            return lambda latent: marginal.quantile(ndtr(latent[:, 0]))
+        thresholds = thresholds_for(marginal.probabilities, self.correlation[part, part])
+        return lambda latent: choose_category(latent, thresholds).astype(np.float64)

@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 
 Floats = NDArray[np.float64]
 
+_CALIBRATION_ROWS = 40_000
 _RAREST = 1e-6  # probabilities are floored here: a threshold at infinity helps nobody
 
 
@@ -82,6 +83,68 @@ def latent_from_indicator(probabilities: Floats) -> Floats:
     return np.asarray(np.linalg.pinv(boundary_matrix(solve_thresholds(probabilities)), rcond=1e-10) * slope[None, :])
 
 
-def choose_category(latent: Floats, probabilities: Floats) -> NDArray[np.int64]:
+@lru_cache(maxsize=8)
+def _fixed_normals(columns: int) -> Floats:
+    """The same standard normal rows every time: calibration must not depend on luck."""
+    return np.random.default_rng(columns).standard_normal((_CALIBRATION_ROWS, columns))
+
+
+def strength_of_pair(loadings: Floats, covariance: Floats, probabilities: tuple[Floats, Floats]) -> float:
+    """Factor in (0, 1] by which a block of two nominal columns' latent correlations must shrink.
+
+    `loadings` (C_a, C_b) come from the first-order map, which exaggerates: the largest of several
+    margins follows the latents more closely than one indicator follows its own. The factor is the one at
+    which the implied covariance of the two columns' indicators has the size of `covariance` (C_a, C_b),
+    found by bisection on a fixed sample.
+    """
+    centred = covariance - covariance.mean(axis=0) - covariance.mean(axis=1)[:, None] + covariance.mean()
+    size = float(np.sum(centred**2))
+    left, values, right = np.linalg.svd(loadings, full_matrices=False)
+    if size == 0.0 or values[0] == 0.0:
+        return 1.0
+    first, second = loadings.shape
+    normals = _fixed_normals(first + second)
+    chosen = np.argmax(normals[:, :first] - solve_thresholds(probabilities[0]), axis=1)
+    thresholds = solve_thresholds(probabilities[1])
+
+    def too_strong(factor: float) -> bool:
+        shared = (left * (factor * values)) @ right
+        scales = np.sqrt(np.maximum(1.0 - (factor * values) ** 2, 0.0))
+        own = normals[:, first:] + (normals[:, first:] @ right.T * (scales - 1.0)) @ right
+        other = np.argmax(normals[:, :first] @ shared + own - thresholds, axis=1)
+        table = np.bincount(chosen * second + other, minlength=first * second).reshape(first, second) / chosen.size
+        implied = table - np.outer(table.sum(axis=1), table.sum(axis=0))
+        return float(np.sum(implied * centred)) > size
+
+    low, high = 0.0, min(1.0, 0.999 / float(values[0]))
+    if not too_strong(high):
+        return high
+    for _ in range(12):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if too_strong(middle) else (middle, high)
+    return 0.5 * (low + high)
+
+
+def thresholds_for(probabilities: Floats, correlation: Floats) -> Floats:
+    """Thresholds for latents that a repair has made dependent, to about a tenth of a percent.
+
+    `correlation` (C, C) is the column's own block. Without dependence the exact solution is returned.
+    """
+    thresholds = solve_thresholds(probabilities)
+    if np.max(np.abs(correlation - np.eye(probabilities.size))) < 1e-3:
+        return thresholds
+    latent = _fixed_normals(probabilities.size) @ np.linalg.cholesky(correlation).T
+    target = np.maximum(probabilities, _RAREST) / np.sum(np.maximum(probabilities, _RAREST))
+    for _ in range(30):
+        shares = np.bincount(np.argmax(latent - thresholds, axis=1), minlength=target.size) / latent.shape[0]
+        miss = shares - target
+        if np.max(np.abs(miss)) < 2e-4:
+            break
+        step = np.linalg.lstsq(boundary_matrix(thresholds), miss, rcond=1e-12)[0]
+        thresholds = thresholds + np.clip(0.7 * step, -0.5, 0.5)
+    return np.asarray(thresholds - thresholds.mean())
+
+
+def choose_category(latent: Floats, thresholds: Floats) -> NDArray[np.int64]:
     """Category codes from (n, C) latents."""
-    return np.asarray(np.argmax(latent - solve_thresholds(probabilities), axis=1), dtype=np.int64)
+    return np.asarray(np.argmax(latent - thresholds, axis=1), dtype=np.int64)

@@ -18,6 +18,7 @@ from verticopula.nominal import (
     choose_category,
     latent_from_indicator,
     solve_thresholds,
+    thresholds_for,
 )
 
 Floats = NDArray[np.float64]
@@ -86,8 +87,8 @@ def test_choosing_follows_a_permutation_of_the_categories() -> None:
     p = np.array([0.5, 0.3, 0.15, 0.05])
     latent = rng.standard_normal((5_000, 4))
     order = np.array([2, 0, 3, 1])
-    chosen = choose_category(latent, p)
-    relabelled = choose_category(latent[:, order], p[order])
+    chosen = choose_category(latent, solve_thresholds(p))
+    relabelled = choose_category(latent[:, order], solve_thresholds(p[order]))
     np.testing.assert_array_equal(order[relabelled], chosen)
 
 
@@ -102,7 +103,7 @@ def test_a_weak_association_comes_back_through_the_indicators(p: list[float]) ->
     n = 2_000_000
     z = rng.standard_normal((n, c))
     x = z @ b + math.sqrt(1 - b @ b) * rng.standard_normal(n)
-    chosen = choose_category(z, shares)
+    chosen = choose_category(z, solve_thresholds(shares))
     # E[X 1{category = c}] / phi(threshold) is the latent (biserial) correlation with that indicator.
     products = np.array([x * (chosen == k) for k in range(c)])
     density = stats.norm.pdf(stats.norm.ppf(shares))
@@ -110,3 +111,14 @@ def test_a_weak_association_comes_back_through_the_indicators(p: list[float]) ->
     found = latent_from_indicator(shares) @ indicator
     error = np.abs(latent_from_indicator(shares)) @ (products.std(axis=1) / math.sqrt(n) / density)
     assert np.all(np.abs(found - b) < 5 * error)
+
+
+def test_thresholds_of_dependent_latents_give_the_shares() -> None:
+    shares = np.array([0.5, 0.3, 0.2])
+    correlation = np.array([[1.0, 0.6, 0.0], [0.6, 1.0, -0.2], [0.0, -0.2, 1.0]])
+    z = np.random.default_rng(8).multivariate_normal(np.zeros(3), correlation, 200_000)
+    found = np.bincount(choose_category(z, thresholds_for(shares, correlation)), minlength=3) / 200_000
+    # 200,000 draws here, 40,000 fixed ones inside.
+    assert np.all(np.abs(found - shares) < 5 * np.sqrt(shares * (1 - shares) * (1 / 200_000 + 1 / 40_000)))
+    independent = np.bincount(choose_category(z, solve_thresholds(shares)), minlength=3) / 200_000
+    assert np.max(np.abs(independent - shares)) > 0.02

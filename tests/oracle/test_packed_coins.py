@@ -135,6 +135,31 @@ def test_planes_answer_as_whole_numbers_do(epsilon: float) -> None:
     np.testing.assert_array_equal(unpack(below), expected)
 
 
+class Adversarial:
+    """The worst keystream there is: every coin equals the threshold in all of its 64 bits."""
+
+    def __init__(self, threshold: int) -> None:
+        self._threshold = threshold
+        self.asked: list[int] = []
+
+    def words(self, size: int) -> Words:
+        self.asked.append(size)
+        return np.full(size, (self._threshold & (2**52 - 1)) << 12, dtype=np.uint64)
+
+    def fill(self, out: NDArray[np.uint8], size: int) -> None:
+        compared = planes(self._threshold)[4:] if self.asked else planes(self._threshold)[:4]
+        self.asked.append(size // 8)
+        out[:size] = np.repeat(compared, size // 8 // compared.size).view(np.uint8)
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 700])
+def test_every_coin_may_be_undecided_to_the_end(count: int) -> None:
+    """Random words never run out, and a number equal to the threshold is not below it."""
+    keystream = Adversarial(flip_threshold(1.0))
+    assert not CoinStream(keystream, flip_threshold(1.0)).draw(count).any()  # type: ignore[arg-type]
+    assert keystream.asked == [4 * count, 8 * (count + 2), 64 * (count + 2)]
+
+
 @pytest.mark.slow
 def test_rare_heads_are_as_likely_in_small_draws() -> None:
     """Rare heads need all 12 first bits equal; a draw with too many of those must not be thrown away."""

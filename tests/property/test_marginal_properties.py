@@ -301,3 +301,28 @@ def test_a_release_becomes_probabilities() -> None:
     binary = marginal.latents()
     assert [round(b.probabilities[1], 3) for b in binary] == [0.575, 0.425, 0.0]
     assert Marginal(Column(name="x", kind="continuous", bounds=(0, 1)), np.ones(4) / 4, 0.0).grade_steps[0].size == 0
+
+
+@given(st.integers(65, 10**9), st.lists(st.floats(0, 1), min_size=64, max_size=64).map(np.array))
+def test_counts_in_wide_cells_are_hardly_tied(width: int, w: Floats) -> None:
+    """Values of a cell share its mass: ties and mid-grades are those of single values."""
+    column = Column(name="n", kind="count", bounds=(0, width))
+    cells = cell_count(column, 100, 1.0)
+    p = (w[:cells] + 0.01) / np.sum(w[:cells] + 0.01)
+    marginal = Marginal(column, p, 0.0)
+    widths = np.diff(count_ranges(0, width))
+    # A wide cell is cut into finitely many parts, so up to 1/16 of its own ties are too many.
+    exact = float(np.sum(p**2 / widths))
+    assert exact - 1e-9 <= marginal.tied_share <= exact + float(np.sum(p**2)) / 16
+    variance = (1 - float(np.sum(p**3 / widths**2))) / 12
+    assert variance - float(np.sum(p**3)) / 12 / 256 - 1e-9 <= marginal.grade_variance <= variance + 1e-9
+
+
+@pytest.mark.xfail(
+    strict=True, reason="16 parts of every wide cell: hundreds of steps, and the bridge is quadratic in them"
+)
+def test_a_wide_count_has_few_steps() -> None:
+    column = Column(name="n", kind="count", bounds=(0, 10**6))
+    cells = cell_count(column, 100, 1.0)
+    steps, _ = Marginal(column, np.full(cells, 1 / cells), 0.0).grade_steps
+    assert steps.size < 200

@@ -86,9 +86,6 @@ def test_contingency_of_two_nominal_columns_survives(count: int) -> None:
     assert np.all(np.diag(shares) > 1.1 * SHARES[count] ** 2)  # agreement beyond chance in every category
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the first-order map from indicators to latents exaggerates nominal-nominal association"
-)
 @pytest.mark.parametrize("count", [3, 5])
 def test_contingency_of_two_nominal_columns_is_not_exaggerated(count: int) -> None:
     values = study(count, 0.4, np.random.default_rng(10 + count))
@@ -104,14 +101,7 @@ def test_contingency_of_two_nominal_columns_is_not_exaggerated(count: int) -> No
     [
         (3, 0.2),
         (5, 0.2),
-        pytest.param(
-            3,
-            0.9,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="the repair makes a nominal column's latents dependent, its thresholds assume independence",
-            ),
-        ),
+        (3, 0.9),
     ],
 )
 def test_category_shares_survive(count: int, same: float) -> None:

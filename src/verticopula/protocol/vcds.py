@@ -23,6 +23,7 @@ from verticopula.correlation import (
 )
 from verticopula.errors import ProtocolError
 from verticopula.marginals import Marginal, cell_count
+from verticopula.nominal import strength_of_pair
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget, coins_per_comparison, plan_budget
 from verticopula.privacy.coins import flip_probability
 from verticopula.protocol.messages import (
@@ -166,6 +167,7 @@ def fit_copula(
     pairwise = invert_bridge(spearman, shapes, flat)
     blocks = layout.nominal_blocks()
     latent, variance = _to_category_latents(pairwise, layout, marginals, blocks)
+    _calm_nominal_pairs(latent, spearman.rho, layout, marginals)
     # Pairs with a flat column are unknown, not known to be zero: the others must not learn from them.
     shrunk = shrink(latent, variance, blocks | flat[:, None] | flat[None, :])
     repaired = nearest_correlation(shrunk.correlation)
@@ -238,3 +240,15 @@ def _to_category_latents(
     np.fill_diagonal(latent, 1.0)
     np.fill_diagonal(variance, 0.0)
     return np.clip(latent, -0.999, 0.999) + np.eye(latent.shape[0]) * 0.001, variance
+
+
+def _calm_nominal_pairs(latent: Floats, rho: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal]) -> None:
+    """Scale the block of every two nominal columns to the association that was observed, in place."""
+    nominal = [(k, s) for k, s in zip(layout.keys, layout.slices, strict=True) if s.stop - s.start > 1]
+    for index, (first, rows) in enumerate(nominal):
+        for second, columns in nominal[:index]:
+            # An indicator's mid-grade jumps by 1/2, so rho = 12 Cov(mid-grades) is 3 Cov(indicators).
+            probabilities = (marginals[first].probabilities, marginals[second].probabilities)
+            factor = strength_of_pair(latent[rows, columns], rho[rows, columns] / 3.0, probabilities)
+            latent[rows, columns] *= factor
+            latent[columns, rows] *= factor
