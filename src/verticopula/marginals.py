@@ -45,7 +45,7 @@ def choose_degree(n_observed: int, epsilon: float) -> int:
 
     Departs from Corollary 1's l = (εn / log(1/δ))^(1/(h+1)), which balances noise that grows like
     l against smoothing error. Noise on cells, summed up, grows only like sqrt(l), which moves
-    the balance to (εn)^(2/3); the constant was chosen in `benchmarks` (marginals).
+    the balance to (εn)^(2/3); the constant was chosen by `python -m benchmarks errors`.
     """
     return int(np.clip(round(0.75 * (epsilon * n_observed) ** (2.0 / 3.0)), SMALLEST_DEGREE, LARGEST_DEGREE))
 
