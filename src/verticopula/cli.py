@@ -124,8 +124,9 @@ def demo(
     truth = "\n".join(compare_with_truth(study, synthesizer, tables))
     _finish(out, synthesizer, tables, quiet, f"\n{truth}\n")
     if not quiet:
-        print(f"Try next:  verticopula check {out}/federation.toml --data {out}/data")
-        print(f"           verticopula run {out}/federation.toml --data {out}/data --out my-study --epsilon 4")
+        command = Path(sys.argv[0])  # as it was called: it need not be on the PATH
+        print(f"Try next:  {command} check {out}/federation.toml --data {out}/data")
+        print(f"           {command} run {out}/federation.toml --data {out}/data --out my-study --epsilon 4")
 
 
 @app.command()
