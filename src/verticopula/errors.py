@@ -4,7 +4,7 @@
     ├── SchemaError            the federation file or a table does not fit; lists every problem
     ├── SettingsError          a method, unit, epsilon or option that makes no sense
     ├── BudgetExceeded         a release would overspend; raised before anything is drawn
-    ├── LedgerError            a ledger that was altered, cut or cannot be read
+    ├── LedgerError            a ledger that was altered or cannot be read
     └── ProtocolError          something between coordinator and party
         ├── PartyUnavailable   a party did not answer
         ├── PolicyRefused      a party's own policy says no
@@ -54,7 +54,7 @@ class BudgetExceeded(VerticopulaError):
 
 
 class LedgerError(VerticopulaError):
-    """A ledger that was altered, cut short, or cannot be read."""
+    """A ledger that was altered, misses lines before its end, or cannot be read."""
 
 
 class ProtocolError(VerticopulaError):

@@ -241,12 +241,13 @@ class Marginal:
     @property
     def tied_share(self) -> float:
         """Share of pairs of subjects with the same value; none for a continuous column."""
-        return float(np.sum(self._fine_probabilities() ** 2)) if self.column.is_discrete else 0.0
+        return float(np.sum(self.probabilities**2 / self._widths())) if self.column.is_discrete else 0.0
 
     @property
     def grade_variance(self) -> float:
         """Variance of the mid-grades: 1/12, less for ties."""
-        return float(1.0 - np.sum(self._fine_probabilities() ** 3)) / 12.0 if self.column.is_discrete else 1.0 / 12.0
+        tied = float(np.sum(self.probabilities**3 / self._widths() ** 2)) if self.column.is_discrete else 0.0
+        return (1.0 - tied) / 12.0
 
     def cdf(self, values: Floats) -> Floats:
         """Privatized distribution function at the given values (codes for categories)."""
@@ -276,12 +277,16 @@ class Marginal:
     def _fine_probabilities(self) -> Floats:
         """Probabilities of single values: a cell of many counts is cut into equal parts.
 
-        Ranks are of values, not of cells. Sixteen parts are as good as a continuum.
+        Ranks are of values, not of cells. Parts of a 64th of the mass are as good as a continuum.
         """
-        parts = np.minimum(np.diff(self._firsts()), 16).astype(np.int64)
+        parts = np.clip(np.ceil(64.0 * self.probabilities), 1.0, self._widths()).astype(np.int64)
         fine = np.repeat(self.probabilities / parts, parts)
         kept = fine[fine > _NO_MASS]
         return np.asarray(kept / kept.sum())
+
+    def _widths(self) -> Floats:
+        """Number of values in each cell of a discrete column."""
+        return np.diff(self._firsts())
 
     def _firsts(self) -> Floats:
         if self.column.kind == "count":

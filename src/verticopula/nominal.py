@@ -21,6 +21,7 @@ from scipy.special import ndtr, ndtri
 Floats = NDArray[np.float64]
 
 _CALIBRATION_ROWS = 40_000
+_STRONGEST = 0.999
 _RAREST = 1e-6  # probabilities are floored here: a threshold at infinity helps nobody
 
 
@@ -89,40 +90,38 @@ def _fixed_normals(columns: int) -> Floats:
     return np.random.default_rng(columns).standard_normal((_CALIBRATION_ROWS, columns))
 
 
-def strength_of_pair(loadings: Floats, covariance: Floats, probabilities: tuple[Floats, Floats]) -> float:
-    """Factor in (0, 1] by which a block of two nominal columns' latent correlations must shrink.
+def match_pair(loadings: Floats, covariance: Floats, probabilities: tuple[Floats, Floats]) -> Floats:
+    """Correlations of two nominal columns' latents that give the observed association its size.
 
     `loadings` (C_a, C_b) come from the first-order map, which exaggerates: the largest of several
-    margins follows the latents more closely than one indicator follows its own. The factor is the one at
-    which the implied covariance of the two columns' indicators has the size of `covariance` (C_a, C_b),
-    found by bisection on a fixed sample.
+    margins follows the latents more closely than one indicator follows its own. They are scaled by the
+    factor at which the implied covariance of the two columns' indicators has the size of `covariance`
+    (C_a, C_b), found by bisection on a fixed sample; no direction may exceed a correlation of 0.999.
     """
     centred = covariance - covariance.mean(axis=0) - covariance.mean(axis=1)[:, None] + covariance.mean()
     size = float(np.sum(centred**2))
     left, values, right = np.linalg.svd(loadings, full_matrices=False)
     if size == 0.0 or values[0] == 0.0:
-        return 1.0
+        return loadings
     first, second = loadings.shape
     normals = _fixed_normals(first + second)
     chosen = np.argmax(normals[:, :first] - solve_thresholds(probabilities[0]), axis=1)
     thresholds = solve_thresholds(probabilities[1])
 
     def too_strong(factor: float) -> bool:
-        shared = (left * (factor * values)) @ right
-        scales = np.sqrt(np.maximum(1.0 - (factor * values) ** 2, 0.0))
+        strengths = np.minimum(factor * values, _STRONGEST)
+        scales = np.sqrt(1.0 - strengths**2)
         own = normals[:, first:] + (normals[:, first:] @ right.T * (scales - 1.0)) @ right
-        other = np.argmax(normals[:, :first] @ shared + own - thresholds, axis=1)
+        other = np.argmax(normals[:, :first] @ ((left * strengths) @ right) + own - thresholds, axis=1)
         table = np.bincount(chosen * second + other, minlength=first * second).reshape(first, second) / chosen.size
         implied = table - np.outer(table.sum(axis=1), table.sum(axis=0))
         return float(np.sum(implied * centred)) > size
 
-    low, high = 0.0, min(1.0, 0.999 / float(values[0]))
-    if not too_strong(high):
-        return high
+    low, high = (0.0, 1.0) if too_strong(1.0) else (1.0, 4.0)
     for _ in range(12):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if too_strong(middle) else (middle, high)
-    return 0.5 * (low + high)
+    return np.asarray((left * np.minimum(low * values, _STRONGEST)) @ right)
 
 
 def thresholds_for(probabilities: Floats, correlation: Floats) -> Floats:

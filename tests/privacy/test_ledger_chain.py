@@ -186,7 +186,6 @@ def test_a_disk_that_fails_leaves_a_ledger_that_can_go_on(path: Path, monkeypatc
     assert [entry.column for entry in read_ledger(path)] == [entry.column for entry in ledger]
 
 
-@pytest.mark.xfail(strict=True, reason="what the file object still buffers is written when it is closed, after the cut")
 def test_a_full_disk_leaves_no_half_line(path: Path) -> None:
     """A write that gets only part of its bytes to the disk, as a full one does."""
     ledger, size = Ledger(path), path.stat().st_size

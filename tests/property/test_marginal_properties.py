@@ -318,9 +318,6 @@ def test_counts_in_wide_cells_are_hardly_tied(width: int, w: Floats) -> None:
     assert variance - float(np.sum(p**3)) / 12 / 256 - 1e-9 <= marginal.grade_variance <= variance + 1e-9
 
 
-@pytest.mark.xfail(
-    strict=True, reason="16 parts of every wide cell: hundreds of steps, and the bridge is quadratic in them"
-)
 def test_a_wide_count_has_few_steps() -> None:
     column = Column(name="n", kind="count", bounds=(0, 10**6))
     cells = cell_count(column, 100, 1.0)

@@ -293,3 +293,10 @@ def test_progress_reaches_its_total() -> None:
     Synthesizer(federation()).fit(tables(), progress=lambda *call: calls.append(call))
     assert calls[-1][1] == calls[-1][2]
     assert [c[1] for c in calls] == sorted(c[1] for c in calls)
+
+
+def test_one_partys_refusal_costs_the_others_nothing(tmp_path: Path) -> None:
+    policies = {"agency": Policy(caps=Caps(client=0.5))}
+    with pytest.raises(BudgetExceeded, match="agency"):
+        Synthesizer(federation(), epsilon=1.0).fit(tables(), policies=policies, ledger=tmp_path / "ledger.jsonl")
+    assert not (tmp_path / "ledger.jsonl").exists()

@@ -113,7 +113,8 @@ class Ledger:
                 self._entries += self._seal(releases)
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="ascii") as file:
+            # Unbuffered: after a failed write nothing may be left that closing the file would still write.
+            with self.path.open("ab", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 before = os.fstat(file.fileno()).st_size
                 if before != self._size:
@@ -121,8 +122,9 @@ class Ledger:
                 approve(list(self._entries))
                 sealed = self._seal(releases)
                 try:
-                    file.write("".join(entry.to_json() + "\n" for entry in sealed))
-                    file.flush()
+                    rest = "".join(entry.to_json() + "\n" for entry in sealed).encode("ascii")
+                    while rest:
+                        rest = rest[file.write(rest) :]
                     os.fsync(file.fileno())
                 except BaseException:
                     os.ftruncate(file.fileno(), before)

@@ -52,6 +52,22 @@ class ReleaseRequest:
 
 
 @dataclass(frozen=True)
+class ReviewRequest:
+    """Would you answer this? Nothing is drawn or recorded."""
+
+    release: ReleaseRequest
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class ReviewReply:
+    """Yes. (A no is an error with a reason.)"""
+
+    party: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
 class ColumnRelease:
     """One column's releases.
 
@@ -76,5 +92,5 @@ class ReleaseReply:
     version: int = MESSAGE_VERSION
 
 
-Request = PresenceRequest | ReleaseRequest
-Reply = PresenceReply | ReleaseReply
+Request = PresenceRequest | ReviewRequest | ReleaseRequest
+Reply = PresenceReply | ReviewReply | ReleaseReply

@@ -35,6 +35,8 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
     Reply,
     Request,
+    ReviewReply,
+    ReviewRequest,
 )
 from verticopula.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.schema import Column
@@ -79,6 +81,9 @@ class LocalParty:
             self.policy.check(self.name, request.method, (), ())
             self.policy.check_columns(self.name, (column.name for column in self.table.party.columns))
             return PresenceReply(self.name, self.table.observed())
+        if isinstance(request, ReviewRequest):
+            self._approve(request.release.method, self._price(request.release), list(self.ledger))
+            return ReviewReply(self.name)
         if isinstance(request, ReleaseRequest):
             if request not in self._made:
                 self._made[request] = self._release(request)
@@ -88,12 +93,16 @@ class LocalParty:
     # ---- releases ------------------------------------------------------------------------
 
     def _release(self, request: ReleaseRequest) -> ReleaseReply:
-        self._check_orders(request)
-        entries = [entry for order in request.orders for entry in self._entries(request, order)]
+        entries = self._price(request)
         self.ledger.append(entries, approve=lambda spent: self._approve(request.method, entries, spent))
         logger.info("party %s: %d releases recorded", self.name, len(entries))
         run = map if self.executor is None else self.executor.map
         return ReleaseReply(self.name, tuple(run(lambda order: self._release_column(request, order), request.orders)))
+
+    def _price(self, request: ReleaseRequest) -> list[Release]:
+        """The ledger entries that answering would cost."""
+        self._check_orders(request)
+        return [entry for order in request.orders for entry in self._entries(request, order)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
         self.policy.check(self.name, method, proposed, [entry for entry in spent if entry.party == self.name])

@@ -23,7 +23,7 @@ from verticopula.correlation import (
 )
 from verticopula.errors import ProtocolError
 from verticopula.marginals import Marginal, cell_count
-from verticopula.nominal import strength_of_pair
+from verticopula.nominal import match_pair
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget, coins_per_comparison, plan_budget
 from verticopula.privacy.coins import flip_probability
 from verticopula.protocol.messages import (
@@ -35,6 +35,7 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
     Reply,
     Request,
+    ReviewRequest,
 )
 from verticopula.ranks import debias_ranks, rank_noise_variance
 from verticopula.schema import ColumnKey, Federation
@@ -77,12 +78,15 @@ class VcdsResult:
 
 
 def vcds(federation: Federation, request: BudgetRequest, study: str) -> Protocol:
-    """Two rounds: who is observed where, then every party's releases."""
+    """Three rounds: who is observed where, whether everybody agrees, then every party's releases.
+
+    The second round spends nothing: if one party refuses, no other has released anything yet.
+    """
     replies = yield {p.name: PresenceRequest(study, "vcds") for p in federation.parties}
     observed = gather_presence(federation, replies)
     counts = {key: int(mask.sum()) for key, mask in observed.items()}
     budgets = plan_budget(federation, request, counts)
-    replies = yield {
+    orders = {
         party.name: ReleaseRequest(
             study,
             "vcds",
@@ -95,6 +99,8 @@ def vcds(federation: Federation, request: BudgetRequest, study: str) -> Protocol
         )
         for party in federation.parties
     }
+    yield {name: ReviewRequest(order) for name, order in orders.items()}
+    replies = yield dict(orders)
     releases = gather_releases(federation, replies, observed, budgets)
     copula, report = fit_copula(federation, releases, observed, budgets, request.sampler)
     n_subjects = next(iter(observed.values())).size
@@ -167,7 +173,7 @@ def fit_copula(
     pairwise = invert_bridge(spearman, shapes, flat)
     blocks = layout.nominal_blocks()
     latent, variance = _to_category_latents(pairwise, layout, marginals, blocks)
-    _calm_nominal_pairs(latent, spearman.rho, layout, marginals)
+    _match_nominal_pairs(latent, spearman.rho, layout, marginals)
     # Pairs with a flat column are unknown, not known to be zero: the others must not learn from them.
     shrunk = shrink(latent, variance, blocks | flat[:, None] | flat[None, :])
     repaired = nearest_correlation(shrunk.correlation)
@@ -242,13 +248,12 @@ def _to_category_latents(
     return np.clip(latent, -0.999, 0.999) + np.eye(latent.shape[0]) * 0.001, variance
 
 
-def _calm_nominal_pairs(latent: Floats, rho: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal]) -> None:
+def _match_nominal_pairs(latent: Floats, rho: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal]) -> None:
     """Scale the block of every two nominal columns to the association that was observed, in place."""
     nominal = [(k, s) for k, s in zip(layout.keys, layout.slices, strict=True) if s.stop - s.start > 1]
     for index, (first, rows) in enumerate(nominal):
         for second, columns in nominal[:index]:
             # An indicator's mid-grade jumps by 1/2, so rho = 12 Cov(mid-grades) is 3 Cov(indicators).
             probabilities = (marginals[first].probabilities, marginals[second].probabilities)
-            factor = strength_of_pair(latent[rows, columns], rho[rows, columns] / 3.0, probabilities)
-            latent[rows, columns] *= factor
-            latent[columns, rows] *= factor
+            latent[rows, columns] = match_pair(latent[rows, columns], rho[rows, columns] / 3.0, probabilities)
+            latent[columns, rows] = latent[rows, columns].T
