@@ -25,7 +25,6 @@ Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
 Scale = Literal["linear", "log", "symlog"]
 Category = str | int
 
-KINDS: tuple[Kind, ...] = ("continuous", "count", "ordinal", "nominal", "binary")
 LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
 _T = TypeVar("_T")
 _PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

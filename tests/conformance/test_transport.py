@@ -20,6 +20,7 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
     Reply,
     Request,
+    ReviewReply,
 )
 from verticopula.protocol.party import LocalParty
 from verticopula.protocol.vcds import VcdsResult, vcds
@@ -112,8 +113,13 @@ def wrong_kind(reply: Reply) -> Reply:
     return PresenceReply("b", np.ones((200, 1), dtype=bool)) if isinstance(reply, ReleaseReply) else reply
 
 
+def no_agreement(reply: Reply) -> Reply:
+    return PresenceReply("b", np.ones((200, 1), dtype=bool)) if isinstance(reply, ReviewReply) else reply
+
+
 @pytest.mark.parametrize(
-    "change", [shorter_presence, extra_presence_column, no_release, rank_out_of_range, too_few_cells, wrong_kind]
+    "change",
+    [no_agreement, shorter_presence, extra_presence_column, no_release, rank_out_of_range, too_few_cells, wrong_kind],
 )
 def test_malformed_replies_are_errors_not_results(change: Callable[[Reply], Reply]) -> None:
     with pytest.raises(ProtocolError):

@@ -35,6 +35,7 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
     Reply,
     Request,
+    ReviewReply,
     ReviewRequest,
 )
 from verticopula.ranks import debias_ranks, rank_noise_variance
@@ -99,7 +100,10 @@ def vcds(federation: Federation, request: BudgetRequest, study: str) -> Protocol
         )
         for party in federation.parties
     }
-    yield {name: ReviewRequest(order) for name, order in orders.items()}
+    replies = yield {name: ReviewRequest(order) for name, order in orders.items()}
+    for name in orders:
+        if not isinstance(replies.get(name), ReviewReply):
+            raise ProtocolError(f"party {name!r} did not agree to the releases asked of it")
     replies = yield dict(orders)
     releases = gather_releases(federation, replies, observed, budgets)
     copula, report = fit_copula(federation, releases, observed, budgets, request.sampler)
