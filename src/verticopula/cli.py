@@ -21,12 +21,11 @@ from verticopula.datasets import make_sme
 from verticopula.demo import compare_with_truth, write_inputs
 from verticopula.errors import SchemaError, SettingsError, VerticopulaError
 from verticopula.output import LEDGER_FILE, prepare_folder, write_study
-from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.ledger import read_ledger
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.statement import state_privacy
 from verticopula.schema import Federation
-from verticopula.synthesizer import NotPrivateWarning, Synthesizer
+from verticopula.synthesizer import AlignedWarning, NotPrivateWarning, Synthesizer
 from verticopula.synthesizer import Progress as OnProgress
 from verticopula.tables import AlignedTable, align_tables, read_tables
 
@@ -66,6 +65,14 @@ UnitName = Annotated[
         "columns), block (one person's whole block at a party), person (one person's data at all parties).",
     ),
 ]
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        help="vcds (complete data, or missing completely at random), refined (missing at random, at the same cost), "
+        "evcds or ievcds (the paper's own methods for missing at random).",
+    ),
+]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Reproducible, and therefore NOT PRIVATE. For simulation only.")
 ]
@@ -78,6 +85,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
+            warnings.simplefilter("ignore", AlignedWarning)  # and this
             app()
     except VerticopulaError as error:
         console.print(Text.assemble(("error: ", "bold red"), str(error)))
@@ -134,9 +142,7 @@ def run(
     federation: FederationFile,
     data: DataFolder,
     out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
-    method: Annotated[
-        str, typer.Option("--method", help="vcds: complete data, or missing completely at random.")
-    ] = "vcds",
+    method: Method = "vcds",
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = "client",
@@ -146,6 +152,14 @@ def run(
     sampler: Annotated[
         str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
     ] = "exact",
+    rounds: Annotated[int, typer.Option(help="ievcds: how often ranks are sent.")] = 10,
+    per_round: Annotated[
+        bool, typer.Option("--per-round", help="ievcds: spend the ranks' epsilon in every round, not split over them.")
+    ] = False,
+    aligned: Annotated[
+        bool,
+        typer.Option("--aligned", help="Row i follows subject i: a noisy copy of the cohort. For comparisons only."),
+    ] = False,
     policies: Annotated[
         Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
     ] = None,
@@ -170,14 +184,18 @@ def run(
         epsilon_ranks=epsilon_ranks,
         epsilon_marginals=epsilon_marginals,
         sampler=sampler,
+        rounds=rounds,
+        per_round=per_round,
     )
-    aligned = _read_and_align(study, data)
+    tables = _read_and_align(study, data, need_overlap=synthesizer.needs_overlap)
+    if aligned:
+        _check_aligned(method, rows, tables)
     prepare_folder(out, overwrite=overwrite)
     with _progress(quiet) as progress:
         synthesizer.fit_aligned(
-            aligned, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
+            tables, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
         )
-    _finish(out, synthesizer, synthesizer.sample(rows), quiet)
+    _finish(out, synthesizer, synthesizer.sample(rows, aligned=aligned), quiet, _ALIGNED_NOTE if aligned else "")
 
 
 @app.command()
@@ -186,6 +204,7 @@ def check(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder with the parties' tables.", show_default=False)
     ] = None,
+    method: Method = "vcds",
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = "client",
@@ -201,11 +220,12 @@ def check(
     if study is not None:
         known = study
         whole = 1.0 if epsilon is None else epsilon
-        _collect(problems, lambda: BudgetRequest.build(known, unit=unit, epsilon=whole, delta=delta))
+        _collect(problems, lambda: Synthesizer(known, method, whole, delta, unit))
         _collect(problems, lambda: _read_policies(known, policies))
         if data is not None:
             folder = data
-            aligned = _collect(problems, lambda: _read_and_align(known, folder))
+            needed = method != "refined"
+            aligned = _collect(problems, lambda: _read_and_align(known, folder, need_overlap=needed))
     if problems:
         console = Console(stderr=True)
         console.print(Text(f"{len(problems)} problem(s) found; nothing was spent", style="bold red"))
@@ -263,10 +283,24 @@ def _ledger_path(folder: Path) -> Path:
     return path
 
 
-def _read_and_align(study: Federation, data: Path) -> dict[str, AlignedTable]:
+def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dict[str, AlignedTable]:
     if not data.is_dir():
         raise SettingsError(f"--data {data}: no such folder")
-    return align_tables(study, read_tables(study, data))
+    return align_tables(study, read_tables(study, data), need_overlap=need_overlap)
+
+
+_ALIGNED_NOTE = (
+    "\n! Aligned rows: synthetic row i is a noisy copy of subject i. For comparisons, not for publication.\n"
+)
+
+
+def _check_aligned(method: str, rows: int | None, tables: dict[str, AlignedTable]) -> None:
+    """What `sample` would refuse, found before anything is spent."""
+    subjects = next(iter(tables.values())).observed().shape[0]
+    if method == "vcds":
+        raise SettingsError("--aligned needs another method: VCDS's rows belong to no subject")
+    if rows is not None and rows % subjects:
+        raise SettingsError(f"--aligned: --rows must be a multiple of the {subjects} subjects")
 
 
 def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:

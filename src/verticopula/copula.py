@@ -5,7 +5,7 @@ Everything here is post-processing of releases; it touches no raw data and costs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,13 +74,22 @@ class FittedCopula:
     def sample(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
         """Independent synthetic rows: values, or codes for categories."""
         root = np.linalg.cholesky(self.correlation)
+        parts = (
+            rng.standard_normal((min(_ROWS_AT_ONCE, n_rows - start), root.shape[0])) @ root.T
+            for start in range(0, n_rows, _ROWS_AT_ONCE)
+        )
+        return self.decode(parts, n_rows)
+
+    def decode(self, latents: Iterable[Floats], n_rows: int) -> dict[ColumnKey, Floats]:
+        """Values from latents that come in parts of (rows, q), `n_rows` in all."""
         decoders = [self._decoder(key, part) for key, part in zip(self.layout.keys, self.layout.slices, strict=True)]
         out = {key: np.empty(n_rows) for key in self.layout.keys}
-        for start in range(0, n_rows, _ROWS_AT_ONCE):
-            stop = min(start + _ROWS_AT_ONCE, n_rows)
-            latent = rng.standard_normal((stop - start, root.shape[0])) @ root.T
+        start = 0
+        for latent in latents:
+            stop = start + latent.shape[0]
             for key, part, decode in zip(self.layout.keys, self.layout.slices, decoders, strict=True):
                 out[key][start:stop] = decode(latent[:, part])
+            start = stop
         return out
 
     def _decoder(self, key: ColumnKey, part: slice) -> Callable[[Floats], Floats]:

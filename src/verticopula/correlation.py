@@ -195,6 +195,12 @@ def _invert_one(
     return math.sin(angle), derivative
 
 
+def invert_pair(rho: float, first: GradeShape, second: GradeShape) -> tuple[float, float]:
+    """(r, dr/drho) of two latents whose functions have 12 times the covariance `rho`."""
+    r, slope = _invert_one(rho, first.thresholds, first.jumps, second.thresholds, second.jumps, _NODES, _WEIGHTS)
+    return float(r), float(slope)
+
+
 def invert_bridge(
     spearman: PairwiseSpearman, shapes: Sequence[GradeShape], flat: NDArray[np.bool_]
 ) -> PairwiseSpearman:
@@ -210,10 +216,7 @@ def invert_bridge(
         for k in range(j):
             if flat[j] or flat[k]:
                 continue
-            a, b = shapes[j], shapes[k]
-            r, slope = _invert_one(
-                float(spearman.rho[j, k]), a.thresholds, a.jumps, b.thresholds, b.jumps, _NODES, _WEIGHTS
-            )
+            r, slope = invert_pair(float(spearman.rho[j, k]), shapes[j], shapes[k])
             latent[j, k] = latent[k, j] = r
             variance[j, k] = variance[k, j] = spearman.variance[j, k] * slope**2
     return PairwiseSpearman(latent, variance, spearman.overlap)

@@ -235,7 +235,7 @@ class Marginal:
         the mid-grade there; cells without mass are skipped. Empty for a continuous column."""
         if self.column.kind == "continuous":
             return np.empty(0), np.empty(0)
-        kept = self._fine_probabilities()
+        kept = self.fine_probabilities()
         return np.cumsum(kept)[:-1], (kept[1:] + kept[:-1]) / 2.0
 
     @property
@@ -248,6 +248,12 @@ class Marginal:
         """Variance of the mid-grades: 1/12, less for ties."""
         tied = float(np.sum(self.probabilities**3 / self._widths() ** 2)) if self.column.is_discrete else 0.0
         return (1.0 - tied) / 12.0
+
+    def upper_ends(self) -> Floats:
+        """The largest value of each cell (codes for categories)."""
+        if self.column.kind == "continuous":
+            return from_unit(np.arange(1, self.probabilities.size + 1) / self.probabilities.size, self.column)
+        return self._firsts()[1:] - 1.0
 
     def cdf(self, values: Floats) -> Floats:
         """Privatized distribution function at the given values (codes for categories)."""
@@ -274,7 +280,7 @@ class Marginal:
             inside = np.nan_to_num((u - below) / self.probabilities[index])
         return firsts[index] + np.minimum(np.floor(np.clip(inside, 0.0, 1.0) * width), width - 1)
 
-    def _fine_probabilities(self) -> Floats:
+    def fine_probabilities(self) -> Floats:
         """Probabilities of single values: a cell of many counts is cut into equal parts.
 
         Ranks are of values, not of cells. Parts of a 64th of the mass are as good as a continuum.

@@ -40,6 +40,11 @@ class ColumnKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.party}.{self.column}"
 
+    @classmethod
+    def parse(cls, text: str) -> ColumnKey:
+        """The inverse of `str`: a party's name has no dot."""
+        return cls(*text.split(".", 1))
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,19 @@ import numpy as np
 from verticopula.copula import FittedCopula, Layout
 from verticopula.errors import VerticopulaError
 from verticopula.marginals import Marginal
+from verticopula.missingness import Missingness
+from verticopula.pairwise import FitReport
 from verticopula.privacy.budget import ColumnBudget
-from verticopula.protocol.vcds import FitReport, VcdsResult
+from verticopula.refine import RefineReport
+from verticopula.result import FitResult, Unidentified
 from verticopula.schema import ColumnKey, Federation
 
 
-def result_to_dict(result: VcdsResult) -> dict[str, Any]:
+def result_to_dict(result: FitResult) -> dict[str, Any]:
     """The fitted copula and how it came about."""
     copula, report = result.copula, result.report
     return {
-        "n_subjects": result.n_subjects,
+        "missingness": result.missingness.to_dict(),
         "labels": list(copula.layout.labels),
         "correlation": copula.correlation.tolist(),
         "columns": [
@@ -29,6 +33,7 @@ def result_to_dict(result: VcdsResult) -> dict[str, Any]:
                 "epsilon_ranks": result.budgets[key].epsilon_ranks,
                 "epsilon_marginal": result.budgets[key].epsilon_marginal,
                 "cell_probabilities": copula.marginals[key].probabilities.tolist(),
+                "observed_cell_probabilities": result.observed_marginals[key].probabilities.tolist(),
                 "marginal_repair": copula.marginals[key].repair,
             }
             for key in copula.layout.keys
@@ -41,10 +46,12 @@ def result_to_dict(result: VcdsResult) -> dict[str, Any]:
             "psd_change": report.psd_change,
             "smallest_eigenvalue": report.smallest_eigenvalue,
         },
+        "refinement": None if result.refinement is None else asdict(result.refinement),
+        "unidentified": [asdict(pair) for pair in result.unidentified],
     }
 
 
-def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> VcdsResult:
+def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResult:
     """What `result_to_dict` wrote, checked; VerticopulaError if it does not fit the federation."""
     columns = {key: federation.column(key) for key in federation.keys}
     layout = Layout.of(columns)
@@ -60,7 +67,7 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> VcdsResu
     if correlation.shape != (q, q) or not np.all(np.isfinite(correlation)):
         raise VerticopulaError("the saved study's correlation matrix has the wrong shape")
     report = raw["report"]
-    return VcdsResult(
+    return FitResult(
         copula=FittedCopula(layout, marginals, correlation),
         report=FitReport(
             overlap=np.array(report["overlap"], dtype=np.int64),
@@ -71,6 +78,16 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> VcdsResu
             smallest_eigenvalue=report["smallest_eigenvalue"],
             marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
         ),
-        n_subjects=int(raw["n_subjects"]),
+        observed_marginals={
+            key: Marginal(
+                columns[key], np.array(saved[key]["observed_cell_probabilities"]), saved[key]["marginal_repair"]
+            )
+            for key in layout.keys
+        },
+        missingness=Missingness.from_dict(raw["missingness"]),
+        refinement=None
+        if raw["refinement"] is None
+        else RefineReport(**{**raw["refinement"], "log_likelihood": tuple(raw["refinement"]["log_likelihood"])}),
+        unidentified=tuple(Unidentified(**pair) for pair in raw["unidentified"]),
         budgets={key: ColumnBudget(saved[key]["epsilon_ranks"], saved[key]["epsilon_marginal"]) for key in layout.keys},
     )

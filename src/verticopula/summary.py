@@ -6,28 +6,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from verticopula.missingness import Missingness
 from verticopula.privacy.statement import PrivacyStatement
-from verticopula.protocol.vcds import VcdsResult
+from verticopula.result import FitResult
 from verticopula.schema import Federation
 
 LOW_OVERLAP = 30
 
 
-def summarise(
-    federation: Federation, settings: Mapping[str, Any], result: VcdsResult, privacy: PrivacyStatement
-) -> str:
+def summarise(federation: Federation, settings: Mapping[str, Any], result: FitResult, privacy: PrivacyStatement) -> str:
     """What was fitted, what it cost and what was repaired; warnings first."""
     lines = [
         f"Study {federation.name!r}: {result.n_subjects:,} subjects, {len(federation.keys)} columns, "
         f"{len(federation.parties)} parties, response {federation.response}"
     ]
-    lines += [f"! {warning}" for warning in (*privacy.warnings, *data_warnings(federation, result))]
+    cautions = data_warnings(result, settings["method"])
+    lines += [f"! {warning}" for warning in (*privacy.warnings, *cautions)]
     lines += ["", "Settings"]
     lines += [f"  {name}: {value}" for name, value in settings.items() if value is not None]
     lines += ["", "Privacy", *(f"  {line}" for line in privacy.lines()[len(privacy.warnings) :])]
-    lines += ["", "Observed subjects"]
-    lines += [f"  {name}: {share:.2%}" for name, share in observed_share(federation, result).items()]
+    lines += ["", "Observed subjects", *(f"  {line}" for line in missingness_lines(result.missingness))]
     report = result.report
     q = report.standard_error.shape[0]
     off = ~np.eye(q, dtype=bool)
@@ -42,19 +42,76 @@ def summarise(
         "  cell probabilities made valid, largest total change: "
         + ", ".join(f"{key} {change:.4f}" for key, change in repairs),
     ]
+    lines += _refinement_lines(result)
     return "\n".join(lines) + "\n"
 
 
-def observed_share(federation: Federation, result: VcdsResult) -> dict[str, float]:
-    """Per party, the share of the cohort with a value in its best-observed column."""
-    counts = np.diag(result.report.overlap)
-    shares: dict[str, float] = {party.name: 0.0 for party in federation.parties}
-    for key, part in zip(result.copula.layout.keys, result.copula.layout.slices, strict=True):
-        shares[key.party] = max(shares[key.party], float(counts[part.start]) / result.n_subjects)
-    return shares
+def missingness_lines(missing: Missingness, most_patterns: int = 6) -> Iterator[str]:
+    """Rates, common subjects and the most frequent patterns, for a reader."""
+    for index, party in enumerate(missing.parties):
+        empty = missing.empty_cells[party]
+        more = f", {empty:,} empty cells inside them" if empty else ""
+        yield f"{party}: {missing.overlap[index, index]:,} ({1.0 - missing.rate(party):.2%} of the cohort){more}"
+    if missing.complete_cases < missing.n_subjects:
+        yield f"known to every party: {missing.complete_cases:,} ({missing.complete_cases / missing.n_subjects:.2%})"
+        for pattern, count in missing.patterns[:most_patterns]:
+            names = [party for party, seen in zip(missing.parties, pattern, strict=True) if seen]
+            yield f"  {count:,} known to exactly: {', '.join(names)}"
+        left = len(missing.patterns) - most_patterns
+        if left > 0:
+            yield f"  and {left} more pattern(s)"
 
 
-def data_warnings(federation: Federation, result: VcdsResult) -> Iterator[str]:
+def _refinement_lines(result: FitResult) -> Iterator[str]:
+    if result.refinement is not None:
+        done = result.refinement
+        state = "converged" if done.converged else "NOT converged"
+        yield ""
+        yield (
+            f"Refinement: {state} after {done.rounds} round(s) over {done.patterns} missing pattern(s); last moves "
+            f"{done.correlation_change:.1e} (correlation), {done.curve_change:.1e} (margins); "
+            f"ridge of {done.prior_subjects:.1f} imaginary subjects"
+        )
+    moves = margin_shifts(result)
+    if moves and moves[0][1] > 0.0:
+        yield "Margins moved most from what was observed: " + ", ".join(f"{k} by {v:.3f}" for k, v in moves[:3])
+
+
+def margin_shifts(result: FitResult) -> list[tuple[str, float]]:
+    """Per column, the largest difference between observed and corrected cumulative shares; largest first."""
+    shifts = []
+    for key, observed in result.observed_marginals.items():
+        change = result.copula.marginals[key].probabilities - observed.probabilities
+        moved = np.sum(np.abs(change)) / 2.0 if observed.column.kind == "nominal" else np.max(np.abs(np.cumsum(change)))
+        shifts.append((str(key), float(moved)))
+    return sorted(shifts, key=lambda item: -item[1])
+
+
+def margins_table(result: FitResult) -> pl.DataFrame:
+    """Observed and corrected distribution function of every column at the upper end of its cells.
+
+    `value` is that end: a number, or the number of a category in the schema's list. Unordered categories
+    have their shares in place of a distribution function.
+    """
+    parts = []
+    for key, observed in result.observed_marginals.items():
+        both = [observed.probabilities, result.copula.marginals[key].probabilities]
+        if observed.column.kind != "nominal":
+            both = [np.cumsum(shares) for shares in both]
+        parts.append(
+            pl.DataFrame(
+                {
+                    "column": [str(key)] * both[0].size,
+                    "value": observed.upper_ends(),
+                    "observed": both[0],
+                    "corrected": both[1],
+                }
+            )
+        )
+    return pl.concat(parts)
+
+
+def data_warnings(result: FitResult, method: str) -> Iterator[str]:
     """What in the data itself should make a reader careful."""
     overlap = result.report.overlap
     few = np.argwhere(np.triu(overlap < LOW_OVERLAP, 1))
@@ -65,11 +122,40 @@ def data_warnings(federation: Federation, result: VcdsResult) -> Iterator[str]:
             f"{len(few)} pair(s) of columns have fewer than {LOW_OVERLAP} common subjects "
             f"(such as {labels[j]} and {labels[k]}): their correlation is mostly noise."
         )
+    yield from _unidentified_warning(result)
     typical = float(np.median(result.report.standard_error[~np.eye(overlap.shape[0], dtype=bool)]))
     if typical > 0.25:
         yield (
             f"At this budget the typical standard error of a correlation is {typical:.2f} before shrinking: "
             "associations are mostly noise."
         )
-    if min(observed_share(federation, result).values()) < 1.0:
-        yield "Blocks are missing. VCDS is right only if they are missing completely at random."
+    if result.missingness.complete_cases < result.n_subjects:
+        yield _MISSING_WARNINGS[method]
+    if result.refinement is not None and not result.refinement.converged:
+        yield f"The refinement had not settled after {result.refinement.rounds} rounds; its last moves are below."
+
+
+def _unidentified_warning(result: FitResult) -> Iterator[str]:
+    pairs: dict[tuple[str, str], int] = {}
+    for first, second in result.missingness.never_together:
+        pairs[first.party, second.party] = pairs.get((first.party, second.party), 0) + 1
+    for (first_party, second_party), count in pairs.items():
+        yield (
+            f"{first_party} and {second_party} were never observed together in {count} pair(s) of columns: what "
+            "associates them beyond the other columns cannot be known from these data."
+        )
+    widest = sorted(result.unidentified, key=lambda pair: pair.low - pair.high)[:3]
+    for pair in widest:
+        yield (
+            f"  {pair.first} and {pair.second}: {pair.used:.2f} was used (independent given the other columns); "
+            f"anything from {pair.low:.2f} to {pair.high:.2f} fits."
+        )
+
+
+_MISSING_WARNINGS = {
+    "vcds": "Blocks are missing. VCDS is right only if they are missing completely at random; see method 'refined'.",
+    "evcds": "Blocks are missing. EVCDS hardly corrects for it: its margins and correlations stay close to those of "
+    "the observed subjects; see method 'refined'.",
+    "ievcds": "Blocks are missing. IEVCDS corrects for it only in part; see method 'refined'.",
+    "refined": "Blocks are missing. The refinement is right if they are missing at random given what is observed.",
+}

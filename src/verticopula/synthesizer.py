@@ -18,16 +18,22 @@ import polars as pl
 
 from verticopula.copula import latent_count
 from verticopula.errors import SettingsError, VersionMismatch, VerticopulaError
+from verticopula.missingness import Missingness
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.ledger import Ledger, Release
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_generator
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.statement import PrivacyStatement, state_privacy
+from verticopula.protocol.evcds import evcds
+from verticopula.protocol.ievcds import ievcds
 from verticopula.protocol.party import LocalParty
-from verticopula.protocol.vcds import VcdsResult, vcds
+from verticopula.protocol.refined import refined
+from verticopula.protocol.rounds import Rounds
+from verticopula.protocol.vcds import vcds
+from verticopula.result import AlignedDraw, FitResult
 from verticopula.schema import Federation, IdRule
 from verticopula.study import result_from_dict, result_to_dict
-from verticopula.summary import summarise
+from verticopula.summary import margins_table, summarise
 from verticopula.tables import AlignedTable, align_tables, backend_of, decode_column, from_polars, to_polars
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -35,8 +41,8 @@ from verticopula.transport.inprocess import InProcessTransport
 if TYPE_CHECKING:
     import pandas as pd
 
-METHODS = ("vcds",)
-STUDY_FORMAT = 1
+METHODS = ("vcds", "evcds", "ievcds", "refined")
+STUDY_FORMAT = 2
 
 Progress = Callable[[str, int, int], None]
 
@@ -45,18 +51,25 @@ class NotPrivateWarning(UserWarning):
     """A result that must not leave the house."""
 
 
+class AlignedWarning(UserWarning):
+    """Synthetic rows that follow the cohort's own subjects one by one."""
+
+
 class Synthesizer:
     """Complete synthetic tables from a vertical federation.
 
     Parameters
     ----------
     federation : who holds which column
-    method : `vcds` (data complete or missing completely at random)
+    method : `vcds` (data complete or missing completely at random), `refined` (missing at random, at the
+        same cost), `evcds` and `ievcds` (the paper's methods for missing at random)
     epsilon : what it bounds is said by `unit`; half goes to the ranks, half to the marginals
     delta : needed for units `block` and `person`
     unit : `variable`, `client`, `block` or `person`
     epsilon_ranks, epsilon_marginals : in place of `epsilon`, the two parts
     sampler : `exact` flips every comparison; `binomial` is O(n) and costs twice the coins
+    rounds : how often `ievcds` ranks; other methods rank once
+    per_round : `ievcds` spends the ranks' epsilon in every round instead of splitting it over them
     random_state : a seed makes everything reproducible and **not private**
 
     Attributes
@@ -65,7 +78,8 @@ class Synthesizer:
         `party.column=category` for each category of a nominal column
     ledger_ : tuple of every release
     privacy_ : epsilon at every unit
-    report_ : how much each repair changed
+    missingness_ : who is observed where
+    margins_ : DataFrame of every column's observed and corrected distribution function
     n_subjects_ : size of the cohort
     """
 
@@ -81,6 +95,8 @@ class Synthesizer:
         epsilon_ranks: float | None = None,
         epsilon_marginals: float | None = None,
         sampler: str = "exact",
+        rounds: int = 10,
+        per_round: bool = False,
     ) -> None:
         if method not in METHODS:
             raise SettingsError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
@@ -101,8 +117,10 @@ class Synthesizer:
             epsilon_ranks=epsilon_ranks,
             epsilon_marginals=epsilon_marginals,
             sampler=sampler,
+            rounds=rounds if method == "ievcds" else 1,
+            per_round=per_round and method == "ievcds",
         )
-        self._result: VcdsResult | None = None
+        self._result: FitResult | None = None
         self._entries: tuple[Release, ...] = ()
         self._study = ""
         self._samples = 0
@@ -132,7 +150,7 @@ class Synthesizer:
         """
         rule = self.federation.id if id is None else IdRule(name=id, rules=self.federation.id.rules)
         frames = {name: to_polars(table, name) for name, table in tables.items()}
-        aligned = align_tables(self.federation, frames, rule)
+        aligned = align_tables(self.federation, frames, rule, need_overlap=self.needs_overlap)
         self._backends = {name: backend_of(table) for name, table in tables.items()}
         return self.fit_aligned(aligned, policies=policies, ledger=ledger, progress=progress)
 
@@ -148,7 +166,7 @@ class Synthesizer:
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         # A seeded study has a fixed name, because the parties' streams are keyed by it.
         study = f"{self.federation.name}-{'seeded' if self.random_state is not None else secrets.token_hex(8)}"
-        total = sum(_comparisons(table) for table in aligned.values())
+        total = sum(_comparisons(table, self.budget.rounds) for table in aligned.values())
         counter = _Counter(progress, "flipping comparisons", total)
         before = len(book)
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as executor:
@@ -164,11 +182,27 @@ class Synthesizer:
                 )
                 for name, table in aligned.items()
             }
-            result = drive(vcds(self.federation, self.budget, study), InProcessTransport(parties))
+            result = drive(self._protocol(study, progress), InProcessTransport(parties))
         self._result, self._study, self._samples = result, study, 0
         self._entries = tuple(book)[before:]
         self._warn()
         return self
+
+    @property
+    def needs_overlap(self) -> bool:
+        """Whether two columns without common subjects are an error."""
+        return self.method != "refined"
+
+    def _protocol(self, study: str, progress: Progress | None) -> Rounds[FitResult]:
+        rng = server_generator(self.random_state, "fit")
+        if self.method == "evcds":
+            return evcds(self.federation, self.budget, study, rng)
+        if self.method == "ievcds":
+            return ievcds(self.federation, self.budget, study, rng)
+        if self.method == "refined":
+            show = progress or (lambda what, done, total: None)
+            return refined(self.federation, self.budget, study, lambda done, most: show("refining", done, most))
+        return vcds(self.federation, self.budget, study)
 
     def _noise(self, party: str) -> Noise:
         return SecureNoise() if self.random_state is None else SeededNoise(self.random_state).derive(party)
@@ -180,7 +214,7 @@ class Synthesizer:
     # ---- results -------------------------------------------------------------------------
 
     @property
-    def result_(self) -> VcdsResult:
+    def result_(self) -> FitResult:
         if self._result is None:
             raise VerticopulaError("this synthesizer is not fitted yet: call fit(...) or Synthesizer.load(...)")
         return self._result
@@ -204,26 +238,40 @@ class Synthesizer:
     def n_subjects_(self) -> int:
         return self.result_.n_subjects
 
+    @property
+    def missingness_(self) -> Missingness:
+        return self.result_.missingness
+
+    @property
+    def margins_(self) -> pl.DataFrame:
+        """Observed and corrected distribution function of every column at the upper end of its cells."""
+        return margins_table(self.result_)
+
     def sample(self, n_rows: int | None = None, aligned: bool = False) -> dict[str, Any]:
         """Synthetic tables, one per party, rows belonging together across parties; no id column.
 
         Parameters
         ----------
-        n_rows : any number; None for the size of the cohort
-        aligned : VCDS draws rows freely and has no aligned release
+        n_rows : any number; None for the size of the cohort; a multiple of it if aligned
+        aligned : row i follows subject i of the cohort (`evcds`, `ievcds`, `refined`): a noisy copy
+            of that person's data, and a warning says so
 
         Notes
         -----
         Every call draws afresh. With a seed, the k-th call after `fit` gives the same rows.
         """
-        if aligned:
-            raise SettingsError("method 'vcds' has no aligned release: its rows belong to no subject")
         rows = self.n_subjects_ if n_rows is None else n_rows
         if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
             raise SettingsError("n_rows must be a whole number of at least 1")
+        draw = self._aligned_draw(int(rows)) if aligned else None
         rng = server_generator(self.random_state, "sample", str(self._samples))
         self._samples += 1
-        values = self.result_.copula.sample(int(rows), rng)
+        copula = self.result_.copula
+        if draw is None:
+            values = copula.sample(int(rows), rng)
+        else:
+            copies = int(rows) // self.n_subjects_
+            values = copula.decode((draw(rng) for _ in range(copies)), int(rows))
         tables: dict[str, Any] = {}
         for party in self.federation.parties:
             columns = [
@@ -231,6 +279,20 @@ class Synthesizer:
             ]
             tables[party.name] = from_polars(pl.DataFrame(columns), self._backends.get(party.name, "polars"))
         return tables
+
+    def _aligned_draw(self, rows: int) -> AlignedDraw:
+        if self.method == "vcds":
+            raise SettingsError("method 'vcds' has no aligned release: its rows belong to no subject")
+        if self.result_.draw_aligned is None:
+            raise SettingsError("aligned rows need the parties' releases, which a saved study does not keep: fit again")
+        if rows % self.n_subjects_:
+            raise SettingsError(f"aligned rows come in multiples of the cohort's {self.n_subjects_} subjects")
+        warnings.warn(
+            "Aligned rows: synthetic row i is a noisy copy of subject i. For comparisons, not for publication.",
+            AlignedWarning,
+            stacklevel=3,
+        )
+        return self.result_.draw_aligned
 
     def summary(self) -> str:
         """A page of text: what was fitted, what it cost, what was repaired."""
@@ -246,6 +308,7 @@ class Synthesizer:
             "epsilon_marginals": self.budget.epsilon_marginals,
             "delta": self.delta,
             "sampler": self.budget.sampler,
+            **({"rounds": self.budget.rounds, "per_round": self.budget.per_round} if self.method == "ievcds" else {}),
             "random_state": self.random_state,
         }
 
@@ -286,11 +349,13 @@ class Synthesizer:
         return loaded
 
 
-def _comparisons(table: AlignedTable) -> int:
+def _comparisons(table: AlignedTable, rounds: int) -> int:
+    """Comparisons to be flipped: of the observed subjects once, of all of them in every later round."""
     total = 0
     for column in table.party.columns:
-        n = int(table.columns[column.name].observed.sum())
-        total += latent_count(column) * n * (n - 1) // 2
+        seen = table.columns[column.name].observed
+        n, everybody = int(seen.sum()), seen.size
+        total += latent_count(column) * (n * (n - 1) // 2 + (rounds - 1) * everybody * (everybody - 1) // 2)
     return total
 
 

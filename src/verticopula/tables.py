@@ -22,6 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.errors import Problem, SchemaError
+from verticopula.missingness import FEWEST_IN_COMMON
 from verticopula.schema import Column, ColumnKey, Federation, IdRule, Party
 
 Floats = NDArray[np.float64]
@@ -268,9 +269,16 @@ def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | 
 
 
 def align_tables(
-    federation: Federation, tables: Mapping[str, pl.DataFrame], rule: IdRule | None = None
+    federation: Federation,
+    tables: Mapping[str, pl.DataFrame],
+    rule: IdRule | None = None,
+    *,
+    need_overlap: bool = True,
 ) -> dict[str, AlignedTable]:
-    """Check every table and put it in cohort order; SchemaError lists every problem of every party."""
+    """Check every table and put it in cohort order; SchemaError lists every problem of every party.
+
+    `need_overlap`: two columns without common subjects are a problem too.
+    """
     rule = rule or federation.id
     problems: list[Problem] = [
         Problem(f"party {name!r}", "has a table but is not in the federation")
@@ -301,7 +309,7 @@ def align_tables(
         p.name: _align(p, encoded[p.name], ids[p.name], cohort, ignored=tables[p.name].width - len(p.columns) - 1)
         for p in federation.parties
     }
-    overlap_problems = list(_never_together(federation, aligned))
+    overlap_problems = list(_never_together(federation, aligned)) if need_overlap else []
     if overlap_problems:
         raise SchemaError(overlap_problems)
     return aligned
@@ -356,14 +364,15 @@ def _never_together(federation: Federation, aligned: Mapping[str, AlignedTable])
     together = seen.T @ seen
     keys = federation.keys
     apart: dict[tuple[str, str], list[tuple[ColumnKey, ColumnKey]]] = {}
-    for j, k in np.argwhere(np.triu(together < 2, 1)):
+    for j, k in np.argwhere(np.triu(together < FEWEST_IN_COMMON, 1)):
         apart.setdefault((keys[j].party, keys[k].party), []).append((keys[j], keys[k]))
     for parties, pairs in apart.items():
         first = f"{pairs[0][0]} and {pairs[0][1]}"
         more = f" and {len(pairs) - 1} more pair(s)" if len(pairs) > 1 else ""
         yield Problem(
             " and ".join(f"party {name!r}" for name in dict.fromkeys(parties)),
-            f"{first}{more} are never observed together (fewer than 2 common subjects)",
+            f"{first}{more} are never observed together (fewer than {FEWEST_IN_COMMON} common subjects); "
+            "method 'refined' can work without them, and says what it then cannot know",
         )
 
 

@@ -23,7 +23,8 @@ from verticopula.protocol.messages import (
     ReviewReply,
 )
 from verticopula.protocol.party import LocalParty
-from verticopula.protocol.vcds import VcdsResult, vcds
+from verticopula.protocol.vcds import vcds
+from verticopula.result import FitResult
 from verticopula.tables import align_tables
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -51,7 +52,7 @@ def parties(seed: int = 0) -> dict[str, LocalParty]:
     return {name: LocalParty(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
 
 
-def run(transport: Transport) -> VcdsResult:
+def run(transport: Transport) -> FitResult:
     return drive(vcds(FEDERATION, BUDGET, "study"), transport)
 
 

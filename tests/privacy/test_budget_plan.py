@@ -43,7 +43,7 @@ COUNTS = dict(
 def plan(unit: str, study: Federation | None = None, **settings: Any) -> dict[ColumnKey, ColumnBudget]:
     study = federation() if study is None else study
     request = BudgetRequest.build(study, unit=unit, **{"epsilon": 2.0, "delta": DELTA, **settings})
-    return plan_budget(study, request, COUNTS)
+    return plan_budget(study, request, COUNTS, max(COUNTS.values()))
 
 
 def spent(budgets: dict[ColumnKey, ColumnBudget], keys: list[ColumnKey], sampler: str, part: str = "both") -> float:

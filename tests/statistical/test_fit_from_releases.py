@@ -9,12 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.builders import CONTINUOUS, make_federation
+from verticopula.copula import Layout
 from verticopula.errors import ProtocolError
+from verticopula.marginals import Marginal
+from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import ColumnRelease, PresenceReply, ReleaseReply
-from verticopula.protocol.vcds import fit_copula, gather_presence, gather_releases
+from verticopula.protocol.rounds import gather_presence, gather_releases
 from verticopula.ranks import flip_comparisons
+from verticopula.released import Released
 from verticopula.schema import ColumnKey, Federation
 
 Floats = NDArray[np.float64]
@@ -27,13 +31,15 @@ def fitted(columns: dict[str, Any], values: dict[str, Floats], cells: dict[str, 
     """Latent correlations from releases whose noisy cell counts are given by hand."""
     federation = make_federation({"left": columns})
     everybody = np.ones(N, dtype=bool)
-    releases, observed, budgets = {}, {}, {}
+    layout = Layout.of({key: federation.column(key) for key in federation.keys})
+    marginals, noisy, observed, budgets = {}, {}, {}, {}
     for key in federation.keys:
         keystream = SeededNoise(70).stream(key.column)
         ranks = flip_comparisons(values[key.column], EPSILON, keystream)[:, None]
-        releases[key] = ColumnRelease(key.column, ranks, np.array(cells.get(key.column, [N // 4] * 4)))
+        counts = np.array(cells.get(key.column, [N // 4] * 4))
+        marginals[key], noisy[key] = Marginal.from_release(federation.column(key), counts, N), ranks
         observed[key], budgets[key] = everybody, ColumnBudget(EPSILON, 1.0)
-    return fit_copula(federation, releases, observed, budgets, "exact")[0].correlation
+    return fit_pairwise(Released.build(layout, marginals, observed, noisy, budgets, "exact"))[0]
 
 
 def test_a_column_that_says_nothing_does_not_shrink_the_others() -> None:

@@ -39,7 +39,8 @@ class BudgetRequest:
     """What the study lead asks for.
 
     `epsilon_ranks` and `epsilon_marginals` are per column, party or person, as the unit says;
-    `parties` holds the pairs of parties with an epsilon of their own.
+    `parties` holds the pairs of parties with an epsilon of their own. A method that ranks in several
+    `rounds` splits `epsilon_ranks` over them, or spends it in each if `per_round`.
     """
 
     unit: Unit
@@ -48,6 +49,8 @@ class BudgetRequest:
     delta: float | None
     parties: Mapping[str, tuple[float, float]]
     sampler: str = "exact"
+    rounds: int = 1
+    per_round: bool = False
 
     @classmethod
     def build(
@@ -60,9 +63,13 @@ class BudgetRequest:
         epsilon_ranks: float | None = None,
         epsilon_marginals: float | None = None,
         sampler: str = "exact",
+        rounds: int = 1,
+        per_round: bool = False,
     ) -> BudgetRequest:
         """Check the settings and fill in the defaults; SettingsError says what makes no sense."""
         parsed = Unit.parse(unit)
+        if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+            raise SettingsError("rounds must be a whole number of at least 1")
         if sampler not in SAMPLERS:
             raise SettingsError(f"unknown sampler {sampler!r}; known: {', '.join(SAMPLERS)}")
         ranks, marginals = _split(epsilon, epsilon_ranks, epsilon_marginals)
@@ -80,7 +87,12 @@ class BudgetRequest:
             raise SettingsError(
                 f"unit 'person' has one epsilon in total, but these parties set their own: {', '.join(own)}"
             )
-        return cls(parsed, ranks, marginals, delta, own, sampler)
+        return cls(parsed, ranks, marginals, delta, own, sampler, rounds, per_round)
+
+    @property
+    def split_over(self) -> int:
+        """How many rounds of ranks the budget must last."""
+        return 1 if self.per_round else self.rounds
 
     def of_party(self, party: str) -> tuple[float, float]:
         """(ranks, marginals) of one party."""
@@ -117,17 +129,25 @@ def coins_per_comparison(column: Column, sampler: str) -> int:
     return indicators * (2 if sampler == "binomial" else 1)
 
 
-def rank_coins(column: Column, sampler: str, epsilon_ranks: float, n_observed: int) -> Coins:
-    """The coins that replacing one person's value in this column may touch."""
+def rank_coins(column: Column, sampler: str, epsilon_ranks: float, n_observed: int, n_missing: int = 0) -> Coins:
+    """The coins that replacing one person's value in this column may touch.
+
+    Where the `n_missing` others were completed, they are ranked too, and each of them may change
+    its place with one observed value when that value's neighbours move up or down by one.
+    """
     per_comparison = coins_per_comparison(column, sampler)
-    return Coins(epsilon_ranks / per_comparison, per_comparison * max(n_observed - 1, 0))
+    comparisons = max(n_observed + n_missing - 1, 0) + n_missing
+    return Coins(epsilon_ranks / per_comparison, per_comparison * comparisons)
 
 
 def plan_budget(
-    federation: Federation, request: BudgetRequest, n_observed: Mapping[ColumnKey, int]
+    federation: Federation, request: BudgetRequest, n_observed: Mapping[ColumnKey, int], n_subjects: int
 ) -> dict[ColumnKey, ColumnBudget]:
-    """One budget per column. `n_observed` (public) counts the subjects with a value."""
-    plan = _plan(federation, request, n_observed)
+    """One budget per column; its `epsilon_ranks` is for one round.
+
+    `n_observed` (public) counts the subjects with a value, `n_subjects` all of them.
+    """
+    plan = _plan(federation, request, n_observed, n_subjects)
     starved = [str(key) for key, b in plan.items() if min(b.epsilon_ranks, b.epsilon_marginal) < _SMALLEST]
     if starved:
         raise SettingsError(f"epsilon is too small: less than {_SMALLEST:g} is left for {', '.join(starved[:3])}")
@@ -135,19 +155,21 @@ def plan_budget(
 
 
 def _plan(
-    federation: Federation, request: BudgetRequest, n_observed: Mapping[ColumnKey, int]
+    federation: Federation, request: BudgetRequest, n_observed: Mapping[ColumnKey, int], n_subjects: int
 ) -> dict[ColumnKey, ColumnBudget]:
     if request.unit is Unit.PERSON:
         keys = list(federation.keys)
-        return _share(federation, keys, request, request.epsilon_ranks, request.epsilon_marginals, n_observed)
+        return _share(
+            federation, keys, request, request.epsilon_ranks, request.epsilon_marginals, n_observed, n_subjects
+        )
     plan: dict[ColumnKey, ColumnBudget] = {}
     for party in federation.parties:
         keys = [ColumnKey(party.name, c.name) for c in party.columns]
         ranks, marginals = request.of_party(party.name)
         if request.unit is Unit.VARIABLE:
-            plan |= dict.fromkeys(keys, ColumnBudget(ranks, marginals))
+            plan |= dict.fromkeys(keys, ColumnBudget(ranks / request.split_over, marginals))
         else:
-            plan |= _share(federation, keys, request, ranks, marginals, n_observed)
+            plan |= _share(federation, keys, request, ranks, marginals, n_observed, n_subjects)
     return plan
 
 
@@ -158,6 +180,7 @@ def _share(
     ranks: float,
     marginals: float,
     n_observed: Mapping[ColumnKey, int],
+    n_subjects: int,
 ) -> dict[ColumnKey, ColumnBudget]:
     """Split by weight; for `block` and `person` the ranks' part is calibrated to (ranks, delta)."""
     columns = {key: federation.column(key) for key in keys}
@@ -165,10 +188,16 @@ def _share(
     total = sum(weights.values())
 
     def coins_at(scale: float) -> list[Coins]:
-        return [rank_coins(columns[k], request.sampler, scale * weights[k], n_observed[k]) for k in keys]
+        # The dearest round, as often as the budget must last; the first is no dearer than the others.
+        return [
+            Coins(coins.epsilon, coins.count * request.split_over)
+            for k in keys
+            for missing in [n_subjects - n_observed[k] if request.rounds > 1 else 0]
+            for coins in [rank_coins(columns[k], request.sampler, scale * weights[k], n_observed[k], missing)]
+        ]
 
     if request.unit is Unit.CLIENT:
-        scale = ranks / total
+        scale = ranks / total / request.split_over
     else:
         assert request.delta is not None  # BudgetRequest.build has checked it
         scale = calibrate(coins_at, ranks, request.delta, largest=_LARGEST_COIN / max(weights.values()))

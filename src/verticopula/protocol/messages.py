@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +55,10 @@ class ReleaseRequest:
 
 @dataclass(frozen=True)
 class ReviewRequest:
-    """Would you answer this? Nothing is drawn or recorded."""
+    """Would you answer this, and then `rounds` - 1 rounds on completed columns? Nothing is drawn or recorded."""
 
     release: ReleaseRequest
+    rounds: int = 1
     version: int = MESSAGE_VERSION
 
 
@@ -92,5 +95,70 @@ class ReleaseReply:
     version: int = MESSAGE_VERSION
 
 
-Request = PresenceRequest | ReviewRequest | ReleaseRequest
-Reply = PresenceReply | ReviewReply | ReleaseReply
+@dataclass(frozen=True)
+class Imputation:
+    """How to complete one column, and what its ranks may cost.
+
+    Attributes
+    ----------
+    epsilon_ranks : per comparison
+    curve : (n_observed,) increasing grades of the sorted observed values
+    grades : (n_missing,) grades of the subjects without a value, in cohort order
+    codes : (n_missing,) their categories, for an unordered column, in place of the two above
+    """
+
+    column: str
+    epsilon_ranks: float
+    curve: NDArray[np.float64]
+    grades: NDArray[np.float64]
+    codes: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True)
+class CompletedRanksRequest:
+    """Complete your columns as told, inside your house, and send noisy ranks of the completed ones."""
+
+    study: str
+    method: str
+    sampler: str
+    round_number: int
+    imputations: tuple[Imputation, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class CompletedRanksReply:
+    """(N, L) noisy ranks of each column, in the schema's order."""
+
+    party: str
+    ranks: tuple[NDArray[np.int64], ...]
+    version: int = MESSAGE_VERSION
+
+
+Request = PresenceRequest | ReviewRequest | ReleaseRequest | CompletedRanksRequest
+Reply = PresenceReply | ReviewReply | ReleaseReply | CompletedRanksReply
+
+
+def fingerprint(message: Any) -> str:
+    """A hash of a message's whole content: equal messages have equal ones."""
+    digest = hashlib.sha256()
+    _feed(digest, message)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, value: Any) -> None:
+    """Every part with its type and length, so that different contents cannot run together."""
+    if is_dataclass(value) and not isinstance(value, type):
+        digest.update(f"<{type(value).__name__}".encode())
+        for field in fields(value):
+            _feed(digest, getattr(value, field.name))
+        digest.update(b">")
+    elif isinstance(value, tuple):
+        digest.update(f"({len(value)}".encode())
+        for item in value:
+            _feed(digest, item)
+    elif isinstance(value, np.ndarray):
+        digest.update(f"[{value.dtype.str}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
+    else:
+        text = repr(value).encode()
+        digest.update(f"{type(value).__name__}{len(text)}:".encode() + text)

@@ -29,6 +29,9 @@ from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnOrder,
     ColumnRelease,
+    CompletedRanksReply,
+    CompletedRanksRequest,
+    Imputation,
     PresenceReply,
     PresenceRequest,
     ReleaseReply,
@@ -37,13 +40,15 @@ from verticopula.protocol.messages import (
     Request,
     ReviewReply,
     ReviewRequest,
+    fingerprint,
 )
 from verticopula.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.schema import Column
-from verticopula.tables import AlignedTable
+from verticopula.tables import AlignedTable, EncodedColumn
 
 logger = logging.getLogger(__name__)
 
+_MOST_ROUNDS = 1000
 _MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
 
 
@@ -65,7 +70,7 @@ class LocalParty:
     bounds_from_data: bool = False
     executor: Executor | None = None
     on_column: Callable[[int], None] = lambda comparisons: None
-    _made: dict[ReleaseRequest, ReleaseReply] = field(default_factory=dict)
+    _made: dict[str, ReleaseReply | CompletedRanksReply] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -82,22 +87,45 @@ class LocalParty:
             self.policy.check_columns(self.name, (column.name for column in self.table.party.columns))
             return PresenceReply(self.name, self.table.observed())
         if isinstance(request, ReviewRequest):
-            self._approve(request.release.method, self._price(request.release), list(self.ledger))
+            self._approve(request.release.method, self._price_all(request), list(self.ledger))
             return ReviewReply(self.name)
-        if isinstance(request, ReleaseRequest):
-            if request not in self._made:
-                self._made[request] = self._release(request)
-            return self._made[request]
+        if isinstance(request, ReleaseRequest | CompletedRanksRequest):
+            key = fingerprint(request)
+            if key not in self._made:
+                self._made[key] = (
+                    self._release(request) if isinstance(request, ReleaseRequest) else self._rank_completed(request)
+                )
+            return self._made[key]
         raise ProtocolError(f"party {self.name!r} does not know requests of type {type(request).__name__}")
 
     # ---- releases ------------------------------------------------------------------------
 
     def _release(self, request: ReleaseRequest) -> ReleaseReply:
-        entries = self._price(request)
-        self.ledger.append(entries, approve=lambda spent: self._approve(request.method, entries, spent))
-        logger.info("party %s: %d releases recorded", self.name, len(entries))
+        self._record(request.method, self._price(request))
         run = map if self.executor is None else self.executor.map
         return ReleaseReply(self.name, tuple(run(lambda order: self._release_column(request, order), request.orders)))
+
+    def _rank_completed(self, request: CompletedRanksRequest) -> CompletedRanksReply:
+        self._check_completion(request)
+        entries = [self._completed_entry(request, item.column, item.epsilon_ranks) for item in request.imputations]
+        self._record(request.method, entries)
+        run = map if self.executor is None else self.executor.map
+        return CompletedRanksReply(
+            self.name, tuple(run(lambda item: self._rank_completed_column(request, item), request.imputations))
+        )
+
+    def _record(self, method: str, entries: list[Release]) -> None:
+        """In the ledger before anything is drawn, if the policy allows it."""
+        self.ledger.append(entries, approve=lambda spent: self._approve(method, entries, spent))
+        logger.info("party %s: %d releases recorded", self.name, len(entries))
+
+    def _price_all(self, request: ReviewRequest) -> list[Release]:
+        """The ledger entries of a whole protocol: the first release and the rounds on completed columns."""
+        if isinstance(request.rounds, bool) or not 1 <= request.rounds <= _MOST_ROUNDS:
+            raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {_MOST_ROUNDS} rounds")
+        first = request.release
+        later = [self._completed_entry(first, order.column, order.epsilon_ranks) for order in first.orders]
+        return self._price(first) + later * (request.rounds - 1)
 
     def _price(self, request: ReleaseRequest) -> list[Release]:
         """The ledger entries that answering would cost."""
@@ -108,31 +136,48 @@ class LocalParty:
         self.policy.check(self.name, method, proposed, [entry for entry in spent if entry.party == self.name])
 
     def _check_orders(self, request: ReleaseRequest) -> None:
-        known = {column.name for column in self.table.party.columns}
-        asked = [order.column for order in request.orders]
-        if len(set(asked)) != len(asked) or not set(asked) <= known:
-            raise PolicyRefused(f"party {self.name!r}: the request names columns twice or columns it does not hold")
-        if request.sampler not in SAMPLERS:
-            raise PolicyRefused(f"party {self.name!r} does not know the sampler the request names")
+        self._check_columns([order.column for order in request.orders], request.sampler)
         for order in request.orders:
             for epsilon in (order.epsilon_ranks, order.epsilon_marginal):
-                if not (math.isfinite(epsilon) and epsilon > 0.0):
-                    raise PolicyRefused(f"party {self.name!r}, column {order.column!r}: epsilon must be positive")
+                self._check_epsilon(order.column, epsilon)
+
+    def _check_completion(self, request: CompletedRanksRequest) -> None:
+        self._check_columns([item.column for item in request.imputations], request.sampler)
+        for item in request.imputations:
+            self._check_epsilon(item.column, item.epsilon_ranks)
+            seen = self.table.columns[item.column].observed
+            n_observed, n_missing = int(seen.sum()), int((~seen).sum())
+            column = self.table.party.column(item.column)
+            if latent_count(column) > 1:
+                codes = item.codes
+                fits = codes is not None and codes.shape == (n_missing,)
+                fits = (
+                    fits and codes is not None and bool(np.isin(codes, np.arange(len(column.categories or ()))).all())
+                )
+            else:
+                fits = item.curve.shape == (n_observed,) and item.grades.shape == (n_missing,)
+                fits = fits and bool(np.all(np.diff(item.curve) >= 0.0) and np.isfinite(item.curve).all())
+                fits = fits and bool(np.isfinite(item.grades).all())
+            if not fits:
+                raise PolicyRefused(f"party {self.name!r}, column {item.column!r}: the completion does not fit")
+
+    def _check_columns(self, asked: list[str], sampler: str) -> None:
+        known = {column.name for column in self.table.party.columns}
+        if len(set(asked)) != len(asked) or not set(asked) <= known:
+            raise PolicyRefused(f"party {self.name!r}: the request names columns twice or columns it does not hold")
+        if sampler not in SAMPLERS:
+            raise PolicyRefused(f"party {self.name!r} does not know the sampler the request names")
+
+    def _check_epsilon(self, column: str, epsilon: float) -> None:
+        if not (math.isfinite(epsilon) and epsilon > 0.0):
+            raise PolicyRefused(f"party {self.name!r}, column {column!r}: epsilon must be positive")
 
     def _entries(self, request: ReleaseRequest, order: ColumnOrder) -> tuple[Release, Release]:
         column = self.table.party.column(order.column)
         n_observed = int(self.table.columns[order.column].observed.sum())
         coins = rank_coins(column, request.sampler, order.epsilon_ranks, n_observed)
         marginal = math.inf if self.bounds_from_data else order.epsilon_marginal
-        common: dict[str, Any] = {
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "study": request.study,
-            "party": self.name,
-            "column": order.column,
-            "n_subjects": n_observed,
-            "noise": "secure" if self.noise.is_private else "seeded",
-            "bounds": "from-data" if self.bounds_from_data else "public",
-        }
+        common = self._common_fields(request.study, order.column, n_observed)
         ranks = Release(
             **common,
             what="ranks",
@@ -151,15 +196,36 @@ class LocalParty:
         )
         return ranks, cells
 
+    def _completed_entry(self, request: ReleaseRequest | CompletedRanksRequest, name: str, epsilon: float) -> Release:
+        """The ledger entry of one column's ranks in a round on completed columns."""
+        seen = self.table.columns[name].observed
+        n_observed, n_missing = int(seen.sum()), int((~seen).sum())
+        coins = rank_coins(self.table.party.column(name), request.sampler, epsilon, n_observed, n_missing)
+        return Release(
+            **self._common_fields(request.study, name, n_observed + n_missing),
+            what="ranks",
+            mechanism=f"{_MECHANISMS[request.sampler]}, completed column",
+            epsilon=epsilon,
+            coins_epsilon=coins.epsilon,
+            coins_count=coins.count,
+        )
+
+    def _common_fields(self, study: str, column: str, n_subjects: int) -> dict[str, Any]:
+        return {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "study": study,
+            "party": self.name,
+            "column": column,
+            "n_subjects": n_subjects,
+            "noise": "secure" if self.noise.is_private else "seeded",
+            "bounds": "from-data" if self.bounds_from_data else "public",
+        }
+
     def _release_column(self, request: ReleaseRequest, order: ColumnOrder) -> ColumnRelease:
         column = self.table.party.column(order.column)
         encoded = self.table.columns[order.column]
         values = encoded.values[encoded.observed]
-        per_coin = order.epsilon_ranks / coins_per_comparison(column, request.sampler)
-        ranks = [
-            self._noisy_ranks(latent, request, column, index, per_coin)
-            for index, latent in enumerate(_latent_values(values, column))
-        ]
+        ranks = self._noisy_ranks(values, column, order.epsilon_ranks, request.sampler, request.study)
         cells = cell_count(column, values.size, order.epsilon_marginal)
         noisy = release_cells(
             to_cells(values, column, cells),
@@ -170,15 +236,44 @@ class LocalParty:
             column.name,
             "cells",
         )
-        return ColumnRelease(column.name, np.column_stack(ranks), noisy)
+        return ColumnRelease(column.name, ranks, noisy)
+
+    def _rank_completed_column(self, request: CompletedRanksRequest, item: Imputation) -> NDArray[np.int64]:
+        column = self.table.party.column(item.column)
+        values = complete_column(self.table.columns[item.column], column, item)
+        round_label = f"round {request.round_number}"
+        return self._noisy_ranks(values, column, item.epsilon_ranks, request.sampler, request.study, round_label)
 
     def _noisy_ranks(
-        self, values: NDArray[np.float64], request: ReleaseRequest, column: Column, index: int, epsilon: float
+        self, values: NDArray[np.float64], column: Column, epsilon: float, sampler: str, study: str, *label: str
     ) -> NDArray[np.int64]:
-        draw = flip_comparisons if request.sampler == "exact" else draw_binomial_ranks
-        ranks = draw(values, epsilon, self.noise.stream(request.study, column.name, str(index), "coins"))
-        self.on_column(values.size * (values.size - 1) // 2)
-        return ranks
+        """(n, L) noisy ranks; the coins are labelled, so that no two releases share any."""
+        draw = flip_comparisons if sampler == "exact" else draw_binomial_ranks
+        per_coin = epsilon / coins_per_comparison(column, sampler)
+        ranks = []
+        for index, latent in enumerate(_latent_values(values, column)):
+            ranks.append(draw(latent, per_coin, self.noise.stream(study, column.name, str(index), "coins", *label)))
+            self.on_column(values.size * (values.size - 1) // 2)
+        return np.column_stack(ranks)
+
+
+def complete_column(encoded: EncodedColumn, column: Column, item: Imputation) -> NDArray[np.float64]:
+    """All subjects' values, those without one from the inverse of the margin that the curve describes.
+
+    Stays inside the party. The k-th smallest observed value has the grade curve[k]; between them a
+    continuous column is linear, which is the monotone spline of the paper.
+    """
+    values = encoded.values.copy()
+    missing = ~encoded.observed
+    if item.codes is not None:
+        values[missing] = item.codes
+        return values
+    ordered = np.sort(encoded.values[encoded.observed])
+    if column.kind == "continuous":
+        values[missing] = np.interp(item.grades, item.curve, ordered)
+    else:
+        values[missing] = ordered[np.minimum(np.searchsorted(item.curve, item.grades), ordered.size - 1)]
+    return values
 
 
 def _latent_values(values: NDArray[np.float64], column: Column) -> list[NDArray[np.float64]]:

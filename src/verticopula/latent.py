@@ -1,0 +1,146 @@
+"""Draws of latent normals for the subjects themselves: rank-constrained, conditional, posterior.
+
+Everything is a function of releases and of the coordinator's own randomness. A draw belongs to a
+subject, so a table made from it is a noisy copy of the cohort: see `aligned` in docs/privacy.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from verticopula.curves import MarginCurve
+from verticopula.refine import Pattern, regress
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_INSIDE = 1e-6  # how far inside an interval a draw stays, as a share of its width
+_JITTER = 1e-9
+
+
+def order_by_ranks(ranks: Ints, rng: np.random.Generator) -> Ints:
+    """Positions in increasing order of noisy ranks, equal ones in random order.
+
+    Noisy ranks crowd into the middle of 1..n with many ties. Re-ranking them to 1..n keeps the tails.
+    """
+    return np.lexsort((rng.random(ranks.size), ranks))
+
+
+def draw_truncated(mean: Floats, deviation: float, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
+    """Normal draws strictly inside (low, high)."""
+    a, b = (low - mean) / deviation, (high - mean) / deviation
+    mirrored = a > 0.0  # in the upper tail the distribution function has no digits left
+    a, b = np.where(mirrored, -b, a), np.where(mirrored, -a, b)
+    bottom, top = ndtr(a), ndtr(b)
+    drawn = ndtri(bottom + (top - bottom) * rng.random(mean.size))
+    drawn = mean + deviation * np.where(mirrored, -drawn, drawn)
+    # Far from the mean an interval has no mass in floating point, and the draw falls outside it.
+    width = np.where(np.isfinite(high - low), high - low, 1.0)
+    return np.clip(drawn, low + _INSIDE * width, high - _INSIDE * width)
+
+
+def adjust_to_order(start: Floats, mean: Floats, deviation: float, rng: np.random.Generator) -> Floats:
+    """Redraw increasing values from N(mean, deviation^2), each between its neighbours. Implements Eq. (6).
+
+    Every second position is drawn given its two neighbours, then the others: the order holds
+    exactly, in O(n).
+    """
+    padded = np.concatenate([[-np.inf], start, [np.inf]])
+    for first in (1, 0):
+        at = np.arange(first, start.size, 2)
+        padded[at + 1] = draw_truncated(mean[at], deviation, padded[at], padded[at + 2], rng)
+    return padded[1:-1]
+
+
+def draw_constrained(correlation: Floats, observed: Bools, ranks: Sequence[Ints], rng: np.random.Generator) -> Floats:
+    """(N, q) latents in the order of the noisy ranks. Implements lines 7 to 14 of Algorithm 2.
+
+    Column by column, conditional on the columns before it: observed subjects in the order of their
+    noisy ranks, the others unconstrained. Subjects without a value are drawn anew at the end by
+    `redraw_missing`, given all that was observed.
+    """
+    root = np.linalg.cholesky(correlation)
+    n_subjects, q = observed.shape
+    latents = np.empty((n_subjects, q))
+    innovations = np.zeros((n_subjects, q))
+    for j in range(q):
+        mean = innovations[:, :j] @ root[j, :j]
+        deviation = float(root[j, j])
+        column = mean + deviation * rng.standard_normal(n_subjects)
+        rows = np.flatnonzero(observed[:, j])
+        ordered = rows[order_by_ranks(ranks[j], rng)]
+        start = np.sort(rng.standard_normal(ordered.size))
+        column[ordered] = adjust_to_order(start, mean[ordered], deviation, rng) if j else start
+        latents[:, j] = column
+        innovations[:, j] = (column - mean) / deviation
+    return latents
+
+
+def redraw_missing(
+    latents: Floats, correlation: Floats, patterns: Sequence[Pattern], rng: np.random.Generator
+) -> Floats:
+    """The latents with those of every subject's missing columns drawn given the observed ones."""
+    drawn = latents.copy()
+    for pattern in patterns:
+        if pattern.missing.size == 0:
+            continue
+        weights = regress(correlation, pattern.observed)[pattern.missing]
+        mean = latents[pattern.rows][:, pattern.observed] @ weights.T
+        left = correlation[np.ix_(pattern.missing, pattern.missing)]
+        left = left - weights @ correlation[np.ix_(pattern.observed, pattern.missing)]
+        noise = rng.standard_normal(mean.shape) @ _root(left).T
+        drawn[np.ix_(pattern.rows, pattern.missing)] = mean + noise
+    return drawn
+
+
+def draw_posterior(
+    readings: Floats,
+    patterns: Sequence[Pattern],
+    correlation: Floats,
+    loading: Floats,
+    error: Floats,
+    rng: np.random.Generator,
+) -> Floats:
+    """(N, q) latents given noisy readings, reading = loading @ latent + error.
+
+    Parameters
+    ----------
+    loading : (q, q)
+    error : (q, q) covariance of the errors
+    """
+    covariance = loading @ correlation @ loading.T + error
+    with_latents = loading @ correlation  # Cov(reading, latent)
+    drawn = np.empty(readings.shape)
+    for pattern in patterns:
+        seen = pattern.observed
+        weights = np.linalg.solve(covariance[np.ix_(seen, seen)], with_latents[seen]).T
+        left = correlation - weights @ with_latents[seen]
+        noise = rng.standard_normal((pattern.rows.size, correlation.shape[0])) @ _root(left).T
+        drawn[pattern.rows] = readings[pattern.rows][:, seen] @ weights.T + noise
+    return drawn
+
+
+def _root(covariance: Floats) -> Floats:
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, _JITTER)))
+
+
+def curve_from_latents(latents: Floats) -> MarginCurve:
+    """The margin of Eqs. (7), (8) and (10), as a map of grades: the k-th smallest of n values has the
+    grade Phi of the k-th smallest latent of the observed subjects."""
+    ordered = np.sort(latents)
+    return MarginCurve(np.arange(1, ordered.size) / ordered.size, ndtr(ordered[:-1]))
+
+
+def conditional_sensitivity(latents: Floats) -> float:
+    """Largest change of Phi(Z(x)) at any x when one value is replaced, the latents being public.
+
+    Replacing a value moves the values between by one place, and the margin at x by one gap between
+    neighbouring Phi(Z); the gaps to 0 and 1 count too. About log(n)/n, where the paper says 1/n.
+    """
+    return float(np.max(np.diff(np.sort(ndtr(latents)), prepend=0.0, append=1.0)))

@@ -1,0 +1,140 @@
+"""Correlation from pairs of columns: every pair from the subjects that both have.
+
+Right where blocks are missing completely at random. `assemble` is also how the refinement ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.copula import Layout, indicators_to_latents
+from verticopula.correlation import (
+    GradeShape,
+    PairwiseSpearman,
+    invert_bridge,
+    nearest_correlation,
+    shrink,
+    spearman_pairwise,
+)
+from verticopula.marginals import Marginal
+from verticopula.nominal import match_pair
+from verticopula.released import Released, spread_out
+from verticopula.schema import ColumnKey
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How much every repair changed, for the report and for doubt.
+
+    Attributes
+    ----------
+    overlap : (q, q) common subjects of each pair of latents
+    standard_error : (q, q) of each latent correlation before shrinking
+    shrink_rank, shrink_change : rank of the target; mean absolute change of an entry
+    psd_change : largest change of an entry by the repair to a correlation matrix
+    smallest_eigenvalue : before that repair
+    marginal_repairs : per column, total absolute change of the cell probabilities
+    """
+
+    overlap: NDArray[np.int64]
+    standard_error: Floats
+    shrink_rank: int
+    shrink_change: float
+    psd_change: float
+    smallest_eigenvalue: float
+    marginal_repairs: Mapping[ColumnKey, float]
+
+
+def fit_pairwise(released: Released) -> tuple[Floats, FitReport]:
+    """Latent correlation matrix from noisy ranks, and how it came about."""
+    latents = released.latent_marginals
+    spearman = spearman_pairwise(
+        spread_out(released.grades(), released.observed),
+        released.observed,
+        released.grade_noise(),
+        np.array([latent.grade_variance for latent in latents]),
+    )
+    shapes, flat = grade_shapes(latents)
+    # An indicator's mid-grade jumps by 1/2, so rho = 12 Cov(mid-grades) is 3 Cov(indicators).
+    return assemble(
+        invert_bridge(spearman, shapes, flat), spearman.rho / 3.0, released.layout, released.marginals, flat
+    )
+
+
+def assemble(
+    pairwise: PairwiseSpearman,
+    indicator_covariance: Floats,
+    layout: Layout,
+    marginals: Mapping[ColumnKey, Marginal],
+    flat: Bools,
+) -> tuple[Floats, FitReport]:
+    """A proper correlation matrix of all latents from pairwise latent correlations.
+
+    Parameters
+    ----------
+    pairwise : latent correlations and their variances, category indicators taken as binary columns
+    indicator_covariance : (q, q), used between the categories of two nominal columns
+    flat : (q,) latents with all mass in one cell, of which nothing is known
+    """
+    blocks = layout.nominal_blocks()
+    latent, variance = _to_category_latents(pairwise, layout, marginals, blocks)
+    _match_nominal_pairs(latent, indicator_covariance, layout, marginals)
+    # Pairs with a flat column are unknown, not known to be zero: the others must not learn from them.
+    shrunk = shrink(latent, variance, blocks | flat[:, None] | flat[None, :])
+    repaired = nearest_correlation(shrunk.correlation)
+    report = FitReport(
+        overlap=pairwise.overlap,
+        standard_error=np.sqrt(variance),
+        shrink_rank=shrunk.rank,
+        shrink_change=shrunk.change,
+        psd_change=repaired.change,
+        smallest_eigenvalue=repaired.smallest_eigenvalue_before,
+        marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
+    )
+    return repaired.correlation, report
+
+
+def grade_shapes(latents: list[Marginal]) -> tuple[list[GradeShape], Bools]:
+    """How every latent's grade steps, and which latents have all mass in one cell."""
+    shapes = [GradeShape.from_grade_steps(*latent.grade_steps) for latent in latents]
+    flat = [
+        latent.column.is_discrete and shape.thresholds.size == 0 for latent, shape in zip(latents, shapes, strict=True)
+    ]
+    return shapes, np.array(flat)
+
+
+def _to_category_latents(
+    pairwise: PairwiseSpearman,
+    layout: Layout,
+    marginals: Mapping[ColumnKey, Marginal],
+    fixed: Bools,
+) -> tuple[Floats, Floats]:
+    """Correlations with category indicators turned into correlations with category latents."""
+    transform = indicators_to_latents(pairwise.rho, layout, marginals)
+    outside = pairwise.rho * ~fixed
+    latent = transform @ outside @ transform.T
+    variance = transform**2 @ (pairwise.variance * ~fixed) @ (transform**2).T
+    latent[fixed] = 0.0
+    variance[fixed] = 0.0
+    np.fill_diagonal(latent, 1.0)
+    np.fill_diagonal(variance, 0.0)
+    return np.clip(latent, -0.999, 0.999) + np.eye(latent.shape[0]) * 0.001, variance
+
+
+def _match_nominal_pairs(
+    latent: Floats, covariance: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal]
+) -> None:
+    """Scale the block of every two nominal columns to the association that was observed, in place."""
+    nominal = [(k, s) for k, s in zip(layout.keys, layout.slices, strict=True) if s.stop - s.start > 1]
+    for index, (first, rows) in enumerate(nominal):
+        for second, columns in nominal[:index]:
+            probabilities = (marginals[first].probabilities, marginals[second].probabilities)
+            latent[rows, columns] = match_pair(latent[rows, columns], covariance[rows, columns], probabilities)
+            latent[columns, rows] = latent[rows, columns].T

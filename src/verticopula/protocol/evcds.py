@@ -1,0 +1,77 @@
+"""EVCDS (Algorithm 2): VCDS's releases, margins from latents in the order of the noisy ranks.
+
+The paper lets the client compute its margin from latents that the server sends, and adds noise
+to that. Given the latents, the margin at a cut is a public function of the *number* of values below
+it. So the parties release noisy counts, exactly as in VCDS, and the public function is applied
+afterwards: the same estimator with far less noise (docs/departures.md). Nothing but the shared
+rounds is then needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.copula import FittedCopula
+from verticopula.curves import MarginCurve, correct_marginals
+from verticopula.latent import curve_from_latents, draw_constrained, redraw_missing
+from verticopula.pairwise import fit_pairwise
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.protocol.rounds import Rounds, collect
+from verticopula.refine import find_patterns
+from verticopula.released import Released
+from verticopula.result import AlignedDraw, FitResult
+from verticopula.schema import Federation
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def evcds(federation: Federation, request: BudgetRequest, study: str, rng: np.random.Generator) -> Rounds[FitResult]:
+    """The shared rounds, then one rank-constrained draw of the cohort's latents."""
+    got = yield from collect(federation, request, study, "evcds")
+    released = got.released
+    correlation, report = fit_pairwise(released)
+    first = response_latents(federation, released)
+    latents = draw_cohort(released, correlation, first, rng)
+    curves = observed_curves(latents, released.observed)
+    marginals = correct_marginals(released.layout, released.marginals, curves)
+    return FitResult(
+        FittedCopula(released.layout, marginals, correlation),
+        released.marginals,
+        report,
+        got.missingness,
+        got.budgets,
+        draw_aligned=align_with(released, correlation, first),
+    )
+
+
+def response_latents(federation: Federation, released: Released) -> slice:
+    """The response's latents: the draw begins with them."""
+    return released.layout.slices[released.layout.keys.index(federation.response)]
+
+
+def draw_cohort(released: Released, correlation: Floats, first: slice, rng: np.random.Generator) -> Floats:
+    """(N, q) latents in the order of the noisy ranks, the response's drawn first."""
+    q = correlation.shape[0]
+    begin = list(range(first.start, first.stop))
+    sequence = np.array(begin + [j for j in range(q) if j not in begin])
+    drawn = draw_constrained(
+        correlation[np.ix_(sequence, sequence)],
+        released.observed[:, sequence],
+        [released.ranks[j] for j in sequence],
+        rng,
+    )
+    latents = np.empty_like(drawn)
+    latents[:, sequence] = drawn
+    return redraw_missing(latents, correlation, find_patterns(released.observed), rng)
+
+
+def observed_curves(latents: Floats, observed: Bools) -> list[MarginCurve]:
+    """One curve per latent, from the latents of the subjects that have a value."""
+    return [curve_from_latents(latents[observed[:, j], j]) for j in range(latents.shape[1])]
+
+
+def align_with(released: Released, correlation: Floats, first: slice) -> AlignedDraw:
+    """Fresh latents of the cohort's own subjects, as often as asked."""
+    return lambda rng: draw_cohort(released, correlation, first, rng)

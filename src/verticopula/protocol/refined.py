@@ -1,0 +1,121 @@
+"""Refined: VCDS's releases, then the coordinator undoes what missingness did, for no further budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.copula import FittedCopula, Layout
+from verticopula.correlation import GradeShape, PairwiseSpearman, invert_pair
+from verticopula.curves import correct_marginals
+from verticopula.latent import draw_posterior
+from verticopula.nominal import boundary_matrix, solve_thresholds
+from verticopula.pairwise import FitReport, assemble
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.protocol.rounds import Rounds, collect
+from verticopula.readings import reading_noise
+from verticopula.refine import Refinement, find_patterns, refine
+from verticopula.released import Released
+from verticopula.result import AlignedDraw, FitResult, find_unidentified
+from verticopula.schema import Federation
+
+Floats = NDArray[np.float64]
+
+
+def refined(
+    federation: Federation,
+    request: BudgetRequest,
+    study: str,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Rounds[FitResult]:
+    """The shared rounds, then the refinement of `refine.py`."""
+    got = yield from collect(federation, request, study, "refined")
+    released = got.released
+    refinement = refine(released, progress=progress)
+    marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
+    correlation, report = latent_correlation(released, refinement)
+    copula = FittedCopula(released.layout, marginals, correlation)
+    return FitResult(
+        copula,
+        released.marginals,
+        report,
+        got.missingness,
+        got.budgets,
+        refinement=refinement.report,
+        unidentified=find_unidentified(correlation, released.layout, report.overlap),
+        draw_aligned=align_with(released, refinement, copula),
+    )
+
+
+def latent_correlation(released: Released, refinement: Refinement) -> tuple[Floats, FitReport]:
+    """From correlations of readings to correlations of latents, as VCDS does from those of grades.
+
+    Taking the error out divides by the reliabilities; undoing the cells divides by the strengths
+    where a column is continuous, and inverts the bridge of the two score functions where both are discrete.
+    """
+    q = refinement.covariance.shape[0]
+    flat = np.array([scale.thresholds.size == 0 for scale in refinement.scales])
+    reliability = np.where(flat, 1.0, refinement.reliability)
+    between = np.outer(reliability, reliability)
+    scores = np.where(flat[:, None] | flat, 0.0, refinement.covariance / between)
+    variance = reading_noise(reliability, released.observed) / between**2
+    strengths = np.where(flat, 1.0, [scale.strength for scale in refinement.scales])
+    latent = scores / np.outer(strengths, strengths)
+    latent_variance = variance / np.outer(strengths, strengths) ** 2
+    discrete = [j for j, margin in enumerate(released.latent_marginals) if margin.column.is_discrete and not flat[j]]
+    shapes = {j: GradeShape(refinement.scales[j].thresholds, np.diff(refinement.scales[j].scores)) for j in discrete}
+    for index, j in enumerate(discrete):
+        for k in discrete[:index]:
+            r, slope = invert_pair(12.0 * float(scores[j, k]), shapes[j], shapes[k])
+            latent[j, k] = latent[k, j] = r
+            latent_variance[j, k] = latent_variance[k, j] = variance[j, k] * (12.0 * slope) ** 2
+    np.fill_diagonal(latent, 1.0)
+    np.fill_diagonal(latent_variance, 0.0)
+    seen = released.observed.astype(np.int64)
+    pairwise = PairwiseSpearman(np.clip(latent, -0.999, 0.999), latent_variance, seen.T @ seen)
+    marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
+    deviations = _indicator_deviations(refinement, q)
+    return assemble(pairwise, scores * np.outer(deviations, deviations), released.layout, marginals, flat)
+
+
+def _indicator_deviations(refinement: Refinement, q: int) -> Floats:
+    """Standard deviation of each binary latent's indicator in the population; 0 for others."""
+    deviations = np.zeros(q)
+    for j, curve in enumerate(refinement.curves):
+        if curve.population.size == 1:
+            share = float(curve.population[0])
+            deviations[j] = np.sqrt(share * (1.0 - share))
+    return deviations
+
+
+def align_with(released: Released, refinement: Refinement, copula: FittedCopula) -> AlignedDraw:
+    """Latents of the cohort's own subjects given their readings."""
+    loading = _loading(copula, refinement)
+    implied = loading @ copula.correlation @ loading.T
+    error = np.zeros_like(implied)
+    for part in copula.layout.slices:
+        # A column's own readings have the covariance they have; what the latents leave is error.
+        left = refinement.covariance[part, part] - implied[part, part]
+        values, vectors = np.linalg.eigh(left)
+        error[part, part] = (vectors * np.maximum(values, 1e-6)) @ vectors.T
+    patterns = find_patterns(released.observed)
+
+    def draw(rng: np.random.Generator) -> Floats:
+        return draw_posterior(refinement.readings, patterns, copula.correlation, loading, error, rng)
+
+    return draw
+
+
+def _loading(copula: FittedCopula, refinement: Refinement) -> Floats:
+    """(q, q): how readings depend on latents, to first order."""
+    loading = np.diag(refinement.links)
+    layout: Layout = copula.layout
+    for key, part in zip(layout.keys, layout.slices, strict=True):
+        if part.stop - part.start > 1:
+            shares = np.clip(copula.marginals[key].probabilities, 1e-6, 1.0 - 1e-6)
+            boundary = boundary_matrix(solve_thresholds(shares))
+            scale = refinement.reliability[part] / np.sqrt(shares * (1.0 - shares))
+            loading[part, part] = scale[:, None] * boundary
+    return loading

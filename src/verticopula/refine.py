@@ -1,0 +1,361 @@
+"""Server-side refinement: what missing blocks did to correlations and margins, undone from one release.
+
+Everything here is computed from noisy ranks and noisy cell counts that the coordinator already
+holds, so it costs no budget, however long it iterates. `docs/refinement.md` derives it.
+
+Conventions: N subjects, q latents; cells, curves, scores and readings as in `readings.py`. Readings
+are taken for normal with covariance K in the population. The steps:
+
+1. `read_scores`    noisy grades -> readings and their reliability, under the current curves
+2. `em_step`        one step of EM for K over the missing patterns
+3. `locate_missing` where the model puts the subjects without a value, hence the next curves
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtr
+
+from verticopula.curves import MarginCurve
+from verticopula.missingness import FEWEST_IN_COMMON
+from verticopula.readings import GradeReader, LatentCells, ScoreScale, cells_of, read_scores, reading_noise
+from verticopula.released import Released
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+MOST_ROUNDS = 60
+STEPS_PER_ROUND = 3
+TOLERANCE = 1e-3
+# Imaginary subjects without any correlation, per latent and per share missing at the least observed
+# latent. A block that few subjects have leaves more regression coefficients than subjects; this is
+# the ridge that keeps EM from believing them. Nothing missing, no ridge.
+PRIOR_SUBJECTS_PER_LATENT = 0.5
+
+_LEAST_VARIANCE = 0.05  # of a latent given the others: less is noise, not knowledge
+_EIGENVALUE_FLOOR = 1e-3
+_TILT = 1e-6  # keeps curves strictly increasing
+_LATENT_GRID = np.linspace(-5.0, 5.0, 101)
+
+
+# ---- patterns and EM ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Subjects with the same latents observed."""
+
+    rows: Ints
+    observed: Ints
+    missing: Ints
+
+
+def find_patterns(observed: Bools) -> list[Pattern]:
+    """Subjects grouped by which latents are observed."""
+    _, group = np.unique(np.packbits(observed, axis=1), axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    order = np.argsort(group, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
+    return [Pattern(rows, np.flatnonzero(observed[rows[0]]), np.flatnonzero(~observed[rows[0]])) for rows in parts]
+
+
+@dataclass(frozen=True)
+class PatternMoments:
+    """Sufficient statistics of one pattern: number of subjects, mean products of their readings.
+
+    `products` (o, o) is of the observed latents only.
+    """
+
+    observed: Ints
+    count: float
+    products: Floats
+
+
+def gather_moments(readings: Floats, patterns: Sequence[Pattern]) -> list[PatternMoments]:
+    """Sufficient statistics of every pattern."""
+    moments = []
+    for pattern in patterns:
+        part = readings[pattern.rows][:, pattern.observed]
+        moments.append(PatternMoments(pattern.observed, float(pattern.rows.size), part.T @ part / pattern.rows.size))
+    return moments
+
+
+def regress(covariance: Floats, observed: Ints) -> Floats:
+    """(q, o) weights of the best linear prediction of all latents' readings from the observed ones."""
+    if observed.size == 0:
+        return np.zeros((covariance.shape[0], 0))
+    factor = cho_factor(covariance[np.ix_(observed, observed)], lower=True, check_finite=False)
+    return np.asarray(cho_solve(factor, covariance[observed], check_finite=False).T)
+
+
+def em_step(covariance: Floats, moments: Sequence[PatternMoments], prior_subjects: float = 0.0) -> Floats:
+    """One EM step for the covariance of readings that are missing at random.
+
+    The E-step completes each pattern's mean products with the conditional moments of what is missing;
+    the M-step averages them. `prior_subjects` imaginary subjects with unit covariance enter the average.
+    """
+    total = prior_subjects * np.eye(covariance.shape[0])
+    count = prior_subjects
+    for pattern in moments:
+        weights = regress(covariance, pattern.observed)
+        unexplained = covariance - weights @ covariance[pattern.observed]
+        total += pattern.count * (weights @ pattern.products @ weights.T + unexplained)
+        count += pattern.count
+    return np.asarray((total + total.T) / (2.0 * count))
+
+
+def log_likelihood(covariance: Floats, moments: Sequence[PatternMoments]) -> float:
+    """Observed-data log-likelihood of the readings, up to a constant."""
+    total = 0.0
+    for pattern in moments:
+        if pattern.observed.size == 0:
+            continue
+        factor = cho_factor(covariance[np.ix_(pattern.observed, pattern.observed)], lower=True, check_finite=False)
+        log_determinant = 2.0 * float(np.sum(np.log(np.diag(factor[0]))))
+        trace = float(np.trace(cho_solve(factor, pattern.products, check_finite=False)))
+        total -= 0.5 * pattern.count * (log_determinant + trace)
+    return total
+
+
+# ---- margins -----------------------------------------------------------------------------
+
+
+def locate_missing(readings: Floats, patterns: Sequence[Pattern], covariance: Floats, links: Floats) -> Floats:
+    """(q, grid) expected number of subjects without a value whose latent is at most each grid point.
+
+    Parameters
+    ----------
+    covariance : (q, q) of the readings
+    links : (q,) correlation of each latent with its reading
+    """
+    found = np.zeros((links.size, _LATENT_GRID.size))
+    step = float(_LATENT_GRID[1] - _LATENT_GRID[0])
+    lags = np.arange(-(_LATENT_GRID.size - 1), _LATENT_GRID.size) * step
+    for pattern in patterns:
+        if pattern.missing.size == 0:
+            continue
+        weights, deviations = predict_latents(covariance, links, pattern)
+        means = readings[pattern.rows][:, pattern.observed] @ weights.T
+        counts = _count_on_grid(means, float(_LATENT_GRID[0]), step, _LATENT_GRID.size)
+        for index, latent in enumerate(pattern.missing):
+            kernel = ndtr(lags / deviations[index])
+            found[latent] += np.convolve(counts[index], kernel)[_LATENT_GRID.size - 1 : 2 * _LATENT_GRID.size - 1]
+    return found
+
+
+def predict_latents(covariance: Floats, links: Floats, pattern: Pattern) -> tuple[Floats, Floats]:
+    """(weights, standard deviations) of the missing latents given the observed readings.
+
+    Cov(latent_j, reading_k) is K_jk / link_j. With little data more than everything can seem
+    explained; the weights are then scaled back.
+    """
+    weights = regress(covariance, pattern.observed)[pattern.missing]
+    loading = covariance[np.ix_(pattern.missing, pattern.observed)]
+    own = np.maximum(links[pattern.missing], 1e-6)
+    explained = np.sum(weights * loading, axis=1) / own**2
+    kept = np.sqrt(np.minimum(1.0, (1.0 - _LEAST_VARIANCE) / np.maximum(explained, 1e-12)))
+    return weights * (kept / own)[:, None], np.sqrt(1.0 - kept**2 * explained)
+
+
+@njit(cache=True, nogil=True)
+def _count_on_grid(means: Floats, first: float, step: float, size: int) -> Floats:
+    """(m, size) subjects at each grid point, each shared between its two neighbours."""
+    counts = np.zeros((means.shape[1], size))
+    for i in range(means.shape[0]):
+        for j in range(means.shape[1]):
+            place = min(max((means[i, j] - first) / step, 0.0), size - 1.001)
+            below = int(place)
+            counts[j, below] += 1.0 - (place - below)
+            counts[j, below + 1] += place - below
+    return counts
+
+
+# ---- the whole refinement ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RefineReport:
+    """How the iteration went.
+
+    Attributes
+    ----------
+    rounds, converged : rounds made; whether neither correlations nor curves moved any more
+    correlation_change, curve_change : largest move in the last round
+    log_likelihood : of the readings, after each round (readings move with the curves, so it need not rise
+        between rounds; within a round it does)
+    patterns : number of missing patterns
+    prior_subjects : weight of the ridge
+    """
+
+    rounds: int
+    converged: bool
+    correlation_change: float
+    curve_change: float
+    log_likelihood: tuple[float, ...]
+    patterns: int
+    prior_subjects: float
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """What the refinement found.
+
+    Attributes
+    ----------
+    readings : (N, q), zero where nothing was observed
+    covariance : (q, q) correlation matrix of the readings in the population
+    reliability : (q,) correlation of reading and score
+    scales : per latent, its cells under the population's curve
+    curves : per latent, from grades among the observed to grades in the population
+    """
+
+    readings: Floats
+    covariance: Floats
+    reliability: Floats
+    scales: tuple[ScoreScale, ...]
+    curves: tuple[MarginCurve, ...]
+    report: RefineReport
+
+    @property
+    def links(self) -> Floats:
+        """(q,) correlation of reading and latent."""
+        return np.asarray(self.reliability * np.array([scale.strength for scale in self.scales]))
+
+
+def refine(
+    released: Released,
+    *,
+    rounds: int = MOST_ROUNDS,
+    tolerance: float = TOLERANCE,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Refinement:
+    """Iterate readings, EM and curves until nothing moves, for at most `rounds` rounds."""
+    latents = cells_of(released)
+    flat = np.array([latent.shares.size < 2 for latent in latents])
+    observed = released.observed & ~flat  # a latent with one cell says nothing
+    patterns = find_patterns(observed)
+    moving = ~observed.all(axis=0) & ~flat
+    readers = {j: GradeReader.of(latent) for j, latent in enumerate(latents) if not flat[j]}
+    curves = [latent.start for latent in latents]
+    scales = [ScoreScale.of(curve) if curve.size else ScoreScale(curve, np.zeros(1), 0.0) for curve in curves]
+    readings = np.zeros(observed.shape)
+    reliability = np.zeros(flat.size)
+    prior = PRIOR_SUBJECTS_PER_LATENT * flat.size * (1.0 - float(observed.mean(axis=0)[~flat].min(initial=1.0)))
+    covariance = np.empty(0)
+    history: list[float] = []
+    change = curve_change = math.inf
+    for round_number in range(rounds):
+        for j in readers:
+            if round_number == 0 or moving[j]:
+                readings[observed[:, j], j], reliability[j], scales[j] = read_scores(latents[j], readers[j], curves[j])
+        moments = gather_moments(readings, patterns)
+        before = start_covariance(readings, observed) if round_number == 0 else covariance
+        covariance = before
+        for _ in range(STEPS_PER_ROUND if moving.any() else 1):
+            covariance = em_step(covariance, moments, prior)
+        history.append(log_likelihood(covariance, moments))
+        covariance = to_correlation(covariance)
+        change = float(np.max(np.abs(covariance - before))) if moving.any() else 0.0
+        links = reliability * np.array([scale.strength for scale in scales])
+        located = locate_missing(readings, patterns, damp_noise(covariance, reliability, observed), links)
+        curve_change = _update_curves(curves, latents, scales, moving, located, observed)
+        progress(round_number + 1, rounds)
+        if max(change, curve_change) < tolerance:
+            break
+    report = RefineReport(
+        rounds=len(history),
+        converged=max(change, curve_change) < tolerance,
+        correlation_change=change,
+        curve_change=curve_change,
+        log_likelihood=tuple(history),
+        patterns=len(patterns),
+        prior_subjects=prior,
+    )
+    knots = tuple(MarginCurve(latent.start, curve) for latent, curve in zip(latents, curves, strict=True))
+    return Refinement(readings, covariance, reliability, tuple(scales), knots, report)
+
+
+def _update_curves(
+    curves: list[Floats],
+    latents: Sequence[LatentCells],
+    scales: Sequence[ScoreScale],
+    moving: Bools,
+    located: Floats,
+    observed: Bools,
+) -> float:
+    """A(u) = [n u + sum over missing of P(latent <= threshold at A(u))] / N, once; returns the largest move."""
+    largest = 0.0
+    n_subjects = observed.shape[0]
+    for j in np.flatnonzero(moving).tolist():
+        start = latents[j].start
+        below = np.interp(scales[j].thresholds, _LATENT_GRID, located[j])
+        updated = (float(observed[:, j].sum()) * start + below) / n_subjects
+        updated = (1.0 - _TILT) * updated + _TILT * start
+        largest = max(largest, float(np.max(np.abs(updated - curves[j]))))
+        curves[j] = updated
+    return largest
+
+
+def start_covariance(readings: Floats, observed: Bools) -> Floats:
+    """Pairwise-complete correlations of the readings, made positive definite.
+
+    Pairs without a common subject start where they are independent given everything else that was
+    observed with both, and EM, which learns nothing about them, leaves them about there.
+    """
+    seen = observed.astype(np.float64)
+    overlap = seen.T @ seen
+    squares = (readings**2).T @ seen
+    norm = np.sqrt(np.maximum(squares * squares.T, 1e-300))
+    # Pairs with a handful of common subjects start near zero.
+    found = np.clip(readings.T @ readings / norm, -0.99, 0.99) * overlap / (overlap + 10.0)
+    np.fill_diagonal(found, 1.0)
+    found = positive_definite(found)
+    known = overlap >= FEWEST_IN_COMMON
+    for _ in range(3 if not known.all() else 0):
+        found = positive_definite(_fill_independent(found, known))
+    return found
+
+
+def _fill_independent(correlation: Floats, known: Bools) -> Floats:
+    """Unknown entries from independence given the latents known with both."""
+    filled = correlation.copy()
+    for j, k in np.argwhere(np.triu(~known, 1)):
+        given = np.flatnonzero(known[j] & known[k])
+        if given.size:
+            weights = regress(correlation, given)
+            filled[j, k] = filled[k, j] = float(weights[j] @ correlation[given, k])
+    return filled
+
+
+def positive_definite(matrix: Floats) -> Floats:
+    """Nearest in eigenvalues, scaled back to unit diagonal."""
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] >= _EIGENVALUE_FLOOR:
+        return matrix
+    return to_correlation((vectors * np.maximum(values, _EIGENVALUE_FLOOR)) @ vectors.T)
+
+
+def to_correlation(covariance: Floats) -> Floats:
+    """Unit diagonal."""
+    scale = 1.0 / np.sqrt(np.diag(covariance))
+    return np.asarray(covariance * np.outer(scale, scale))
+
+
+def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floats:
+    """The matrix with the share of its entries' size that the coins alone would give taken out.
+
+    Predicting latents divides by reliabilities; at strong privacy it would divide noise by little.
+    """
+    off = ~np.eye(reliability.size, dtype=bool)
+    noise = reading_noise(reliability, observed)[off]
+    size = float(np.sum(covariance[off] ** 2))
+    weight = max(0.0, 1.0 - float(np.sum(noise)) / size) if size > 0.0 else 0.0
+    return np.asarray(weight * covariance + (1.0 - weight) * np.eye(reliability.size))

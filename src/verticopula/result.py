@@ -1,0 +1,94 @@
+"""What the coordinator knows at the end of a study, whatever the method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.copula import FittedCopula, Layout
+from verticopula.marginals import Marginal
+from verticopula.missingness import FEWEST_IN_COMMON, Missingness
+from verticopula.pairwise import FitReport
+from verticopula.privacy.budget import ColumnBudget
+from verticopula.refine import RefineReport, regress
+from verticopula.schema import ColumnKey
+
+Floats = NDArray[np.float64]
+
+AlignedDraw = Callable[[np.random.Generator], Floats]
+
+
+@dataclass(frozen=True)
+class Unidentified:
+    """Two columns that (all but) no subject has both of.
+
+    Their correlation given everything else cannot be learnt. `used` is what the model holds; any
+    value from `low` to `high` fits the data equally well.
+    """
+
+    first: str
+    second: str
+    used: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A fitted copula and how it came about.
+
+    Attributes
+    ----------
+    copula : margins and correlation of the population
+    observed_marginals : margins of the observed subjects; the same where nothing was corrected
+    report : repairs
+    missingness : who is observed where
+    budgets : what each column spent
+    refinement : how the iteration went, for `refined`
+    unidentified : pairs of latents about which the data say nothing
+    draw_aligned : latents (N, q) of the cohort's own subjects; None where there is no aligned release
+        or where the study was loaded from a file, which does not keep the releases
+    """
+
+    copula: FittedCopula
+    observed_marginals: Mapping[ColumnKey, Marginal]
+    report: FitReport
+    missingness: Missingness
+    budgets: Mapping[ColumnKey, ColumnBudget]
+    refinement: RefineReport | None = None
+    unidentified: tuple[Unidentified, ...] = ()
+    draw_aligned: AlignedDraw | None = None
+
+    @property
+    def n_subjects(self) -> int:
+        return self.missingness.n_subjects
+
+
+def find_unidentified(correlation: Floats, layout: Layout, overlap: NDArray[np.int64]) -> tuple[Unidentified, ...]:
+    """Pairs without a common subject, and the range of correlations that fits what is known.
+
+    Given the latents C known with both, r_jk = r_jC R_CC^-1 r_Ck + (partial correlation) *
+    sqrt(v_j v_k), and nothing says what the partial correlation is.
+    """
+    known = overlap >= FEWEST_IN_COMMON
+    found = []
+    regressions: dict[bytes, Floats] = {}
+    for j, k in np.argwhere(np.triu(~known, 1)):
+        given = np.flatnonzero(known[j] & known[k])
+        weights = regressions.setdefault(given.tobytes(), regress(correlation, given))
+        middle = float(weights[j] @ correlation[given, k])
+        spare = [max(1.0 - float(weights[i] @ correlation[given, i]), 0.0) for i in (j, k)]
+        reach = float(np.sqrt(spare[0] * spare[1]))
+        found.append(
+            Unidentified(
+                layout.labels[j],
+                layout.labels[k],
+                float(correlation[j, k]),
+                max(middle - reach, -1.0),
+                min(middle + reach, 1.0),
+            )
+        )
+    return tuple(found)
