@@ -1,8 +1,9 @@
-"""Central SCAD regression with the strength chosen by BIC or AIC, and the oracle on the true support.
+"""Central SCAD regression with the strength chosen by an information criterion, and the oracle.
 
 The objective is f(beta) + sum_j P_lambda(|beta_j|) with f of Eq. (3), the mean negative
-log-likelihood, and P the SCAD penalty. Columns are brought to unit standard deviation inside, so
-one strength suits all of them; coefficients come back on the scale of the data.
+log-likelihood, and P the SCAD penalty, to which a ridge term may be added. Columns are brought to
+unit standard deviation inside, so one strength suits all of them; coefficients come back on the
+scale of the data. `fit_scad` is the fit we judge by, `fit_scad_path` has the paper's as default.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 FloatArray = NDArray[np.float64]
 Model = Literal["linear", "logistic"]
-Criterion = Literal["bic", "aic"]
+Criterion = Literal["bic", "gmdl"]
 
 # Optimality is asked for relative to the strength, which is the scale of the gradient: then the
 # units of the response do not matter.
@@ -33,7 +34,9 @@ VARIANCE_FLOOR = 1e-6
 
 # Where a path ends early. SCAD is bounded, so it does not keep a logistic fit from separating the
 # classes, nor a linear one from interpolating: coefficients run off, and BIC follows them. In
-# these designs the true model explains about half of the null deviance.
+# these designs the true model explains about half of the deviance of a constant. Not of that of
+# beta = 0: without an intercept it is log 2 however rare a class is, and where only 3 % of the
+# responses are 1, the true model explains 88 % of it.
 MAX_EXPLAINED = 0.75
 MAX_SHARE_OF_ROWS = 0.5
 
@@ -51,6 +54,7 @@ class ScadFit:
     coef : (p,), on the scale of the data
     intercept : 0 if none was fitted
     strength : lambda, in units of columns with standard deviation 1
+    degrees_of_freedom : the number of selected columns, less what the ridge takes away
     bic : at that strength, whatever selected it
     converged : whether the optimality conditions hold there
     """
@@ -58,6 +62,7 @@ class ScadFit:
     coef: FloatArray
     intercept: float
     strength: float
+    degrees_of_freedom: float
     bic: float
     converged: bool
 
@@ -77,17 +82,45 @@ class _PathSettings(NamedTuple):
     n_lambdas: int
     strength_ratio: float
     a: float
-    refit: bool
+    ridge: float
 
 
 class _PathPoint(NamedTuple):
-    """The solution at one strength, for scaled columns; `fit_term` is the criterion's part per subject."""
+    """The solution at one strength, for scaled columns.
+
+    Attributes
+    ----------
+    fit_term : minus twice the log-likelihood per subject, up to a constant
+    gain : what the columns explain beyond a constant, in units of the noise, per subject
+    """
 
     strength: float
     coef: FloatArray
     intercept: float
     fit_term: float
+    gain: float
+    degrees_of_freedom: float
     converged: bool
+
+
+def fit_scad(
+    x: ArrayLike, y: ArrayLike, *, model: Model, n_effective: float | None = None, fit_intercept: bool = True
+) -> ScadFit:
+    """SCAD with a ridge term of the same strength, chosen by gMDL: one rule for every design.
+
+    Departs from the paper's SCAD with BIC in two points.
+
+    - A ridge (Breheny and Huang 2011, with their alpha at 1/2). Where a column carries little
+      information, maximum likelihood on the right support is too variable and, in the logistic
+      model, too large; SCAD is built to return exactly that. On synthetic tables of the logistic
+      design, N = 1000 and epsilon = 5, even the best strength, chosen knowing the truth, leaves
+      SCAD alone at an RMSE of 0.190, with the ridge at 0.150; the paper prints 0.181.
+    - gMDL instead of BIC (`criterion`). With 60 weak columns of 100 BIC finds half of them and AIC
+      is right; with strong ones AIC lets noise in and BIC is right. gMDL does not have to be told.
+    """
+    return fit_scad_path(
+        x, y, model=model, n_effective=n_effective, fit_intercept=fit_intercept, ridge=1.0, criterion="gmdl"
+    )
 
 
 def fit_scad_path(
@@ -100,10 +133,10 @@ def fit_scad_path(
     n_lambdas: int = 40,
     a: float = 3.7,
     strength_ratio: float = 1e-3,
-    refit: bool = False,
+    ridge: float = 0.0,
     criterion: Criterion = "bic",
 ) -> ScadFit:
-    """Fit along a path of strengths from the empty model downwards and keep the best BIC or AIC.
+    """Fit along a path of strengths from the empty model downwards and keep the best.
 
     The path ends early where the fit comes close to saturation (`MAX_EXPLAINED`,
     `MAX_SHARE_OF_ROWS`); that happens with few rows, as for complete cases.
@@ -115,16 +148,19 @@ def fit_scad_path(
     Parameters
     ----------
     x, y : (n, p) and (n,); y is 0 or 1 in the logistic model
-    n_effective : N of the BIC, the number of subjects that the rows stand for; None for n itself.
-        The mean log-likelihood over the n rows is scaled to N: more synthetic rows are not more
-        evidence.
+    n_effective : N of the criterion, the number of subjects that the rows stand for; None for n
+        itself. The mean log-likelihood over the n rows is scaled to N: more synthetic rows are not
+        more evidence.
     fit_intercept : the paper's model has none
     n_lambdas, strength_ratio : the path is geometric from the largest strength to this share of it
     a : the SCAD penalty's second parameter
-    refit : replace every fit on the path by maximum likelihood on its support, before BIC compares
-        them. Not in the paper: SCAD still shrinks small coefficients at the strength that would
-        keep the noise out, and BIC then prefers a weaker strength that lets noise in.
-    criterion : `bic` (the paper's) charges log N for each selected column, `aic` charges 2
+    ridge : adds ridge * lambda * ||beta||^2 / 2, with a linear response in standard deviations.
+        ncvreg's (1 - alpha) / alpha; 0 in the paper.
+    criterion : what a degree of freedom costs. `bic` (the paper's): log N. `gmdl`, the minimum
+        description length with a g-prior (Hansen and Yu 2001; 2003 for generalised linear models):
+        1 + log F, where F is what the columns explain per degree of freedom in units of noise. It
+        is the code length of a typical coefficient, near AIC's 2 for weak columns and of BIC's
+        order, log N, for strong ones.
 
     Returns
     -------
@@ -132,19 +168,26 @@ def fit_scad_path(
         With a ConvergenceWarning if the selected fit has not converged.
     """
     rows, response = _checked(x, y, model)
-    if criterion not in ("bic", "aic"):
-        raise ValueError(f"criterion must be 'bic' or 'aic', got {criterion!r}")
+    if criterion not in ("bic", "gmdl"):
+        raise ValueError(f"criterion must be 'bic' or 'gmdl', got {criterion!r}")
+    if ridge < 0:
+        raise ValueError(f"ridge must not be negative, got {ridge}")
     scaled = _standardise(rows, centre=fit_intercept)
     n_subjects = float(len(response) if n_effective is None else n_effective)
-    settings = _PathSettings(fit_intercept, n_lambdas, strength_ratio, a, refit)
+    settings = _PathSettings(fit_intercept, n_lambdas, strength_ratio, a, ridge)
     path = (_trace_linear if model == "linear" else _trace_logistic)(scaled.columns, response, settings)
-    charge = float(np.log(n_subjects)) if criterion == "bic" else 2.0
-    best = min(path, key=lambda point: _penalised_fit(point, n_subjects, charge))
+    best = min(path, key=lambda point: _penalised_fit(point, n_subjects, criterion))
     if not best.converged:
         warnings.warn(f"SCAD did not converge at strength {best.strength:.3g}", ConvergenceWarning, stacklevel=2)
     coef = best.coef / scaled.scale
-    bic = _penalised_fit(best, n_subjects, float(np.log(n_subjects)))
-    return ScadFit(coef, float(best.intercept - scaled.centre @ coef), best.strength, bic, best.converged)
+    return ScadFit(
+        coef,
+        float(best.intercept - scaled.centre @ coef),
+        best.strength,
+        best.degrees_of_freedom,
+        _penalised_fit(best, n_subjects, "bic"),
+        best.converged,
+    )
 
 
 def fit_oracle(
@@ -198,8 +241,14 @@ def _standardise(rows: FloatArray, *, centre: bool) -> _Scaled:
     return _Scaled((rows - shift) / scale, shift, scale)
 
 
-def _penalised_fit(point: _PathPoint, n_subjects: float, charge: float) -> float:
-    return float(n_subjects * point.fit_term + np.count_nonzero(point.coef) * charge)
+def _penalised_fit(point: _PathPoint, n_subjects: float, criterion: Criterion) -> float:
+    df = point.degrees_of_freedom
+    if criterion == "bic":
+        charge = np.log(n_subjects)
+    else:
+        # Below 1 the g-prior's variance is 0: the columns explain less than noise would.
+        charge = 1.0 + np.log(max(n_subjects * point.gain / df, 1.0)) if df > 0 else 0.0
+    return float(n_subjects * point.fit_term + df * charge)
 
 
 def _strengths(gradient: FloatArray, settings: _PathSettings) -> FloatArray:
@@ -208,18 +257,20 @@ def _strengths(gradient: FloatArray, settings: _PathSettings) -> FloatArray:
     return np.asarray(shares * np.max(np.abs(gradient)))
 
 
-def _refit(
-    rows: FloatArray,
-    y: FloatArray,
-    solution: FloatArray,
-    kept: NDArray[np.bool_],
-    maximise: Callable[[FloatArray, FloatArray], FloatArray],
-) -> FloatArray:
-    """Maximum likelihood on the kept columns, 0 elsewhere."""
-    refitted = np.zeros_like(solution)
-    if kept.any():
-        refitted[kept] = maximise(rows[:, kept], y)
-    return refitted
+def _append_ridge(rows: FloatArray, y: FloatArray, ridge: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rows whose mean squared error is that of the old ones plus sum_j ridge_j beta_j^2."""
+    if not ridge.any():
+        return rows, y
+    n, p = rows.shape
+    stretch = np.sqrt((n + p) / n)
+    return stretch * np.vstack([rows, np.diag(np.sqrt(n * ridge))]), stretch * np.append(y, np.zeros(p))
+
+
+def _count_degrees(curvature: FloatArray, ridge: FloatArray) -> float:
+    """The trace of (H + ridge)^-1 H over the fitted columns, as for the elastic net (Zou, Hastie, Tibshirani 2007)."""
+    if not ridge.any():
+        return float(len(curvature))
+    return float(np.trace(np.linalg.solve(curvature + np.diag(ridge), curvature)))
 
 
 # ---- linear: coordinate descent on the SCAD objective itself -----------------------------------
@@ -228,17 +279,29 @@ def _refit(
 def _trace_linear(columns: FloatArray, y: FloatArray, settings: _PathSettings) -> Iterator[_PathPoint]:
     intercept = float(y.mean()) if settings.fit_intercept else 0.0
     n_rows, n_columns = columns.shape
+    spread = float(y.std())
     columns, y = _compress(columns, y - intercept)
     coef = np.zeros(n_columns)
     for strength in _strengths(columns.T @ y / len(y), settings):
         tolerance = RELATIVE_TOLERANCE * strength
+        ridge = np.full(n_columns, settings.ridge * strength / spread)
         solver = GramCD(max_iter=MAX_EPOCHS, tol=tolerance, fit_intercept=False)
-        coef, _, violation = solver.solve(columns, y, None, SCAD(strength, settings.a), coef.copy(), run_checks=False)
-        if np.count_nonzero(coef) > MAX_SHARE_OF_ROWS * n_rows:
+        coef, _, violation = solver.solve(
+            *_append_ridge(columns, y, ridge), None, SCAD(strength, settings.a), coef.copy(), run_checks=False
+        )
+        kept = coef != 0
+        if kept.sum() > MAX_SHARE_OF_ROWS * n_rows:
             return
-        shown = _refit(columns, y, coef, coef != 0, _least_squares) if settings.refit else coef
-        mean_square = np.mean((y - columns @ shown) ** 2)
-        yield _PathPoint(float(strength), shown, intercept, float(np.log(mean_square)), bool(violation <= tolerance))
+        mean_square = np.mean((y - columns @ coef) ** 2)
+        yield _PathPoint(
+            float(strength),
+            coef,
+            intercept,
+            fit_term=float(np.log(mean_square)),
+            gain=float(spread**2 / mean_square - 1),
+            degrees_of_freedom=_count_degrees(columns[:, kept].T @ columns[:, kept] / len(y), ridge[kept]),
+            converged=bool(violation <= tolerance),
+        )
 
 
 def _least_squares(rows: FloatArray, y: FloatArray) -> FloatArray:
@@ -265,47 +328,73 @@ def _trace_logistic(columns: FloatArray, y: FloatArray, settings: _PathSettings)
     rows = np.column_stack([columns, np.ones(n_rows)]) if settings.fit_intercept else columns
     penalised = np.arange(rows.shape[1]) < n_columns
     solution = np.where(penalised, 0.0, logit(y.mean()))
-    null_loss = _logistic_loss(rows @ solution, y)
+    constant_loss = _logistic_loss(np.full(n_rows, logit(y.mean())), y)
     gradient = rows.T @ (expit(rows @ solution) - y) / n_rows
     for strength in _strengths(gradient, settings):
-        solution, converged = _solve_logistic(rows, y, solution, penalised, strength, settings.a)
-        shown = solution
-        if settings.refit:
-            try:
-                shown = _refit(rows, y, solution, ~penalised | (solution != 0), _maximise_logistic)
-            except SeparatedClassesError:
-                return
-        loss = _logistic_loss(rows @ shown, y)
-        if loss < (1 - MAX_EXPLAINED) * null_loss:
+        ridge = np.where(penalised, settings.ridge * strength, 0.0)
+        solution, converged = _solve_logistic(rows, y, solution, _Penalty(SCAD(strength, settings.a), penalised, ridge))
+        eta = rows @ solution
+        loss = _logistic_loss(eta, y)
+        if loss < (1 - MAX_EXPLAINED) * constant_loss:
             return
-        yield _PathPoint(float(strength), shown[penalised], float(shown[~penalised].sum()), 2.0 * loss, converged)
+        kept = ~penalised | (solution != 0)
+        curvature = (rows[:, kept].T * (expit(eta) * expit(-eta))) @ rows[:, kept] / n_rows
+        yield _PathPoint(
+            float(strength),
+            solution[penalised],
+            float(solution[~penalised].sum()),
+            fit_term=2.0 * loss,
+            gain=2.0 * (constant_loss - loss),
+            degrees_of_freedom=_count_degrees(curvature, ridge[kept]) - float((~penalised).sum()),
+            converged=converged,
+        )
 
 
-def _solve_logistic(
-    rows: FloatArray, y: FloatArray, start: FloatArray, penalised: NDArray[np.bool_], strength: float, a: float
-) -> tuple[FloatArray, bool]:
-    """Minimise mean logistic loss + SCAD from a starting point.
+class _Penalty(NamedTuple):
+    """SCAD on the penalised entries plus sum_j ridge_j beta_j^2 / 2."""
 
-    Each step majorises the penalty by its tangent at the current point, a weighted L1 norm, takes
-    the loss to second order, solves that lasso and halves the step until the objective falls.
+    scad: SCAD
+    penalised: NDArray[np.bool_]
+    ridge: FloatArray
+
+    def value(self, point: FloatArray) -> float:
+        return float(self.scad.value(point[self.penalised])) + 0.5 * float(self.ridge @ point**2)
+
+    def violation(self, point: FloatArray, gradient: FloatArray) -> float:
+        """Largest distance of the loss's negative gradient from the penalty's subdifferential."""
+        total = gradient + self.ridge * point
+        among = np.arange(self.penalised.sum())
+        distance = self.scad.subdiff_distance(point[self.penalised], total[self.penalised], among)
+        return float(np.max(np.abs(np.append(distance, total[~self.penalised]))))
+
+    def tangent(self, point: FloatArray) -> WeightedL1:
+        """A weighted L1 norm that touches SCAD at the point and lies above it."""
+        strength = self.scad.alpha
+        slope = scad_slope(point, strength, self.scad.gamma) / strength
+        return WeightedL1(strength, np.where(self.penalised, slope, 0.0))
+
+
+def _solve_logistic(rows: FloatArray, y: FloatArray, start: FloatArray, penalty: _Penalty) -> tuple[FloatArray, bool]:
+    """Minimise mean logistic loss + penalty from a starting point.
+
+    Each step majorises SCAD by its tangent at the current point, takes the loss to second order,
+    solves that lasso and halves the step until the objective falls.
     """
-    penalty, tolerance = SCAD(strength, a), RELATIVE_TOLERANCE * strength
+    tolerance = RELATIVE_TOLERANCE * penalty.scad.alpha
     lasso = GramCD(max_iter=MAX_EPOCHS, tol=0.1 * tolerance, fit_intercept=False)
 
     def objective(point: FloatArray) -> float:
-        return _logistic_loss(rows @ point, y) + float(penalty.value(point[penalised]))
+        return _logistic_loss(rows @ point, y) + penalty.value(point)
 
     point = start
     for _ in range(MAX_NEWTON_STEPS):
         eta = rows @ point
         residual = y - expit(eta)
-        if _violation(penalty, point, -rows.T @ residual / len(y), penalised) <= tolerance:
+        if penalty.violation(point, -rows.T @ residual / len(y)) <= tolerance:
             return point, True
         root = np.sqrt(np.maximum(expit(eta) * expit(-eta), VARIANCE_FLOOR))
-        tangent = WeightedL1(strength, np.where(penalised, scad_slope(point, strength, a) / strength, 0.0))
-        target, _, _ = lasso.solve(
-            rows * root[:, None], root * eta + residual / root, None, tangent, point.copy(), run_checks=False
-        )
+        quadratic = _append_ridge(rows * root[:, None], root * eta + residual / root, penalty.ridge)
+        target, _, _ = lasso.solve(*quadratic, None, penalty.tangent(point), point.copy(), run_checks=False)
         previous, point = point, _step_towards(target, point, objective)
         if point is previous:
             break
@@ -315,12 +404,6 @@ def _solve_logistic(
 def scad_slope(coef: FloatArray, strength: float, a: float) -> FloatArray:
     """P'_lambda(|beta|) of the SCAD penalty, as the paper gives it after Eq. (3)."""
     return np.clip((a * strength - np.abs(coef)) / (a - 1), 0.0, strength)
-
-
-def _violation(penalty: SCAD, point: FloatArray, gradient: FloatArray, penalised: NDArray[np.bool_]) -> float:
-    """Largest distance of the negative gradient from the penalty's subdifferential."""
-    distance = penalty.subdiff_distance(point[penalised], gradient[penalised], np.arange(penalised.sum()))
-    return float(np.max(np.abs(np.append(distance, gradient[~penalised]))))
 
 
 def _step_towards(target: FloatArray, point: FloatArray, objective: Callable[[FloatArray], float]) -> FloatArray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.metrics import fdr, g_means
-from experiments.scad import Model, SeparatedClassesError, fit_oracle, fit_scad_path, scad_slope
+from experiments.scad import Model, ScadFit, SeparatedClassesError, fit_oracle, fit_scad, fit_scad_path, scad_slope
 
 A = 3.7
 TRUTH = np.array([1.0, -1.0, 0.5, 0.0, 0.0, 0.0])
@@ -53,21 +53,35 @@ def test_orthogonal_columns_give_the_closed_form_and_its_best_bic() -> None:
     assert fit.converged
 
 
-def test_aic_charges_two_for_each_column() -> None:
-    x, y = orthogonal_problem(seed=2)  # one where the two criteria disagree
+def test_gmdl_charges_what_a_column_explains() -> None:
+    x, y = orthogonal_problem(seed=1)
     n = len(y)
     z = x.T @ (y - y.mean()) / n
 
-    def aic(strength: float) -> float:
+    def gmdl(strength: float) -> float:
         coef = threshold_scad(z, strength)
-        return n * np.log(np.sum((y - y.mean() - x @ coef) ** 2) / n) + 2 * np.count_nonzero(coef)
+        rss, df = np.sum((y - y.mean() - x @ coef) ** 2), np.count_nonzero(coef)
+        explained = n * (np.sum((y - y.mean()) ** 2) / rss - 1)
+        return n * np.log(rss / n) + (df * (1 + np.log(explained / df)) if df else 0)
 
     path = np.max(np.abs(z)) * np.geomspace(1, 0.01, 60)
-    fit = fit_scad_path(x, y, model="linear", n_lambdas=60, strength_ratio=0.01, criterion="aic")
-    assert fit.strength == pytest.approx(min(path, key=aic))
-    plain = fit_scad_path(x, y, model="linear", n_lambdas=60, strength_ratio=0.01)
-    assert fit.strength < plain.strength
-    assert fit.bic > plain.bic
+    fit = fit_scad_path(x, y, model="linear", n_lambdas=60, strength_ratio=0.01, criterion="gmdl")
+    assert fit.strength == pytest.approx(min(path, key=gmdl))
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+def test_gmdl_keeps_weak_columns_that_bic_drops_and_leaves_noise_out(model: Model) -> None:
+    rng = np.random.default_rng(0)
+    n, truth = 1_000, np.repeat([0.18, 0.0], 20) if model == "logistic" else np.repeat([0.08, 0.0], 20)
+    x = rng.standard_normal((n, 40))
+    noise = rng.logistic(size=n) if model == "logistic" else rng.standard_normal(n)
+    latent = x @ truth + noise
+    y = (latent > 0).astype(float) if model == "logistic" else latent
+    weak, bic = fit_scad(x, y, model=model), fit_scad_path(x, y, model=model)
+    assert np.count_nonzero(weak.coef[:20]) > np.count_nonzero(bic.coef[:20])
+    assert np.linalg.norm(weak.coef - truth) < np.linalg.norm(bic.coef - truth)
+    strong_x, strong_y = make_regression(model, n=2_000)
+    assert not fit_scad(strong_x, strong_y, model=model).coef[3:].any()
 
 
 def test_an_unknown_criterion_is_refused() -> None:
@@ -76,16 +90,23 @@ def test_an_unknown_criterion_is_refused() -> None:
         fit_scad_path(x, y, model="linear", criterion="cp")  # type: ignore[arg-type]
 
 
-def distance_to_optimality(x, y, fit, model: Model, *, centred: bool) -> float:
+def test_a_negative_ridge_is_refused() -> None:
+    x, y = orthogonal_problem()
+    with pytest.raises(ValueError, match="ridge"):
+        fit_scad_path(x, y, model="linear", ridge=-1.0)
+
+
+def distance_to_optimality(x, y, fit: ScadFit, model: Model, *, centred: bool, ridge: float) -> float:
     """Largest violation of the optimality conditions, column by column, relative to the strength."""
     scale = x.std(axis=0)
+    weight = ridge * fit.strength / (y.std() if model == "linear" else 1)
     coef = fit.coef * scale
     eta = x @ fit.coef + fit.intercept
     residual = y - (eta if model == "linear" else 1 / (1 + np.exp(-eta)))
     columns = (x - x.mean(axis=0) if centred else x) / scale
     worst = abs(residual.mean()) if centred else 0.0
     for j, b in enumerate(coef):
-        pull = columns[:, j] @ residual / len(y)
+        pull = columns[:, j] @ residual / len(y) - weight * b
         slope = scad_slope(np.array([b]), fit.strength, A)[0]
         worst = max(worst, abs(pull) - slope if b == 0 else abs(pull - np.sign(b) * slope))
     return worst / fit.strength
@@ -93,10 +114,11 @@ def distance_to_optimality(x, y, fit, model: Model, *, centred: bool) -> float:
 
 @pytest.mark.parametrize("model", ["linear", "logistic"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_optimality_conditions_hold(model: Model, fit_intercept: bool) -> None:
+@pytest.mark.parametrize("ridge", [0.0, 1.0])
+def test_optimality_conditions_hold(model: Model, fit_intercept: bool, ridge: float) -> None:
     x, y = make_regression(model)
-    fit = fit_scad_path(x, y, model=model, fit_intercept=fit_intercept)
-    assert distance_to_optimality(x, y, fit, model, centred=fit_intercept) < 2e-3
+    fit = fit_scad_path(x, y, model=model, fit_intercept=fit_intercept, ridge=ridge)
+    assert distance_to_optimality(x, y, fit, model, centred=fit_intercept, ridge=ridge) < 2e-3
     assert fit_intercept or fit.intercept == 0
 
 
@@ -150,23 +172,41 @@ def test_bic_of_the_logistic_model_by_hand() -> None:
     assert fit.bic == pytest.approx(-2 * log_likelihood + np.count_nonzero(fit.coef) * np.log(600))
 
 
-@pytest.mark.parametrize("model", ["linear", "logistic"])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_refit_is_maximum_likelihood_on_the_selected_support(model: Model, fit_intercept: bool) -> None:
-    x, y = make_regression(model)
-    fit = fit_scad_path(x, y, model=model, fit_intercept=fit_intercept, refit=True)
-    oracle = fit_oracle(x, y, fit.coef != 0, model, fit_intercept=fit_intercept)
-    np.testing.assert_allclose(fit.coef, oracle, atol=1e-6)
-    assert fit.bic <= fit_scad_path(x, y, model=model, fit_intercept=fit_intercept).bic
+def test_a_ridge_takes_its_share_of_every_degree_of_freedom() -> None:
+    x, y = orthogonal_problem()
+    fit = fit_scad_path(x, y, model="linear", ridge=2.0)
+    expected = np.count_nonzero(fit.coef) / (1 + 2.0 * fit.strength / y.std())
+    assert fit.degrees_of_freedom == pytest.approx(expected)
+    assert fit_scad_path(x, y, model="linear").degrees_of_freedom % 1 == 0
 
 
-@pytest.mark.parametrize("refit", [True, False])
-def test_separable_classes_do_not_run_off(refit: bool) -> None:
+def test_a_ridge_keeps_the_logistic_fit_from_running_large() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.full(30, 0.4)
+    x = rng.standard_normal((150, 30))
+    y = (rng.random(150) < 1 / (1 + np.exp(-x @ truth))).astype(float)
+    likely = fit_oracle(x, y, truth != 0, "logistic")
+    assert np.linalg.norm(likely) > 1.2 * np.linalg.norm(truth)
+    assert np.linalg.norm(fit_scad(x, y, model="logistic").coef - truth) < np.linalg.norm(likely - truth)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1.0])
+def test_separable_classes_do_not_run_off(ridge: float) -> None:
     x = np.random.default_rng(0).standard_normal((60, 20))
     y = (x[:, 0] + 0.2 * x[:, 1] > 0).astype(float)
-    fit = fit_scad_path(x, y, model="logistic", refit=refit)
+    fit = fit_scad_path(x, y, model="logistic", ridge=ridge)
     assert np.max(np.abs(fit.coef)) < 10
     assert fit.converged
+
+
+def test_a_rare_class_does_not_end_the_path_early() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4_000, 5)) + np.array([4.0, 0, 0, 0, 0])
+    truth = np.array([-1.0, 1.0, -1.0, 0.0, 0.0])
+    y = (rng.random(4_000) < 1 / (1 + np.exp(-x @ truth))).astype(float)
+    assert y.mean() < 0.1  # beta = 0 has a deviance of log 2, four times that of a constant
+    fit = fit_scad_path(x, y, model="logistic", fit_intercept=False)
+    np.testing.assert_allclose(fit.coef, truth, atol=0.2)
 
 
 def test_more_columns_than_rows() -> None:
