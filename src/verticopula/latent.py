@@ -89,7 +89,7 @@ def redraw_missing(
     for pattern in patterns:
         if pattern.missing.size == 0:
             continue
-        weights = regress(correlation, pattern.observed)[pattern.missing]
+        weights = regress(correlation, pattern.observed, pattern.missing)
         mean = latents[pattern.rows][:, pattern.observed] @ weights.T
         left = correlation[np.ix_(pattern.missing, pattern.missing)]
         left = left - weights @ correlation[np.ix_(pattern.observed, pattern.missing)]

@@ -22,6 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtr
+from threadpoolctl import threadpool_limits
 
 from verticopula.curves import MarginCurve
 from verticopula.missingness import FEWEST_IN_COMMON
@@ -42,7 +43,8 @@ PRIOR_SUBJECTS_PER_LATENT = 0.5
 
 _LEAST_VARIANCE = 0.05  # of a latent given the others: less is noise, not knowledge
 _EIGENVALUE_FLOOR = 1e-3
-_TILT = 1e-6  # keeps curves strictly increasing
+_TILT = 1e-6  # share of its observed share that every cell keeps: curves stay strictly increasing
+_STRIDE = 0.6
 _LATENT_GRID = np.linspace(-5.0, 5.0, 101)
 
 
@@ -75,6 +77,7 @@ class PatternMoments:
     """
 
     observed: Ints
+    missing: Ints
     count: float
     products: Floats
 
@@ -84,16 +87,17 @@ def gather_moments(readings: Floats, patterns: Sequence[Pattern]) -> list[Patter
     moments = []
     for pattern in patterns:
         part = readings[pattern.rows][:, pattern.observed]
-        moments.append(PatternMoments(pattern.observed, float(pattern.rows.size), part.T @ part / pattern.rows.size))
+        products = part.T @ part / pattern.rows.size
+        moments.append(PatternMoments(pattern.observed, pattern.missing, float(pattern.rows.size), products))
     return moments
 
 
-def regress(covariance: Floats, observed: Ints) -> Floats:
-    """(q, o) weights of the best linear prediction of all latents' readings from the observed ones."""
-    if observed.size == 0:
-        return np.zeros((covariance.shape[0], 0))
+def regress(covariance: Floats, observed: Ints, predicted: Ints) -> Floats:
+    """(m, o) weights of the best linear prediction of some variables from the observed ones."""
+    if observed.size == 0 or predicted.size == 0:
+        return np.zeros((predicted.size, observed.size))
     factor = cho_factor(covariance[np.ix_(observed, observed)], lower=True, check_finite=False)
-    return np.asarray(cho_solve(factor, covariance[observed], check_finite=False).T)
+    return np.asarray(cho_solve(factor, covariance[np.ix_(observed, predicted)], check_finite=False).T)
 
 
 def em_step(covariance: Floats, moments: Sequence[PatternMoments], prior_subjects: float = 0.0) -> Floats:
@@ -105,9 +109,14 @@ def em_step(covariance: Floats, moments: Sequence[PatternMoments], prior_subject
     total = prior_subjects * np.eye(covariance.shape[0])
     count = prior_subjects
     for pattern in moments:
-        weights = regress(covariance, pattern.observed)
-        unexplained = covariance - weights @ covariance[pattern.observed]
-        total += pattern.count * (weights @ pattern.products @ weights.T + unexplained)
+        seen, missing = pattern.observed, pattern.missing
+        weights = regress(covariance, seen, missing)
+        across = weights @ pattern.products
+        unexplained = covariance[np.ix_(missing, missing)] - weights @ covariance[np.ix_(seen, missing)]
+        total[np.ix_(seen, seen)] += pattern.count * pattern.products
+        total[np.ix_(missing, seen)] += pattern.count * across
+        total[np.ix_(seen, missing)] += pattern.count * across.T
+        total[np.ix_(missing, missing)] += pattern.count * (across @ weights.T + unexplained)
         count += pattern.count
     return np.asarray((total + total.T) / (2.0 * count))
 
@@ -157,12 +166,41 @@ def predict_latents(covariance: Floats, links: Floats, pattern: Pattern) -> tupl
     Cov(latent_j, reading_k) is K_jk / link_j. With little data more than everything can seem
     explained; the weights are then scaled back.
     """
-    weights = regress(covariance, pattern.observed)[pattern.missing]
+    weights = regress(covariance, pattern.observed, pattern.missing)
     loading = covariance[np.ix_(pattern.missing, pattern.observed)]
     own = np.maximum(links[pattern.missing], 1e-6)
     explained = np.sum(weights * loading, axis=1) / own**2
     kept = np.sqrt(np.minimum(1.0, (1.0 - _LEAST_VARIANCE) / np.maximum(explained, 1e-12)))
     return weights * (kept / own)[:, None], np.sqrt(1.0 - kept**2 * explained)
+
+
+def correction_errors(
+    readings: Floats, patterns: Sequence[Pattern], covariance: Floats, links: Floats, observed: Bools
+) -> Floats:
+    """(q,) standard error of each latent's mean margin correction, in grades.
+
+    The prediction's mean over a group without a value has the sampling variance of a regression
+    fitted to the n others, (residual variance / n) * (squared distance of the two groups' readings).
+    Patterns differ in what predicts, so their errors are taken for independent.
+    """
+    seen = observed.astype(np.float64)
+    counts = seen.sum(axis=0)
+    # mean[k, j]: reading k among the subjects that have j
+    mean = readings.T @ seen / np.maximum(seen.T @ seen, 1.0)
+    errors = np.zeros(links.size)
+    for pattern in patterns:
+        if pattern.missing.size == 0 or pattern.observed.size == 0:
+            continue
+        weights = regress(covariance, pattern.observed, pattern.missing)
+        left = 1.0 - np.sum(weights * covariance[np.ix_(pattern.missing, pattern.observed)], axis=1)
+        apart = readings[pattern.rows][:, pattern.observed].mean(axis=0)[:, None]
+        apart = apart - mean[np.ix_(pattern.observed, pattern.missing)]
+        inner = covariance[np.ix_(pattern.observed, pattern.observed)]
+        distance = np.sum(apart * cho_solve(cho_factor(inner, lower=True), apart), axis=0)
+        variance = np.maximum(left, 0.0) * distance / counts[pattern.missing]
+        errors[pattern.missing] += (pattern.rows.size / readings.shape[0]) ** 2 * variance
+    # A normal margin that moves by d moves its grades by d / (2 sqrt(pi)) on average.
+    return np.asarray(np.sqrt(errors) / np.maximum(links, 1e-6) / (2.0 * math.sqrt(math.pi)))
 
 
 @njit(cache=True, nogil=True)
@@ -230,6 +268,7 @@ class Refinement:
         return np.asarray(self.reliability * np.array([scale.strength for scale in self.scales]))
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
 def refine(
     released: Released,
     *,
@@ -265,8 +304,10 @@ def refine(
         covariance = to_correlation(covariance)
         change = float(np.max(np.abs(covariance - before))) if moving.any() else 0.0
         links = reliability * np.array([scale.strength for scale in scales])
-        located = locate_missing(readings, patterns, damp_noise(covariance, reliability, observed), links)
-        curve_change = _update_curves(curves, latents, scales, moving, located, observed)
+        damped = damp_noise(covariance, reliability, observed)
+        located = locate_missing(readings, patterns, damped, links)
+        errors = correction_errors(readings, patterns, damped, links, observed)
+        curve_change = _update_curves(curves, latents, scales, moving, located, errors, observed)
         progress(round_number + 1, rounds)
         if max(change, curve_change) < tolerance:
             break
@@ -289,19 +330,51 @@ def _update_curves(
     scales: Sequence[ScoreScale],
     moving: Bools,
     located: Floats,
+    errors: Floats,
     observed: Bools,
 ) -> float:
-    """A(u) = [n u + sum over missing of P(latent <= threshold at A(u))] / N, once; returns the largest move."""
-    largest = 0.0
-    n_subjects = observed.shape[0]
+    """A(u) = [n u + sum over missing of P(latent <= threshold at A(u))] / N, once; returns the largest move.
+
+    The corrections of latents with the same subjects missing are estimated from the same subjects, so
+    they are judged together: none if their mean square is below that of their standard errors, all
+    of it if it is twice that. Few subjects and little bias, no correction.
+    """
+    found = {}
     for j in np.flatnonzero(moving).tolist():
-        start = latents[j].start
         below = np.interp(scales[j].thresholds, _LATENT_GRID, located[j])
-        updated = (float(observed[:, j].sum()) * start + below) / n_subjects
-        updated = (1.0 - _TILT) * updated + _TILT * start
-        largest = max(largest, float(np.max(np.abs(updated - curves[j]))))
-        curves[j] = updated
+        found[j] = (float(observed[:, j].sum()) * latents[j].start + below) / observed.shape[0] - latents[j].start
+    groups: dict[bytes, list[int]] = {}
+    for j in found:
+        groups.setdefault(np.packbits(observed[:, j]).tobytes(), []).append(j)
+    largest = 0.0
+    for group in groups.values():
+        # A curve that moves takes part of the missing along, at most all of them. That part is known well
+        # enough to step further than the plain iteration would, which crawls where much is missing.
+        missing = 1.0 - float(observed[:, group[0]].mean())
+        shifts = {j: found[j] - missing * (curves[j] - latents[j].start) for j in group}
+        size = sum(_mean_shift(latents[j].start, shift) ** 2 for j, shift in shifts.items())
+        kept = min(1.0, max(0.0, size / max(float(np.sum(errors[group] ** 2)), 1e-300) - 1.0))
+        along = _STRIDE * missing
+        for j in group:
+            start = latents[j].start
+            shift = (found[j] - along * (curves[j] - start)) / (1.0 - along)
+            updated = _increasing(start + kept * shift, start)
+            largest = max(largest, float(np.max(np.abs(updated - curves[j]))))
+            curves[j] = updated
     return largest
+
+
+def _increasing(curve: Floats, start: Floats) -> Floats:
+    """The curve with every cell left a little of its observed share."""
+    shares = np.diff(curve, prepend=0.0, append=1.0)
+    least = _TILT * np.diff(start, prepend=0.0, append=1.0)
+    shares = np.maximum(shares, least)
+    return np.asarray(np.cumsum(shares / shares.sum())[:-1])
+
+
+def _mean_shift(grades: Floats, shift: Floats) -> float:
+    """Mean of a curve's shift over all grades."""
+    return float(np.trapezoid(np.concatenate([[0.0], shift, [0.0]]), np.concatenate([[0.0], grades, [1.0]])))
 
 
 def start_covariance(readings: Floats, observed: Bools) -> Floats:
@@ -330,8 +403,8 @@ def _fill_independent(correlation: Floats, known: Bools) -> Floats:
     for j, k in np.argwhere(np.triu(~known, 1)):
         given = np.flatnonzero(known[j] & known[k])
         if given.size:
-            weights = regress(correlation, given)
-            filled[j, k] = filled[k, j] = float(weights[j] @ correlation[given, k])
+            weights = regress(correlation, given, np.array([j]))[0]
+            filled[j, k] = filled[k, j] = float(weights @ correlation[given, k])
     return filled
 
 

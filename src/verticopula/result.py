@@ -76,9 +76,12 @@ def find_unidentified(correlation: Floats, layout: Layout, overlap: NDArray[np.i
     known = overlap >= FEWEST_IN_COMMON
     found = []
     regressions: dict[bytes, Floats] = {}
+    everything = np.arange(overlap.shape[0])
     for j, k in np.argwhere(np.triu(~known, 1)):
         given = np.flatnonzero(known[j] & known[k])
-        weights = regressions.setdefault(given.tobytes(), regress(correlation, given))
+        if given.tobytes() not in regressions:
+            regressions[given.tobytes()] = regress(correlation, given, everything)
+        weights = regressions[given.tobytes()]
         middle = float(weights[j] @ correlation[given, k])
         spare = [max(1.0 - float(weights[i] @ correlation[given, i]), 0.0) for i in (j, k)]
         reach = float(np.sqrt(spare[0] * spare[1]))
