@@ -12,7 +12,7 @@ from rich.console import Console
 from benchmarks.record import Places, save, show
 
 # Those in DEFAULT need nothing but the development environment; `sdv` makes one of its own.
-DEFAULT = ("coins", "memory", "growth", "errors", "accuracy")
+DEFAULT = ("coins", "memory", "growth", "errors", "accuracy", "missing", "refinement")
 ALL = (*DEFAULT, "sdv")
 
 

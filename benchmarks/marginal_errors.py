@@ -86,7 +86,7 @@ def private_cdf(
 ) -> Floats:
     """Our private distribution function at the points."""
     noisy = release_cells(to_cells(values, column, cells), cells, epsilon, noise, "cells")
-    return Marginal.from_release(column, noisy, values.size).cdf(points)
+    return Marginal.from_release(column, noisy, values.size, epsilon).cdf(points)
 
 
 def paper_degree(n: int, epsilon: float) -> int:

@@ -254,7 +254,7 @@ def shrink(correlation: Floats, variance: Floats, fixed: NDArray[np.bool_], *, i
     estimate = correlation
     rank = 0
     for _ in range(iterations):
-        tau2 = _prior_variance((correlation - target)[free], noise[free])
+        tau2 = prior_variance((correlation - target)[free], noise[free])
         weight = tau2 / (tau2 + noise)
         estimate = np.where(free, target + weight * (correlation - target), correlation)
         updated, rank = _low_rank_part(estimate, np.diag(target), weight**2 * noise)
@@ -265,7 +265,7 @@ def shrink(correlation: Floats, variance: Floats, fixed: NDArray[np.bool_], *, i
     return Shrinkage(estimate, rank, float(np.mean(np.abs(estimate - correlation)[free])))
 
 
-def _prior_variance(residual: Floats, noise: Floats) -> float:
+def prior_variance(residual: Floats, noise: Floats) -> float:
     """Method-of-moments tau^2, weighting each entry by how much it can tell."""
     tau2 = max(float(np.mean(residual**2 - noise)), 1e-6)
     for _ in range(20):

@@ -21,6 +21,7 @@ Bools = NDArray[np.bool_]
 
 _INSIDE = 1e-6  # how far inside an interval a draw stays, as a share of its width
 _JITTER = 1e-9
+_NO_MASS = 1e-290
 
 
 def order_by_ranks(ranks: Ints, rng: np.random.Generator) -> Ints:
@@ -37,9 +38,14 @@ def draw_truncated(mean: Floats, deviation: float, low: Floats, high: Floats, rn
     mirrored = a > 0.0  # in the upper tail the distribution function has no digits left
     a, b = np.where(mirrored, -b, a), np.where(mirrored, -a, b)
     bottom, top = ndtr(a), ndtr(b)
-    drawn = ndtri(bottom + (top - bottom) * rng.random(mean.size))
+    uniform = rng.random(mean.size)
+    with np.errstate(divide="ignore"):
+        drawn = ndtri(bottom + (top - bottom) * uniform)
+        # Far below the mean nothing is left of an interval in floating point. The normal is an
+        # exponential there, crowded at the upper end.
+        tail = np.maximum(b + np.log(uniform) / np.maximum(-b, 1.0), a)
+    drawn = np.where(top < _NO_MASS, tail, drawn)
     drawn = mean + deviation * np.where(mirrored, -drawn, drawn)
-    # Far from the mean an interval has no mass in floating point, and the draw falls outside it.
     width = np.where(np.isfinite(high - low), high - low, 1.0)
     return np.clip(drawn, low + _INSIDE * width, high - _INSIDE * width)
 

@@ -21,6 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 from scipy.stats import binom
 
 from verticopula.privacy.noise import Noise
@@ -156,6 +157,22 @@ def project_to_simplex(weights: Floats) -> Floats:
     return np.asarray(projected / projected.sum())
 
 
+def settle_tails(counts: Floats, deviation: float) -> Floats:
+    """Noisy counts with the outer cells, as far as they may be empty, made to rise towards the inside.
+
+    From either end, cells belong to the tail while their running sum stays within three standard
+    deviations of the noise. Their sum is kept, but noise far out, which a public range wider than the
+    data always leaves, averages away instead of turning into far-out synthetic values.
+    """
+    settled = counts.astype(np.float64)
+    for view in (settled, settled[::-1]):
+        within = np.cumsum(view) <= 3.0 * deviation * np.sqrt(np.arange(1, view.size + 1))
+        tail = int(np.argmin(within)) if not within.all() else 0
+        if tail > 1:
+            view[:tail] = isotonic_regression(view[:tail]).x
+    return settled
+
+
 @lru_cache(maxsize=64)
 def _bernstein_matrix(degree: int, at_grid: bool) -> Floats:
     """b_{v,degree}(x) for x on the fine grid, or on the coefficients' own points v/degree."""
@@ -208,7 +225,7 @@ class Marginal:
     Attributes
     ----------
     probabilities : (C,) over the column's public cells
-    repair : total absolute change of the probabilities by the projection to the simplex
+    repair : total absolute change of the probabilities by settling the tails and the projection to the simplex
     """
 
     column: Column
@@ -216,10 +233,13 @@ class Marginal:
     repair: float
 
     @classmethod
-    def from_release(cls, column: Column, noisy_counts: Ints, n_observed: int) -> Marginal:
-        """From what a party sent."""
+    def from_release(cls, column: Column, noisy_counts: Ints, n_observed: int, epsilon: float) -> Marginal:
+        """From what a party sent, at that epsilon per value."""
         raw = noisy_counts / n_observed
-        probabilities = project_to_simplex(raw)
+        settled = raw
+        if column.kind in ("continuous", "count"):
+            settled = settle_tails(raw, math.sqrt(2.0) * 2.0 / epsilon / n_observed)
+        probabilities = project_to_simplex(settled)
         return cls(column, probabilities, float(np.sum(np.abs(probabilities - raw))))
 
     def latents(self) -> list[Marginal]:

@@ -16,6 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -24,6 +26,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtr
 from threadpoolctl import threadpool_limits
 
+from verticopula.correlation import prior_variance
 from verticopula.curves import MarginCurve
 from verticopula.missingness import FEWEST_IN_COMMON
 from verticopula.readings import GradeReader, LatentCells, ScoreScale, cells_of, read_scores, reading_noise
@@ -34,7 +37,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 MOST_ROUNDS = 60
-STEPS_PER_ROUND = 3
+EM_STEPS = 4  # per round
 TOLERANCE = 1e-3
 # Imaginary subjects without any correlation, per latent and per share missing at the least observed
 # latent. A block that few subjects have leaves more regression coefficients than subjects; this is
@@ -45,7 +48,10 @@ _LEAST_VARIANCE = 0.05  # of a latent given the others: less is noise, not knowl
 _EIGENVALUE_FLOOR = 1e-3
 _TILT = 1e-6  # share of its observed share that every cell keeps: curves stay strictly increasing
 _STRIDE = 0.6
+_MOST_RATIO = 0.9
+_LEAST_PRIOR = 1e-3
 _LATENT_GRID = np.linspace(-5.0, 5.0, 101)
+_DEVIATIONS = np.linspace(math.sqrt(_LEAST_VARIANCE), 1.0, 17)
 
 
 # ---- patterns and EM ---------------------------------------------------------------------
@@ -144,20 +150,26 @@ def locate_missing(readings: Floats, patterns: Sequence[Pattern], covariance: Fl
     ----------
     covariance : (q, q) of the readings
     links : (q,) correlation of each latent with its reading
+
+    Notes
+    -----
+    Predictions are counted on a grid of means and standard deviations first, so that what follows
+    costs the same however many patterns there are.
     """
-    found = np.zeros((links.size, _LATENT_GRID.size))
-    step = float(_LATENT_GRID[1] - _LATENT_GRID[0])
-    lags = np.arange(-(_LATENT_GRID.size - 1), _LATENT_GRID.size) * step
+    counts = np.zeros((links.size, _DEVIATIONS.size, _LATENT_GRID.size))
     for pattern in patterns:
         if pattern.missing.size == 0:
             continue
         weights, deviations = predict_latents(covariance, links, pattern)
         means = readings[pattern.rows][:, pattern.observed] @ weights.T
-        counts = _count_on_grid(means, float(_LATENT_GRID[0]), step, _LATENT_GRID.size)
-        for index, latent in enumerate(pattern.missing):
-            kernel = ndtr(lags / deviations[index])
-            found[latent] += np.convolve(counts[index], kernel)[_LATENT_GRID.size - 1 : 2 * _LATENT_GRID.size - 1]
-    return found
+        _count_on_grid(means, deviations, pattern.missing, _LATENT_GRID, _DEVIATIONS, counts)
+    return np.asarray(np.einsum("jdg,dgt->jt", counts, _normal_kernels(), optimize=True))
+
+
+@lru_cache(maxsize=1)
+def _normal_kernels() -> Floats:
+    """(deviations, grid, grid): P(latent <= third | mean = second)."""
+    return np.asarray(ndtr((_LATENT_GRID[None, None, :] - _LATENT_GRID[None, :, None]) / _DEVIATIONS[:, None, None]))
 
 
 def predict_latents(covariance: Floats, links: Floats, pattern: Pattern) -> tuple[Floats, Floats]:
@@ -174,46 +186,56 @@ def predict_latents(covariance: Floats, links: Floats, pattern: Pattern) -> tupl
     return weights * (kept / own)[:, None], np.sqrt(1.0 - kept**2 * explained)
 
 
-def correction_errors(
-    readings: Floats, patterns: Sequence[Pattern], covariance: Floats, links: Floats, observed: Bools
-) -> Floats:
+def correction_errors(readings: Floats, covariance: Floats, links: Floats, observed: Bools) -> Floats:
     """(q,) standard error of each latent's mean margin correction, in grades.
 
-    The prediction's mean over a group without a value has the sampling variance of a regression
-    fitted to the n others, (residual variance / n) * (squared distance of the two groups' readings).
-    Patterns differ in what predicts, so their errors are taken for independent.
+    The prediction's mean over the group without a value has the sampling variance of a regression
+    fitted to the n others, (residual variance / n) * (squared distance of the two groups' mean readings),
+    with the latents that most of the group has as predictors.
     """
     seen = observed.astype(np.float64)
-    counts = seen.sum(axis=0)
-    # mean[k, j]: reading k among the subjects that have j
-    mean = readings.T @ seen / np.maximum(seen.T @ seen, 1.0)
+    unseen = 1.0 - seen
+    counts, lacking = seen.sum(axis=0), unseen.sum(axis=0)
+    among_them = seen.T @ unseen  # [k, j]: subjects with k and without j
+    apart = readings.T @ unseen / np.maximum(among_them, 1.0) - readings.T @ seen / np.maximum(seen.T @ seen, 1.0)
     errors = np.zeros(links.size)
-    for pattern in patterns:
-        if pattern.missing.size == 0 or pattern.observed.size == 0:
+    factors: dict[bytes, tuple[Ints, Any]] = {}
+    for j in np.flatnonzero(lacking > 0.0).tolist():
+        predictors = np.flatnonzero(among_them[:, j] > 0.5 * lacking[j])
+        if predictors.size == 0:
             continue
-        weights = regress(covariance, pattern.observed, pattern.missing)
-        left = 1.0 - np.sum(weights * covariance[np.ix_(pattern.missing, pattern.observed)], axis=1)
-        apart = readings[pattern.rows][:, pattern.observed].mean(axis=0)[:, None]
-        apart = apart - mean[np.ix_(pattern.observed, pattern.missing)]
-        inner = covariance[np.ix_(pattern.observed, pattern.observed)]
-        distance = np.sum(apart * cho_solve(cho_factor(inner, lower=True), apart), axis=0)
-        variance = np.maximum(left, 0.0) * distance / counts[pattern.missing]
-        errors[pattern.missing] += (pattern.rows.size / readings.shape[0]) ** 2 * variance
+        key = predictors.tobytes()
+        if key not in factors:
+            inner = covariance[np.ix_(predictors, predictors)]
+            factors[key] = predictors, cho_factor(inner, lower=True, check_finite=False)
+        both = np.column_stack([covariance[predictors, j], apart[predictors, j]])
+        solved = cho_solve(factors[key][1], both, check_finite=False)
+        left = max(1.0 - float(both[:, 0] @ solved[:, 0]), 0.0)
+        errors[j] = (
+            lacking[j] / seen.shape[0] * math.sqrt(left * float(both[:, 1] @ solved[:, 1]) / max(counts[j], 1.0))
+        )
     # A normal margin that moves by d moves its grades by d / (2 sqrt(pi)) on average.
-    return np.asarray(np.sqrt(errors) / np.maximum(links, 1e-6) / (2.0 * math.sqrt(math.pi)))
+    return np.asarray(errors / np.maximum(links, 1e-6) / (2.0 * math.sqrt(math.pi)))
 
 
 @njit(cache=True, nogil=True)
-def _count_on_grid(means: Floats, first: float, step: float, size: int) -> Floats:
-    """(m, size) subjects at each grid point, each shared between its two neighbours."""
-    counts = np.zeros((means.shape[1], size))
-    for i in range(means.shape[0]):
-        for j in range(means.shape[1]):
-            place = min(max((means[i, j] - first) / step, 0.0), size - 1.001)
-            below = int(place)
-            counts[j, below] += 1.0 - (place - below)
-            counts[j, below + 1] += place - below
-    return counts
+def _count_on_grid(
+    means: Floats, deviations: Floats, latents: Ints, grid: Floats, levels: Floats, counts: Floats
+) -> None:
+    """Add every prediction to `counts` (latent, deviation, mean), shared between the four nearest points."""
+    step, width = grid[1] - grid[0], levels[1] - levels[0]
+    for j in range(latents.size):
+        level = min(max((deviations[j] - levels[0]) / width, 0.0), levels.size - 1.000000001)
+        d = int(level)
+        upper = level - d
+        for i in range(means.shape[0]):
+            place = min(max((means[i, j] - grid[0]) / step, 0.0), grid.size - 1.000000001)
+            g = int(place)
+            right = place - g
+            counts[latents[j], d, g] += (1.0 - upper) * (1.0 - right)
+            counts[latents[j], d, g + 1] += (1.0 - upper) * right
+            counts[latents[j], d + 1, g] += upper * (1.0 - right)
+            counts[latents[j], d + 1, g + 1] += upper * right
 
 
 # ---- the whole refinement ----------------------------------------------------------------
@@ -287,30 +309,41 @@ def refine(
     scales = [ScoreScale.of(curve) if curve.size else ScoreScale(curve, np.zeros(1), 0.0) for curve in curves]
     readings = np.zeros(observed.shape)
     reliability = np.zeros(flat.size)
-    prior = PRIOR_SUBJECTS_PER_LATENT * flat.size * (1.0 - float(observed.mean(axis=0)[~flat].min(initial=1.0)))
+    missing_share = 1.0 - float(observed.mean(axis=0)[~flat].min(initial=1.0))
+    # Never quite none: the indicators of one nominal column depend on each other.
+    prior = max(PRIOR_SUBJECTS_PER_LATENT * flat.size * missing_share, _LEAST_PRIOR)
     covariance = np.empty(0)
     history: list[float] = []
     change = curve_change = math.inf
+    last_curves, last_move = np.concatenate(curves), np.zeros(sum(curve.size for curve in curves) + flat.size**2)
     for round_number in range(rounds):
         for j in readers:
             if round_number == 0 or moving[j]:
                 readings[observed[:, j], j], reliability[j], scales[j] = read_scores(latents[j], readers[j], curves[j])
         moments = gather_moments(readings, patterns)
         before = start_covariance(readings, observed) if round_number == 0 else covariance
-        covariance = before
-        for _ in range(STEPS_PER_ROUND if moving.any() else 1):
-            covariance = em_step(covariance, moments, prior)
+        covariance = to_correlation(_em_steps(before, moments, prior, EM_STEPS if moving.any() else 1))
         history.append(log_likelihood(covariance, moments))
-        covariance = to_correlation(covariance)
         change = float(np.max(np.abs(covariance - before))) if moving.any() else 0.0
         links = reliability * np.array([scale.strength for scale in scales])
         damped = damp_noise(covariance, reliability, observed)
         located = locate_missing(readings, patterns, damped, links)
-        errors = correction_errors(readings, patterns, damped, links, observed)
+        errors = correction_errors(readings, damped, links, observed)
         curve_change = _update_curves(curves, latents, scales, moving, located, errors, observed)
         progress(round_number + 1, rounds)
         if max(change, curve_change) < tolerance:
             break
+        move = np.concatenate([*curves, covariance.ravel()]) - np.concatenate([last_curves, before.ravel()])
+        ratio = float(move @ last_move) / max(float(last_move @ last_move), 1e-300)
+        if round_number % 3 == 2 and ratio > 0.0:
+            # Steady moves shrink by the same ratio: go where they would end (Aitken).
+            ahead = min(ratio, _MOST_RATIO) / (1.0 - min(ratio, _MOST_RATIO))
+            _extrapolate(curves, latents, ahead * move[: last_curves.size])
+            covariance = positive_definite(to_correlation(covariance + ahead * (covariance - before)))
+            last_move = np.zeros_like(move)
+        else:
+            last_move = move
+        last_curves = np.concatenate(curves)
     report = RefineReport(
         rounds=len(history),
         converged=max(change, curve_change) < tolerance,
@@ -362,6 +395,20 @@ def _update_curves(
             largest = max(largest, float(np.max(np.abs(updated - curves[j]))))
             curves[j] = updated
     return largest
+
+
+def _extrapolate(curves: list[Floats], latents: Sequence[LatentCells], further: Floats) -> None:
+    """Move all curves further, in place."""
+    ends = np.cumsum([curve.size for curve in curves])[:-1]
+    for j, part in enumerate(np.split(further, ends)):
+        if curves[j].size:
+            curves[j] = _increasing(curves[j] + part, latents[j].start)
+
+
+def _em_steps(covariance: Floats, moments: Sequence[PatternMoments], prior: float, steps: int) -> Floats:
+    for _ in range(steps):
+        covariance = em_step(covariance, moments, prior)
+    return covariance
 
 
 def _increasing(curve: Floats, start: Floats) -> Floats:
@@ -423,12 +470,13 @@ def to_correlation(covariance: Floats) -> Floats:
 
 
 def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floats:
-    """The matrix with the share of its entries' size that the coins alone would give taken out.
+    """The matrix with every entry shrunk as far as the coins' noise says.
 
     Predicting latents divides by reliabilities; at strong privacy it would divide noise by little.
     """
     off = ~np.eye(reliability.size, dtype=bool)
-    noise = reading_noise(reliability, observed)[off]
-    size = float(np.sum(covariance[off] ** 2))
-    weight = max(0.0, 1.0 - float(np.sum(noise)) / size) if size > 0.0 else 0.0
-    return np.asarray(weight * covariance + (1.0 - weight) * np.eye(reliability.size))
+    noise = reading_noise(reliability, observed)
+    if not off.any():
+        return covariance
+    spread = prior_variance(covariance[off], noise[off])
+    return positive_definite(np.where(off, covariance * spread / (spread + noise), covariance))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from verticopula.missingness import Missingness
 from verticopula.privacy.statement import PrivacyStatement
@@ -35,7 +36,7 @@ def summarise(federation: Federation, settings: Mapping[str, Any], result: FitRe
     lines += [
         "",
         "Repairs (how much post-processing changed)",
-        f"  correlation, typical standard error before shrinking: {np.median(report.standard_error[off]):.4f}",
+        f"  correlation, typical standard error before shrinking: {_typical(report.standard_error[off]):.4f}",
         f"  shrinkage towards rank {report.shrink_rank}: {report.shrink_change:.4f} mean absolute change of an entry",
         f"  repair to a correlation matrix: {report.psd_change:.4f} largest change of an entry "
         f"(smallest eigenvalue before: {report.smallest_eigenvalue:.4f})",
@@ -44,6 +45,11 @@ def summarise(federation: Federation, settings: Mapping[str, Any], result: FitRe
     ]
     lines += _refinement_lines(result)
     return "\n".join(lines) + "\n"
+
+
+def _typical(values: NDArray[np.float64]) -> float:
+    """Median; zero if there are none, as in a study of one column."""
+    return float(np.median(values)) if values.size else 0.0
 
 
 def missingness_lines(missing: Missingness, most_patterns: int = 6) -> Iterator[str]:
@@ -123,7 +129,7 @@ def data_warnings(result: FitResult, method: str) -> Iterator[str]:
             f"(such as {labels[j]} and {labels[k]}): their correlation is mostly noise."
         )
     yield from _unidentified_warning(result)
-    typical = float(np.median(result.report.standard_error[~np.eye(overlap.shape[0], dtype=bool)]))
+    typical = _typical(result.report.standard_error[~np.eye(overlap.shape[0], dtype=bool)])
     if typical > 0.25:
         yield (
             f"At this budget the typical standard error of a correlation is {typical:.2f} before shrinking: "

@@ -100,6 +100,8 @@ class Synthesizer:
     ) -> None:
         if method not in METHODS:
             raise SettingsError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
+        if per_round and method != "ievcds":
+            raise SettingsError(f"per_round is for method 'ievcds'; {method!r} ranks once")
         if random_state is not None and (
             isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer))
         ):
@@ -118,7 +120,7 @@ class Synthesizer:
             epsilon_marginals=epsilon_marginals,
             sampler=sampler,
             rounds=rounds if method == "ievcds" else 1,
-            per_round=per_round and method == "ievcds",
+            per_round=per_round,
         )
         self._result: FitResult | None = None
         self._entries: tuple[Release, ...] = ()

@@ -295,7 +295,7 @@ def test_grade_steps_and_moments_of_categories(p: Floats) -> None:
 
 def test_a_release_becomes_probabilities() -> None:
     column = Column(name="c", kind="nominal", categories=("a", "b", "c"))
-    marginal = Marginal.from_release(column, np.array([60, 45, -5]), 100)
+    marginal = Marginal.from_release(column, np.array([60, 45, -5]), 100, 1.0)
     np.testing.assert_allclose(marginal.probabilities, [0.575, 0.425, 0.0])
     assert marginal.repair == pytest.approx(0.025 + 0.025 + 0.05)
     binary = marginal.latents()

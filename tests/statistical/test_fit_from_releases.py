@@ -37,7 +37,7 @@ def fitted(columns: dict[str, Any], values: dict[str, Floats], cells: dict[str, 
         keystream = SeededNoise(70).stream(key.column)
         ranks = flip_comparisons(values[key.column], EPSILON, keystream)[:, None]
         counts = np.array(cells.get(key.column, [N // 4] * 4))
-        marginals[key], noisy[key] = Marginal.from_release(federation.column(key), counts, N), ranks
+        marginals[key], noisy[key] = Marginal.from_release(federation.column(key), counts, N, 1.0), ranks
         observed[key], budgets[key] = everybody, ColumnBudget(EPSILON, 1.0)
     return fit_pairwise(Released.build(layout, marginals, observed, noisy, budgets, "exact"))[0]
 

@@ -116,7 +116,10 @@ class Imputation:
 
 @dataclass(frozen=True)
 class CompletedRanksRequest:
-    """Complete your columns as told, inside your house, and send noisy ranks of the completed ones."""
+    """Complete your columns as told, inside your house, and send noisy ranks of the completed ones.
+
+    Only ranks are asked for, so a subject without a value needs a place, not a value.
+    """
 
     study: str
     method: str

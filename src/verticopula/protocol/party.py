@@ -121,7 +121,8 @@ class LocalParty:
 
     def _price_all(self, request: ReviewRequest) -> list[Release]:
         """The ledger entries of a whole protocol: the first release and the rounds on completed columns."""
-        if isinstance(request.rounds, bool) or not 1 <= request.rounds <= _MOST_ROUNDS:
+        whole = isinstance(request.rounds, int) and not isinstance(request.rounds, bool)
+        if not whole or not 1 <= request.rounds <= _MOST_ROUNDS:
             raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {_MOST_ROUNDS} rounds")
         first = request.release
         later = [self._completed_entry(first, order.column, order.epsilon_ranks) for order in first.orders]
@@ -155,7 +156,7 @@ class LocalParty:
                     fits and codes is not None and bool(np.isin(codes, np.arange(len(column.categories or ()))).all())
                 )
             else:
-                fits = item.curve.shape == (n_observed,) and item.grades.shape == (n_missing,)
+                fits = item.codes is None and item.curve.shape == (n_observed,) and item.grades.shape == (n_missing,)
                 fits = fits and bool(np.all(np.diff(item.curve) >= 0.0) and np.isfinite(item.curve).all())
                 fits = fits and bool(np.isfinite(item.grades).all())
             if not fits:
@@ -202,7 +203,7 @@ class LocalParty:
         n_observed, n_missing = int(seen.sum()), int((~seen).sum())
         coins = rank_coins(self.table.party.column(name), request.sampler, epsilon, n_observed, n_missing)
         return Release(
-            **self._common_fields(request.study, name, n_observed + n_missing),
+            **self._common_fields(request.study, name, n_observed),  # the others are not anybody's data
             what="ranks",
             mechanism=f"{_MECHANISMS[request.sampler]}, completed column",
             epsilon=epsilon,
@@ -240,9 +241,10 @@ class LocalParty:
 
     def _rank_completed_column(self, request: CompletedRanksRequest, item: Imputation) -> NDArray[np.int64]:
         column = self.table.party.column(item.column)
-        values = complete_column(self.table.columns[item.column], column, item)
-        round_label = f"round {request.round_number}"
-        return self._noisy_ranks(values, column, item.epsilon_ranks, request.sampler, request.study, round_label)
+        label = f"round {request.round_number}"
+        keys = self.noise.stream(request.study, column.name, label, "ties").words(self.table.observed().shape[0])
+        values = complete_column(self.table.columns[item.column], item, keys)
+        return self._noisy_ranks(values, column, item.epsilon_ranks, request.sampler, request.study, label)
 
     def _noisy_ranks(
         self, values: NDArray[np.float64], column: Column, epsilon: float, sampler: str, study: str, *label: str
@@ -257,23 +259,31 @@ class LocalParty:
         return np.column_stack(ranks)
 
 
-def complete_column(encoded: EncodedColumn, column: Column, item: Imputation) -> NDArray[np.float64]:
-    """All subjects' values, those without one from the inverse of the margin that the curve describes.
+def complete_column(encoded: EncodedColumn, item: Imputation, keys: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Where every subject stands in the completed column: places in it, or category codes.
 
-    Stays inside the party. The k-th smallest observed value has the grade curve[k]; between them a
-    continuous column is linear, which is the monotone spline of the paper.
+    Stays inside the party. The k-th smallest observed value has the grade curve[k], so a subject
+    without a value stands right after the observed values whose grades are below its own. That is all
+    its imputed value would be used for, and given the curve it is public *which place* that is.
+
+    Equal values stand in the random order of `keys`. Not by fair coins, as in the first round: one
+    replaced value shifts those between its old and new place by one, and with ties that would move whole
+    groups of completed subjects past whole groups of observed ones. In a strict order every completed
+    subject changes its place with one observed subject at most, which is what the round is charged for.
     """
-    values = encoded.values.copy()
-    missing = ~encoded.observed
     if item.codes is not None:
-        values[missing] = item.codes
+        values = encoded.values.copy()
+        values[~encoded.observed] = item.codes
         return values
-    ordered = np.sort(encoded.values[encoded.observed])
-    if column.kind == "continuous":
-        values[missing] = np.interp(item.grades, item.curve, ordered)
-    else:
-        values[missing] = ordered[np.minimum(np.searchsorted(item.curve, item.grades), ordered.size - 1)]
-    return values
+    seen = np.flatnonzero(encoded.observed)
+    after = np.empty(encoded.observed.size)
+    after[seen[np.lexsort((keys[seen], encoded.values[seen]))]] = np.arange(1, seen.size + 1)
+    after[~encoded.observed] = np.searchsorted(item.curve, item.grades)
+    grades = np.zeros(encoded.observed.size)
+    grades[~encoded.observed] = item.grades
+    places = np.empty(encoded.observed.size)
+    places[np.lexsort((grades, ~encoded.observed, after))] = np.arange(places.size)
+    return places
 
 
 def _latent_values(values: NDArray[np.float64], column: Column) -> list[NDArray[np.float64]]:

@@ -76,7 +76,10 @@ def collect(federation: Federation, request: BudgetRequest, study: str, method: 
     releases = gather_releases(federation, replies, observed, budgets)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
     marginals = {
-        key: Marginal.from_release(federation.column(key), releases[key].cells, counts[key]) for key in layout.keys
+        key: Marginal.from_release(
+            federation.column(key), releases[key].cells, counts[key], budgets[key].epsilon_marginal
+        )
+        for key in layout.keys
     }
     ranks = {key: release.ranks for key, release in releases.items()}
     released = Released.build(layout, marginals, observed, ranks, budgets, request.sampler)

@@ -1,0 +1,484 @@
+"""What the rounds on completed columns cost, who may ask for them, and that nothing is charged wrongly."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+
+from tests.builders import CONTINUOUS, fit_seeded, make_federation
+from tests.oracle.naive import comparison_probabilities, largest_log_ratio, rank_distribution
+from verticopula import Federation, Policy, Synthesizer
+from verticopula.errors import BudgetExceeded, PolicyRefused, SettingsError
+from verticopula.privacy.accounting import epsilon_of
+from verticopula.privacy.budget import coins_per_comparison, rank_coins
+from verticopula.privacy.coins import flip_probability
+from verticopula.privacy.ledger import Ledger
+from verticopula.privacy.noise import Keystream, Noise, SecureNoise, SeededNoise
+from verticopula.privacy.policy import Caps
+from verticopula.privacy.units import Unit
+from verticopula.protocol.messages import (
+    ColumnOrder,
+    CompletedRanksReply,
+    CompletedRanksRequest,
+    Imputation,
+    ReleaseRequest,
+    ReviewRequest,
+)
+from verticopula.protocol.party import LocalParty, complete_column
+from verticopula.schema import Column
+from verticopula.tables import AlignedTable, EncodedColumn
+
+Floats = NDArray[np.float64]
+
+KEYS = np.random.default_rng(0).integers(0, 2**63, 64).astype(np.uint64)  # how ties are broken
+N = 24
+SEEN = np.arange(N) % 3 != 0  # 16 of 24 have a value
+KINDS: dict[str, dict[str, Any]] = {
+    "a": CONTINUOUS,
+    "b": {"kind": "binary"},
+    "c": {"kind": "nominal", "categories": ["x", "y", "z"]},
+}
+
+
+class Untouchable:
+    """A source of noise that nobody may ask."""
+
+    is_private = True
+
+    def stream(self, *label: str) -> Keystream:
+        raise AssertionError("something was drawn")
+
+    def discrete_laplace(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
+        raise AssertionError("something was drawn")
+
+
+def federation() -> Federation:
+    return make_federation({"left": KINDS})
+
+
+def party(noise: Noise | None = None, policy: Policy | None = None, seen: NDArray[np.bool_] = SEEN) -> LocalParty:
+    values = {"a": np.linspace(-1, 1, N), "b": np.arange(N) % 2, "c": np.arange(N) % 3}
+    columns = {name: EncodedColumn(np.asarray(v, dtype=np.float64), seen.copy()) for name, v in values.items()}
+    return LocalParty(
+        AlignedTable(federation().party("left"), columns),
+        noise=SecureNoise() if noise is None else noise,
+        ledger=Ledger(),
+        policy=Policy() if policy is None else policy,
+    )
+
+
+def imputation(name: str, epsilon: float = 0.5, **changes: Any) -> Imputation:
+    observed, missing = int(SEEN.sum()), int((~SEEN).sum())
+    fields: dict[str, Any] = {"curve": np.empty(0), "grades": np.empty(0), "codes": np.arange(missing) % 3}
+    if name != "c":
+        fields = {
+            "curve": np.arange(1, observed + 1) / (observed + 1),
+            "grades": np.linspace(0.05, 0.93, missing),
+            "codes": None,
+        }
+    return Imputation(name, epsilon, **{**fields, **changes})
+
+
+def request(*imputations: Imputation, **changes: Any) -> CompletedRanksRequest:
+    fields: dict[str, Any] = {"study": "s", "method": "ievcds", "sampler": "exact", "round_number": 2, **changes}
+    return CompletedRanksRequest(imputations=imputations or tuple(imputation(c) for c in "abc"), **fields)
+
+
+def answered(reply: Any) -> CompletedRanksReply:
+    assert isinstance(reply, CompletedRanksReply)
+    return reply
+
+
+# ---- the price of a completed column -----------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", ["exact", "binomial"])
+def test_a_completed_column_is_charged_for_everybody_and_once_more_for_the_missing(sampler: str) -> None:
+    local = party()
+    local.handle(request(sampler=sampler))
+    missing = int((~SEEN).sum())
+    for entry in local.ledger:
+        column = federation().party("left").column(entry.column)
+        per_comparison = coins_per_comparison(column, sampler)
+        assert entry.what == "ranks"
+        assert entry.n_subjects == SEEN.sum()
+        assert entry.epsilon == 0.5
+        assert entry.coins_count == per_comparison * (N - 1 + missing)
+        assert entry.coins_epsilon == pytest.approx(0.5 / per_comparison)
+    assert [entry.column for entry in local.ledger] == ["a", "b", "c"]
+
+
+def changed_comparisons(before: Floats, after: Floats) -> int:
+    upper = np.triu_indices(before.size, 1)
+    signs = [np.sign(np.subtract.outer(v, v))[upper] for v in (before, after)]
+    return int(np.sum(signs[0] != signs[1]))
+
+
+def completed(values: Sequence[float], column: Column, grades: Sequence[float], curve: Floats) -> Floats:
+    """A column whose first subjects are observed, completed by the party's own code."""
+    full = np.array([*values, *([math.nan] * len(grades))])
+    item = Imputation(column.name, 1.0, curve, np.array(grades), None)
+    return complete_column(EncodedColumn(full, ~np.isnan(full)), item, KEYS[: full.size])
+
+
+def replacements(n: int, grid: Sequence[float], ties: bool) -> Iterator[tuple[tuple[float, ...], tuple[float, ...]]]:
+    """All pairs of datasets on the grid that differ in one value."""
+    for data in itertools.product(grid, repeat=n):
+        for place, new in itertools.product(range(n), grid):
+            other = (*data[:place], new, *data[place + 1 :])
+            if ties or (len(set(data)) == n and len(set(other)) == n):
+                yield data, other
+
+
+def worst_change(column: Column, n: int, missing: int, grid: Sequence[float], *, ties: bool) -> tuple[int, int]:
+    """(largest number of changed comparisons, comparisons charged), over all data and places of the missing."""
+    curve = np.arange(1, n + 1) / (n + 1)
+    places = (np.arange(n + 1) + 0.5) / (n + 1)  # one between every two knots, and beyond both ends
+    worst = 0
+    for chosen in itertools.combinations_with_replacement(places, missing):
+        grades = np.array(chosen) + 1e-3 * np.arange(missing)  # in one gap, but not equal
+        for data, other in replacements(n, grid, ties):
+            both = (completed(d, column, grades.tolist(), curve) for d in (data, other))
+            worst = max(worst, changed_comparisons(*both))
+    return worst, rank_coins(column, "exact", 1.0, n, missing).count
+
+
+REAL = Column(name="v", kind="continuous", bounds=(0, 9))
+
+
+@pytest.mark.parametrize(("n", "missing"), [(2, 1), (2, 3), (3, 2), (4, 1)])
+def test_one_replaced_value_changes_no_more_comparisons_than_charged(n: int, missing: int) -> None:
+    worst, charged = worst_change(REAL, n, missing, range(n + 1), ties=False)
+    assert n + missing - 1 <= worst <= charged
+
+
+@pytest.mark.parametrize(("kind", "n"), [("continuous", 3), ("ordinal", 3), ("binary", 4)])
+def test_one_replaced_value_among_ties_changes_no_more_comparisons_than_charged(kind: str, n: int) -> None:
+    categories = {"continuous": None, "binary": (0, 1), "ordinal": ("u", "v", "w")}[kind]
+    bounds = (0, 9) if kind == "continuous" else None
+    column = Column(name="v", kind=kind, categories=categories, bounds=bounds)  # type: ignore[arg-type]
+    worst, charged = worst_change(column, n, 2, range(2 if kind == "binary" else 3), ties=True)
+    assert worst <= charged
+
+
+def test_grades_exactly_on_the_curve_change_no_more_comparisons_than_charged() -> None:
+    """A completed value then equals an observed one, and passes two subjects when it moves on."""
+    n, grid = 4, range(6)
+    curve = np.arange(1, n + 1) / (n + 1)
+    grades = [curve[1], curve[2]]
+    worst = max(
+        changed_comparisons(*(completed(d, REAL, grades, curve) for d in both)) for both in replacements(n, grid, False)
+    )
+    assert worst <= rank_coins(REAL, "exact", 1.0, n, 2).count
+
+
+def test_the_released_ranks_of_a_completed_binary_column_leak_no_more_than_charged() -> None:
+    """All outcomes of all coins: the exact distribution of what is released, under both datasets."""
+    column = Column(name="v", kind="binary")
+    epsilon = 8.0
+    curve = np.array([0.2, 0.4, 0.6, 0.8])
+    grades = [0.78, 0.79]  # both follow the largest value
+    distributions = []
+    for data in ((0, 0, 0, 0), (0, 0, 0, 1)):
+        values = completed(data, column, grades, curve)
+        distributions.append(
+            rank_distribution(comparison_probabilities(values.tolist(), flip_probability(epsilon)), values.size)
+        )
+    charged = rank_coins(column, "exact", epsilon, 4, 2)
+    assert largest_log_ratio(*distributions) <= epsilon_of([charged], 0.0)
+
+
+def test_a_replaced_category_changes_two_indicators_and_no_completed_value() -> None:
+    column = Column(name="v", kind="nominal", categories=("u", "v", "w"))
+    codes = np.array([0, 2])
+    worst = 0
+    for data, other in replacements(3, range(3), ties=True):
+        filled = []
+        for values in (data, other):
+            full = np.array([*values, math.nan, math.nan], dtype=np.float64)
+            item = Imputation("v", 1.0, np.empty(0), np.empty(0), codes)
+            filled.append(complete_column(EncodedColumn(full, ~np.isnan(full)), item, KEYS[: full.size]))
+        changes = [changed_comparisons(*((v == c).astype(float) for v in filled)) for c in range(3)]
+        assert sum(change > 0 for change in changes) <= 2
+        worst = max(worst, sum(changes))
+    assert worst <= rank_coins(column, "exact", 1.0, 3, 2).count
+
+
+def test_a_completed_column_keeps_the_order_of_the_values_and_puts_the_others_where_the_curve_says() -> None:
+    rng = np.random.default_rng(1)
+    for column in (REAL, Column(name="v", kind="count", bounds=(0, 9))):
+        data = rng.integers(0, 10, 8).astype(float)
+        curve, grades = np.sort(rng.random(8)), np.sort(rng.random(5))
+        places = completed(data.tolist(), column, grades.tolist(), curve)
+        assert sorted(places) == list(range(13))
+        order = np.argsort(places[:8])
+        assert np.all(np.diff(data[order]) >= 0.0)
+        assert np.all(np.diff(places[8:]) > 0.0)
+        for place, grade in zip(places[8:], grades, strict=True):
+            assert np.sum(places[:8] < place) == np.sum(curve < grade)
+
+
+def test_ties_are_broken_by_the_keys_and_by_nothing_else() -> None:
+    data, curve = np.zeros(6), np.arange(1, 7) / 7.0
+    full = np.append(data, math.nan)
+    item = Imputation("v", 1.0, curve, np.array([0.5]), None)
+    keys = np.array([3, 1, 5, 0, 2, 4, 9], dtype=np.uint64)
+    places = complete_column(EncodedColumn(full, ~np.isnan(full)), item, keys)
+    np.testing.assert_array_equal(np.argsort(places[:6]), np.argsort(keys[:6]))
+
+
+# ---- asked twice, asked otherwise --------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [None, SeededNoise(1)], ids=["secure", "seeded"])
+def test_the_same_request_is_charged_once_and_answered_alike(noise: Noise | None) -> None:
+    local = party(noise)
+    first, second = (answered(local.handle(request())) for _ in range(2))
+    for one, two in zip(first.ranks, second.ranks, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert len(local.ledger) == 3
+    assert [r.shape for r in first.ranks] == [(N, 1), (N, 1), (N, 3)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        request(round_number=3),
+        request(study="t"),
+        request(sampler="binomial"),
+        request(imputation("a", 0.5000001), imputation("b"), imputation("c")),
+        request(imputation("a", grades=np.linspace(0.05, 0.92, 8)), imputation("b"), imputation("c")),
+        request(imputation("a"), imputation("b"), imputation("c", codes=np.array([2, 1, 2, 0, 1, 2, 0, 1]))),
+        request(imputation("b"), imputation("a"), imputation("c")),
+    ],
+    ids=["round", "study", "sampler", "epsilon", "grades", "codes", "order"],
+)
+def test_any_change_to_a_request_is_a_new_release(changed: CompletedRanksRequest) -> None:
+    local = party()
+    local.handle(request())
+    local.handle(changed)
+    assert len(local.ledger) == 6
+
+
+def test_rounds_do_not_share_coins() -> None:
+    local = party(SeededNoise(1))
+    first, second = (answered(local.handle(request(round_number=k))) for k in (2, 3))
+    for one, two in zip(first.ranks, second.ranks, strict=True):
+        assert not np.array_equal(one, two)
+    # Nor does a completed column share them with the first release, even if nobody is missing.
+    everybody = np.ones(N, dtype=bool)
+    whole = party(SeededNoise(1), seen=everybody)
+    release = whole.handle(ReleaseRequest("s", "ievcds", "exact", (ColumnOrder("a", 0.5, 0.5),)))
+    curve = np.arange(1, N + 1) / (N + 1)
+    later = whole.handle(request(Imputation("a", 0.5, curve, np.empty(0), None)))
+    assert not np.array_equal(release.columns[0].ranks, answered(later).ranks[0])  # type: ignore[union-attr]
+
+
+# ---- requests that make no sense ---------------------------------------------------------
+
+HOSTILE = {
+    "curve too short": imputation("a", curve=np.linspace(0.1, 0.9, 15)),
+    "curve in two dimensions": imputation("a", curve=np.linspace(0.1, 0.9, 16)[:, None]),
+    "curve falls": imputation("a", curve=np.linspace(0.9, 0.1, 16)),
+    "curve with a gap": imputation("a", curve=np.where(np.arange(16) == 3, np.nan, np.linspace(0.1, 0.9, 16))),
+    "curve without end": imputation("a", curve=np.append(np.linspace(0.1, 0.9, 15), np.inf)),
+    "too many grades": imputation("a", grades=np.linspace(0.1, 0.9, 9)),
+    "grades without number": imputation("a", grades=np.full(8, np.nan)),
+    "grades without end": imputation("a", grades=np.full(8, np.inf)),
+    "no codes": imputation("c", codes=None),
+    "too few codes": imputation("c", codes=np.zeros(7, dtype=np.int64)),
+    "codes below": imputation("c", codes=np.full(8, -1)),
+    "codes above": imputation("c", codes=np.full(8, 3)),
+    "codes in between": imputation("c", codes=np.full(8, 0.5)),
+    "codes without number": imputation("c", codes=np.full(8, np.nan)),
+    "unknown column": dataclasses.replace(imputation("a"), column="q"),
+    "epsilon zero": imputation("a", 0.0),
+    "epsilon negative": imputation("a", -1.0),
+    "epsilon nan": imputation("a", math.nan),
+    "epsilon infinite": imputation("a", math.inf),
+}
+
+
+@pytest.mark.parametrize("what", list(HOSTILE))
+def test_a_hostile_completion_is_refused_before_anything_is_drawn_or_charged(what: str) -> None:
+    local = party(Untouchable())
+    with pytest.raises(PolicyRefused, match="left"):
+        local.handle(request(HOSTILE[what]))
+    assert len(local.ledger) == 0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        request(imputation("a"), imputation("a")),
+        request(sampler="quick"),
+        request(imputation("a"), HOSTILE["epsilon nan"]),
+    ],
+    ids=["same column twice", "sampler", "good one first"],
+)
+def test_a_request_is_refused_as_a_whole(bad: CompletedRanksRequest) -> None:
+    local = party(Untouchable())
+    with pytest.raises(PolicyRefused):
+        local.handle(bad)
+    assert len(local.ledger) == 0
+
+
+@pytest.mark.parametrize("codes", [np.zeros(3), np.full(8, math.nan), np.full(8, 1e300)], ids=["few", "nan", "far"])
+def test_codes_for_a_column_with_an_order_are_refused(codes: Any) -> None:
+    local = party(Untouchable())
+    with pytest.raises(PolicyRefused):
+        local.handle(request(imputation("a", codes=codes)))
+    assert len(local.ledger) == 0
+
+
+def test_too_few_observed_subjects_are_too_few_in_a_completed_column_too() -> None:
+    local = party(Untouchable(), Policy(min_subjects=N - 1))  # only 16 have a value
+    with pytest.raises(PolicyRefused, match="fewer"):
+        local.handle(request())
+    assert len(local.ledger) == 0
+
+
+@pytest.mark.parametrize(
+    "policy", [Policy(columns=("a", "b")), Policy(methods=("vcds", "refined"))], ids=["columns", "methods"]
+)
+def test_a_policy_covers_completed_columns(policy: Policy) -> None:
+    local = party(Untouchable(), policy)
+    with pytest.raises(PolicyRefused):
+        local.handle(request())
+    assert len(local.ledger) == 0
+
+
+def test_a_cap_holds_however_many_rounds_are_asked_for() -> None:
+    local = party(policy=Policy(caps=Caps(variable=1.2)))
+    local.handle(request(round_number=2))
+    local.handle(request(round_number=3))
+    with pytest.raises(BudgetExceeded, match="nothing was drawn"):
+        local.handle(request(round_number=4))
+    assert len(local.ledger) == 6
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        *(0, -1, 1_001, True, math.nan),
+        2.5,
+    ],
+)
+def test_a_review_of_an_impossible_number_of_rounds_is_refused(rounds: Any) -> None:
+    release = ReleaseRequest("s", "ievcds", "exact", (ColumnOrder("a", 0.5, 0.5),))
+    with pytest.raises(PolicyRefused, match="rounds"):
+        party(Untouchable()).handle(ReviewRequest(release, rounds))
+
+
+# ---- whole studies -----------------------------------------------------------------------
+
+
+def study() -> Federation:
+    return make_federation({"left": {"y": CONTINUOUS, "flag": {"kind": "binary"}}, "right": KINDS})
+
+
+def tables(n: int = 90) -> dict[str, pl.DataFrame]:
+    rng = np.random.default_rng(3)
+    ids = [f"s{i}" for i in range(n)]
+    y = rng.normal(size=n)
+    frame = pl.DataFrame(
+        {"subject_id": ids, "a": y + rng.normal(size=n), "b": (y > 0).astype(int), "c": list("xyz" * (n // 3))}
+    )
+    left = pl.DataFrame({"subject_id": ids, "y": y, "flag": rng.integers(0, 2, n)})
+    return {"left": left, "right": frame.filter(pl.Series(y < 0.5))}
+
+
+@pytest.mark.parametrize(
+    ("settings", "total"),
+    [
+        ({"method": "vcds"}, 1.0),
+        ({"method": "evcds"}, 1.0),
+        ({"method": "refined"}, 1.0),
+        ({"method": "ievcds", "rounds": 4}, 1.0),
+        ({"method": "ievcds", "rounds": 4, "per_round": True}, 4 * 0.75 + 0.25),
+        ({"method": "ievcds", "rounds": 1}, 1.0),
+        ({"method": "refined", "rounds": 7}, 1.0),
+    ],
+    ids=str,
+)
+def test_the_ledger_adds_up_to_what_was_asked_for_a_variable(settings: dict[str, Any], total: float) -> None:
+    fitted = fit_seeded(
+        study(), tables(), 1, unit="variable", epsilon=None, epsilon_ranks=0.75, epsilon_marginals=0.25, **settings
+    )
+    assert fitted.privacy_.epsilon(Unit.VARIABLE) == pytest.approx(total)
+    for key in study().keys:
+        own = [e for e in fitted.ledger_ if (e.party, e.column) == (key.party, key.column)]
+        assert sum(e.epsilon for e in own) == pytest.approx(total)
+        rounds = settings.get("rounds", 1) if settings["method"] == "ievcds" else 1
+        assert [e.what for e in own].count("ranks") == rounds
+        assert [e.what for e in own].count("marginal") == 1
+
+
+def test_later_rounds_of_a_study_are_charged_for_the_missing() -> None:
+    fitted = fit_seeded(study(), tables(), 1, unit="variable", method="ievcds", rounds=3)
+    n_right = len(tables()["right"])
+    for entry in fitted.ledger_:
+        if entry.what != "ranks":
+            continue
+        observed = 90 if entry.party == "left" else n_right
+        per_comparison = 2 if entry.column == "c" else 1
+        later = "completed" in entry.mechanism
+        assert entry.coins_count == per_comparison * (90 - 1 + (90 - observed) if later else observed - 1)
+        assert entry.n_subjects == observed
+
+
+@pytest.mark.parametrize(("unit", "sampler"), [("client", "exact"), ("block", "exact"), ("person", "binomial")])
+def test_several_rounds_stay_within_epsilon_at_every_unit(unit: str, sampler: str) -> None:
+    fitted = Synthesizer(study(), "ievcds", epsilon=2.0, delta=1e-6, unit=unit, sampler=sampler, rounds=4).fit(tables())
+    spent = fitted.privacy_.epsilon(Unit(unit))
+    assert spent <= 2.0 * (1 + 1e-9)
+    assert spent > 1.0
+    assert fitted.privacy_.is_private
+
+
+@pytest.mark.parametrize("unit", ["variable", "client", "block"])
+def test_a_party_that_allows_one_round_but_not_ten_refuses_before_anybody_releases(
+    unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"method": "ievcds", "unit": "variable", "epsilon": 1.0, "per_round": True}
+    one = Synthesizer(study(), rounds=1, **settings).fit(tables()).privacy_.parties["right"]
+    policies = {"right": Policy(caps=Caps(**{unit: 1.01 * getattr(one, unit)}))}
+    Synthesizer(study(), rounds=1, **settings).fit(tables(), policies=policies)
+
+    def never(*args: Any) -> None:
+        raise AssertionError("something was drawn")
+
+    monkeypatch.setattr("verticopula.protocol.party.flip_comparisons", never)
+    monkeypatch.setattr("verticopula.protocol.party.release_cells", never)
+    with pytest.raises(BudgetExceeded, match="right"):
+        Synthesizer(study(), rounds=10, **settings).fit(tables(), policies=policies, ledger=tmp_path / "l.jsonl")
+    assert not (tmp_path / "l.jsonl").exists()
+
+
+@pytest.mark.parametrize("per_round", [False, True])
+def test_the_review_asks_for_exactly_what_will_be_spent(per_round: bool, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"method": "ievcds", "unit": "variable", "epsilon": 1.0, "rounds": 3}
+    spent = Synthesizer(study(), per_round=per_round, **settings).fit(tables()).privacy_.parties["right"].block
+    policies = {"right": Policy(caps=Caps(block=spent * (1 + 1e-6)))}
+    Synthesizer(study(), per_round=per_round, **settings).fit(tables(), policies=policies)
+    policies = {"right": Policy(caps=Caps(block=spent * (1 - 1e-6)))}
+    with pytest.raises(BudgetExceeded):
+        Synthesizer(study(), per_round=per_round, **settings).fit(
+            tables(), policies=policies, ledger=tmp_path / "l.jsonl"
+        )
+    assert not (tmp_path / "l.jsonl").exists()
+
+
+@pytest.mark.parametrize("rounds", [0, -1, 2.0, True, "3"])
+def test_rounds_must_be_a_whole_number(rounds: Any) -> None:
+    with pytest.raises(SettingsError, match="rounds"):
+        Synthesizer(study(), "ievcds", rounds=rounds)
