@@ -3,8 +3,9 @@
 Every replication draws one data set of Section 5.2 and fits SCAD on tables of every method: free
 rows, and rows aligned with the subjects. The linear model's strength is chosen by BIC, the paper's
 criterion; the logistic one's by the rule that judges the complete data too (`benchmarks.accuracy`),
-because BIC selects far too little there, whatever the data. Besides these the references on the complete data, which no method sees: the same
-SCAD, and the oracle, maximum likelihood on the true support.
+because BIC selects far too little there, whatever the data. Besides these the references on the
+complete data, which no method sees: the same SCAD, and the oracle, maximum likelihood on the true
+support.
 
 The maskable clients are drawn anew in every replication, so data sets differ far more than methods
 do: methods are compared by differences within replications. Data sets on which VCDS cannot run are
@@ -430,9 +431,9 @@ def _write_page(
         "Written by `python -m benchmarks missing`.",
         f"Section 5.2, {replications} replications, ε = {EPSILON:g} of unit `{UNIT}` (IEVCDS: in each of {ROUNDS} "
         f"rounds), SCAD without intercept ({', '.join(f'{m}: {FIT_NAMES[r]}' for m, r in RULES.items())}; see "
-        f"[accuracy.md](accuracy.md)) on synthetic tables of {rows}. *Free* rows are independent draws; *aligned* ones follow the subjects one by one, as in "
-        "the paper's Algorithms 2 and 3. *Oracle* and *original* see the complete data: maximum likelihood on the "
-        "true support, and the same SCAD. *The paper's best* is the better of its EVCDS and IEVCDS.",
+        f"[accuracy.md](accuracy.md)) on synthetic tables of {rows}. *Free* rows are independent draws; *aligned* ones "
+        "follow the subjects one by one, as in the paper's Algorithms 2 and 3. *Oracle* and *original* see the "
+        "complete data: maximum likelihood on the true support, and the same SCAD. *The paper's best* is the better of its EVCDS and IEVCDS.",
         f"Data sets in which a client has fewer than {FEWEST_AT_PARTY} subjects, or two have fewer than "
         f"{FEWEST_IN_COMMON} in common, are drawn again: VCDS cannot run there. Methods that gave no finite table "
         f"(number of data sets, left out of their averages): {failed}.",

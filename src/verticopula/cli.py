@@ -115,17 +115,18 @@ def demo(
     subjects: Annotated[
         int, typer.Option(help="Number of simulated enterprises (the paper's study has 71827).")
     ] = 20_000,
+    method: Method = "refined",
     epsilon: Epsilon = 4.0,
     delta: Delta = None,
     unit: UnitName = "client",
     seed: Seed = None,
     quiet: Quiet = False,
 ) -> None:
-    """A five-party study on a built-in federation: inputs, synthetic tables, ledger, summary."""
+    """A five-party study on a built-in federation with blocks missing at random: inputs, tables, ledger, summary."""
     prepare_folder(out, overwrite=True)
     study = make_sme(subjects)
     write_inputs(study, out)
-    synthesizer = Synthesizer(study.federation, epsilon=epsilon, delta=delta, unit=unit, random_state=seed)
+    synthesizer = Synthesizer(study.federation, method, epsilon, delta, unit, seed)
     with _progress(quiet) as progress:
         synthesizer.fit(study.tables, ledger=out / LEDGER_FILE, progress=progress)
     tables = synthesizer.sample()
@@ -133,8 +134,9 @@ def demo(
     _finish(out, synthesizer, tables, quiet, f"\n{truth}\n")
     if not quiet:
         command = Path(sys.argv[0])  # as it was called: it need not be on the PATH
-        print(f"Try next:  {command} check {out}/federation.toml --data {out}/data")
-        print(f"           {command} run {out}/federation.toml --data {out}/data --out my-study --epsilon 4")
+        inputs = f"{out}/federation.toml --data {out}/data"
+        print(f"Try next:  {command} check {inputs}")
+        print(f"           {command} run {inputs} --out my-study --epsilon 4 --method refined")
 
 
 @app.command()

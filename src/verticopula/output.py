@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from verticopula.synthesizer import Synthesizer
 STUDY_FILE = "study.json"
 LEDGER_FILE = "ledger.jsonl"
 SUMMARY_FILE = "summary.txt"
+MARGINS_FILE = "margins.csv"  # observed and corrected distribution function of every column
+MISSINGNESS_FILE = "missingness.json"
 NOTICE_FILE = "READ-ME-FIRST.txt"
 
 
@@ -46,6 +49,12 @@ def write_study(out: Path, synthesizer: Synthesizer, tables: Mapping[str, pl.Dat
     if synthesizer.privacy_.warnings:
         notice.write_text("\n".join(synthesizer.privacy_.warnings) + "\n", encoding="utf-8")
         written.append(notice)
+    diagnostics = out / "diagnostics"
+    diagnostics.mkdir(exist_ok=True)
+    synthesizer.margins_.write_csv(diagnostics / MARGINS_FILE)
+    missingness = json.dumps(synthesizer.missingness_.to_dict(), indent=1)
+    (diagnostics / MISSINGNESS_FILE).write_text(missingness + "\n", encoding="utf-8")
+    written += [diagnostics / MARGINS_FILE, diagnostics / MISSINGNESS_FILE]
     synthesizer.save(out / STUDY_FILE)
     (out / SUMMARY_FILE).write_text(summary, encoding="utf-8")
     return [*written, out / STUDY_FILE, out / SUMMARY_FILE, out / LEDGER_FILE]

@@ -49,6 +49,16 @@ def test_demo_writes_everything(demo: Path) -> None:
     assert not (demo / "synthetic" / "READ-ME-FIRST.txt").exists()
 
 
+def test_demo_writes_what_was_missing_and_how_margins_were_corrected(demo: Path) -> None:
+    missing = json.loads((demo / "diagnostics" / "missingness.json").read_text())
+    assert sum(pattern["subjects"] for pattern in missing["patterns"]) == missing["n_subjects"] == 600
+    assert missing["missing_rates"]["law_enforcement"] == 0.0
+    margins = pl.read_csv(demo / "diagnostics" / "margins.csv")
+    assert margins["column"].n_unique() == 55
+    assert margins["observed"].is_between(0.0, 1.0 + 1e-9).all()
+    assert margins["corrected"].is_between(0.0, 1.0 + 1e-9).all()
+
+
 def test_check_then_run_on_the_demos_inputs(demo: Path, tmp_path: Path) -> None:
     checked = verticopula("check", demo / "federation.toml", "--data", demo / "data")
     assert checked.returncode == 0, checked.stderr
