@@ -433,7 +433,8 @@ def _write_page(
         f"rounds), SCAD without intercept ({', '.join(f'{m}: {FIT_NAMES[r]}' for m, r in RULES.items())}; see "
         f"[accuracy.md](accuracy.md)) on synthetic tables of {rows}. *Free* rows are independent draws; *aligned* ones "
         "follow the subjects one by one, as in the paper's Algorithms 2 and 3. *Oracle* and *original* see the "
-        "complete data: maximum likelihood on the true support, and the same SCAD. *The paper's best* is the better of its EVCDS and IEVCDS.",
+        "complete data: maximum likelihood on the true support, and the same SCAD. "
+        "*The paper's best* is the better of its EVCDS and IEVCDS.",
         f"Data sets in which a client has fewer than {FEWEST_AT_PARTY} subjects, or two have fewer than "
         f"{FEWEST_IN_COMMON} in common, are drawn again: VCDS cannot run there. Methods that gave no finite table "
         f"(number of data sets, left out of their averages): {failed}.",

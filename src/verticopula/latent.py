@@ -29,7 +29,7 @@ def order_by_ranks(ranks: Ints, rng: np.random.Generator) -> Ints:
 
     Noisy ranks crowd into the middle of 1..n with many ties. Re-ranking them to 1..n keeps the tails.
     """
-    return np.lexsort((rng.random(ranks.size), ranks))
+    return np.argsort(ranks + rng.random(ranks.size))
 
 
 def draw_truncated(mean: Floats, deviation: float, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
@@ -72,8 +72,9 @@ def draw_constrained(correlation: Floats, observed: Bools, ranks: Sequence[Ints]
     """
     root = np.linalg.cholesky(correlation)
     n_subjects, q = observed.shape
-    latents = np.empty((n_subjects, q))
-    innovations = np.zeros((n_subjects, q))
+    # Column by column in memory, as they are used.
+    latents = np.empty((n_subjects, q), order="F")
+    innovations = np.zeros((n_subjects, q), order="F")
     for j in range(q):
         mean = innovations[:, :j] @ root[j, :j]
         deviation = float(root[j, j])

@@ -49,6 +49,8 @@ class FitResult:
     budgets : what each column spent
     refinement : how the iteration went, for `refined`
     unidentified : pairs of latents about which the data say nothing
+    margin_sensitivity : for `evcds` and `ievcds`, the most that one replaced value can move any margin, given the
+        drawn latents; what noise on the margin itself would have had to cover
     draw_aligned : latents (N, q) of the cohort's own subjects; None where there is no aligned release
         or where the study was loaded from a file, which does not keep the releases
     """
@@ -60,6 +62,7 @@ class FitResult:
     budgets: Mapping[ColumnKey, ColumnBudget]
     refinement: RefineReport | None = None
     unidentified: tuple[Unidentified, ...] = ()
+    margin_sensitivity: float | None = None
     draw_aligned: AlignedDraw | None = None
 
     @property

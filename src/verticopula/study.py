@@ -47,6 +47,7 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
             "smallest_eigenvalue": report.smallest_eigenvalue,
         },
         "refinement": None if result.refinement is None else asdict(result.refinement),
+        "margin_sensitivity": result.margin_sensitivity,
         "unidentified": [asdict(pair) for pair in result.unidentified],
     }
 
@@ -88,6 +89,7 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
         refinement=None
         if raw["refinement"] is None
         else RefineReport(**{**raw["refinement"], "log_likelihood": tuple(raw["refinement"]["log_likelihood"])}),
+        margin_sensitivity=raw["margin_sensitivity"],
         unidentified=tuple(Unidentified(**pair) for pair in raw["unidentified"]),
         budgets={key: ColumnBudget(saved[key]["epsilon_ranks"], saved[key]["epsilon_marginal"]) for key in layout.keys},
     )

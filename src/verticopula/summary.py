@@ -78,6 +78,12 @@ def _refinement_lines(result: FitResult) -> Iterator[str]:
             f"{done.correlation_change:.1e} (correlation), {done.curve_change:.1e} (margins); "
             f"ridge of {done.prior_subjects:.1f} imaginary subjects"
         )
+    if result.margin_sensitivity is not None:
+        yield ""
+        yield (
+            f"Given the drawn latents, one replaced value moves a margin by at most {result.margin_sensitivity:.4f}. Noise "
+            "was added to counts instead, where it moves one: the same margins with less noise."
+        )
     moves = margin_shifts(result)
     if moves and moves[0][1] > 0.0:
         yield "Margins moved most from what was observed: " + ", ".join(f"{k} by {v:.3f}" for k, v in moves[:3])

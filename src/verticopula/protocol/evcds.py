@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from verticopula.copula import FittedCopula
 from verticopula.curves import MarginCurve, correct_marginals
-from verticopula.latent import curve_from_latents, draw_constrained, redraw_missing
+from verticopula.latent import conditional_sensitivity, curve_from_latents, draw_constrained, redraw_missing
 from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.rounds import Rounds, collect
@@ -42,6 +42,7 @@ def evcds(federation: Federation, request: BudgetRequest, study: str, rng: np.ra
         report,
         got.missingness,
         got.budgets,
+        margin_sensitivity=largest_sensitivity(latents, released.observed),
         draw_aligned=align_with(released, correlation, first),
     )
 
@@ -70,6 +71,11 @@ def draw_cohort(released: Released, correlation: Floats, first: slice, rng: np.r
 def observed_curves(latents: Floats, observed: Bools) -> list[MarginCurve]:
     """One curve per latent, from the latents of the subjects that have a value."""
     return [curve_from_latents(latents[observed[:, j], j]) for j in range(latents.shape[1])]
+
+
+def largest_sensitivity(latents: Floats, observed: Bools) -> float:
+    """Over all latents, how far one replaced value can move the margin."""
+    return max(conditional_sensitivity(latents[observed[:, j], j]) for j in range(latents.shape[1]))
 
 
 def align_with(released: Released, correlation: Floats, first: slice) -> AlignedDraw:

@@ -18,7 +18,13 @@ from verticopula.errors import ProtocolError
 from verticopula.nominal import choose_category, thresholds_for
 from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget
-from verticopula.protocol.evcds import align_with, draw_cohort, observed_curves, response_latents
+from verticopula.protocol.evcds import (
+    align_with,
+    draw_cohort,
+    largest_sensitivity,
+    observed_curves,
+    response_latents,
+)
 from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
 from verticopula.protocol.rounds import Rounds, check_ranks, collect
 from verticopula.released import Released
@@ -61,6 +67,7 @@ def ievcds(
         report,
         got.missingness,
         got.budgets,
+        margin_sensitivity=largest_sensitivity(latents, observed),
         draw_aligned=align_with(released, correlation, first),
     )
 
