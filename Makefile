@@ -7,10 +7,10 @@ STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format bench bench-sdv figures clean
+.PHONY: help demo test test-slow check format bench bench-missing bench-sdv clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
@@ -48,6 +48,9 @@ format: $(STAMP)-dev  ## apply ruff's formatting and safe fixes
 
 bench: $(STAMP)-dev  ## the benchmarks that need no other environment; JSON in benchmarks/results/
 	$(BIN)/python -m benchmarks
+
+bench-missing: $(STAMP)-dev  ## all methods on the paper's designs with blocks missing at random (half an hour)
+	$(BIN)/python -m benchmarks missing
 
 bench-sdv: $(STAMP)-dev  ## VCDS against SDV's GaussianCopulaSynthesizer (makes .venv-sdv)
 	$(BIN)/python -m benchmarks sdv

@@ -81,8 +81,8 @@ def _refinement_lines(result: FitResult) -> Iterator[str]:
     if result.margin_sensitivity is not None:
         yield ""
         yield (
-            f"Given the drawn latents, one replaced value moves a margin by at most {result.margin_sensitivity:.4f}. Noise "
-            "was added to counts instead, where it moves one: the same margins with less noise."
+            f"Given the drawn latents, one replaced value moves a margin by at most {result.margin_sensitivity:.4f}. "
+            "Noise was added to counts instead, where it moves one: the same margins with less noise."
         )
     moves = margin_shifts(result)
     if moves and moves[0][1] > 0.0:

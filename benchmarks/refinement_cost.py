@@ -1,0 +1,176 @@
+"""What the refinement costs beyond the releases, and what IEVCDS does: processor time of one thread, and memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import polars as pl
+
+from benchmarks.record import Table, verdict
+from benchmarks.timing import Timing, time_interleaved
+from experiments.designs import SimulationDesign, make_complete, mask_mar
+from verticopula import Synthesizer
+from verticopula.copula import latent_count
+from verticopula.datasets import make_sme
+from verticopula.privacy.budget import BudgetRequest, coins_per_comparison
+from verticopula.privacy.noise import SecureNoise
+from verticopula.protocol.party import LocalParty
+from verticopula.protocol.refined import latent_correlation
+from verticopula.protocol.rounds import collect
+from verticopula.ranks import flip_comparisons
+from verticopula.refine import MOST_ROUNDS, TOLERANCE, refine
+from verticopula.released import Released
+from verticopula.schema import Federation
+from verticopula.tables import AlignedTable, align_tables
+from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
+
+UNIT, EPSILON = "variable", 1.0
+ROUNDS = 10
+MOST_SECONDS = {"design, 2 clients maskable": 2.0, "design, 4 clients maskable": 2.0, "SME": 30.0}
+MOST_PER_RELEASES = 1.3
+
+Tables = Mapping[str, pl.DataFrame]
+
+
+def release(federation: Federation, tables: Tables, *, sampler: str = "exact") -> Released:
+    """What the coordinator starts from."""
+    request = BudgetRequest.build(federation, unit=UNIT, epsilon=EPSILON, delta=None, sampler=sampler)
+    aligned = align_tables(federation, tables, need_overlap=False)
+    parties = {name: LocalParty(table, noise=SecureNoise()) for name, table in aligned.items()}
+    return drive(collect(federation, request, "benchmark", "refined"), InProcessTransport(parties)).released
+
+
+def rank_all(aligned: Mapping[str, AlignedTable]) -> None:
+    """One rank release of every column, all comparisons flipped, and nothing else."""
+    noise = SecureNoise()
+    for table in aligned.values():
+        for column in table.party.columns:
+            encoded = table.columns[column.name]
+            values, count = encoded.values[encoded.observed], latent_count(column)
+            latents = [values] if count == 1 else [(values == code).astype(np.float64) for code in range(count)]
+            for latent in latents:
+                flip_comparisons(latent, EPSILON / 2 / coins_per_comparison(column, "exact"), noise.stream())
+
+
+def refine_fully(released: Released, *, rounds: int = MOST_ROUNDS, tolerance: float = TOLERANCE) -> None:
+    """What `refined` does beyond the releases."""
+    latent_correlation(released, refine(released, rounds=rounds, tolerance=tolerance))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one refinement.
+
+    Attributes
+    ----------
+    seconds, rank_seconds : of the refinement, and of one rank release of the same data
+    rounds, patterns, converged : of the refinement
+    peak_bytes : most memory in use during the refinement, above what it started from
+    """
+
+    n_subjects: int
+    n_latents: int
+    seconds: float
+    rank_seconds: float
+    rounds: int
+    patterns: int
+    converged: bool
+    peak_bytes: int
+
+    @property
+    def releases(self) -> float:
+        return self.seconds / self.rank_seconds
+
+    @property
+    def bytes_per_entry(self) -> float:
+        return self.peak_bytes / (self.n_subjects * self.n_latents)
+
+
+def measure_cost(federation: Federation, tables: Tables, repetitions: int) -> Cost:
+    """Time the refinement and a rank release, taking turns; then the memory, apart."""
+    released = release(federation, tables)
+    report = refine(released).report
+    aligned = align_tables(federation, tables, need_overlap=False)
+    tasks = {"refine": partial(refine_fully, released), "ranks": partial(rank_all, aligned)}
+    times = time_interleaved(tasks, repetitions)
+    tracemalloc.start()
+    refine_fully(released)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    n_subjects, n_latents = released.observed.shape
+    return Cost(
+        n_subjects,
+        n_latents,
+        times["refine"].minimum,
+        times["ranks"].minimum,
+        report.rounds,
+        report.patterns,
+        report.converged,
+        peak,
+    )
+
+
+def make_design(n: int, maskable: Sequence[int]) -> tuple[Federation, dict[str, pl.DataFrame]]:
+    """The paper's linear design with p = 100, MAR complex, and which clients are maskable."""
+    rng = np.random.default_rng(0)
+    data = make_complete(SimulationDesign(), n, rng=rng)
+    chosen = np.isin(np.arange(data.design.n_clients) + 1, maskable)
+    return data.federation(), data.tables(mask_mar(data, rng=rng, case="complex", maskable=chosen))
+
+
+def tabulate_costs(costs: Mapping[str, Cost]) -> Table:
+    rows = tuple(
+        (
+            name,
+            f"{cost.n_subjects:,}",
+            str(cost.n_latents),
+            str(cost.patterns),
+            f"{cost.rounds}{'' if cost.converged else ' (not converged)'}",
+            f"{cost.seconds:.2f}",
+            f"{MOST_SECONDS[name]:g}",
+            verdict(cost.seconds, MOST_SECONDS[name]),
+            f"{cost.releases:.2f}",
+            f"{cost.peak_bytes / 1e6:.0f}",
+            f"{cost.bytes_per_entry:.0f}",
+        )
+        for name, cost in costs.items()
+    )
+    header = ("data", "N", "latents", "patterns", "rounds", "seconds", "target", "verdict", "rank releases")
+    return Table("the refinement beyond the releases", (*header, "peak MB", "bytes per N × latents"), rows)
+
+
+def measure_ievcds(n: int, repetitions: int) -> dict[str, Timing]:
+    """IEVCDS with ten rounds, and one rank release of the same table without gaps."""
+    study = make_sme(n)
+    complete = align_tables(study.federation, study.truth.complete)
+
+    def fit() -> None:
+        Synthesizer(study.federation, "ievcds", EPSILON, unit=UNIT, rounds=ROUNDS, per_round=True).fit(study.tables)
+
+    return time_interleaved({"fit": fit, "ranks": partial(rank_all, complete)}, repetitions)
+
+
+def compare_with_ranks(times: Mapping[str, Timing]) -> float:
+    return times["fit"].minimum / (ROUNDS * times["ranks"].minimum)
+
+
+def tabulate_ievcds(measured: Mapping[int, Mapping[str, Timing]]) -> Table:
+    rows = []
+    for n, times in measured.items():
+        seconds = [f"{times[name].minimum:.2f}" for name in ("fit", "ranks")]
+        ratio = compare_with_ranks(times)
+        rows.append((f"{n:,}", *seconds, f"{ratio:.2f}", f"{MOST_PER_RELEASES:g}", verdict(ratio, MOST_PER_RELEASES)))
+    header = (
+        "N",
+        "IEVCDS, seconds",
+        "one rank release, seconds",
+        f"IEVCDS / {ROUNDS} rank releases",
+        "target",
+        "verdict",
+    )
+    return Table(f"IEVCDS, {ROUNDS} rounds, on the SME study", header, tuple(rows))
