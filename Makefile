@@ -50,7 +50,7 @@ bench: $(STAMP)-dev  ## the benchmarks that need no other environment; JSON in b
 	$(BIN)/python -m benchmarks
 
 bench-missing: $(STAMP)-dev  ## all methods on the paper's designs with blocks missing at random (half an hour)
-	$(BIN)/python -m benchmarks missing
+	$(BIN)/python -m benchmarks missing missing_reference
 
 bench-sdv: $(STAMP)-dev  ## VCDS against SDV's GaussianCopulaSynthesizer (makes .venv-sdv)
 	$(BIN)/python -m benchmarks sdv
