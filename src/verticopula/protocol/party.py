@@ -275,14 +275,13 @@ def complete_column(encoded: EncodedColumn, item: Imputation, keys: NDArray[np.u
         values = encoded.values.copy()
         values[~encoded.observed] = item.codes
         return values
-    seen = np.flatnonzero(encoded.observed)
-    after = np.empty(encoded.observed.size)
-    after[seen[np.lexsort((keys[seen], encoded.values[seen]))]] = np.arange(1, seen.size + 1)
-    after[~encoded.observed] = np.searchsorted(item.curve, item.grades)
-    grades = np.zeros(encoded.observed.size)
-    grades[~encoded.observed] = item.grades
+    seen, unseen = np.flatnonzero(encoded.observed), np.flatnonzero(~encoded.observed)
+    ordered = seen[np.lexsort((keys[seen], encoded.values[seen]))]
+    by_grade = np.argsort(item.grades, kind="stable")
+    passed = np.searchsorted(item.curve, item.grades[by_grade])  # observed values before each completed subject
     places = np.empty(encoded.observed.size)
-    places[np.lexsort((grades, ~encoded.observed, after))] = np.arange(places.size)
+    places[unseen[by_grade]] = passed + np.arange(unseen.size)
+    places[ordered] = np.arange(seen.size) + np.searchsorted(passed, np.arange(1, seen.size + 1))
     return places
 
 
