@@ -379,6 +379,23 @@ def test_a_review_of_an_impossible_number_of_rounds_is_refused(rounds: Any) -> N
         party(Untouchable()).handle(ReviewRequest(release, rounds))
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize(
+    ("sampler", "order"),
+    [
+        ("exact", ColumnOrder("nobody", 0.5, 0.5)),
+        ("exact", ColumnOrder("a", math.nan, 0.5)),
+        ("loaded", ColumnOrder("a", 0.5, 0.5)),
+    ],
+    ids=["unknown column", "no epsilon", "unknown sampler"],
+)
+def test_a_review_of_a_request_that_makes_no_sense_is_refused_in_words(
+    sampler: str, order: ColumnOrder, rounds: int
+) -> None:
+    with pytest.raises(PolicyRefused):
+        party(Untouchable()).handle(ReviewRequest(ReleaseRequest("s", "ievcds", sampler, (order,)), rounds))
+
+
 # ---- whole studies -----------------------------------------------------------------------
 
 

@@ -124,9 +124,11 @@ class LocalParty:
         whole = isinstance(request.rounds, int) and not isinstance(request.rounds, bool)
         if not whole or not 1 <= request.rounds <= _MOST_ROUNDS:
             raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {_MOST_ROUNDS} rounds")
-        first = request.release
-        later = [self._completed_entry(first, order.column, order.epsilon_ranks) for order in first.orders]
-        return self._price(first) + later * (request.rounds - 1)
+        priced = self._price(request.release)  # checks the orders, so what follows knows its columns
+        for order in request.release.orders if request.rounds > 1 else ():
+            entry = self._completed_entry(request.release, order.column, order.epsilon_ranks)
+            priced += [entry] * (request.rounds - 1)
+        return priced
 
     def _price(self, request: ReleaseRequest) -> list[Release]:
         """The ledger entries that answering would cost."""
