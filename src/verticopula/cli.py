@@ -25,7 +25,7 @@ from verticopula.privacy.ledger import read_ledger
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.statement import state_privacy
 from verticopula.schema import Federation
-from verticopula.synthesizer import AlignedWarning, NotPrivateWarning, Synthesizer
+from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer
 from verticopula.synthesizer import Progress as OnProgress
 from verticopula.tables import AlignedTable, align_tables, read_tables
 
@@ -190,14 +190,15 @@ def run(
         per_round=per_round,
     )
     tables = _read_and_align(study, data, need_overlap=synthesizer.needs_overlap)
-    if aligned:
-        _check_aligned(method, rows, tables)
+    if aligned:  # before anything is spent
+        synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
     prepare_folder(out, overwrite=overwrite)
     with _progress(quiet) as progress:
         synthesizer.fit_aligned(
             tables, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
         )
-    _finish(out, synthesizer, synthesizer.sample(rows, aligned=aligned), quiet, _ALIGNED_NOTE if aligned else "")
+    notes = (ALIGNED_NOTE,) if aligned else ()
+    _finish(out, synthesizer, synthesizer.sample(rows, aligned=aligned), quiet, notes=notes)
 
 
 @app.command()
@@ -222,11 +223,11 @@ def check(
     if study is not None:
         known = study
         whole = 1.0 if epsilon is None else epsilon
-        _collect(problems, lambda: Synthesizer(known, method, whole, delta, unit))
+        synthesizer = _collect(problems, lambda: Synthesizer(known, method, whole, delta, unit))
         _collect(problems, lambda: _read_policies(known, policies))
         if data is not None:
             folder = data
-            needed = method != "refined"
+            needed = synthesizer is None or synthesizer.needs_overlap
             aligned = _collect(problems, lambda: _read_and_align(known, folder, need_overlap=needed))
     if problems:
         console = Console(stderr=True)
@@ -291,20 +292,6 @@ def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dic
     return align_tables(study, read_tables(study, data), need_overlap=need_overlap)
 
 
-_ALIGNED_NOTE = (
-    "\n! Aligned rows: synthetic row i is a noisy copy of subject i. For comparisons, not for publication.\n"
-)
-
-
-def _check_aligned(method: str, rows: int | None, tables: dict[str, AlignedTable]) -> None:
-    """What `sample` would refuse, found before anything is spent."""
-    subjects = next(iter(tables.values())).observed().shape[0]
-    if method == "vcds":
-        raise SettingsError("--aligned needs another method: VCDS's rows belong to no subject")
-    if rows is not None and rows % subjects:
-        raise SettingsError(f"--aligned: --rows must be a multiple of the {subjects} subjects")
-
-
 def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
     if folder is None:
         return {}
@@ -330,9 +317,16 @@ def _progress(quiet: bool) -> Iterator[OnProgress]:
         yield show
 
 
-def _finish(out: Path, synthesizer: Synthesizer, tables: dict[str, pl.DataFrame], quiet: bool, more: str = "") -> None:
-    summary = synthesizer.summary() + more
-    written = write_study(out, synthesizer, tables, summary)
+def _finish(
+    out: Path,
+    synthesizer: Synthesizer,
+    tables: dict[str, pl.DataFrame],
+    quiet: bool,
+    more: str = "",
+    notes: tuple[str, ...] = (),
+) -> None:
+    summary = synthesizer.summary() + more + "".join(f"\n! {note}\n" for note in notes)
+    written = write_study(out, synthesizer, tables, summary, notes)
     if quiet:
         return
     console = Console(highlight=False)

@@ -31,7 +31,13 @@ def prepare_folder(out: Path, *, overwrite: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def write_study(out: Path, synthesizer: Synthesizer, tables: Mapping[str, pl.DataFrame], summary: str) -> list[Path]:
+def write_study(
+    out: Path,
+    synthesizer: Synthesizer,
+    tables: Mapping[str, pl.DataFrame],
+    summary: str,
+    notes: tuple[str, ...] = (),
+) -> list[Path]:
     """Each party's table and the joined one as CSV and Parquet, the fitted study and the summary."""
     folder = out / "synthetic"
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,8 +52,9 @@ def write_study(out: Path, synthesizer: Synthesizer, tables: Mapping[str, pl.Dat
         written += [folder / f"{name}.csv", folder / f"{name}.parquet"]
     notice = folder / NOTICE_FILE
     notice.unlink(missing_ok=True)
-    if synthesizer.privacy_.warnings:
-        notice.write_text("\n".join(synthesizer.privacy_.warnings) + "\n", encoding="utf-8")
+    warnings = (*synthesizer.privacy_.warnings, *notes)  # beside the tables: a copied folder takes them along
+    if warnings:
+        notice.write_text("\n".join(warnings) + "\n", encoding="utf-8")
         written.append(notice)
     diagnostics = out / "diagnostics"
     diagnostics.mkdir(exist_ok=True)

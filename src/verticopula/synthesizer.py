@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 METHODS = ("vcds", "evcds", "ievcds", "refined")
 STUDY_FORMAT = 2
+ALIGNED_NOTE = "Aligned rows: synthetic row i is a noisy copy of subject i. For comparisons, not for publication."
 
 Progress = Callable[[str, int, int], None]
 
@@ -282,18 +283,18 @@ class Synthesizer:
             tables[party.name] = from_polars(pl.DataFrame(columns), self._backends.get(party.name, "polars"))
         return tables
 
-    def _aligned_draw(self, rows: int) -> AlignedDraw:
+    def check_aligned(self, n_rows: int | None, n_subjects: int) -> None:
+        """SettingsError if so many aligned rows of such a cohort cannot be had; can be asked before `fit`."""
         if self.method == "vcds":
             raise SettingsError("method 'vcds' has no aligned release: its rows belong to no subject")
+        if n_rows is not None and n_rows % n_subjects:
+            raise SettingsError(f"aligned rows come in multiples of the cohort's {n_subjects} subjects")
+
+    def _aligned_draw(self, rows: int) -> AlignedDraw:
+        self.check_aligned(rows, self.n_subjects_)
         if self.result_.draw_aligned is None:
             raise SettingsError("aligned rows need the parties' releases, which a saved study does not keep: fit again")
-        if rows % self.n_subjects_:
-            raise SettingsError(f"aligned rows come in multiples of the cohort's {self.n_subjects_} subjects")
-        warnings.warn(
-            "Aligned rows: synthetic row i is a noisy copy of subject i. For comparisons, not for publication.",
-            AlignedWarning,
-            stacklevel=3,
-        )
+        warnings.warn(ALIGNED_NOTE, AlignedWarning, stacklevel=3)
         return self.result_.draw_aligned
 
     def summary(self) -> str:

@@ -108,15 +108,16 @@ def test_run_with_every_method(study: Path, call: Call, options: list[str], rank
 def test_aligned_rows_come_in_multiples_on_the_command_line(study: Path, call: Call) -> None:
     assert call(*arguments(study, "--method", "evcds", "--aligned", "--rows", 2 * N)).code == 0
     assert len(pl.read_csv(study / "out" / "synthetic" / "hub.csv")) == 2 * N
+    assert "noisy copy of subject i" in (study / "out" / "synthetic" / "READ-ME-FIRST.txt").read_text()
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--aligned"], "VCDS's rows belong to no subject"),
-        (["--method", "vcds", "--aligned"], "VCDS's rows belong to no subject"),
-        (["--method", "evcds", "--aligned", "--rows", "61"], "multiple of the 60 subjects"),
-        (["--method", "refined", "--aligned", "--rows", "59"], "multiple of the 60 subjects"),
+        (["--aligned"], "its rows belong to no subject"),
+        (["--method", "vcds", "--aligned"], "its rows belong to no subject"),
+        (["--method", "evcds", "--aligned", "--rows", "61"], "multiples of the cohort's 60 subjects"),
+        (["--method", "refined", "--aligned", "--rows", "59"], "multiples of the cohort's 60 subjects"),
         (["--method", "ievcds", "--rounds", "0"], "rounds must be a whole number"),
         (["--method", "ievcds", "--rounds", "-2"], "rounds must be a whole number"),
         (["--method", "ievcds", "--rounds", "1001"], "rounds"),
