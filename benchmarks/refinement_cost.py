@@ -15,6 +15,7 @@ from benchmarks.timing import Timing, time_interleaved
 from experiments.designs import SimulationDesign, make_complete, mask_mar
 from verticopula import Synthesizer
 from verticopula.copula import latent_count
+from verticopula.curves import correct_marginals
 from verticopula.datasets import make_sme
 from verticopula.privacy.budget import BudgetRequest, coins_per_comparison
 from verticopula.privacy.noise import SecureNoise
@@ -59,7 +60,9 @@ def rank_all(aligned: Mapping[str, AlignedTable]) -> None:
 
 def refine_fully(released: Released, *, rounds: int = MOST_ROUNDS, tolerance: float = TOLERANCE) -> None:
     """What `refined` does beyond the releases."""
-    latent_correlation(released, refine(released, rounds=rounds, tolerance=tolerance))
+    refinement = refine(released, rounds=rounds, tolerance=tolerance)
+    marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
+    latent_correlation(released, refinement, marginals)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from verticopula.copula import FittedCopula, Layout
 from verticopula.correlation import GradeShape, PairwiseSpearman, invert_pair
 from verticopula.curves import correct_marginals
 from verticopula.latent import draw_posterior
+from verticopula.marginals import Marginal
 from verticopula.nominal import boundary_matrix, solve_thresholds
 from verticopula.pairwise import FitReport, assemble
 from verticopula.privacy.budget import BudgetRequest
@@ -19,7 +20,7 @@ from verticopula.readings import reading_noise
 from verticopula.refine import Refinement, find_patterns, refine
 from verticopula.released import Released
 from verticopula.result import AlignedDraw, FitResult, find_unidentified
-from verticopula.schema import Federation
+from verticopula.schema import ColumnKey, Federation
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +36,7 @@ def refined(
     released = got.released
     refinement = refine(released, progress=progress)
     marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
-    correlation, report = latent_correlation(released, refinement)
+    correlation, report = latent_correlation(released, refinement, marginals)
     copula = FittedCopula(released.layout, marginals, correlation)
     return FitResult(
         copula,
@@ -49,11 +50,14 @@ def refined(
     )
 
 
-def latent_correlation(released: Released, refinement: Refinement) -> tuple[Floats, FitReport]:
+def latent_correlation(
+    released: Released, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
+) -> tuple[Floats, FitReport]:
     """From correlations of readings to correlations of latents, as VCDS does from those of grades.
 
     Taking the error out divides by the reliabilities; undoing the cells divides by the strengths
     where a column is continuous, and inverts the bridge of the two score functions where both are discrete.
+    `marginals` are the corrected ones.
     """
     q = refinement.covariance.shape[0]
     flat = np.array([scale.thresholds.size == 0 for scale in refinement.scales])
@@ -75,7 +79,6 @@ def latent_correlation(released: Released, refinement: Refinement) -> tuple[Floa
     np.fill_diagonal(latent_variance, 0.0)
     seen = released.observed.astype(np.int64)
     pairwise = PairwiseSpearman(np.clip(latent, -0.999, 0.999), latent_variance, seen.T @ seen)
-    marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
     deviations = _indicator_deviations(refinement, q)
     return assemble(pairwise, scores * np.outer(deviations, deviations), released.layout, marginals, flat)
 
