@@ -159,8 +159,8 @@ def _unidentified_warning(result: FitResult) -> Iterator[str]:
     widest = sorted(result.unidentified, key=lambda pair: pair.low - pair.high)[:3]
     for pair in widest:
         yield (
-            f"  {pair.first} and {pair.second}: {pair.used:.2f} was used (independent given the other columns); "
-            f"anything from {pair.low:.2f} to {pair.high:.2f} fits."
+            f"  {pair.first} and {pair.second}: {pair.used:.2f} was used; anything from {pair.low:.2f} to "
+            f"{pair.high:.2f} fits."
         )
 
 
