@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from verticopula.curves import MarginCurve
-from verticopula.refine import Pattern, regress
+from verticopula.em import Pattern, regress
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.copula import FittedCopula, Layout
+from verticopula.em import regress
 from verticopula.marginals import Marginal
 from verticopula.missingness import FEWEST_IN_COMMON, Missingness
 from verticopula.pairwise import FitReport
 from verticopula.privacy.budget import ColumnBudget
-from verticopula.refine import RefineReport, regress
+from verticopula.refine import RefineReport
 from verticopula.schema import ColumnKey
 
 Floats = NDArray[np.float64]

@@ -15,6 +15,7 @@ from scipy.special import ndtr
 
 from tests.builders import correlated_normals
 from verticopula.curves import MarginCurve
+from verticopula.em import find_patterns
 from verticopula.latent import (
     adjust_to_order,
     conditional_sensitivity,
@@ -25,7 +26,6 @@ from verticopula.latent import (
     order_by_ranks,
     redraw_missing,
 )
-from verticopula.refine import find_patterns
 
 Floats = NDArray[np.float64]
 

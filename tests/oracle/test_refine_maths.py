@@ -15,27 +15,24 @@ from scipy.special import ndtr
 
 from tests.builders import CONTINUOUS, correlated_normals
 from verticopula.copula import Layout
+from verticopula.em import (
+    Pattern,
+    em_step,
+    find_patterns,
+    gather_moments,
+    log_likelihood,
+    positive_definite,
+    regress,
+    start_covariance,
+    to_correlation,
+)
 from verticopula.marginals import Marginal
 from verticopula.missingness import summarise_missingness
 from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.ranks import flip_comparisons
-from verticopula.refine import (
-    Pattern,
-    Refinement,
-    em_step,
-    find_patterns,
-    gather_moments,
-    locate_missing,
-    log_likelihood,
-    positive_definite,
-    predict_latents,
-    refine,
-    regress,
-    start_covariance,
-    to_correlation,
-)
+from verticopula.refine import Refinement, locate_missing, predict_latents, refine
 from verticopula.released import Released
 from verticopula.result import find_unidentified
 from verticopula.schema import Column, ColumnKey

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from verticopula.copula import FittedCopula
 from verticopula.curves import MarginCurve, correct_marginals
+from verticopula.em import find_patterns
 from verticopula.latent import conditional_sensitivity, curve_from_latents, draw_constrained, redraw_missing
 from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.rounds import Rounds, collect
-from verticopula.refine import find_patterns
 from verticopula.released import Released
 from verticopula.result import AlignedDraw, FitResult
 from verticopula.schema import Federation

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from verticopula.copula import FittedCopula, Layout
 from verticopula.correlation import GradeShape, PairwiseSpearman, invert_pair
 from verticopula.curves import correct_marginals
+from verticopula.em import find_patterns
 from verticopula.latent import draw_posterior
 from verticopula.marginals import Marginal
 from verticopula.nominal import boundary_matrix, solve_thresholds
@@ -17,7 +18,7 @@ from verticopula.pairwise import FitReport, assemble
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.rounds import Rounds, collect
 from verticopula.readings import reading_noise
-from verticopula.refine import Refinement, find_patterns, refine
+from verticopula.refine import Refinement, refine
 from verticopula.released import Released
 from verticopula.result import AlignedDraw, FitResult, find_unidentified
 from verticopula.schema import ColumnKey, Federation
