@@ -1,0 +1,246 @@
+"""Families of Eq. (3): gaussian, binomial and poisson with their canonical links.
+
+`eta` is the linear predictor, one entry per row; a loss is the mean negative log-likelihood up to
+a constant, f of Eq. (3), for gaussian half the mean squared error.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import expit, logit, xlogy
+
+from verticopula.errors import SettingsError
+
+Floats = NDArray[np.float64]
+FamilyName = Literal["gaussian", "binomial", "poisson"]
+
+_NEWTON_STEPS = 100
+_LAST_STEP = 1e-7  # Newton squares its error: after a step this small there is nothing left to gain
+_LARGEST_EXPONENT = 30.0  # beyond it a mean is 1e13 times its scale: a fit that has run off
+
+
+class Family(ABC):
+    """What the solvers need of a likelihood."""
+
+    name: ClassVar[FamilyName]
+    needs: ClassVar[str]  # what a response must look like, for messages
+
+    @abstractmethod
+    def fits(self, y: Floats) -> bool:
+        """Whether these can be responses of this family."""
+
+    @abstractmethod
+    def mean(self, eta: Floats) -> Floats:
+        """E(y | eta)."""
+
+    @abstractmethod
+    def curvature(self, eta: Floats) -> Floats:
+        """psi''(eta): the variance of y, up to the dispersion."""
+
+    @abstractmethod
+    def losses(self, eta: Floats, y: Floats) -> Floats:
+        """Each row's part of the loss."""
+
+    @abstractmethod
+    def saturated(self, y: Floats) -> Floats:
+        """Each row's loss under a perfect fit."""
+
+    @abstractmethod
+    def link(self, mean: float) -> float:
+        """The eta of a mean."""
+
+    @abstractmethod
+    def minimise_near(self, centre: Floats, y: Floats, rho: float, start: Floats) -> Floats:
+        """Row by row, the eta that minimises loss(eta, y) + rho (eta - centre)^2 / 2: Eq. (6-2)."""
+
+    def check(self, y: Floats) -> None:
+        """SettingsError unless the response suits the family and varies."""
+        if not np.isfinite(y).all():
+            raise SettingsError("the response has empty, NaN or infinite entries")
+        if not self.fits(y):
+            raise SettingsError(f"a {self.name} response must be {self.needs}")
+        if np.ptp(y) == 0.0:
+            raise SettingsError("the response is constant: there is nothing to explain")
+
+    def loss(self, eta: Floats, y: Floats) -> float:
+        """f of Eq. (3)."""
+        return float(np.mean(self.losses(eta, y)))
+
+    def residual(self, eta: Floats, y: Floats) -> Floats:
+        """The derivative of each row's loss: mean(eta) - y."""
+        return self.mean(eta) - y
+
+    def deviance(self, eta: Floats, y: Floats) -> float:
+        """Twice the loss above a perfect fit's, per row."""
+        return 2.0 * float(np.mean(self.losses(eta, y) - self.saturated(y)))
+
+    def best_intercept(self, offset: Floats, y: Floats, start: float = 0.0) -> float:
+        """The b that minimises the loss at offset + b: Newton's method, kept inside a bracket."""
+        low, high, b = -np.inf, np.inf, start
+        for _ in range(_NEWTON_STEPS):
+            eta = offset + b
+            gradient = float(np.mean(self.residual(eta, y)))
+            low, high = (low, b) if gradient > 0.0 else (b, high)
+            step = -gradient / max(float(np.mean(self.curvature(eta))), 1e-12)
+            if abs(step) <= 1e-13 * (1.0 + abs(b)):
+                break
+            b += float(np.clip(step, -5.0, 5.0))
+            if not low < b < high:  # both ends are known by then: a step leaves the side it came from at once
+                b = (low + high) / 2.0
+        return b
+
+
+class Gaussian(Family):
+    """Normal errors of any variance."""
+
+    name = "gaussian"
+    needs = "numbers"
+
+    def fits(self, y: Floats) -> bool:
+        return True
+
+    def mean(self, eta: Floats) -> Floats:
+        return eta
+
+    def curvature(self, eta: Floats) -> Floats:
+        return np.ones_like(eta)
+
+    def losses(self, eta: Floats, y: Floats) -> Floats:
+        return 0.5 * (y - eta) ** 2
+
+    def saturated(self, y: Floats) -> Floats:
+        return np.zeros_like(y)
+
+    def link(self, mean: float) -> float:
+        return mean
+
+    def minimise_near(self, centre: Floats, y: Floats, rho: float, start: Floats) -> Floats:
+        return (y + rho * centre) / (1.0 + rho)
+
+
+class Binomial(Family):
+    """Yes or no, with the logistic link."""
+
+    name = "binomial"
+    needs = "0 or 1 (or False and True), with both present"
+
+    def fits(self, y: Floats) -> bool:
+        return bool(np.isin(y, (0.0, 1.0)).all())
+
+    def mean(self, eta: Floats) -> Floats:
+        return np.asarray(expit(eta))
+
+    def curvature(self, eta: Floats) -> Floats:
+        return np.asarray(expit(eta) * expit(-eta))
+
+    def losses(self, eta: Floats, y: Floats) -> Floats:
+        return np.logaddexp(0.0, eta) - y * eta
+
+    def saturated(self, y: Floats) -> Floats:
+        return np.zeros_like(y)
+
+    def link(self, mean: float) -> float:
+        return float(logit(mean))
+
+    def minimise_near(self, centre: Floats, y: Floats, rho: float, start: Floats) -> Floats:
+        return np.asarray(_binomial_near(centre, y, rho, start))
+
+
+class Poisson(Family):
+    """Counts, with the logarithmic link."""
+
+    name = "poisson"
+    needs = "whole numbers of at least 0"
+
+    def fits(self, y: Floats) -> bool:
+        return bool((y >= 0.0).all() and (y == np.round(y)).all())
+
+    def mean(self, eta: Floats) -> Floats:
+        return np.exp(np.minimum(eta, _LARGEST_EXPONENT))
+
+    def curvature(self, eta: Floats) -> Floats:
+        return self.mean(eta)
+
+    def losses(self, eta: Floats, y: Floats) -> Floats:
+        over = np.maximum(eta - _LARGEST_EXPONENT, 0.0)  # linear from there on, so that nothing overflows
+        return self.mean(eta) * (1.0 + over) - y * eta
+
+    def saturated(self, y: Floats) -> Floats:
+        return y - np.asarray(xlogy(y, y))
+
+    def link(self, mean: float) -> float:
+        return float(np.log(mean))
+
+    def minimise_near(self, centre: Floats, y: Floats, rho: float, start: Floats) -> Floats:
+        return np.asarray(_poisson_near(centre, y, rho, start))
+
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (Gaussian(), Binomial(), Poisson())}
+
+
+def find_family(name: str) -> Family:
+    """By name; SettingsError names the known ones."""
+    if name not in FAMILIES:
+        raise SettingsError(f"unknown family {name!r}; known: {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+# Both equations psi'(eta) - y + rho (eta - centre) = 0 have one root, and it lies within
+# (largest possible |psi' - y|) / rho of the centre on one side; Newton's step is taken where it stays
+# inside the bracket that the signs seen so far leave, and a bisection where it does not.
+
+
+@njit(cache=True, nogil=True)
+def _binomial_near(centre: Floats, y: Floats, rho: float, start: Floats) -> Floats:
+    found = np.empty_like(centre)
+    for i in range(centre.size):
+        low, high = centre[i] - 1.0 / rho, centre[i] + 1.0 / rho
+        eta = min(max(start[i], low), high)
+        for _ in range(_NEWTON_STEPS):
+            small = np.exp(-abs(eta))
+            mean = 1.0 / (1.0 + small) if eta >= 0.0 else small / (1.0 + small)
+            gradient = mean - y[i] + rho * (eta - centre[i])
+            if gradient > 0.0:
+                high = eta
+            else:
+                low = eta
+            target = eta - gradient / (mean * (1.0 - mean) + rho)
+            if not low < target < high:
+                target = 0.5 * (low + high)
+            moved = abs(target - eta)
+            eta = target
+            if moved <= _LAST_STEP * (1.0 + abs(eta)):
+                break
+        found[i] = eta
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _poisson_near(centre: Floats, y: Floats, rho: float, start: Floats) -> Floats:
+    found = np.empty_like(centre)
+    for i in range(centre.size):
+        # The gradient is below 0 wherever rho (eta - centre) < y - exp(eta), so the root is at most here:
+        high = centre[i] + y[i] / rho
+        low = centre[i] - np.exp(min(high, _LARGEST_EXPONENT)) / rho
+        eta = min(max(start[i], low), high)
+        for _ in range(_NEWTON_STEPS):
+            mean = np.exp(min(eta, _LARGEST_EXPONENT))
+            gradient = mean - y[i] + rho * (eta - centre[i])
+            if gradient > 0.0:
+                high = eta
+            else:
+                low = eta
+            target = eta - gradient / (mean + rho)
+            if not low < target < high:
+                target = 0.5 * (low + high)
+            moved = abs(target - eta)
+            eta = target
+            if moved <= _LAST_STEP * (1.0 + abs(eta)):
+                break
+        found[i] = eta
+    return found

@@ -1,0 +1,146 @@
+"""What the central and the federated solver share: the path of strengths, its stopping rules, the choice on it.
+
+A path runs from the strength at which every penalised coefficient is zero downwards. At each strength a concave
+penalty is solved by local linear approximation (LLA): first the lasso at that strength, warm-started from the
+lasso before, then weighted lassos with the penalty's slopes at the last solution as weights, until the weights
+rest. Departs from Algorithm 4, which does not say where LLA starts: started at the lasso it has the strong oracle
+property (Fan, Xue and Zou 2014), and it does not depend on how finely the path was cut. Started at the solution
+for the strength before, it lingers at points that are about to stop being minima and leaves them when rounding
+errors say so, in the logistic model above all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.glm.families import Family
+
+Floats = NDArray[np.float64]
+
+N_STRENGTHS = 40
+STRENGTH_RATIO = 1e-3
+MAX_LLA_STEPS = 50
+LLA_SLACK = 10.0  # weights may still move by this many tolerances, relative to the strength
+
+# Where a path ends early. A bounded penalty keeps neither a logistic fit from separating the classes nor a linear
+# one from interpolating; coefficients run off, and an information criterion follows them.
+MAX_EXPLAINED = {"gaussian": 1.0 - 1e-9, "poisson": 0.99, "binomial": 0.8}
+MAX_SHARE_OF_ROWS = 0.5
+PATIENCE = 8
+
+
+@dataclass(frozen=True)
+class Refit:
+    """Maximum likelihood on the columns that one strength selects."""
+
+    coef: Floats
+    intercept: float
+    loss: float
+    converged: bool
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """The solution at one strength.
+
+    Attributes
+    ----------
+    coef, intercept : (q,) and a number, on the scale of the data; the strength is that of standardised columns
+    loss : f of Eq. (3)
+    penalty : its value
+    degrees_of_freedom : selected columns, a group counting as many as it has
+    converged : whether the solver and the linear approximation both came to rest
+    refit : maximum likelihood on the selected columns, where it was asked for and exists
+    """
+
+    strength: float
+    coef: Floats
+    intercept: float
+    loss: float
+    penalty: float
+    degrees_of_freedom: int
+    converged: bool
+    refit: Refit | None = None
+
+    @property
+    def objective(self) -> float:
+        return self.loss + self.penalty
+
+
+def geometric_strengths(largest: float, count: int = N_STRENGTHS, ratio: float = STRENGTH_RATIO) -> Floats:
+    """From the largest strength down to `ratio` of it."""
+    return np.asarray(largest * np.geomspace(1.0, ratio, count))
+
+
+def strengths_down_to(largest: float, strength: float) -> Floats:
+    """A short path that ends at a given strength, for its warm starts."""
+    if strength >= largest:
+        return np.array([strength])
+    steps = int(np.ceil(np.log(largest / max(strength, 1e-3 * largest)) / np.log(2.0))) + 1
+    return np.append(np.geomspace(largest, max(strength, 1e-3 * largest), steps)[:-1], strength)
+
+
+def is_saturated(family: Family, loss: float, null_loss: float, perfect_loss: float, df: int, n_rows: int) -> bool:
+    """Whether the path has come so close to a perfect fit that it must end before this point."""
+    explained = 1.0 - (loss - perfect_loss) / (null_loss - perfect_loss)
+    return explained > MAX_EXPLAINED[family.name] or df > MAX_SHARE_OF_ROWS * n_rows
+
+
+def information_criterion(family: Family, loss: float, df: int, n_subjects: float, charge: float) -> float:
+    """Twice the negative log-likelihood of n subjects, plus a charge for every degree of freedom.
+
+    Departs from the printed BIC(lambda) = f + df log N, which weighs a mean against a sum and always
+    selects the empty model. The mean loss over the rows is scaled to the number of subjects they stand
+    for: ten times as many synthetic rows are not ten times the evidence.
+    """
+    fit = np.log(2.0 * loss) if family.name == "gaussian" else 2.0 * loss
+    return float(n_subjects * fit + df * charge)
+
+
+@dataclass(frozen=True)
+class RefitRule:
+    """Whether and how long selected columns are fitted again without a penalty.
+
+    The criterion then compares models, not penalised fits: a strength large enough to keep noise out
+    also shrinks what it lets in, and would lose by that alone.
+
+    Attributes
+    ----------
+    charge : for a degree of freedom, in the information criterion
+    n_subjects : that the rows stand for
+    """
+
+    charge: float
+    n_subjects: float
+
+
+class RefitWatch:
+    """Says when refitting further down the path has no more to give: its score has risen for long."""
+
+    def __init__(self, rule: RefitRule | None, family: Family) -> None:
+        self._rule, self._family = rule, family
+        self._best, self._worse = np.inf, 0
+
+    @property
+    def wanted(self) -> bool:
+        return self._rule is not None and self._worse < PATIENCE
+
+    def see(self, refit: Refit | None, df: int) -> None:
+        """The refit at the next strength; None where it does not exist."""
+        if self._rule is None:
+            return
+        score = (
+            np.inf
+            if refit is None
+            else information_criterion(self._family, refit.loss, df, self._rule.n_subjects, self._rule.charge)
+        )
+        self._best, self._worse = (score, 0) if score < self._best else (self._best, self._worse + 1)
+
+
+def choose_point(scores: Sequence[float]) -> int:
+    """The index of the lowest score; the larger strength wins a tie."""
+    return int(np.argmin([score if np.isfinite(score) else np.inf for score in scores]))

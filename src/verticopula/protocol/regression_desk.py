@@ -1,0 +1,103 @@
+"""Where a party answers the requests of a regression; the columns it may use are handed to it.
+
+Every fit has its own solver, made by a DesignRequest. The last answer of a fit is kept, so that a request that is
+sent again is answered again and does not move the solver twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from verticopula.errors import ProtocolError
+from verticopula.glm.block import BlockSolver
+from verticopula.glm.design import Features
+from verticopula.glm.penalties import Penalty
+from verticopula.protocol.messages import (
+    CoefficientsReply,
+    CoefficientsRequest,
+    DesignReply,
+    DesignRequest,
+    RegressionReply,
+    RegressionRequest,
+    StrengthReply,
+    StrengthRequest,
+    UpdateReply,
+    UpdateRequest,
+    fingerprint,
+)
+
+_MOST_FITS = 2  # one being finished, one being started
+
+
+@dataclass
+class RegressionDesk:
+    """One party's solvers.
+
+    Attributes
+    ----------
+    features : gives the features that a DesignRequest asks for; may refuse
+    """
+
+    party: str
+    features: Callable[[DesignRequest], Features]
+    _solvers: dict[tuple[str, str], BlockSolver] = field(default_factory=dict)
+    _last: dict[tuple[str, str], tuple[str, RegressionReply]] = field(default_factory=dict)
+
+    def handle(self, request: RegressionRequest) -> RegressionReply:
+        key, mark = (request.study, getattr(request, "fit", "")), fingerprint(request)
+        if key in self._last and self._last[key][0] == mark:
+            return self._last[key][1]
+        reply = self._open(request) if isinstance(request, DesignRequest) else self._work(request, self._solver(key))
+        self._last[key] = (mark, reply)
+        return reply
+
+    def _open(self, request: DesignRequest) -> DesignReply:
+        features = self.features(request)
+        if request.rows is not None and request.rows.shape != features.values.shape[:1]:
+            raise ProtocolError(f"party {self.party!r} has a different number of rows")
+        penalty = Penalty.build(request.penalty, request.concavity)
+        solver = BlockSolver(features, penalty, centre=request.centre, rows=request.rows)
+        self._solvers[request.study, request.fit] = solver
+        for old in list(self._solvers)[:-_MOST_FITS]:
+            del self._solvers[old]
+            self._last.pop(old, None)
+        return DesignReply(
+            self.party,
+            features.values.shape[0],
+            features.names,
+            features.sources,
+            features.starts,
+            solver.design.sizes,
+            solver.design.constant,
+        )
+
+    def _solver(self, key: tuple[str, str]) -> BlockSolver:
+        if key not in self._solvers:
+            raise ProtocolError(f"party {self.party!r} was not asked to prepare this fit, or has closed it")
+        return self._solvers[key]
+
+    def _work(self, request: RegressionRequest, solver: BlockSolver) -> RegressionReply:
+        n_rows = solver.design.columns.shape[0]
+        if isinstance(request, StrengthRequest):
+            self._check(request.residual, n_rows)
+            return StrengthReply(self.party, solver.largest_strength(request.residual))
+        if isinstance(request, CoefficientsRequest):
+            if request.record:
+                solver.record()
+            return CoefficientsReply(self.party, *solver.path("main"), *solver.path("refit"))
+        if isinstance(request, UpdateRequest):
+            self._check(request.target, n_rows)
+            if request.record:
+                solver.record()
+            done = solver.update(
+                request.track, request.weights, request.strength, request.rho, request.target, request.tolerance
+            )
+            return UpdateReply(self.party, done.prediction, done.penalty, done.selected, done.weight_change)
+        raise ProtocolError(f"party {self.party!r} does not know requests of type {type(request).__name__}")
+
+    def _check(self, values: np.ndarray, n_rows: int) -> None:
+        if values.shape != (n_rows,) or not np.isfinite(values).all():
+            raise ProtocolError(f"party {self.party!r}: expected {n_rows} finite numbers")
