@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -13,20 +12,20 @@ from typing import Annotated, TypeVar
 import polars as pl
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from verticopula.cli_common import Quiet, progress_bar
+from verticopula.cli_glm import fit_and_write, glm
 from verticopula.datasets import make_sme
 from verticopula.demo import compare_with_truth, write_inputs
 from verticopula.errors import SchemaError, SettingsError, VerticopulaError
-from verticopula.output import LEDGER_FILE, prepare_folder, write_study
+from verticopula.output import LEDGER_FILE, REGRESSION_FOLDER, prepare_folder, write_study
 from verticopula.privacy.ledger import read_ledger
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.statement import state_privacy
 from verticopula.schema import Federation
 from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer
-from verticopula.synthesizer import Progress as OnProgress
 from verticopula.tables import AlignedTable, align_tables, read_tables
 
 Found = TypeVar("Found")
@@ -44,8 +43,8 @@ ledger_app = typer.Typer(
     help="Look at what was released, and see that nobody changed the record.", no_args_is_help=True
 )
 app.add_typer(ledger_app, name="ledger")
+app.command("glm")(glm)
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
 FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML).", show_default=False)]
 DataFolder = Annotated[
     Path, typer.Option("--data", help="Folder with one <party>.csv or <party>.parquet each.", show_default=False)
@@ -122,21 +121,25 @@ def demo(
     seed: Seed = None,
     quiet: Quiet = False,
 ) -> None:
-    """A five-party study on a built-in federation with blocks missing at random: inputs, tables, ledger, summary."""
+    """A five-party study on a built-in federation with blocks missing at random: inputs, tables, ledger, regression."""
     prepare_folder(out, overwrite=True)
     study = make_sme(subjects)
     write_inputs(study, out)
     synthesizer = Synthesizer(study.federation, method, epsilon, delta, unit, seed)
-    with _progress(quiet) as progress:
+    with progress_bar(quiet) as progress:
         synthesizer.fit(study.tables, ledger=out / LEDGER_FILE, progress=progress)
     tables = synthesizer.sample()
     truth = "\n".join(compare_with_truth(study, synthesizer, tables))
     _finish(out, synthesizer, tables, quiet, f"\n{truth}\n")
+    with progress_bar(quiet) as progress:
+        regression = fit_and_write(tables, str(study.federation.response), out / REGRESSION_FOLDER, progress=progress)
     if not quiet:
+        print(f"\n{regression}")
         command = Path(sys.argv[0])  # as it was called: it need not be on the PATH
         inputs = f"{out}/federation.toml --data {out}/data"
         print(f"Try next:  {command} check {inputs}")
         print(f"           {command} run {inputs} --out my-study --epsilon 4 --method refined")
+        print(f"           {command} glm {out} --bootstrap 20")
 
 
 @app.command()
@@ -193,7 +196,7 @@ def run(
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
     prepare_folder(out, overwrite=overwrite)
-    with _progress(quiet) as progress:
+    with progress_bar(quiet) as progress:
         synthesizer.fit_aligned(
             tables, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
         )
@@ -253,7 +256,8 @@ def ledger_show(
         console.print(Text(f"{study}, {own[0].time} ({marks})", style="bold"), soft_wrap=True)
         table = Table("party.column", "what", "subjects", "epsilon")
         for e in own:
-            epsilon = f"{e.epsilon:.4g} per {'comparison' if e.what == 'ranks' else 'value'}"
+            size = "infinite" if e.what == "exact" else f"{e.epsilon:.4g}"
+            epsilon = f"{size} per {'comparison' if e.what == 'ranks' else 'value'}"
             table.add_row(*(Text(cell) for cell in (f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", epsilon)))
         console.print(table)
     print("\n".join(state_privacy(entries, delta).lines()))
@@ -302,19 +306,6 @@ def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
     if strangers:
         raise SettingsError(f"--policies {folder}: {', '.join(strangers)} belong to no party of this federation")
     return {name: Policy.from_toml(folder / f"{name}.toml") for name in names if (folder / f"{name}.toml").is_file()}
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[OnProgress]:
-    """A progress bar on standard error; none if quiet or not a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bars:
-        task = bars.add_task("starting", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bars.update(task, description=what, completed=done, total=total)
-
-        yield show
 
 
 def _finish(

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import polars as pl
 
-from verticopula.errors import SettingsError
-from verticopula.synthesizer import Synthesizer
+from verticopula.errors import SchemaError, SettingsError
+from verticopula.estimator import VerticalGLM
+from verticopula.synthesizer import Synthesizer, SyntheticTables
+from verticopula.tables import read_table
 
 STUDY_FILE = "study.json"
 LEDGER_FILE = "ledger.jsonl"
@@ -17,6 +19,7 @@ SUMMARY_FILE = "summary.txt"
 MARGINS_FILE = "margins.csv"  # observed and corrected distribution function of every column
 MISSINGNESS_FILE = "missingness.json"
 NOTICE_FILE = "READ-ME-FIRST.txt"
+REGRESSION_FOLDER = "regression"
 
 
 def prepare_folder(out: Path, *, overwrite: bool) -> None:
@@ -65,3 +68,31 @@ def write_study(
     synthesizer.save(out / STUDY_FILE)
     (out / SUMMARY_FILE).write_text(summary, encoding="utf-8")
     return [*written, out / STUDY_FILE, out / SUMMARY_FILE, out / LEDGER_FILE]
+
+
+def read_study(folder: Path) -> tuple[Synthesizer, SyntheticTables]:
+    """A study that `write_study` wrote: what was fitted, and its synthetic tables."""
+    if not (folder / STUDY_FILE).is_file():
+        raise SettingsError(f"{folder} holds no study: give the folder that `run` or `demo` wrote")
+    synthesizer = Synthesizer.load(folder / STUDY_FILE)
+    try:
+        tables = {
+            p.name: read_table(folder / "synthetic" / f"{p.name}.parquet") for p in synthesizer.federation.parties
+        }
+    except SchemaError as error:
+        raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
+    return synthesizer, SyntheticTables(tables, synthesizer.federation, synthesizer.n_subjects_)
+
+
+def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
+    """Coefficients as CSV, the summary as text and HTML, the path as a figure."""
+    out.mkdir(parents=True, exist_ok=True)
+    summary = model.summary(level)
+    paths = [out / name for name in ("coefficients.csv", "summary.txt", "summary.html")]
+    summary.frame.to_csv(paths[0], index=False)
+    paths[1].write_text(str(summary), encoding="utf-8")
+    paths[2].write_text(summary.to_page(), encoding="utf-8")
+    if len(model.path_.points) > 1:
+        paths.append(out / "path.html")
+        model.plot_path().write_html(paths[-1], include_plotlyjs=True)
+    return paths

@@ -56,6 +56,21 @@ class AlignedWarning(UserWarning):
     """Synthetic rows that follow the cohort's own subjects one by one."""
 
 
+class SyntheticTables(dict[str, Any]):
+    """Party -> table, with what a regression on them must know.
+
+    Attributes
+    ----------
+    federation : kinds and categories of the columns
+    n_subjects : real subjects behind the rows, however many rows there are
+    """
+
+    def __init__(self, tables: Mapping[str, Any], federation: Federation, n_subjects: int) -> None:
+        super().__init__(tables)
+        self.federation = federation
+        self.n_subjects = n_subjects
+
+
 class Synthesizer:
     """Complete synthetic tables from a vertical federation.
 
@@ -250,7 +265,7 @@ class Synthesizer:
         """Observed and corrected distribution function of every column at the upper end of its cells."""
         return margins_table(self.result_)
 
-    def sample(self, n_rows: int | None = None, aligned: bool = False) -> dict[str, Any]:
+    def sample(self, n_rows: int | None = None, aligned: bool = False) -> SyntheticTables:
         """Synthetic tables, one per party, rows belonging together across parties; no id column.
 
         Parameters
@@ -281,7 +296,7 @@ class Synthesizer:
                 decode_column(values[key], party.column(key.column)) for key in values if key.party == party.name
             ]
             tables[party.name] = from_polars(pl.DataFrame(columns), self._backends.get(party.name, "polars"))
-        return tables
+        return SyntheticTables(tables, self.federation, self.n_subjects_)
 
     def check_aligned(self, n_rows: int | None, n_subjects: int) -> None:
         """SettingsError if so many aligned rows of such a cohort cannot be had; can be asked before `fit`."""

@@ -122,7 +122,7 @@ def to_polars(frame: Any, party: str) -> pl.DataFrame:
         raise SchemaError([Problem(f"party {party!r}", "two columns of the table have the same name")])
     if isinstance(frame, pl.DataFrame):
         return frame
-    return pl.DataFrame([_to_series(name, native[column]) for name, column in zip(names, native.columns, strict=True)])
+    return pl.DataFrame([_to_series(name, native[:, position]) for position, name in enumerate(names)])
 
 
 def _to_series(name: str, series: nw.Series[Any]) -> pl.Series:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.glm.design import Standardised
+from verticopula.glm.design import Features, Standardised, standardise
 from verticopula.glm.families import Family
 from verticopula.glm.lasso import CLOSED, MAX_SWEEPS, group_curvatures, group_norms, solve_lasso
 from verticopula.glm.path import LLA_SLACK, MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, is_saturated
@@ -74,12 +74,9 @@ def trace_path(
     null = null_point(design, y, family, fit_intercept=fit_intercept)
     null_loss = family.loss(np.full(y.size, null.intercept), y)
     perfect = float(np.mean(family.saturated(y)))
-    scale = largest_strength(design.columns, family.residual(np.full(y.size, null.intercept), y), *_shape(design))
-    solver: WeightedSolver = (
-        _GramSolver(design, y, null.intercept)
-        if family.name == "gaussian"
-        else _NewtonSolver(design, y, family, fit_intercept=fit_intercept)
-    )
+    null_residual = family.residual(np.full(y.size, null.intercept), y)
+    scale = largest_strength(design.columns, null_residual, design.starts, design.factors)
+    solver = _make_solver(design, y, family, null, fit_intercept=fit_intercept)
     lasso, point = null.copy(), null.copy()
     for strength in strengths:
         own = design.factors * strength
@@ -108,13 +105,31 @@ def trace_path(
         yield PathPoint(float(strength), *_to_raw(design, point), loss, value, df, settled, last_refit)
 
 
+def maximise_likelihood(
+    features: Features, y: Floats, family: Family, *, fit_intercept: bool = True, tolerance: float = 1e-8
+) -> tuple[Floats, float, bool]:
+    """Coefficients, intercept and whether the maximum was found; it does not exist if columns separate the classes."""
+    design = standardise(features, centre=fit_intercept)
+    null = null_point(design, y, family, fit_intercept=fit_intercept)
+    solver = _make_solver(design, y, family, null, fit_intercept=fit_intercept)
+    scale = largest_strength(
+        design.columns, family.residual(np.full(y.size, null.intercept), y), design.starts, design.factors
+    )
+    point, fine = solver.solve(np.zeros(design.factors.size), null, tolerance * max(scale, 1e-12))
+    return *_to_raw(design, point), fine
+
+
+def _make_solver(
+    design: Standardised, y: Floats, family: Family, null: Point, *, fit_intercept: bool
+) -> WeightedSolver:
+    if family.name == "gaussian":
+        return _GramSolver(design, y, null.intercept)
+    return _NewtonSolver(design, y, family, fit_intercept=fit_intercept)
+
+
 def _to_raw(design: Standardised, point: Point) -> tuple[Floats, float]:
     raw = design.to_raw(point.coef)
     return raw, point.intercept - float(raw @ design.centre)
-
-
-def _shape(design: Standardised) -> tuple[Ints, Floats]:
-    return design.starts, design.factors
 
 
 def _approximate(

@@ -29,7 +29,7 @@ class Release:
 
     Attributes
     ----------
-    what : `ranks` or `marginal`
+    what : `ranks`, `marginal`, or `exact` (no noise at all: epsilon is infinite)
     mechanism : how it was made, for a reader
     epsilon : per comparison (`ranks`), per person's value in this column (`marginal`)
     coins_epsilon, coins_count : the coins that replacing one person's value may touch
@@ -41,7 +41,7 @@ class Release:
     study: str
     party: str
     column: str
-    what: Literal["ranks", "marginal"]
+    what: Literal["ranks", "marginal", "exact"]
     mechanism: str
     n_subjects: int
     epsilon: float

@@ -12,6 +12,9 @@ from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaErr
 from verticopula.privacy.ledger import Release
 from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon, party_epsilons
 
+# A regression on raw columns: its releases carry no noise, so it is allowed only where the policy names it.
+RAW_REGRESSION = "raw-glm"
+
 
 class Caps(BaseModel):
     """The largest epsilon ever to be spent on this party's table, at each unit it can account for."""
@@ -29,7 +32,8 @@ class Policy(BaseModel):
     Attributes
     ----------
     columns : the columns it shares; None for all
-    methods : the protocols it takes part in; None for all
+    methods : the protocols it takes part in; None for all that add noise. `raw-glm`, a regression on the
+        raw columns, shows exact values to the coordinator and must be named.
     caps : the largest epsilon ever to be spent, over all studies in its ledger
     delta : the δ at which the `block` cap is counted
     min_subjects : the smallest number of observed subjects from which a column may be released
@@ -67,6 +71,11 @@ class Policy(BaseModel):
         Called before anything is drawn. `spent` is what the party's ledger already holds.
         """
         proposed = list(proposed)
+        if method == RAW_REGRESSION and method not in (self.methods or ()):
+            raise PolicyRefused(
+                f"party {party!r} does not take part in method {method!r}: it sends exact values, so the policy must "
+                "name it"
+            )
         if self.methods is not None and method not in self.methods:
             raise PolicyRefused(f"party {party!r} does not take part in method {method!r}")
         self.check_columns(party, (release.column for release in proposed))

@@ -33,6 +33,7 @@ class PrivacyStatement:
     person : all parties together
     is_private : False if the noise was seeded
     bounds_from_data : True if a range was taken from the data; all units are then infinite
+    exact : True if something left without noise; all units are then infinite
     """
 
     delta: float
@@ -40,6 +41,7 @@ class PrivacyStatement:
     person: float
     is_private: bool
     bounds_from_data: bool
+    exact: bool = False
 
     def epsilon(self, unit: Unit) -> float:
         """The study's epsilon at one unit."""
@@ -55,6 +57,8 @@ class PrivacyStatement:
             found.append("NOT PRIVATE: the noise came from a seed, which undoes it. For simulation only.")
         if self.bounds_from_data:
             found.append("Bounds or categories were taken from the data: epsilon is infinite at every unit.")
+        if self.exact:
+            found.append("A regression on raw columns sent exact values: epsilon is infinite at every unit.")
         return tuple(found)
 
     def lines(self) -> list[str]:
@@ -100,6 +104,7 @@ def state_privacy(releases: Iterable[Release], delta: float | None = None) -> Pr
         person=epsilon_of((e.coins for e in entries), at),
         is_private=all(e.noise == "secure" for e in entries),
         bounds_from_data=any(e.bounds == "from-data" for e in entries),
+        exact=any(e.what == "exact" for e in entries),
     )
 
 

@@ -61,7 +61,6 @@ class RegressionSettings:
     fit_intercept: bool = True
     tolerance: float = 1e-3
     max_rounds: int = 2000
-    method: str = "glm"
     columns: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     response: tuple[str, str] | None = None
     refit: RefitRule | None = None
@@ -202,7 +201,6 @@ class _Run:
         requests: dict[str, Request] = {
             name: DesignRequest(
                 self._study,
-                settings.method,
                 self._fit,
                 settings.columns.get(name),
                 settings.response[1] if settings.response and settings.response[0] == name else None,

@@ -156,7 +156,6 @@ class DesignRequest:
     """
 
     study: str
-    method: str
     fit: str
     columns: tuple[str, ...] | None
     without: str | None
@@ -187,7 +186,6 @@ class ResponseRequest:
     """Send the response itself: for a regression on raw columns whose coordinator does not hold it."""
 
     study: str
-    method: str
     column: str
     subjects: NDArray[np.bool_] | None
     version: int = MESSAGE_VERSION

@@ -20,28 +20,35 @@ from numpy.typing import NDArray
 
 from verticopula.copula import latent_count
 from verticopula.errors import PolicyRefused, ProtocolError, VersionMismatch
+from verticopula.glm.design import Features
+from verticopula.glm.encoding import code_schema_column, features_of
 from verticopula.marginals import cell_count, release_cells, to_cells
 from verticopula.privacy.budget import SAMPLERS, coins_per_comparison, rank_coins
 from verticopula.privacy.ledger import Ledger, Release
 from verticopula.privacy.noise import Noise
-from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy import RAW_REGRESSION, Policy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnOrder,
     ColumnRelease,
     CompletedRanksReply,
     CompletedRanksRequest,
+    DesignRequest,
     Imputation,
     PresenceReply,
     PresenceRequest,
+    RegressionRequest,
     ReleaseReply,
     ReleaseRequest,
     Reply,
     Request,
+    ResponseReply,
+    ResponseRequest,
     ReviewReply,
     ReviewRequest,
     fingerprint,
 )
+from verticopula.protocol.regression_desk import RegressionDesk
 from verticopula.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.schema import Column
 from verticopula.tables import AlignedTable, EncodedColumn
@@ -70,7 +77,11 @@ class LocalParty:
     bounds_from_data: bool = False
     executor: Executor | None = None
     on_column: Callable[[int], None] = lambda comparisons: None
-    _made: dict[str, ReleaseReply | CompletedRanksReply] = field(default_factory=dict)
+    _made: dict[str, ReleaseReply | CompletedRanksReply | ResponseReply] = field(default_factory=dict)
+    _desk: RegressionDesk = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._desk = RegressionDesk(self.name, self._exact_features)
 
     @property
     def name(self) -> str:
@@ -89,16 +100,26 @@ class LocalParty:
         if isinstance(request, ReviewRequest):
             self._approve(request.release.method, self._price_all(request), list(self.ledger))
             return ReviewReply(self.name)
-        if isinstance(request, ReleaseRequest | CompletedRanksRequest):
+        if isinstance(request, ReleaseRequest | CompletedRanksRequest | ResponseRequest):
             key = fingerprint(request)
             if key not in self._made:
-                self._made[key] = (
-                    self._release(request) if isinstance(request, ReleaseRequest) else self._rank_completed(request)
-                )
+                self._made[key] = self._make(request)
             return self._made[key]
+        if isinstance(request, RegressionRequest):
+            return self._desk.handle(request)
         raise ProtocolError(f"party {self.name!r} does not know requests of type {type(request).__name__}")
 
     # ---- releases ------------------------------------------------------------------------
+
+    def _make(
+        self, request: ReleaseRequest | CompletedRanksRequest | ResponseRequest
+    ) -> ReleaseReply | CompletedRanksReply | ResponseReply:
+        if isinstance(request, ReleaseRequest):
+            return self._release(request)
+        if isinstance(request, CompletedRanksRequest):
+            return self._rank_completed(request)
+        codes = self._exact_columns(request, [request.column])
+        return ResponseReply(self.name, codes[0])
 
     def _release(self, request: ReleaseRequest) -> ReleaseReply:
         self._record(request.method, self._price(request))
@@ -113,6 +134,47 @@ class LocalParty:
         return CompletedRanksReply(
             self.name, tuple(run(lambda item: self._rank_completed_column(request, item), request.imputations))
         )
+
+    def _exact_features(self, request: DesignRequest) -> Features:
+        """The raw columns of a regression.
+
+        Privacy
+        -------
+        The coordinator will see X_k beta_k of every round, exactly: with as many rounds as columns, the columns
+        themselves. Epsilon is infinite; refused unless the party's policy names the method.
+        """
+        names = [c.name for c in self.table.party.columns] if request.columns is None else list(request.columns)
+        names = [name for name in names if name != request.without]
+        codes = self._exact_columns(request, names)
+        codings = [code_schema_column(self.table.party.column(name)) for name in names]
+        n_rows = codes[0].size if codes else int(self.table.observed().shape[0])
+        return features_of(codes, codings, n_rows)
+
+    def _exact_columns(self, request: DesignRequest | ResponseRequest, names: list[str]) -> list[NDArray[np.float64]]:
+        """Values or codes of the asked subjects, recorded as released without noise."""
+        known = {column.name for column in self.table.party.columns}
+        if len(set(names)) != len(names) or not set(names) <= known:
+            raise PolicyRefused(f"party {self.name!r}: the request names columns twice or columns it does not hold")
+        self.policy.check(self.name, RAW_REGRESSION, (), ())  # before anything about the data is looked at
+        columns = [self.table.columns[name] for name in names]
+        asked = (
+            request.subjects if request.subjects is not None else np.ones(self.table.observed().shape[0], dtype=bool)
+        )
+        if any(asked.shape != c.observed.shape or not c.observed[asked].all() for c in columns):
+            raise PolicyRefused(f"party {self.name!r}: the regression names subjects that it has no values for")
+        entries = [
+            Release(
+                **self._common_fields(request.study, name, int(asked.sum())),
+                what="exact",
+                mechanism="regression on raw columns, no noise",
+                epsilon=math.inf,
+                coins_epsilon=math.inf,
+                coins_count=1,
+            )
+            for name in names
+        ]
+        self._record(RAW_REGRESSION, entries)
+        return [column.values[asked] for column in columns]
 
     def _record(self, method: str, entries: list[Release]) -> None:
         """In the ledger before anything is drawn, if the policy allows it."""

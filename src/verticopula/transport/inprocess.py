@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 from verticopula.errors import PartyUnavailable
 from verticopula.protocol.messages import Reply, Request
-from verticopula.protocol.party import LocalParty
+
+
+class Party(Protocol):
+    """Anything that answers requests: a party with its table, or a desk with synthetic columns."""
+
+    def handle(self, request: Any) -> Reply: ...
 
 
 class InProcessTransport:
     """Calls the parties' own code, one party after the other; a party uses all cores itself."""
 
-    def __init__(self, parties: Mapping[str, LocalParty]) -> None:
+    def __init__(self, parties: Mapping[str, Party]) -> None:
         self._parties = dict(parties)
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:

@@ -1,0 +1,425 @@
+"""VerticalGLM: the regression's front door, in the manner of scikit-learn, over local tables or any transport."""
+
+from __future__ import annotations
+
+import html
+import secrets
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from verticopula.bootstrap import bootstrap_inference, copies_inference
+from verticopula.errors import SettingsError
+from verticopula.glm.design import Features, join_features
+from verticopula.glm.encoding import Coding, code_table, encode_table
+from verticopula.glm.families import Family, find_family
+from verticopula.glm.inference import Inference, infer_from_likelihood
+from verticopula.glm.inputs import check_rows, read_blocks, take_response
+from verticopula.glm.path import (
+    N_STRENGTHS,
+    STRENGTH_RATIO,
+    PathPoint,
+    RefitRule,
+    choose_point,
+    geometric_strengths,
+    information_criterion,
+    strengths_down_to,
+)
+from verticopula.glm.penalties import Penalty
+from verticopula.glm.plots import plot_path
+from verticopula.glm.summary import RegressionSummary, summarise_regression, tabulate
+from verticopula.protocol.admm import FederatedPath, RegressionSettings, federated_path
+from verticopula.protocol.raw_regression import complete_responses
+from verticopula.protocol.regression_desk import RegressionDesk
+from verticopula.protocol.rounds import Rounds
+from verticopula.schema import ColumnKey, Federation
+from verticopula.transport.base import Transport, drive
+from verticopula.transport.inprocess import InProcessTransport
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from verticopula.synthesizer import Synthesizer
+
+Floats = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+
+
+class VerticalGLM(BaseEstimator):  # type: ignore[misc]
+    """A generalised linear model with variable selection over columns that parties hold.
+
+    Parameters
+    ----------
+    family : `gaussian`, `binomial` (response 0 or 1) or `poisson` (counts), with their canonical links
+    penalty : `scad`, `mcp`, `lasso` or `none`
+    fit_intercept : the intercept is not penalised
+    select : how the strength is chosen: `bic`, `cv`, or a number for a strength of one's own
+    n_effective : subjects that the rows stand for; None for what the synthesizer says that made the tables,
+        otherwise their number of rows
+    refit : with `bic`, compare and return maximum likelihood fits on the selected columns
+    concavity : a of SCAD (3.7) and MCP (3)
+    tolerance : the paper's eps_abs = eps_rel
+    n_strengths, strength_ratio : the path is geometric from the largest strength to this share of it
+    folds : of the cross-validation
+    max_rounds : of one weighted lasso
+    random_state : of the folds
+
+    Attributes
+    ----------
+    coef_ : party -> (q_k,) coefficients on the scale of the data
+    intercept_ : 0 if none was fitted
+    feature_names_ : party -> names, `column` or `column=category`
+    strength_ : the chosen strength, for columns with standard deviation 1
+    converged_ : whether the chosen fit came to rest
+    path_ : every strength's fit, rounds and bytes exchanged
+    scores_ : the criterion at every strength; empty for a strength of one's own
+    explained_ : share of the deviance explained
+    inference_ : standard errors of the selected coefficients; None where the columns are not here
+    warnings_ : what a reader must know first
+    n_effective_, n_features_in_, n_rows_
+
+    Notes
+    -----
+    `fit` has the tables in this process: synthetic ones are the normal input. `fit_transport` runs over raw
+    columns of parties that allow it; the coordinator then sees exact linear predictors.
+    """
+
+    def __init__(
+        self,
+        family: str = "gaussian",
+        penalty: str = "scad",
+        fit_intercept: bool = True,
+        select: str | float = "bic",
+        n_effective: float | None = None,
+        *,
+        refit: bool = True,
+        concavity: float | None = None,
+        tolerance: float = 1e-3,
+        n_strengths: int = N_STRENGTHS,
+        strength_ratio: float = STRENGTH_RATIO,
+        folds: int = 5,
+        max_rounds: int = 2000,
+        random_state: int = 0,
+    ) -> None:
+        self.family = family
+        self.penalty = penalty
+        self.fit_intercept = fit_intercept
+        self.select = select
+        self.n_effective = n_effective
+        self.refit = refit
+        self.concavity = concavity
+        self.tolerance = tolerance
+        self.n_strengths = n_strengths
+        self.strength_ratio = strength_ratio
+        self.folds = folds
+        self.max_rounds = max_rounds
+        self.random_state = random_state
+
+    # ---- fitting -------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: ArrayLike | str, *, progress: Progress | None = None) -> VerticalGLM:
+        """Fit on tables in this process.
+
+        Parameters
+        ----------
+        X : party -> pandas or polars DataFrame or array, rows belonging together; or one table
+        y : (n,) responses; or `party.column`, which is then taken out of that party's table
+        progress : called with (what, done, total)
+        """
+        tables, federation, n_subjects = read_blocks(X)
+        response, tables, self.response_ = take_response(tables, y, federation)
+        schema = {} if federation is None else {party.name: party.columns for party in federation.parties}
+        self.codings_: dict[str, tuple[Coding, ...]] | None = {
+            name: code_table(table, schema.get(name)) for name, table in tables.items()
+        }
+        features = {name: encode_table(t, self.codings_[name], f"party {name!r}") for name, t in tables.items()}
+        check_rows({name: f.values.shape[0] for name, f in features.items()}, response.size)
+        desks = {name: RegressionDesk(name, partial(_given, own)) for name, own in features.items()}
+        self._set_effective(response.size, n_subjects)
+        settings = self._settings(response)
+        path, scores = drive(
+            self._protocol(tuple(features), response, settings, "local", progress), InProcessTransport(desks)
+        )
+        self._finish(path, scores, response, settings.family)
+        everything = join_features(list(features.values()))
+        self.inference_: Inference | None = self._infer(everything, response, settings.family)
+        return self
+
+    def fit_transport(
+        self,
+        transport: Transport,
+        federation: Federation,
+        *,
+        response: str | None = None,
+        study: str | None = None,
+        progress: Progress | None = None,
+    ) -> VerticalGLM:
+        """Fit on the parties' raw columns, over any transport; complete cases only.
+
+        Privacy
+        -------
+        The response and exact linear predictors leave the parties: epsilon is infinite, every party's policy must
+        name `raw-glm`, and every party's ledger says so.
+
+        Parameters
+        ----------
+        response : `party.column`; None for the federation's own
+        """
+        key = federation.response if response is None else ColumnKey.parse(response)
+        name = study or f"{federation.name}-glm-{secrets.token_hex(8)}"
+
+        def protocol() -> Rounds[tuple[FederatedPath, list[float], Floats, Family]]:
+            values, subjects = yield from complete_responses(federation, key, name)
+            self._set_effective(values.size, None)
+            settings = self._settings(values, subjects=subjects, response=key)
+            # A party with nothing but the response has no part in the iteration.
+            names = tuple(p.name for p in federation.parties if {c.name for c in p.columns} != {key.column})
+            path, scores = yield from self._protocol(names, values, settings, name, progress)
+            return path, scores, values, settings.family
+
+        path, scores, values, family = drive(protocol(), transport)
+        self.codings_ = None
+        self.response_ = str(key)
+        self._finish(path, scores, values, family)
+        self.inference_ = None
+        return self
+
+    def _set_effective(self, n_rows: int, n_subjects: int | None) -> None:
+        given = self.n_effective if self.n_effective is not None else n_subjects
+        if given is not None and not given > 1:
+            raise SettingsError(f"n_effective must be above 1, got {given}")
+        self.n_effective_ = float(n_rows if given is None else given)
+
+    def _settings(
+        self, y: Floats, *, subjects: NDArray[np.bool_] | None = None, response: ColumnKey | None = None
+    ) -> RegressionSettings:
+        family = find_family(self.family)
+        family.check(y)
+        if not (isinstance(self.select, (int, float)) and not isinstance(self.select, bool)):
+            if self.select not in ("bic", "cv"):
+                raise SettingsError(f"select must be 'bic', 'cv' or a number, got {self.select!r}")
+        elif not 0.0 <= self.select < np.inf:
+            raise SettingsError("a strength must be a number of at least 0")
+        if not 0.0 < self.tolerance < 1.0 or not 0.0 < self.strength_ratio < 1.0 or self.n_strengths < 2:
+            raise SettingsError("tolerance and strength_ratio must lie in (0, 1), n_strengths be at least 2")
+        if self.select == "cv" and not 2 <= self.folds <= y.size:
+            raise SettingsError(f"folds must lie between 2 and the {y.size} rows")
+        refits = self.refit and self.select == "bic" and self.penalty != "none"
+        return RegressionSettings(
+            family,
+            Penalty.build(self.penalty, self.concavity),
+            self.fit_intercept,
+            self.tolerance,
+            self.max_rounds,
+            response=response,
+            refit=RefitRule(np.log(self.n_effective_), self.n_effective_) if refits else None,
+            subjects=subjects,
+        )
+
+    def _strengths(self, largest: float) -> Floats:
+        if self.penalty == "none":
+            return np.zeros(1)
+        if isinstance(self.select, (int, float)):
+            return strengths_down_to(largest, float(self.select))
+        return geometric_strengths(largest, self.n_strengths, self.strength_ratio)
+
+    def _protocol(
+        self,
+        names: tuple[str, ...],
+        y: Floats,
+        settings: RegressionSettings,
+        study: str,
+        progress: Progress | None,
+    ) -> Rounds[tuple[FederatedPath, list[float]]]:
+        """The path on all rows, then what the choice needs."""
+        show = progress or (lambda what, done, total: None)
+        path = yield from federated_path(
+            names, y, settings, self._strengths, study=study, on_strength=lambda done, n: show("regression", done, n)
+        )
+        if self.select != "cv" or self.penalty == "none":
+            return path, self._criteria(path.points, settings)
+        strengths = np.array([point.strength for point in path.points])
+        totals, counts = np.zeros(strengths.size), np.zeros(strengths.size)
+        folds = np.random.default_rng(self.random_state).permutation(y.size) % self.folds
+        for fold in range(self.folds):
+            learn = folds != fold
+            part = yield from federated_path(
+                names,
+                y,
+                settings,
+                lambda _: strengths,
+                study=study,
+                fit=f"fold {fold}",
+                rows=learn,
+                on_strength=partial(show, f"fold {fold + 1} of {self.folds}"),
+            )
+            for i, eta in enumerate(part.predictions):
+                totals[i] += settings.family.deviance(eta[~learn], y[~learn]) * int((~learn).sum())
+                counts[i] += int((~learn).sum())
+        # A strength that some fold did not reach, being all but perfect before, is not compared.
+        return path, np.where(counts == y.size, totals / np.maximum(counts, 1.0), np.inf).tolist()
+
+    def _criteria(self, points: tuple[PathPoint, ...], settings: RegressionSettings) -> list[float]:
+        if self.select != "bic" or self.penalty == "none":
+            return []
+        charge = float(np.log(self.n_effective_))
+        scores = []
+        for point in points:
+            fitted = point.refit if settings.refit is not None else point
+            df = point.degrees_of_freedom
+            scores.append(
+                np.inf
+                if fitted is None
+                else information_criterion(settings.family, fitted.loss, df, self.n_effective_, charge)
+            )
+        return scores
+
+    def _finish(self, path: FederatedPath, scores: list[float], y: Floats, family: Family) -> None:
+        """Choose, keep, and warn."""
+        self.path_, self.scores_ = path, scores
+        self.n_rows_ = y.size
+        if not path.points:
+            raise SettingsError(
+                "already at the largest strength the fit is all but perfect: a column separates or copies the response"
+            )
+        chosen = choose_point(scores) if scores else len(path.points) - 1
+        point = path.points[chosen]
+        fitted = point.refit or point if scores and self.select == "bic" else point
+        ends = np.cumsum([len(d.names) for d in path.designs.values()])[:-1]
+        self.coef_ = dict(zip(path.designs, np.split(fitted.coef, ends), strict=True))
+        self.intercept_ = fitted.intercept
+        self.feature_names_ = {name: design.names for name, design in path.designs.items()}
+        self.n_features_in_ = sum(len(design.sources) for design in path.designs.values())
+        self.strength_ = point.strength
+        perfect = float(np.mean(family.saturated(y)))
+        null = family.loss(np.full(y.size, family.link(float(y.mean())) if self.fit_intercept else 0.0), y)
+        self.explained_ = 1.0 - (fitted.loss - perfect) / (null - perfect)
+        self.converged_ = bool(fitted.converged and point.converged)
+        self.warnings_ = self._find_problems(path, chosen, bool(scores), family, fitted.loss, y)
+        for line in self.warnings_:
+            warnings.warn(line, ConvergenceWarning, stacklevel=3)
+
+    def _find_problems(
+        self, path: FederatedPath, chosen: int, was_chosen: bool, family: Family, loss: float, y: Floats
+    ) -> tuple[str, ...]:
+        found = []
+        if not self.converged_:
+            found.append(f"the fit at strength {self.strength_:.3g} did not converge in {self.max_rounds} rounds")
+        asked = isinstance(self.select, (int, float)) and path.ended_early
+        if asked or (path.ended_early and was_chosen and chosen == len(path.points) - 1):
+            self.converged_ = False
+            found.append(
+                f"the path ended at strength {path.points[-1].strength:.3g}, before the criterion had turned: below it "
+                "the fit is all but perfect (separable classes, or more columns than the rows can support)"
+            )
+        if family.name == "binomial" and self.penalty == "none":
+            perfect = float(np.mean(family.saturated(y)))
+            if loss - perfect < 1e-3:
+                self.converged_ = False
+                found.append(
+                    "the classes are separable: maximum likelihood does not exist, coefficients grow without end"
+                )
+        for name, design in path.designs.items():
+            if design.constant.any():
+                flat = ", ".join(s for s, c in zip(design.sources, design.constant, strict=True) if c)
+                found.append(f"party {name!r}: constant columns cannot enter ({flat})")
+        return tuple(found)
+
+    # ---- results -------------------------------------------------------------------------
+
+    def _infer(self, features: Features, y: Floats, family: Family) -> Inference:
+        coef = np.concatenate(list(self.coef_.values()))
+        kept = coef != 0.0
+        intercept = self.intercept_ if self.fit_intercept else None
+        return infer_from_likelihood(features.values[:, kept], coef[kept], intercept, y, family, self.n_effective_)
+
+    def linear_predictor(self, X: Any) -> Floats:
+        """(n,) intercept + X beta for tables like those of `fit`."""
+        check_is_fitted(self, "coef_")
+        if self.codings_ is None:
+            raise SettingsError("a fit on raw columns of other parties cannot predict here: the columns are theirs")
+        tables, _, _ = read_blocks(X)
+        absent = [name for name in self.coef_ if name not in tables]
+        if absent:
+            raise SettingsError(f"no table of party {absent[0]!r}")
+        parts = {
+            name: encode_table(tables[name], self.codings_[name], f"party {name!r}").values @ coef
+            for name, coef in self.coef_.items()
+        }
+        n_rows = next(iter(parts.values())).size
+        wrong = [name for name, part in parts.items() if part.size != n_rows]
+        if wrong:
+            raise SettingsError(f"party {wrong[0]!r} has a different number of rows")
+        return np.asarray(self.intercept_ + np.sum(list(parts.values()), axis=0))
+
+    def predict(self, X: Any) -> Floats:
+        """(n,) expected responses: probabilities of a 1 for `binomial`, rates for `poisson`."""
+        eta = self.linear_predictor(X)
+        return find_family(self.family).mean(eta)
+
+    def score(self, X: Any, y: ArrayLike | str) -> float:
+        """Share of the deviance explained, R^2 for `gaussian`: 0 for a constant prediction, 1 for a perfect one."""
+        check_is_fitted(self, "coef_")
+        tables, federation, _ = read_blocks(X)
+        response, _, _ = take_response(tables, y, federation)
+        family, eta = find_family(self.family), self.linear_predictor(tables)
+        check_rows({"the tables": eta.size}, response.size)
+        null = np.full(response.size, family.link(float(response.mean())))
+        return 1.0 - family.deviance(eta, response) / family.deviance(null, response)
+
+    def coefficient_table(self, level: float = 0.95) -> pd.DataFrame:
+        """Every selected feature with its party and column, standard error, interval and p-value."""
+        check_is_fitted(self, "coef_")
+        return tabulate(self, level)
+
+    def summary(self, level: float = 0.95) -> RegressionSummary:
+        """Text, DataFrame (`.frame`) and HTML (`.to_html()`) of the fit."""
+        check_is_fitted(self, "coef_")
+        return summarise_regression(self, level)
+
+    def plot_path(self) -> go.Figure:
+        """Coefficients along the path of strengths, the chosen one marked; an interactive figure."""
+        check_is_fitted(self, "coef_")
+        return plot_path(self.path_, self.strength_)
+
+    def _repr_html_(self) -> str:
+        return self.summary().to_html() if hasattr(self, "coef_") else f"<code>{html.escape(repr(self))}</code>"
+
+    def bootstrap(
+        self,
+        synthesizer: Synthesizer,
+        n_repetitions: int = 100,
+        *,
+        random_state: int = 0,
+        progress: Progress | None = None,
+    ) -> VerticalGLM:
+        """Standard errors and intervals that know of missing blocks and privacy noise.
+
+        The study is repeated on data drawn from the fitted copula, with the same missing pattern and the same budget,
+        and the selected columns are fitted on each repetition's synthetic tables. It touches no real data and
+        costs no budget. Replaces `inference_`.
+        """
+        check_is_fitted(self, "coef_")
+        self.inference_ = bootstrap_inference(
+            synthesizer, self, n_repetitions=n_repetitions, seed=random_state, progress=progress
+        )
+        return self
+
+    def combine(self, synthesizer: Synthesizer, copies: int = 5) -> VerticalGLM:
+        """The cheap alternative: the selected columns on several synthetic copies. Replaces `inference_`."""
+        check_is_fitted(self, "coef_")
+        self.inference_ = copies_inference(synthesizer, self, copies)
+        return self
+
+
+def _given(features: Features, request: object) -> Features:
+    """A desk whose columns are in this process has one set of features, whatever is asked."""
+    return features

@@ -1,0 +1,122 @@
+"""Standard errors of selected coefficients: Theorem 8's normality, and what a seller of p-values should say.
+
+All of them are those of maximum likelihood on the selected columns, as if these had been chosen beforehand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from verticopula.glm.families import Family
+
+Floats = NDArray[np.float64]
+Source = Literal["likelihood", "copies", "bootstrap"]
+
+SELECTION_NOTE = "Intervals and p-values take the selected columns as given: they do not account for the selection."
+SOURCES: dict[Source, str] = {
+    "likelihood": "Standard errors are those of maximum likelihood on {n_effective:,.0f} subjects. If the rows are "
+    "synthetic, they leave out what missing blocks and privacy cost: see bootstrap().",
+    "copies": "Standard errors combine {copies} synthetic copies of {n_effective:,.0f} subjects. They leave out what "
+    "missing blocks and privacy cost: see bootstrap().",
+    "bootstrap": "Standard errors come from {copies} repetitions of the whole study, privacy noise and missing blocks "
+    "included, on data drawn from the fitted copula. Intervals are around the estimate less the bias found there.",
+}
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Uncertainty of the selected coefficients, the intercept first where there is one.
+
+    Attributes
+    ----------
+    estimate, standard_error : (s,)
+    bias : (s,) what the bootstrap says the estimate is off by; 0 otherwise
+    degrees_of_freedom : of the t distribution; infinite for the normal one
+    copies : repetitions or synthetic copies behind it; 1 for the likelihood's own
+    """
+
+    estimate: Floats
+    standard_error: Floats
+    bias: Floats
+    degrees_of_freedom: float
+    source: Source
+    n_effective: float
+    copies: int = 1
+
+    def intervals(self, level: float) -> tuple[Floats, Floats]:
+        """Lower and upper ends at a confidence level, around the estimate without its bias."""
+        reach = stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom) * self.standard_error
+        middle = self.estimate - self.bias
+        return middle - reach, middle + reach
+
+    def p_values(self) -> Floats:
+        """Two-sided, for a coefficient of zero."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = np.abs(self.estimate - self.bias) / self.standard_error
+        return np.asarray(2.0 * stats.t.sf(z, self.degrees_of_freedom))
+
+    def note(self) -> str:
+        return SOURCES[self.source].format(n_effective=self.n_effective, copies=self.copies)
+
+
+def infer_from_likelihood(
+    columns: Floats, coef: Floats, intercept: float | None, y: Floats, family: Family, n_effective: float
+) -> Inference:
+    """From the Fisher information at the coefficients.
+
+    Parameters
+    ----------
+    columns : (n, s) the selected features
+    intercept : None where none was fitted
+    n_effective : subjects that the n rows stand for
+    """
+    rows = columns if intercept is None else np.column_stack([np.ones(len(y)), columns])
+    estimate = coef if intercept is None else np.append(intercept, coef)
+    eta = rows @ estimate
+    information = (rows.T * family.curvature(eta)) @ rows / len(y)
+    dispersion, freedom = 1.0, np.inf
+    if family.name == "gaussian":
+        freedom = n_effective - estimate.size
+        if freedom <= 0:
+            return Inference(
+                estimate, np.full_like(estimate, np.nan), np.zeros_like(estimate), np.inf, "likelihood", n_effective
+            )
+        dispersion = float(np.mean((y - eta) ** 2)) * n_effective / freedom
+    covariance = dispersion * np.linalg.pinv(information, hermitian=True) / n_effective
+    error = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+    return Inference(estimate, error, np.zeros_like(estimate), float(freedom), "likelihood", n_effective)
+
+
+def combine_copies(fits: list[Inference]) -> Inference:
+    """The combining rule for m synthetic copies of one fitted model.
+
+    The estimate is the copies' mean. Each copy's own variance already stands for the real subjects; what the finite
+    number of synthetic rows adds is seen between the copies, and averaging divides it by m (Raab, Nowok and
+    Dibben 2016).
+    """
+    estimates = np.array([fit.estimate for fit in fits])
+    within = np.mean([fit.standard_error**2 for fit in fits], axis=0)
+    between = np.var(estimates, axis=0, ddof=1) if len(fits) > 1 else np.zeros(estimates.shape[1])
+    mean = estimates.mean(axis=0)
+    return Inference(
+        mean,
+        np.sqrt(within + between / len(fits)),
+        np.zeros_like(mean),
+        fits[0].degrees_of_freedom,
+        "copies",
+        fits[0].n_effective,
+        len(fits),
+    )
+
+
+def infer_from_bootstrap(estimate: Floats, repetitions: Floats, n_effective: float) -> Inference:
+    """Spread and bias of (B, s) estimates from repetitions of the whole study on data from the fitted copula."""
+    spread = repetitions.std(axis=0, ddof=1)
+    bias = repetitions.mean(axis=0) - estimate
+    freedom = float(len(repetitions) - 1)
+    return Inference(estimate, spread, bias, freedom, "bootstrap", n_effective, len(repetitions))

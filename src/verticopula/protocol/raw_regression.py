@@ -1,0 +1,33 @@
+"""What precedes a regression on raw columns: who has a value everywhere, and their responses.
+
+Nothing here adds noise. Parties refuse unless their policies name the method; see `LocalParty`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.errors import ProtocolError, SettingsError
+from verticopula.privacy.policy import RAW_REGRESSION
+from verticopula.protocol.messages import PresenceRequest, ResponseReply, ResponseRequest
+from verticopula.protocol.rounds import Rounds, gather_presence
+from verticopula.schema import ColumnKey, Federation
+
+
+def complete_responses(
+    federation: Federation, response: ColumnKey, study: str
+) -> Rounds[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
+    """Responses of the subjects with a value in every column, and which subjects these are."""
+    if response not in federation.keys:
+        raise SettingsError(f"no column {str(response)!r} in the federation; a response is named party.column")
+    replies = yield {party.name: PresenceRequest(study, RAW_REGRESSION) for party in federation.parties}
+    masks = gather_presence(federation, replies)
+    complete = np.logical_and.reduce(list(masks.values()))
+    if complete.sum() < 2:
+        raise ProtocolError("fewer than two subjects have a value in every column: nothing to fit on")
+    replies = yield {response.party: ResponseRequest(study, response.column, complete)}
+    reply = replies.get(response.party)
+    if not isinstance(reply, ResponseReply) or reply.values.shape != (int(complete.sum()),):
+        raise ProtocolError(f"party {response.party!r} did not answer with the response")
+    return reply.values, complete
