@@ -6,7 +6,8 @@ subject, so a table made from it is a noisy copy of the cohort: see `aligned` in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,10 @@ Bools = NDArray[np.bool_]
 
 _INSIDE = 1e-6  # how far inside an interval a draw stays, as a share of its width
 _JITTER = 1e-9
+_LEAST_CHANCE = 1e-12
+_BLOCK = 1 << 20  # subjects times cells weighed at once
+_STRONGEST_LINK = 1.0 - 1e-6
+SWEEPS = 5
 _NO_MASS = 1e-290
 
 
@@ -129,6 +134,88 @@ def draw_posterior(
         left = correlation - weights @ with_latents[seen]
         noise = rng.standard_normal((pattern.rows.size, correlation.shape[0])) @ _root(left).T
         drawn[pattern.rows] = readings[pattern.rows][:, seen] @ weights.T + noise
+    return drawn
+
+
+@dataclass(frozen=True)
+class CellEvidence:
+    """Noisy grades of a discrete latent: grade = middle of the subject's cell + error.
+
+    Attributes
+    ----------
+    rows : (n,) subjects with a value
+    grades : (n,) their noisy grades
+    middles : (C,) each cell's mid-grade among the observed
+    width : standard deviation of the error
+    bounds : (C+1,) latent values where the cells begin and end, infinite at both ends
+    """
+
+    rows: Ints
+    grades: Floats
+    middles: Floats
+    width: float
+    bounds: Floats
+
+    def draw(self, mean: Floats, deviation: float, rng: np.random.Generator) -> Floats:
+        """Latents from N(mean, deviation^2) given the noisy grades: the cell first, then the latent in it."""
+        uniform = rng.random(mean.size)
+        cells = np.empty(mean.size, dtype=np.int64)
+        step = max(_BLOCK // self.middles.size, 1)
+        for start in range(0, mean.size, step):
+            block = slice(start, start + step)
+            chances = np.cumsum(self._weigh_cells(mean[block], deviation, self.grades[block]), axis=1)
+            cells[block] = ((uniform[block] * chances[:, -1])[:, None] > chances[:, :-1]).sum(axis=1)
+        return draw_truncated(mean, deviation, self.bounds[cells], self.bounds[cells + 1], rng)
+
+    def _weigh_cells(self, mean: Floats, deviation: float, grades: Floats) -> Floats:
+        """(n, C) chance of each cell given the other latents and the noisy grade, up to a factor per subject."""
+        below = ndtr((self.bounds - mean[:, None]) / deviation)
+        exponent = -0.5 * ((grades[:, None] - self.middles) / self.width) ** 2
+        likelihood = np.exp(exponent - exponent.max(axis=1)[:, None])
+        # A cell that the other latents all but rule out may still be the one that was observed.
+        return np.asarray(np.maximum(np.diff(below, axis=1), _LEAST_CHANCE) * likelihood)
+
+
+@dataclass(frozen=True)
+class ReadingEvidence:
+    """Readings of a continuous latent, reading = link * latent + error of variance 1 - link^2."""
+
+    rows: Ints
+    readings: Floats
+    link: float
+
+    def draw(self, mean: Floats, deviation: float, rng: np.random.Generator) -> Floats:
+        """Latents from N(mean, deviation^2) given the readings."""
+        link = min(self.link, _STRONGEST_LINK)
+        error = 1.0 - link**2
+        precision = deviation**-2 + link**2 / error
+        centre = (mean * deviation**-2 + self.readings * (link / error)) / precision
+        return np.asarray(centre + rng.standard_normal(mean.size) / np.sqrt(precision))
+
+
+def sweep_latents(
+    latents: Floats,
+    correlation: Floats,
+    evidence: Mapping[int, CellEvidence | ReadingEvidence],
+    rng: np.random.Generator,
+    *,
+    sweeps: int = SWEEPS,
+) -> Floats:
+    """Gibbs sampling from a start: each latent with evidence in turn, given all others and what was seen of it.
+
+    `draw_posterior` takes readings for normal, and a discrete column's are not: its draws put subjects
+    into other cells than their own even where nothing is noisy. Started from them, a few sweeps are enough.
+    Latents without an entry in `evidence` stay.
+    """
+    precision = np.linalg.inv(correlation)
+    drawn = np.array(latents, order="F")
+    for _ in range(sweeps):
+        for j, seen in evidence.items():
+            mean = drawn[:, j] - drawn @ (precision[:, j] / precision[j, j])
+            deviation = float(precision[j, j] ** -0.5)
+            column = mean + deviation * rng.standard_normal(mean.size)
+            column[seen.rows] = seen.draw(mean[seen.rows], deviation, rng)
+            drawn[:, j] = column
     return drawn
 
 

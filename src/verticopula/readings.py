@@ -51,6 +51,18 @@ class LatentCells:
         """(C-1,) cumulative shares among the observed."""
         return np.cumsum(self.shares)[:-1]
 
+    @property
+    def middles(self) -> Floats:
+        """(C,) mid-grades of the cells among the observed."""
+        return np.asarray(np.cumsum(self.shares) - 0.5 * self.shares)
+
+    @property
+    def width(self) -> float:
+        """Standard deviation of a noisy grade around its cell's middle."""
+        # A cell of a continuum stands for all grades inside it.
+        within = self.shares[0] ** 2 / 12.0 if self.is_continuous else 0.0
+        return max(math.sqrt(self.noise + within), _NARROWEST)
+
 
 def cells_of(released: Released) -> list[LatentCells]:
     """Cells and noisy grades of every latent."""
@@ -79,10 +91,7 @@ class GradeReader:
 
     @classmethod
     def of(cls, latent: LatentCells) -> GradeReader:
-        middle = np.cumsum(latent.shares) - 0.5 * latent.shares
-        # A cell of a continuum stands for all grades inside it.
-        within = latent.shares[0] ** 2 / 12.0 if latent.is_continuous else 0.0
-        width = max(math.sqrt(latent.noise + within), _NARROWEST)
+        middle, width = latent.middles, latent.width
         grid = np.linspace(-4.0 * width, 1.0 + 4.0 * width, _READING_GRID)
         width = max(width, float(grid[1] - grid[0]))  # narrower noise needs no resolving
         exponent = -0.5 * ((grid[:, None] - middle) / width) ** 2

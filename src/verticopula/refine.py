@@ -40,7 +40,15 @@ from verticopula.em import (
     start_covariance,
     to_correlation,
 )
-from verticopula.readings import GradeReader, LatentCells, ScoreScale, cells_of, read_scores, reading_noise
+from verticopula.latent import CellEvidence, ReadingEvidence
+from verticopula.readings import (
+    GradeReader,
+    LatentCells,
+    ScoreScale,
+    cells_of,
+    read_scores,
+    reading_noise,
+)
 from verticopula.released import Released
 
 Floats = NDArray[np.float64]
@@ -359,3 +367,25 @@ def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floa
         return covariance
     spread = prior_variance(covariance[off], noise[off])
     return positive_definite(np.where(off, covariance * spread / (spread + noise), covariance))
+
+
+# ---- what was seen of each latent, for draws of the subjects themselves ----------------------------
+
+
+def gather_evidence(released: Released, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
+    """Per latent what its noisy grades say, for `latent.sweep_latents`.
+
+    Category latents of nominal columns are left out: their indicators do not say where they are one by one.
+    """
+    single = {part.start for part in released.layout.slices if part.stop - part.start == 1}
+    evidence: dict[int, CellEvidence | ReadingEvidence] = {}
+    for j, (latent, scale) in enumerate(zip(cells_of(released), refinement.scales, strict=True)):
+        rows = np.flatnonzero(released.observed[:, j])
+        if j not in single or scale.thresholds.size == 0:
+            continue
+        if latent.is_continuous:
+            evidence[j] = ReadingEvidence(rows, refinement.readings[rows, j], float(refinement.links[j]))
+        else:
+            bounds = np.concatenate([[-np.inf], scale.thresholds, [np.inf]])
+            evidence[j] = CellEvidence(rows, latent.grades, latent.middles, latent.width, bounds)
+    return evidence

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from verticopula.glm.design import Features, Standardised, standardise
 from verticopula.glm.families import Family
 from verticopula.glm.lasso import CLOSED, MAX_SWEEPS, group_curvatures, group_norms, solve_lasso
-from verticopula.glm.path import LLA_SLACK, MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, is_saturated
+from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, is_saturated, weights_rest
 from verticopula.glm.penalties import Penalty
 
 Floats = NDArray[np.float64]
@@ -143,13 +143,14 @@ def _approximate(
     starts: Ints,
 ) -> tuple[Point, bool]:
     """Weighted lassos until the weights rest; the first has the slopes at the plain lasso."""
-    weights, point = penalty.slope(group_norms(lasso.coef, starts), own), start
+    weights, point, before = penalty.slope(group_norms(lasso.coef, starts), own), start, np.inf
     for _ in range(MAX_LLA_STEPS):
         point, solved = solver.solve(weights, point, slack)
         renewed = penalty.slope(group_norms(point.coef, starts), own)
-        if np.all(np.abs(renewed - weights) <= LLA_SLACK * tolerance * own):
+        change = float(np.max(np.abs(renewed - weights) / own, initial=0.0))
+        if weights_rest(change, before, tolerance):
             return point, solved
-        weights = renewed
+        weights, before = renewed, change
     return point, False
 
 

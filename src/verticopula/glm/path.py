@@ -24,7 +24,10 @@ Floats = NDArray[np.float64]
 N_STRENGTHS = 40
 STRENGTH_RATIO = 1e-3
 MAX_LLA_STEPS = 50
-LLA_SLACK = 10.0  # weights may still move by this many tolerances, relative to the strength
+# When the weights rest: they move by less than so many tolerances, relative to the strength, and by less than the time
+# before; or by next to nothing. Near a point that is about to stop being a minimum they move little but ever more.
+_LLA_SLACK = 10.0
+_LLA_STILL = 0.01
 
 # Where a path ends early. A bounded penalty keeps neither a logistic fit from separating the classes nor a linear
 # one from interpolating; coefficients run off, and an information criterion follows them.
@@ -82,6 +85,12 @@ def strengths_down_to(largest: float, strength: float) -> Floats:
         return np.array([strength])
     steps = int(np.ceil(np.log(largest / max(strength, 1e-3 * largest)) / np.log(2.0))) + 1
     return np.append(np.geomspace(largest, max(strength, 1e-3 * largest), steps)[:-1], strength)
+
+
+def weights_rest(change: float, change_before: float, tolerance: float) -> bool:
+    """Whether the local linear approximation has settled, from the last two changes of its weights."""
+    enough = _LLA_SLACK * tolerance
+    return change <= (enough if change < change_before else _LLA_STILL * enough)
 
 
 def is_saturated(family: Family, loss: float, null_loss: float, perfect_loss: float, df: int, n_rows: int) -> bool:

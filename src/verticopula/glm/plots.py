@@ -47,7 +47,9 @@ def plot_path(path: FederatedPath, chosen: float) -> go.Figure:
                 )
             )
             shown = True
-    figure.add_vline(x=chosen, line_dash="dash", annotation_text="chosen")
+    figure.add_vline(x=chosen, line_dash="dash")
+    # On a logarithmic axis lines are placed by value and notes by its logarithm.
+    figure.add_annotation(x=np.log10(chosen), y=1.0, yref="paper", yanchor="bottom", text="chosen", showarrow=False)
     figure.update_xaxes(type="log", autorange="reversed", title="strength of the penalty (largest first)")
     figure.update_yaxes(title="coefficient, on the scale of the data")
     figure.update_layout(title="Coefficients along the path", template="plotly_white", legend_title="party")

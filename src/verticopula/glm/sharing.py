@@ -33,7 +33,8 @@ _REGULARISATION = 1e-14
 # The dual residual's tolerance in units of the paper's. Where the loss is flatter than the penalty is concave
 # (binomial), the weighted lassos of one strength lead away from each other, and errors of the first are
 # magnified by those that follow: they must be smaller.
-_DUAL_SLACK = {"gaussian": 2.0, "binomial": 0.2, "poisson": 0.2}
+_DUAL_SLACK = 2.0
+_DUAL_SLACK_MAGNIFIED = {"gaussian": 2.0, "binomial": 0.2, "poisson": 0.2}
 _INTERCEPT_STEPS = 50
 _LAST_STEP = 1e-6  # of the intercept, after which rows follow to first order and err by its square
 
@@ -67,9 +68,13 @@ class Sharing:
     ----------
     y : (n,) response
     n_parties : K
+    magnified : whether other problems start from this one's solution
     """
 
-    def __init__(self, y: Floats, family: Family, n_parties: int, *, fit_intercept: bool) -> None:
+    def __init__(
+        self, y: Floats, family: Family, n_parties: int, *, fit_intercept: bool, magnified: bool = True
+    ) -> None:
+        self._slack = _DUAL_SLACK_MAGNIFIED[family.name] if magnified else _DUAL_SLACK
         self._y, self._family, self._fit_intercept = y, family, fit_intercept
         self.intercept = family.link(float(y.mean())) if fit_intercept else 0.0
         null = np.full(y.size, self.intercept)
@@ -127,7 +132,7 @@ class Sharing:
             primal=_rms(total - self._eta),
             dual=dual,
             primal_enough=tolerance * (self._reach + max(_rms(total), _rms(self._eta))),
-            dual_enough=_DUAL_SLACK[self._family.name] * tolerance * max(_rms(gradient), 1e-3 * self._unit),
+            dual_enough=self._slack * tolerance * max(_rms(gradient), 1e-3 * self._unit),
         )
         self._state = self._mixer.next_state(self._state, predictions - self._z)
         return found

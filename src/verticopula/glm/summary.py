@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _STYLE = (
     ":root{color-scheme:light dark}"
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem}"
     ".regression{overflow-x:auto}table{border-collapse:collapse}th,td{padding:.25rem .75rem;border-bottom:1px solid "
-    "color-mix(in srgb,currentColor 25%,transparent);text-align:left}.number{text-align:right;"
+    "color-mix(in srgb,currentColor 25%,transparent);text-align:left}td.number,th.number{text-align:right;"
     "font-variant-numeric:tabular-nums}.warning{font-weight:bold;color:light-dark(#b00020,#ff8a80)}.note{opacity:.8}"
 )
 _NUMBERS = ("coefficient", "std. error", "lower", "upper", "p-value")
@@ -49,7 +49,10 @@ class RegressionSummary:
 
     def to_html(self) -> str:
         """A table and its notes; every name is escaped."""
-        head = "".join(f"<th>{html.escape(str(name))}</th>" for name in self.frame.columns)
+        head = "".join(
+            f'<th class="number">{name}</th>' if name in _NUMBERS else f"<th>{html.escape(str(name))}</th>"
+            for name in self.frame.columns
+        )
         rows = "".join(
             "<tr>"
             + "".join(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError
 from verticopula.glm.block import Track, Weights
 from verticopula.glm.families import Family
-from verticopula.glm.path import LLA_SLACK, MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, is_saturated
+from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, is_saturated, weights_rest
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.sharing import Sharing
 from verticopula.protocol.messages import (
@@ -117,10 +118,12 @@ def federated_path(
     run = _Run(tuple(parties), settings, study, fit, rows)
     designs = yield from run.open(y.size)
     chosen = y if rows is None else y[rows]
+    concave = settings.penalty.is_concave
+    make = partial(Sharing, chosen, settings.family, len(parties), fit_intercept=settings.fit_intercept)
     tracks: dict[Track, Sharing] = {
-        "lasso": Sharing(chosen, settings.family, len(parties), fit_intercept=settings.fit_intercept),
-        "main": Sharing(chosen, settings.family, len(parties), fit_intercept=settings.fit_intercept),
-        "refit": Sharing(chosen, settings.family, len(parties), fit_intercept=settings.fit_intercept),
+        "lasso": make(magnified=concave),
+        "main": make(magnified=concave),
+        "refit": make(magnified=False),
     }
     family, penalty = settings.family, settings.penalty
     null_loss = family.loss(np.full(chosen.size, tracks["main"].intercept), chosen)
@@ -238,11 +241,13 @@ class _Run:
             return (yield from self._iterate(tracks["main"], "main", "plain", strength))
         yield from self._iterate(tracks["lasso"], "lasso", "plain", strength)
         weights: Weights = "lasso"
+        before = np.inf
         for _ in range(MAX_LLA_STEPS):
             solved = yield from self._iterate(tracks["main"], "main", weights, strength)
-            if max(reply.weight_change for reply in solved.replies) <= LLA_SLACK * self._settings.tolerance:
+            change = max(reply.weight_change for reply in solved.replies)
+            if weights_rest(change, before, self._settings.tolerance):
                 return solved
-            weights = "own"
+            weights, before = "own", change
         return _Solved(solved.replies, False)
 
     def refit(self, sharing: Sharing) -> Rounds[_Solved]:
