@@ -27,6 +27,7 @@ from verticopula.glm.path import (
     STRENGTH_RATIO,
     PathPoint,
     RefitRule,
+    Yardstick,
     choose_point,
     geometric_strengths,
     information_criterion,
@@ -151,7 +152,10 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self._finish(path, scores, response, settings.family)
         everything = join_features(list(features.values()))
         self.inference_: Inference | None = self._infer(everything, response, settings.family)
-        return self
+        if not self.inference_.identified:
+            self.converged_ = False
+            self.warnings_ += ("selected columns are linearly dependent: their coefficients are not unique",)
+        return self._warned()
 
     def fit_transport(
         self,
@@ -190,7 +194,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.response_ = str(key)
         self._finish(path, scores, values, family)
         self.inference_ = None
-        return self
+        return self._warned()
 
     def _set_effective(self, n_rows: int, n_subjects: int | None) -> None:
         given = self.n_effective if self.n_effective is not None else n_subjects
@@ -222,6 +226,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             response=response,
             refit=RefitRule(np.log(self.n_effective_), self.n_effective_) if refits else None,
             subjects=subjects,
+            # The lasso has a solution at every strength, however well the classes separate.
+            end_early=self.select == "bic" or self.penalty != "lasso",
         )
 
     def _strengths(self, largest: float) -> Floats:
@@ -299,39 +305,39 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.feature_names_ = {name: design.names for name, design in path.designs.items()}
         self.n_features_in_ = sum(len(design.sources) for design in path.designs.values())
         self.strength_ = point.strength
-        perfect = float(np.mean(family.saturated(y)))
-        null = family.loss(np.full(y.size, family.link(float(y.mean())) if self.fit_intercept else 0.0), y)
-        self.explained_ = 1.0 - (fitted.loss - perfect) / (null - perfect)
+        null = family.link(float(y.mean())) if self.fit_intercept else 0.0
+        self.explained_ = Yardstick(family, y, null).explained(fitted.loss)
         self.converged_ = bool(fitted.converged and point.converged)
-        self.warnings_ = self._find_problems(path, chosen, bool(scores), family, fitted.loss, y)
-        for line in self.warnings_:
-            warnings.warn(line, ConvergenceWarning, stacklevel=3)
+        last = max((i for i, score in enumerate(scores) if np.isfinite(score)), default=len(path.points) - 1)
+        self.warnings_ = self._find_problems(path, chosen == last, family, y)
 
-    def _find_problems(
-        self, path: FederatedPath, chosen: int, was_chosen: bool, family: Family, loss: float, y: Floats
-    ) -> tuple[str, ...]:
+    def _find_problems(self, path: FederatedPath, at_the_end: bool, family: Family, y: Floats) -> tuple[str, ...]:
         found = []
         if not self.converged_:
             found.append(f"the fit at strength {self.strength_:.3g} did not converge in {self.max_rounds} rounds")
-        asked = isinstance(self.select, (int, float)) and path.ended_early
-        if asked or (path.ended_early and was_chosen and chosen == len(path.points) - 1):
+        if path.ended_early and at_the_end:
             self.converged_ = False
             found.append(
-                f"the path ended at strength {path.points[-1].strength:.3g}, before the criterion had turned: below it "
-                "the fit is all but perfect (separable classes, or more columns than the rows can support)"
+                f"below strength {self.strength_:.3g} the fit is all but perfect (separable classes, or more columns "
+                "than the rows can support), and the path ends there: the best fit may lie beyond"
             )
-        if family.name == "binomial" and self.penalty == "none":
-            perfect = float(np.mean(family.saturated(y)))
-            if loss - perfect < 1e-3:
-                self.converged_ = False
-                found.append(
-                    "the classes are separable: maximum likelihood does not exist, coefficients grow without end"
-                )
+        if (
+            family.name == "binomial"
+            and self.penalty == "none"
+            and np.all((2.0 * y - 1.0) * path.predictions[-1] > 0.0)
+        ):
+            self.converged_ = False
+            found.append("the classes are separable: maximum likelihood does not exist, coefficients grow without end")
         for name, design in path.designs.items():
             if design.constant.any():
                 flat = ", ".join(s for s, c in zip(design.sources, design.constant, strict=True) if c)
                 found.append(f"party {name!r}: constant columns cannot enter ({flat})")
         return tuple(found)
+
+    def _warned(self) -> VerticalGLM:
+        for line in self.warnings_:
+            warnings.warn(line, ConvergenceWarning, stacklevel=3)
+        return self
 
     # ---- results -------------------------------------------------------------------------
 

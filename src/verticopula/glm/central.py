@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from verticopula.glm.design import Features, Standardised, standardise
 from verticopula.glm.families import Family
 from verticopula.glm.lasso import CLOSED, MAX_SWEEPS, group_curvatures, group_norms, solve_lasso
-from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, is_saturated, weights_rest
+from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, Yardstick, weights_rest
 from verticopula.glm.penalties import Penalty
 
 Floats = NDArray[np.float64]
@@ -65,15 +65,15 @@ def trace_path(
     fit_intercept: bool = True,
     tolerance: float = 1e-3,
     refit: RefitRule | None = None,
+    end_early: bool = True,
 ) -> Iterator[PathPoint]:
-    """Solutions along decreasing strengths, ending early where the fit is all but perfect.
+    """Solutions along decreasing strengths, if `end_early` only until the fit is all but perfect.
 
     `tolerance` is relative to the strength: optimality conditions hold to tolerance * strength.
     """
     watch, last_refit, last_support = RefitWatch(refit, family), None, b""
     null = null_point(design, y, family, fit_intercept=fit_intercept)
-    null_loss = family.loss(np.full(y.size, null.intercept), y)
-    perfect = float(np.mean(family.saturated(y)))
+    yardstick = Yardstick(family, y, null.intercept)
     null_residual = family.residual(np.full(y.size, null.intercept), y)
     scale = largest_strength(design.columns, null_residual, design.starts, design.factors)
     solver = _make_solver(design, y, family, null, fit_intercept=fit_intercept)
@@ -87,17 +87,17 @@ def trace_path(
         else:
             point, settled = solver.solve(penalty.slope(np.zeros_like(own), own), point, slack)
         norms = group_norms(point.coef, design.starts)
-        loss = family.loss(design.columns @ point.coef + point.intercept, y)
+        loss = yardstick.loss(design.columns @ point.coef + point.intercept, y)
         df = int(design.sizes[norms > 0.0].sum())
-        if penalty.name != "none" and is_saturated(family, loss, null_loss, perfect, df, y.size):
+        if end_early and penalty.name != "none" and yardstick.is_saturated(loss, df):
             return
         value = float(penalty.value(norms, own).sum())
         if watch.wanted:
             if (norms > 0.0).tobytes() != last_support:
                 last_support = (norms > 0.0).tobytes()
                 found, fine = solver.solve(np.where(norms > 0.0, 0.0, CLOSED), point, tolerance * 1e-2 * scale)
-                refit_loss = family.loss(design.columns @ found.coef + found.intercept, y)
-                exists = not is_saturated(family, refit_loss, null_loss, perfect, df, y.size)
+                refit_loss = yardstick.loss(design.columns @ found.coef + found.intercept, y)
+                exists = not yardstick.is_saturated(refit_loss, df)
                 last_refit = Refit(*_to_raw(design, found), refit_loss, fine) if exists else None
             watch.see(last_refit, df)
         else:

@@ -38,6 +38,7 @@ class Inference:
     bias : (s,) what the bootstrap says the estimate is off by; 0 otherwise
     degrees_of_freedom : of the t distribution; infinite for the normal one
     copies : repetitions or synthetic copies behind it; 1 for the likelihood's own
+    identified : False where columns are linearly dependent, so that many coefficients fit equally well
     """
 
     estimate: Floats
@@ -47,6 +48,7 @@ class Inference:
     source: Source
     n_effective: float
     copies: int = 1
+    identified: bool = True
 
     def intervals(self, level: float) -> tuple[Floats, Floats]:
         """Lower and upper ends at a confidence level, around the estimate without its bias."""
@@ -78,18 +80,27 @@ def infer_from_likelihood(
     rows = columns if intercept is None else np.column_stack([np.ones(len(y)), columns])
     estimate = coef if intercept is None else np.append(intercept, coef)
     eta = rows @ estimate
-    information = (rows.T * family.curvature(eta)) @ rows / len(y)
+    # On a common scale, so that the rank does not depend on units.
+    scale = np.sqrt(np.mean(rows**2, axis=0))
+    scaled = rows / np.where(scale > 0.0, scale, 1.0)
+    information = (scaled.T * family.curvature(eta)) @ scaled / len(y)
+    identified = estimate.size == 0 or bool(np.linalg.matrix_rank(information, hermitian=True) == estimate.size)
     dispersion, freedom = 1.0, np.inf
     if family.name == "gaussian":
         freedom = n_effective - estimate.size
-        if freedom <= 0:
-            return Inference(
-                estimate, np.full_like(estimate, np.nan), np.zeros_like(estimate), np.inf, "likelihood", n_effective
-            )
-        dispersion = float(np.mean((y - eta) ** 2)) * n_effective / freedom
+        # With as many coefficients as subjects nothing is left to judge the errors by.
+        dispersion = float(np.mean((y - eta) ** 2)) * n_effective / freedom if freedom > 0 else np.nan
     covariance = dispersion * np.linalg.pinv(information, hermitian=True) / n_effective
-    error = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
-    return Inference(estimate, error, np.zeros_like(estimate), float(freedom), "likelihood", n_effective)
+    error = np.sqrt(np.maximum(np.diagonal(covariance), 0.0)) / np.where(scale > 0.0, scale, 1.0)
+    return Inference(
+        estimate,
+        error if identified else np.full_like(error, np.nan),
+        np.zeros_like(estimate),
+        float(max(freedom, 1.0)),
+        "likelihood",
+        n_effective,
+        identified=identified,
+    )
 
 
 def combine_copies(fits: list[Inference]) -> Inference:

@@ -30,9 +30,11 @@ _LLA_SLACK = 10.0
 _LLA_STILL = 0.01
 
 # Where a path ends early. A bounded penalty keeps neither a logistic fit from separating the classes nor a linear
-# one from interpolating; coefficients run off, and an information criterion follows them.
-MAX_EXPLAINED = {"gaussian": 1.0 - 1e-9, "poisson": 0.99, "binomial": 0.8}
+# one from interpolating; coefficients run off, and an information criterion follows them. A gaussian fit with few
+# columns may be as good as it likes.
+MAX_EXPLAINED = {"gaussian": np.inf, "poisson": 0.99, "binomial": 0.8}
 MAX_SHARE_OF_ROWS = 0.5
+_ROUNDING = 1e-18  # a loss so far below that of a constant is rounding
 PATIENCE = 8
 
 
@@ -93,10 +95,25 @@ def weights_rest(change: float, change_before: float, tolerance: float) -> bool:
     return change <= (enough if change < change_before else _LLA_STILL * enough)
 
 
-def is_saturated(family: Family, loss: float, null_loss: float, perfect_loss: float, df: int, n_rows: int) -> bool:
-    """Whether the path has come so close to a perfect fit that it must end before this point."""
-    explained = 1.0 - (loss - perfect_loss) / (null_loss - perfect_loss)
-    return explained > MAX_EXPLAINED[family.name] or df > MAX_SHARE_OF_ROWS * n_rows
+class Yardstick:
+    """The losses of a constant and of a perfect fit, to judge others by."""
+
+    def __init__(self, family: Family, y: Floats, null_intercept: float) -> None:
+        self._family, self._n_rows = family, y.size
+        self._null = family.loss(np.full(y.size, null_intercept), y)
+        self._perfect = float(np.mean(family.saturated(y)))
+
+    def loss(self, eta: Floats, y: Floats) -> float:
+        """f of Eq. (3), not less than rounding allows to tell from a perfect fit."""
+        return max(self._family.loss(eta, y), self._perfect + _ROUNDING * (self._null - self._perfect))
+
+    def explained(self, loss: float) -> float:
+        """Share of the constant's deviance."""
+        return 1.0 - (loss - self._perfect) / (self._null - self._perfect)
+
+    def is_saturated(self, loss: float, df: int) -> bool:
+        """Whether a fit is so close to perfect that an information criterion means nothing."""
+        return self.explained(loss) > MAX_EXPLAINED[self._family.name] or df > MAX_SHARE_OF_ROWS * self._n_rows
 
 
 def information_criterion(family: Family, loss: float, df: int, n_subjects: float, charge: float) -> float:
@@ -133,20 +150,20 @@ class RefitWatch:
     def __init__(self, rule: RefitRule | None, family: Family) -> None:
         self._rule, self._family = rule, family
         self._best, self._worse = np.inf, 0
+        self.came_to_perfect = False
 
     @property
     def wanted(self) -> bool:
-        return self._rule is not None and self._worse < PATIENCE
+        return self._rule is not None and self._worse < PATIENCE and not self.came_to_perfect
 
     def see(self, refit: Refit | None, df: int) -> None:
-        """The refit at the next strength; None where it does not exist."""
+        """The refit at the next strength; None where it is all but perfect, and there is nothing beyond it."""
         if self._rule is None:
             return
-        score = (
-            np.inf
-            if refit is None
-            else information_criterion(self._family, refit.loss, df, self._rule.n_subjects, self._rule.charge)
-        )
+        if refit is None:
+            self.came_to_perfect = True
+            return
+        score = information_criterion(self._family, refit.loss, df, self._rule.n_subjects, self._rule.charge)
         self._best, self._worse = (score, 0) if score < self._best else (self._best, self._worse + 1)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError
 from verticopula.glm.block import Track, Weights
 from verticopula.glm.families import Family
-from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, is_saturated, weights_rest
+from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, Yardstick, weights_rest
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.sharing import Sharing
 from verticopula.protocol.messages import (
@@ -55,6 +55,7 @@ class RegressionSettings:
     max_rounds : of one weighted lasso
     refit : whether selected columns are fitted again without a penalty
     subjects : the cohort's subjects that the regression is about; None for all
+    end_early : whether the path ends where the fit is all but perfect
     """
 
     family: Family
@@ -66,6 +67,7 @@ class RegressionSettings:
     response: tuple[str, str] | None = None
     refit: RefitRule | None = None
     subjects: Bools | None = None
+    end_early: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class FederatedPath:
     points : coefficients on the scale of the data, parties side by side
     predictions : (L, N) linear predictor of all rows, intercept included
     designs : each party's features
-    ended_early : the path came close to a perfect fit before its last strength
+    ended_early : the path, or its refits, came close to a perfect fit before the last strength
     """
 
     points: tuple[PathPoint, ...]
@@ -126,8 +128,7 @@ def federated_path(
         "refit": make(magnified=False),
     }
     family, penalty = settings.family, settings.penalty
-    null_loss = family.loss(np.full(chosen.size, tracks["main"].intercept), chosen)
-    perfect = float(np.mean(family.saturated(chosen)))
+    yardstick = Yardstick(family, chosen, tracks["main"].intercept)
     path = strengths((yield from run.largest_strength(tracks["main"].null_residual)))
     points: list[PathPoint] = []
     predictions: list[Floats] = []
@@ -135,17 +136,17 @@ def federated_path(
     for number, strength in enumerate(path):
         on_strength(number, len(path))
         solved = yield from run.solve(tracks, float(strength))
-        total, intercept, loss = _read(solved, tracks["main"], chosen, settings, rows)
+        total, intercept, loss = _read(solved, tracks["main"], chosen, settings, yardstick, rows)
         selected = np.concatenate([reply.selected for reply in solved.replies])
         df = int(np.concatenate([designs[name].sizes for name in parties])[selected].sum())
-        if penalty.name != "none" and is_saturated(family, loss, null_loss, perfect, df, chosen.size):
+        if settings.end_early and penalty.name != "none" and yardstick.is_saturated(loss, df):
             break
         if watch.wanted:
             if selected.tobytes() != support:
                 support = selected.tobytes()
                 again = yield from run.refit(tracks["refit"])
-                _, refit_intercept, refit_loss = _read(again, tracks["refit"], chosen, settings, rows)
-                exists = not is_saturated(family, refit_loss, null_loss, perfect, df, chosen.size)
+                _, refit_intercept, refit_loss = _read(again, tracks["refit"], chosen, settings, yardstick, rows)
+                exists = not yardstick.is_saturated(refit_loss, df)
                 refit = Refit(np.zeros(0), refit_intercept, refit_loss, again.converged) if exists else None
             watch.see(refit, df)
         else:
@@ -157,17 +158,23 @@ def federated_path(
     on_strength(len(path), len(path))
     finished = yield from run.coefficients(points)
     found = np.array(predictions).reshape(len(points), y.size)
-    return FederatedPath(finished, found, designs, len(points) < len(path), run.traffic())
+    ended_early = len(points) < len(path) or watch.came_to_perfect
+    return FederatedPath(finished, found, designs, ended_early, run.traffic())
 
 
 def _read(
-    solved: _Solved, sharing: Sharing, y: Floats, settings: RegressionSettings, rows: Bools | None
+    solved: _Solved,
+    sharing: Sharing,
+    y: Floats,
+    settings: RegressionSettings,
+    yardstick: Yardstick,
+    rows: Bools | None,
 ) -> tuple[Floats, float, float]:
     """The parties' joint prediction for all rows, the best intercept beside it, and the loss."""
     total = np.sum([reply.prediction for reply in solved.replies], axis=0)
     learnt = total if rows is None else total[rows]
     intercept = settings.family.best_intercept(learnt, y, sharing.intercept) if settings.fit_intercept else 0.0
-    return total, intercept, settings.family.loss(learnt + intercept, y)
+    return total, intercept, yardstick.loss(learnt + intercept, y)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ class RegressionDesk:
             return CoefficientsReply(self.party, *solver.path("main"), *solver.path("refit"))
         if isinstance(request, UpdateRequest):
             self._check(request.target, n_rows)
+            self._check_scales(request)
             if request.record:
                 solver.record()
             done = solver.update(
@@ -97,6 +98,11 @@ class RegressionDesk:
             )
             return UpdateReply(self.party, done.prediction, done.penalty, done.selected, done.weight_change)
         raise ProtocolError(f"party {self.party!r} does not know requests of type {type(request).__name__}")
+
+    def _check_scales(self, request: UpdateRequest) -> None:
+        positive = (request.rho, request.tolerance, request.strength + 1.0)
+        if not all(np.isfinite(value) and value > 0.0 for value in positive) or request.strength < 0.0:
+            raise ProtocolError(f"party {self.party!r}: rho and tolerance must be positive, the strength not negative")
 
     def _check(self, values: np.ndarray, n_rows: int) -> None:
         if values.shape != (n_rows,) or not np.isfinite(values).all():
