@@ -1,4 +1,4 @@
-"""What the refinement costs beyond the releases, and what IEVCDS does: processor time of one thread, and memory."""
+"""What the refinement costs beyond the releases: processor time of one thread, and memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import numpy as np
 import polars as pl
 
 from benchmarks.record import Table, verdict
-from benchmarks.timing import Timing, time_interleaved
+from benchmarks.timing import time_interleaved
 from experiments.designs import SimulationDesign, make_complete, mask_mar
-from verticopula import Synthesizer
 from verticopula.copula import latent_count
 from verticopula.curves import correct_marginals
-from verticopula.datasets import make_sme
 from verticopula.privacy.budget import BudgetRequest, coins_per_comparison
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.party import LocalParty
@@ -31,9 +29,7 @@ from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 
 UNIT, EPSILON = "variable", 1.0
-ROUNDS = 10
 MOST_SECONDS = {"design, 2 clients maskable": 2.0, "design, 4 clients maskable": 2.0, "SME": 30.0}
-MOST_PER_RELEASES = 1.3
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -145,35 +141,3 @@ def tabulate_costs(costs: Mapping[str, Cost]) -> Table:
     )
     header = ("data", "N", "latents", "patterns", "rounds", "seconds", "target", "verdict", "rank releases")
     return Table("the refinement beyond the releases", (*header, "peak MB", "bytes per N × latents"), rows)
-
-
-def measure_ievcds(n: int, repetitions: int) -> dict[str, Timing]:
-    """IEVCDS with ten rounds, and one rank release of the same table without gaps."""
-    study = make_sme(n)
-    complete = align_tables(study.federation, study.truth.complete)
-
-    def fit() -> None:
-        Synthesizer(study.federation, "ievcds", EPSILON, unit=UNIT, rounds=ROUNDS, per_round=True).fit(study.tables)
-
-    return time_interleaved({"fit": fit, "ranks": partial(rank_all, complete)}, repetitions)
-
-
-def compare_with_ranks(times: Mapping[str, Timing]) -> float:
-    return times["fit"].minimum / (ROUNDS * times["ranks"].minimum)
-
-
-def tabulate_ievcds(measured: Mapping[int, Mapping[str, Timing]]) -> Table:
-    rows = []
-    for n, times in measured.items():
-        seconds = [f"{times[name].minimum:.2f}" for name in ("fit", "ranks")]
-        ratio = compare_with_ranks(times)
-        rows.append((f"{n:,}", *seconds, f"{ratio:.2f}", f"{MOST_PER_RELEASES:g}", verdict(ratio, MOST_PER_RELEASES)))
-    header = (
-        "N",
-        "IEVCDS, seconds",
-        "one rank release, seconds",
-        f"IEVCDS / {ROUNDS} rank releases",
-        "target",
-        "verdict",
-    )
-    return Table(f"IEVCDS, {ROUNDS} rounds, on the SME study", header, tuple(rows))

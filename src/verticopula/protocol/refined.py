@@ -11,14 +11,14 @@ from verticopula.copula import FittedCopula, Layout
 from verticopula.correlation import GradeShape, PairwiseSpearman, invert_pair
 from verticopula.curves import correct_marginals
 from verticopula.em import find_patterns
-from verticopula.latent import draw_posterior
+from verticopula.latent import draw_posterior, sweep_latents
 from verticopula.marginals import Marginal
 from verticopula.nominal import boundary_matrix, solve_thresholds
 from verticopula.pairwise import FitReport, assemble
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.rounds import Rounds, collect
 from verticopula.readings import reading_noise
-from verticopula.refine import Refinement, refine
+from verticopula.refine import Refinement, gather_evidence, refine
 from verticopula.released import Released
 from verticopula.result import AlignedDraw, FitResult, find_unidentified
 from verticopula.schema import ColumnKey, Federation
@@ -105,9 +105,11 @@ def align_with(released: Released, refinement: Refinement, copula: FittedCopula)
         values, vectors = np.linalg.eigh(left)
         error[part, part] = (vectors * np.maximum(values, 1e-6)) @ vectors.T
     patterns = find_patterns(released.observed)
+    evidence = gather_evidence(released, refinement)
 
     def draw(rng: np.random.Generator) -> Floats:
-        return draw_posterior(refinement.readings, patterns, copula.correlation, loading, error, rng)
+        start = draw_posterior(refinement.readings, patterns, copula.correlation, loading, error, rng)
+        return sweep_latents(start, copula.correlation, evidence, rng)
 
     return draw
 

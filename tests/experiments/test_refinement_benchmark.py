@@ -1,0 +1,56 @@
+"""The rank release that IEVCDS's cost is measured by, and how parts of the benchmark are kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.refinement import PARTS, read_kept
+from benchmarks.refinement_cost import Cost
+from benchmarks.refinement_growth import Point
+from benchmarks.refinement_ievcds import order_strictly
+from benchmarks.refinement_toy import ToyResult
+from benchmarks.timing import Timing
+from verticopula.copula import latent_count
+from verticopula.datasets import make_sme
+from verticopula.tables import align_tables
+
+
+def test_strict_order_keeps_the_order_and_leaves_no_ties() -> None:
+    study = make_sme(400)
+    rng = np.random.default_rng(0)
+    for table in align_tables(study.federation, study.truth.complete).values():
+        strict = order_strictly(table, rng)
+        for column in table.party.columns:
+            before, after = table.columns[column.name].values, strict.columns[column.name].values
+            if latent_count(column) > 1:
+                assert np.array_equal(before, after)
+            else:
+                assert np.array_equal(np.sort(after), np.arange(after.size))
+                assert (np.diff(before[np.argsort(after)]) >= 0).all()
+
+
+def test_kept_parts_give_the_same_tables(tmp_path: Path) -> None:
+    cost = Cost(10, 3, 1.5, 0.5, 4, 2, True, 1_000)
+    toy = ToyResult("refined", 0.5, (0.7, 0.01), (0.5, 0.02))
+    times = {name: Timing((1.0, 2.0), (1.5, 2.5)) for name in ("fit", "ranks", "tied")}
+    point = Point(100, 0.1, 0.01)
+    results = {
+        "toy": [{**asdict(toy), "biases": toy.biases}],
+        "cost": {"SME": {**asdict(cost), "rank_releases": cost.releases}},
+        "ievcds": {500: {**{name: t.to_dict() for name, t in times.items()}, "rank_releases_ratio": 0.1}},
+        "growth": {"N": [asdict(point)]},
+        "adjustment": {10: times["fit"].to_dict()},
+    }
+    path = tmp_path / "refinement.json"
+    path.write_text(json.dumps({"date": "then", "results": results}))
+    kept = read_kept(path)
+    assert kept["measured"] == dict.fromkeys(PARTS, "then")
+    assert kept["toy"] == [toy]
+    assert kept["cost"] == {"SME": cost}
+    assert kept["ievcds"] == {500: times}
+    assert kept["growth"] == {"N": [point]}
+    assert kept["adjustment"] == {10: times["fit"]}
