@@ -7,7 +7,7 @@ STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format bench bench-missing bench-sdv clean
+.PHONY: help demo test test-slow check format bench bench-glm bench-missing bench-sdv clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,8 +49,11 @@ format: $(STAMP)-dev  ## apply ruff's formatting and safe fixes
 bench: $(STAMP)-dev  ## the benchmarks that need no other environment; JSON in benchmarks/results/
 	$(BIN)/python -m benchmarks
 
-bench-missing: $(STAMP)-dev  ## all methods on the paper's designs with blocks missing at random (half an hour)
-	$(BIN)/python -m benchmarks missing missing_reference
+bench-glm: $(STAMP)-dev  ## regressions: agreement, rounds, speed, the paper's Original-C and Original-VFL (an hour)
+	$(BIN)/python -m benchmarks glm_agreement glm_rounds glm_speed glm_original
+
+bench-missing: $(STAMP)-dev  ## all methods on the paper's designs with blocks missing at random (an hour and a half)
+	$(BIN)/python -m benchmarks missing_reference missing
 
 bench-sdv: $(STAMP)-dev  ## VCDS against SDV's GaussianCopulaSynthesizer (makes .venv-sdv)
 	$(BIN)/python -m benchmarks sdv

@@ -122,6 +122,9 @@ class Gaussian(Family):
     def minimise_near(self, centre: Floats, y: Floats, rho: float, start: Floats) -> Floats:
         return (y + rho * centre) / (1.0 + rho)
 
+    def best_intercept(self, offset: Floats, y: Floats, start: float = 0.0) -> float:
+        return float(np.mean(y - offset))
+
 
 class Binomial(Family):
     """Yes or no, with the logistic link."""
@@ -190,9 +193,21 @@ def find_family(name: str) -> Family:
     return FAMILIES[name]
 
 
-# Both equations psi'(eta) - y + rho (eta - centre) = 0 have one root, and it lies within
-# (largest possible |psi' - y|) / rho of the centre on one side; Newton's step is taken where it stays
-# inside the bracket that the signs seen so far leave, and a bisection where it does not.
+# Both equations psi'(eta) - y + rho (eta - centre) = 0 have one root, and a bracket for it is known. Newton's step is
+# taken where it stays inside what the signs seen so far leave of the bracket and is at most half the step before; where
+# not, the bracket is halved. So neither a bad start nor a steep exponential costs more than a few dozen steps.
+
+
+@njit(cache=True, nogil=True)
+def _next_guess(
+    eta: float, gradient: float, slope: float, low: float, high: float, before: float
+) -> tuple[float, bool]:
+    """The next guess, and whether it is Newton's."""
+    step = -gradient / slope
+    target = eta + step
+    if low <= target <= high and abs(step) <= 0.5 * before:
+        return target, True
+    return 0.5 * (low + high), False
 
 
 @njit(cache=True, nogil=True)
@@ -200,7 +215,7 @@ def _binomial_near(centre: Floats, y: Floats, rho: float, start: Floats) -> Floa
     found = np.empty_like(centre)
     for i in range(centre.size):
         low, high = centre[i] - 1.0 / rho, centre[i] + 1.0 / rho
-        eta = min(max(start[i], low), high)
+        eta, moved = min(max(start[i], low), high), 2.0 * (high - low)
         for _ in range(_NEWTON_STEPS):
             small = np.exp(-abs(eta))
             mean = 1.0 / (1.0 + small) if eta >= 0.0 else small / (1.0 + small)
@@ -209,12 +224,10 @@ def _binomial_near(centre: Floats, y: Floats, rho: float, start: Floats) -> Floa
                 high = eta
             else:
                 low = eta
-            target = eta - gradient / (mean * (1.0 - mean) + rho)
-            if not low < target < high:
-                target = 0.5 * (low + high)
+            target, newton = _next_guess(eta, gradient, mean * (1.0 - mean) + rho, low, high, moved)
             moved = abs(target - eta)
             eta = target
-            if moved <= _LAST_STEP * (1.0 + abs(eta)):
+            if moved <= (_LAST_STEP if newton else 1e-15) * (1.0 + abs(eta)):
                 break
         found[i] = eta
     return found
@@ -224,10 +237,12 @@ def _binomial_near(centre: Floats, y: Floats, rho: float, start: Floats) -> Floa
 def _poisson_near(centre: Floats, y: Floats, rho: float, start: Floats) -> Floats:
     found = np.empty_like(centre)
     for i in range(centre.size):
-        # The gradient is below 0 wherever rho (eta - centre) < y - exp(eta), so the root is at most here:
-        high = centre[i] + y[i] / rho
-        low = centre[i] - np.exp(min(high, _LARGEST_EXPONENT)) / rho
-        eta = min(max(start[i], low), high)
+        # Between the centre and log y the two terms have opposite signs.
+        if y[i] > 0.0:
+            low, high = min(centre[i], np.log(y[i])), max(centre[i], np.log(y[i]))
+        else:
+            low, high = centre[i] - np.exp(min(centre[i], _LARGEST_EXPONENT)) / rho, centre[i]
+        eta, moved = min(max(start[i], low), high), 2.0 * (high - low)
         for _ in range(_NEWTON_STEPS):
             mean = np.exp(min(eta, _LARGEST_EXPONENT))
             gradient = mean - y[i] + rho * (eta - centre[i])
@@ -235,12 +250,10 @@ def _poisson_near(centre: Floats, y: Floats, rho: float, start: Floats) -> Float
                 high = eta
             else:
                 low = eta
-            target = eta - gradient / (mean + rho)
-            if not low < target < high:
-                target = 0.5 * (low + high)
+            target, newton = _next_guess(eta, gradient, mean + rho, low, high, moved)
             moved = abs(target - eta)
             eta = target
-            if moved <= _LAST_STEP * (1.0 + abs(eta)):
+            if moved <= (_LAST_STEP if newton else 1e-15) * (1.0 + abs(eta)):
                 break
         found[i] = eta
     return found

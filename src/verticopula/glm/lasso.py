@@ -127,6 +127,19 @@ def _leap(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Flo
             for a in range(inside.size):
                 if inside[a] == starts[g] and coef[inside[a]] * (coef[inside[a]] + step[a]) < 0.0:
                     share = min(share, -coef[inside[a]] / step[a])
+    before, old = _objective(gram, linear, weights, starts, coef), coef.copy()
     for a in range(inside.size):
         moved = coef[inside[a]] + share * step[a]
         coef[inside[a]] = 0.0 if share < 1.0 and moved * coef[inside[a]] <= 0.0 else moved
+    if (
+        not _objective(gram, linear, weights, starts, coef) < before
+    ):  # a group's norm is not quadratic: it may overshoot
+        coef[:] = old
+
+
+@njit(cache=True, nogil=True)
+def _objective(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Floats) -> float:
+    total = 0.5 * coef @ (gram @ coef) - linear @ coef
+    for g in range(weights.size):
+        total += weights[g] * np.sqrt(np.sum(coef[starts[g] : starts[g + 1]] ** 2))
+    return float(total)

@@ -42,8 +42,8 @@ class Penalty:
             raise SettingsError(f"unknown penalty {name!r}; known: {', '.join(known)}")
         a = DEFAULT_CONCAVITY[name] if concavity is None else float(concavity)
         least = _LEAST_CONCAVITY.get(name)
-        if least is not None and not a > least:
-            raise SettingsError(f"the concavity of {name} must be above {least:g}, got {a:g}")
+        if least is not None and not least < a < np.inf:
+            raise SettingsError(f"the concavity of {name} must be a number above {least:g}, got {a:g}")
         return cls(known[known.index(name)], a)
 
     @property

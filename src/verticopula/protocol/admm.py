@@ -193,6 +193,8 @@ class _Run:
     ) -> None:
         self._parties, self._settings, self._study, self._fit, self._rows = parties, settings, study, fit, rows
         self.to_record = False  # whether the parties' coefficients solve a strength and are not recorded yet
+        self._designs: dict[str, DesignReply] = {}
+        self._n_rows = 0
         self._number = 0
         self._bytes = 0
         self._rounds: list[int] = []
@@ -231,14 +233,18 @@ class _Run:
             if reply.n_rows != n_rows:
                 raise ProtocolError(f"party {name!r} has {reply.n_rows} rows, the response {n_rows}")
             designs[name] = reply
+        self._designs, self._n_rows = designs, n_rows
         return designs
 
     def largest_strength(self, residual: Floats) -> Rounds[float]:
         """The least strength at which no party's column enters."""
         replies = yield from self._ask({n: StrengthRequest(self._study, self._fit, residual) for n in self._parties})
-        found = [reply.strength for reply in replies.values() if isinstance(reply, StrengthReply)]
-        if len(found) != len(self._parties) or not np.isfinite(found).all():
-            raise ProtocolError("a party did not say from which strength on its columns stay out")
+        found = []
+        for name in self._parties:
+            reply = replies.get(name)
+            if not isinstance(reply, StrengthReply) or not np.isfinite(reply.strength):
+                raise ProtocolError(f"party {name!r} did not say from which strength on its columns stay out")
+            found.append(reply.strength)
         return max(found)
 
     def solve(self, tracks: Mapping[Track, Sharing], strength: float) -> Rounds[_Solved]:
@@ -293,7 +299,13 @@ class _Run:
         return _Solved(answers, False)
 
     def _checked(self, name: str, reply: Reply | None) -> UpdateReply:
-        if not isinstance(reply, UpdateReply) or not np.isfinite(reply.prediction).all():
+        good = (
+            isinstance(reply, UpdateReply)
+            and reply.prediction.shape == (self._n_rows,)
+            and reply.selected.shape == self._designs[name].sizes.shape
+            and bool(np.isfinite(reply.prediction).all())
+        )
+        if not isinstance(reply, UpdateReply) or not good:
             raise ProtocolError(f"party {name!r} did not answer with its part of the linear predictor")
         return reply
 
@@ -303,10 +315,13 @@ class _Run:
             name: CoefficientsRequest(self._study, self._fit, self.to_record) for name in self._parties
         }
         replies = yield from self._ask(requests)
-        parts = [replies.get(name) for name in self._parties]
-        good = [part for part in parts if isinstance(part, CoefficientsReply) and len(part.coef) == len(points)]
-        if len(good) != len(parts):
-            raise ProtocolError("a party did not send the coefficients of the whole path")
+        good: list[CoefficientsReply] = []
+        for name in self._parties:
+            part = replies.get(name)
+            shape = (len(points), len(self._designs[name].names))
+            if not isinstance(part, CoefficientsReply) or part.coef.shape != shape or part.refit_coef.shape != shape:
+                raise ProtocolError(f"party {name!r} did not send the coefficients of the whole path")
+            good.append(part)
         coef = np.concatenate([part.coef for part in good], axis=1)
         shifts = np.sum([part.shifts for part in good], axis=0)
         refits = np.concatenate([part.refit_coef for part in good], axis=1)

@@ -60,6 +60,7 @@ class RegressionDesk:
             raise ProtocolError(f"party {self.party!r} has a different number of rows")
         penalty = Penalty.build(request.penalty, request.concavity)
         solver = BlockSolver(features, penalty, centre=request.centre, rows=request.rows)
+        self._solvers.pop((request.study, request.fit), None)  # opened again, it is the newest
         self._solvers[request.study, request.fit] = solver
         for old in list(self._solvers)[:-_MOST_FITS]:
             del self._solvers[old]
