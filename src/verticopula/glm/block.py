@@ -32,12 +32,14 @@ class BlockUpdate:
     penalty : P_lambda(beta_k)
     selected : (G,) which groups are in the model
     weight_change : how far the penalty's slopes at the new coefficients are from the weights, relative to the strength
+    solved : whether the party's own problem came to rest
     """
 
     prediction: Floats
     penalty: float
     selected: Bools
     weight_change: float
+    solved: bool
 
 
 class BlockSolver:
@@ -88,7 +90,7 @@ class BlockSolver:
             self._weights[track] = self._slopes(track, weights, own)
         coef, current = self._coef[track], self._weights[track]
         linear = self.design.columns.T @ target / target.size
-        solve_lasso(self._gram, linear, current / rho, starts, self._curvatures, coef, tolerance, MAX_SWEEPS)
+        sweeps = solve_lasso(self._gram, linear, current / rho, starts, self._curvatures, coef, tolerance, MAX_SWEEPS)
         norms = group_norms(coef, starts)
         concave = self.penalty.is_concave and track == "main" and strength > 0.0
         return BlockUpdate(
@@ -96,6 +98,7 @@ class BlockSolver:
             float(self.penalty.value(norms, own).sum()),
             norms > 0.0,
             float(np.max(np.abs(self.penalty.slope(norms, own) - current) / own, initial=0.0)) if concave else 0.0,
+            sweeps < MAX_SWEEPS,
         )
 
     def _slopes(self, track: Track, weights: Weights, own: Floats) -> Floats:

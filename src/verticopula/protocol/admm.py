@@ -295,7 +295,7 @@ class _Run:
             answers = tuple(self._checked(name, replies.get(name)) for name in self._parties)
             learnt = np.array([r.prediction if self._rows is None else r.prediction[self._rows] for r in answers])
             if sharing.absorb(learnt, settings.tolerance).done:
-                return _Solved(answers, True)
+                return _Solved(answers, all(reply.solved for reply in answers))
         return _Solved(answers, False)
 
     def _checked(self, name: str, reply: Reply | None) -> UpdateReply:

@@ -248,6 +248,7 @@ class UpdateReply:
     penalty: float
     selected: NDArray[np.bool_]
     weight_change: float
+    solved: bool
     version: int = MESSAGE_VERSION
 
 
