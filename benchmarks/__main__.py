@@ -14,7 +14,8 @@ from benchmarks.record import Places, save, show
 # Those in DEFAULT need nothing but the development environment and half an hour; `missing` takes as
 # long again, and `sdv` makes an environment of its own.
 DEFAULT = ("coins", "memory", "growth", "errors", "accuracy", "refinement")
-ALL = (*DEFAULT, "missing", "missing_reference", "sdv")
+GLM = ("glm_agreement", "glm_rounds", "glm_speed", "glm_original")
+ALL = (*DEFAULT, *GLM, "missing_reference", "missing", "sdv")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -22,6 +23,13 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"{', '.join(ALL)}; default: the first six")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument(
+        "--part",
+        action="append",
+        default=[],
+        help="measure only this part of a benchmark that has parts, such as `ievcds` of `refinement`; may be "
+        "repeated; the other parts are kept from the last results",
+    )
     arguments = parser.parse_args(argv)
     unknown = sorted(set(arguments.names) - set(ALL))
     if unknown:
@@ -30,9 +38,15 @@ def main(argv: list[str] | None = None) -> None:
     places = Places.of(quick=arguments.quick)
     for name in arguments.names or DEFAULT:
         console.rule(name)
-        report = importlib.import_module(f"benchmarks.{name}").run(places, quick=arguments.quick)
+        benchmark = importlib.import_module(f"benchmarks.{name}")
+        foreign = sorted(set(arguments.part) - set(getattr(benchmark, "PARTS", ())))
+        if foreign:
+            parser.error(f"{name} has no part {', '.join(foreign)}")
+        parts = {"parts": arguments.part} if arguments.part else {}
+        report = benchmark.run(places, quick=arguments.quick, **parts)
         show(report, console)
-        command = ["python", "-m", "benchmarks", name, *(["--quick"] if arguments.quick else [])]
+        options = [*(["--quick"] if arguments.quick else []), *(f"--part={part}" for part in arguments.part)]
+        command = ["python", "-m", "benchmarks", name, *options]
         console.print(f"kept in {save(report, places, shlex.join(command)).name}")
 
 

@@ -27,6 +27,7 @@ from verticopula.glm.inference import (
     infer_from_likelihood,
 )
 from verticopula.glm.inputs import read_blocks, take_response
+from verticopula.schema import ColumnKey
 from verticopula.synthesizer import NotPrivateWarning, Synthesizer, SyntheticTables
 from verticopula.tables import AlignedTable, EncodedColumn
 
@@ -50,6 +51,8 @@ def bootstrap_inference(
     """Spread and bias of the selected coefficients over repetitions of the whole study."""
     if n_repetitions < 10:
         raise SettingsError("fewer than 10 repetitions say nothing about a standard error")
+    if model.inference_ is None:
+        raise SettingsError("a bootstrap is for fits on synthetic tables")
     show = progress or (lambda what, done, total: None)
     found: list[Floats] = []
     for repetition in range(n_repetitions):
@@ -65,8 +68,6 @@ def bootstrap_inference(
         raise VerticopulaError(
             f"only {len(found)} of {n_repetitions} repetitions have a maximum of the likelihood on the selected columns"
         )
-    if model.inference_ is None:
-        raise SettingsError("a bootstrap is for fits on synthetic tables")
     return infer_from_bootstrap(model.inference_.estimate, np.array(found), model.n_effective_)
 
 
@@ -96,7 +97,8 @@ def copies_inference(synthesizer: Synthesizer, model: VerticalGLM, copies: int) 
 def repeat_study(synthesizer: Synthesizer, *, seed: int, n_rows: int) -> SyntheticTables:
     """Synthetic tables of a study like the given one, on data from its fitted copula."""
     settings = dict(synthesizer.settings_) | {"random_state": seed}
-    if synthesizer.unit in ("variable", "client") and settings["sampler"] == "exact":
+    own_budgets = any(party.epsilon is not None for party in synthesizer.federation.parties)
+    if synthesizer.unit in ("variable", "client") and settings["sampler"] == "exact" and not own_budgets:
         # As noisy as flipping every comparison, in no time: the sampler pays for its two coins with twice the epsilon.
         settings |= {"sampler": "binomial", "epsilon_ranks": 2.0 * settings["epsilon_ranks"]}
     again = Synthesizer(synthesizer.federation, epsilon=None, **settings)
@@ -120,7 +122,7 @@ def _draw_cohort(synthesizer: Synthesizer, rng: np.random.Generator) -> dict[str
         party = federation.party(name)
         columns = {}
         for column in party.columns:
-            key = next(k for k in values if k == (name, column.name))
+            key = ColumnKey(name, column.name)
             seen = known[:, number].copy()
             spare = int(seen.sum()) - result.missingness.observed[key]
             if spare > 0:  # single empty cells inside the party's blocks
