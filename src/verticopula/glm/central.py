@@ -99,7 +99,7 @@ def trace_path(
                 refit_loss = yardstick.loss(design.columns @ found.coef + found.intercept, y)
                 exists = not yardstick.is_saturated(refit_loss, df)
                 last_refit = Refit(*_to_raw(design, found), refit_loss, fine) if exists else None
-            watch.see(last_refit, df)
+                watch.see(last_refit, df)
         else:
             last_refit = None
         yield PathPoint(float(strength), *_to_raw(design, point), loss, value, df, settled, last_refit)

@@ -35,7 +35,7 @@ _LLA_STILL = 0.01
 MAX_EXPLAINED = {"gaussian": np.inf, "poisson": 0.99, "binomial": 0.8}
 MAX_SHARE_OF_ROWS = 0.5
 _ROUNDING = 1e-18  # a loss so far below that of a constant is rounding
-PATIENCE = 8
+PATIENCE = 10  # models in a row that score worse than the best so far, before refitting stops
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class RefitWatch:
         return self._rule is not None and self._worse < PATIENCE and not self.came_to_perfect
 
     def see(self, refit: Refit | None, df: int) -> None:
-        """The refit at the next strength; None where it is all but perfect, and there is nothing beyond it."""
+        """The refit of the next model on the path; None where it is all but perfect, and there is nothing beyond it."""
         if self._rule is None:
             return
         if refit is None:

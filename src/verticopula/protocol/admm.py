@@ -148,7 +148,7 @@ def federated_path(
                 _, refit_intercept, refit_loss = _read(again, tracks["refit"], chosen, settings, yardstick, rows)
                 exists = not yardstick.is_saturated(refit_loss, df)
                 refit = Refit(np.zeros(0), refit_intercept, refit_loss, again.converged) if exists else None
-            watch.see(refit, df)
+                watch.see(refit, df)
         else:
             refit = None
         value = float(sum(reply.penalty for reply in solved.replies))
