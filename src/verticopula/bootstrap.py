@@ -68,7 +68,7 @@ def bootstrap_inference(
         raise VerticopulaError(
             f"only {len(found)} of {n_repetitions} repetitions have a maximum of the likelihood on the selected columns"
         )
-    return infer_from_bootstrap(model.inference_.estimate, np.array(found), model.n_effective_)
+    return infer_from_bootstrap(_own_estimate(model), np.array(found), model.n_effective_)
 
 
 def copies_inference(synthesizer: Synthesizer, model: VerticalGLM, copies: int) -> Inference:
@@ -130,6 +130,12 @@ def _draw_cohort(synthesizer: Synthesizer, rng: np.random.Generator) -> dict[str
             columns[column.name] = EncodedColumn(values[key], seen)
         cohort[name] = AlignedTable(party, columns)
     return cohort
+
+
+def _own_estimate(model: VerticalGLM) -> Floats:
+    """The model's selected coefficients, the intercept first."""
+    coef = np.concatenate(list(model.coef_.values()))
+    return np.append(model.intercept_ if model.fit_intercept else [], coef[coef != 0.0])
 
 
 def _estimate(tables: SyntheticTables, model: VerticalGLM) -> Floats | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import secrets
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from verticopula.bootstrap import bootstrap_inference, copies_inference
 from verticopula.errors import SettingsError
+from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.encoding import Coding, code_table, encode_table
 from verticopula.glm.families import Family, find_family
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
+
+_RUNS_OFF = 2.0  # a linear predictor that a sharper maximisation moves so far was on its way to infinity
 
 
 class VerticalGLM(BaseEstimator):  # type: ignore[misc]
@@ -135,6 +139,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         y : (n,) responses; or `party.column`, which is then taken out of that party's table
         progress : called with (what, done, total)
         """
+        self._check_settings()
         tables, federation, n_subjects = read_blocks(X)
         response, tables, self.response_ = take_response(tables, y, federation)
         schema = {} if federation is None else {party.name: party.columns for party in federation.parties}
@@ -152,9 +157,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self._finish(path, scores, response, settings.family)
         everything = join_features(list(features.values()))
         self.inference_: Inference | None = self._infer(everything, response, settings.family)
-        if not self.inference_.identified:
-            self.converged_ = False
-            self.warnings_ += ("selected columns are linearly dependent: their coefficients are not unique",)
+        self._doubt(everything, response, settings.family)
         return self._warned()
 
     def fit_transport(
@@ -177,6 +180,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         ----------
         response : `party.column`; None for the federation's own
         """
+        self._check_settings()
         key = federation.response if response is None else ColumnKey.parse(response)
         name = study or f"{federation.name}-glm-{secrets.token_hex(8)}"
 
@@ -198,24 +202,36 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
 
     def _set_effective(self, n_rows: int, n_subjects: int | None) -> None:
         given = self.n_effective if self.n_effective is not None else n_subjects
-        if given is not None and not given > 1:
-            raise SettingsError(f"n_effective must be above 1, got {given}")
         self.n_effective_ = float(n_rows if given is None else given)
+
+    def _check_settings(self) -> None:
+        """All that can be said before any data are seen, or asked for."""
+        find_family(self.family)
+        if self.concavity is not None and not _is_number(self.concavity):
+            raise SettingsError("concavity must be a number")
+        Penalty.build(self.penalty, self.concavity)
+        if _is_number(self.select):
+            if not 0.0 <= float(self.select) < np.inf:
+                raise SettingsError("a strength must be a number of at least 0")
+        elif self.select not in ("bic", "cv"):
+            raise SettingsError(f"select must be 'bic', 'cv' or a number, got {self.select!r}")
+        if self.n_effective is not None and not (_is_number(self.n_effective) and 1.0 < self.n_effective < np.inf):
+            raise SettingsError(f"n_effective must be a number above 1, got {self.n_effective!r}")
+        for name in ("tolerance", "strength_ratio"):
+            value = getattr(self, name)
+            if not (_is_number(value) and 0.0 < value < 1.0):
+                raise SettingsError(f"{name} must lie in (0, 1), got {value!r}")
+        for name, least in (("n_strengths", 2), ("folds", 2), ("max_rounds", 1), ("random_state", 0)):
+            if not _is_whole(getattr(self, name), least):
+                raise SettingsError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)!r}")
 
     def _settings(
         self, y: Floats, *, subjects: NDArray[np.bool_] | None = None, response: ColumnKey | None = None
     ) -> RegressionSettings:
         family = find_family(self.family)
         family.check(y)
-        if not (isinstance(self.select, (int, float)) and not isinstance(self.select, bool)):
-            if self.select not in ("bic", "cv"):
-                raise SettingsError(f"select must be 'bic', 'cv' or a number, got {self.select!r}")
-        elif not 0.0 <= self.select < np.inf:
-            raise SettingsError("a strength must be a number of at least 0")
-        if not 0.0 < self.tolerance < 1.0 or not 0.0 < self.strength_ratio < 1.0 or self.n_strengths < 2:
-            raise SettingsError("tolerance and strength_ratio must lie in (0, 1), n_strengths be at least 2")
-        if self.select == "cv" and not 2 <= self.folds <= y.size:
-            raise SettingsError(f"folds must lie between 2 and the {y.size} rows")
+        if self.select == "cv":
+            self._check_folds(y)
         refits = self.refit and self.select == "bic" and self.penalty != "none"
         return RegressionSettings(
             family,
@@ -230,10 +246,20 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             end_early=self.select == "bic" or self.penalty != "lasso",
         )
 
+    def _folds(self, n_rows: int) -> NDArray[np.int64]:
+        return np.random.default_rng(self.random_state).permutation(n_rows) % self.folds
+
+    def _check_folds(self, y: Floats) -> None:
+        if self.folds > y.size:
+            raise SettingsError(f"folds must lie between 2 and the {y.size} rows")
+        folds = self._folds(y.size)
+        if any(np.ptp(y[folds != fold]) == 0.0 for fold in range(self.folds)):
+            raise SettingsError("the responses outside a fold are all alike: too few rows for a cross-validation")
+
     def _strengths(self, largest: float) -> Floats:
         if self.penalty == "none":
             return np.zeros(1)
-        if isinstance(self.select, (int, float)):
+        if _is_number(self.select):
             return strengths_down_to(largest, float(self.select))
         return geometric_strengths(largest, self.n_strengths, self.strength_ratio)
 
@@ -254,7 +280,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             return path, self._criteria(path.points, settings)
         strengths = np.array([point.strength for point in path.points])
         totals, counts = np.zeros(strengths.size), np.zeros(strengths.size)
-        folds = np.random.default_rng(self.random_state).permutation(y.size) % self.folds
+        folds = self._folds(y.size)
         for fold in range(self.folds):
             learn = folds != fold
             part = yield from federated_path(
@@ -308,8 +334,12 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         null = family.link(float(y.mean())) if self.fit_intercept else 0.0
         self.explained_ = Yardstick(family, y, null).explained(fitted.loss)
         self.converged_ = bool(fitted.converged and point.converged)
+        judged = not scores or bool(np.isfinite(scores).any())
         last = max((i for i, score in enumerate(scores) if np.isfinite(score)), default=len(path.points) - 1)
         self.warnings_ = self._find_problems(path, chosen == last, family, y)
+        if not judged:
+            self.converged_ = False
+            self.warnings_ += ("no strength could be judged: every fit is all but perfect, or folds did not reach it",)
 
     def _find_problems(self, path: FederatedPath, at_the_end: bool, family: Family, y: Floats) -> tuple[str, ...]:
         found = []
@@ -334,6 +364,24 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
                 found.append(f"party {name!r}: constant columns cannot enter ({flat})")
         return tuple(found)
 
+    def _doubt(self, features: Features, y: Floats, family: Family) -> None:
+        """What can be said against the coefficients when the columns are at hand."""
+        kept = np.flatnonzero(np.concatenate(list(self.coef_.values())))
+        found = []
+        if self.inference_ is not None and not self.inference_.identified:
+            found.append("selected columns are linearly dependent: their coefficients are not unique")
+        elif kept.size + int(self.fit_intercept) >= y.size:
+            found.append("as many coefficients as rows: any response would be explained")
+        elif (family.name != "gaussian" and self.penalty == "none") or (self.refit and self.select == "bic"):
+            chosen = Features.plain(features.values[:, kept], [features.names[j] for j in kept])
+            coef, intercept, _ = maximise_likelihood(chosen, y, family, fit_intercept=self.fit_intercept)
+            here = self.intercept_ + chosen.values @ np.concatenate(list(self.coef_.values()))[kept]
+            if family.name != "gaussian" and np.max(np.abs(intercept + chosen.values @ coef - here)) > _RUNS_OFF:
+                found.append("the likelihood has no maximum: some category or range has only one outcome")
+        if found:
+            self.converged_ = False
+            self.warnings_ += tuple(found)
+
     def _warned(self) -> VerticalGLM:
         for line in self.warnings_:
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
@@ -356,6 +404,12 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         absent = [name for name in self.coef_ if name not in tables]
         if absent:
             raise SettingsError(f"no table of party {absent[0]!r}")
+        for name in self.coef_:  # an array's columns have no names to be told apart by
+            given = X[name] if isinstance(X, Mapping) else X
+            if not hasattr(given, "columns") and tables[name].width != len(self.codings_[name]):
+                raise SettingsError(
+                    f"party {name!r}: expected {len(self.codings_[name])} columns, got {tables[name].width}"
+                )
         parts = {
             name: encode_table(tables[name], self.codings_[name], f"party {name!r}").values @ coef
             for name, coef in self.coef_.items()
@@ -378,6 +432,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         response, _, _ = take_response(tables, y, federation)
         family, eta = find_family(self.family), self.linear_predictor(tables)
         check_rows({"the tables": eta.size}, response.size)
+        family.check(response)
         null = np.full(response.size, family.link(float(response.mean())))
         return 1.0 - family.deviance(eta, response) / family.deviance(null, response)
 
@@ -426,6 +481,14 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         return self
 
 
-def _given(features: Features, request: object) -> Features:
+def _given(features: Features, request: object) -> tuple[int, Callable[[], Features]]:
     """A desk whose columns are in this process has one set of features, whatever is asked."""
-    return features
+    return features.values.shape[0], lambda: features
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least

@@ -74,6 +74,8 @@ def encode_series(series: pl.Series, coding: Coding, where: str) -> Floats:
         values = series.cast(pl.Float64).to_numpy()
     else:
         texts = [str(level) for level in coding.levels]
+        if series.dtype.is_nested():
+            raise SettingsError(f"{where}, column {coding.name!r}: expected categories")
         codes = series.cast(pl.String).replace_strict(
             texts, list(range(len(texts))), default=None, return_dtype=pl.Float64
         )
@@ -111,8 +113,16 @@ def features_of(codes: Sequence[Floats], codings: Sequence[Coding], n_rows: int)
     )
 
 
+def check_response_kind(column: Column) -> None:
+    """SettingsError for a response whose categories have no order."""
+    if column.kind == "nominal":
+        raise SettingsError(f"the response {column.name!r} has unordered categories: no family here fits it")
+
+
 def encode_response(series: pl.Series, column: Column | None, where: str) -> Floats:
     """The response as numbers; a category as its number in the list, so that a binary one is 0 or 1."""
+    if column is not None:
+        check_response_kind(column)
     coding = (
         Coding(series.name)
         if column is None or column.kind in ("continuous", "count")

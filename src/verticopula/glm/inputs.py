@@ -33,16 +33,23 @@ def read_blocks(blocks: Any) -> tuple[dict[str, pl.DataFrame], Federation | None
 def _read_table(table: Any, party: str) -> pl.DataFrame:
     if hasattr(table, "columns") or isinstance(table, pl.DataFrame):
         return to_polars(table, party)
-    try:
-        values = np.asarray(table, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise SettingsError(f"party {party!r}: expected a DataFrame or an array of numbers") from None
+    values = _as_numbers(table)
+    if values is None:
+        raise SettingsError(f"party {party!r}: expected a DataFrame or an array of numbers")
     if values.ndim != 2:
         raise SettingsError(
             f"party {party!r}: expected a DataFrame or an array with two dimensions, got {values.ndim}; "
             "reshape(-1, 1) makes one column of a vector"
         )
     return pl.DataFrame({f"x{j + 1}": values[:, j] for j in range(values.shape[1])})
+
+
+def _as_numbers(given: Any) -> Floats | None:
+    """An array of real numbers, or None."""
+    try:
+        return None if np.iscomplexobj(given) else np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
 
 
 def take_response(
@@ -52,10 +59,9 @@ def take_response(
     if isinstance(response, ColumnKey):
         response = str(response)
     if not isinstance(response, str):
-        try:
-            values = np.asarray(response, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise SettingsError("the response must be numbers; code a yes or no as 1 and 0") from None
+        values = _as_numbers(response)
+        if values is None:
+            raise SettingsError("the response must be numbers; code a yes or no as 1 and 0")
         if values.ndim != 1:
             raise SettingsError(f"expected one response per row, got an array with {values.ndim} dimensions")
         return values, tables, ""
@@ -65,7 +71,10 @@ def take_response(
     known = None if federation is None else federation.column(ColumnKey(party, column))
     values = encode_response(tables[party][column], known, f"party {party!r}")
     rest = {name: t.drop(column) if name == party else t for name, t in tables.items()}
-    return values, {name: table for name, table in rest.items() if table.width}, response
+    rest = {name: table for name, table in rest.items() if table.width}
+    if not rest:
+        raise SettingsError("there are no columns beside the response")
+    return values, rest, response
 
 
 def check_rows(rows: Mapping[str, int], expected: int) -> None:

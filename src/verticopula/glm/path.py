@@ -30,9 +30,9 @@ _LLA_SLACK = 10.0
 _LLA_STILL = 0.01
 
 # Where a path ends early. A bounded penalty keeps neither a logistic fit from separating the classes nor a linear
-# one from interpolating; coefficients run off, and an information criterion follows them. A gaussian fit with few
-# columns may be as good as it likes.
-MAX_EXPLAINED = {"gaussian": np.inf, "poisson": 0.99, "binomial": 0.8}
+# one from interpolating; coefficients run off, and an information criterion follows them. A gaussian or poisson
+# fit with few columns may be as good as it likes.
+MAX_EXPLAINED = {"gaussian": np.inf, "poisson": np.inf, "binomial": 0.8}
 MAX_SHARE_OF_ROWS = 0.5
 _ROUNDING = 1e-18  # a loss so far below that of a constant is rounding
 PATIENCE = 10  # models in a row that score worse than the best so far, before refitting stops

@@ -114,7 +114,8 @@ class Sharing:
                 break
             bend = self._family.curvature(eta)
             follow = rho / (bend + rho)  # how far each row's solution goes along with the intercept
-            step = -float(np.mean(self._family.residual(eta, self._y))) / float(np.mean(bend * follow))
+            slope = max(float(np.mean(bend * follow)), 1e-300)  # flat where a fit runs off; the step is cut anyway
+            step = -float(np.mean(self._family.residual(eta, self._y))) / slope
             step = float(np.clip(step, -2.0 * self._reach, 2.0 * self._reach))
             self.intercept += step
             eta = eta + step * follow

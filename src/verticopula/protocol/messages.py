@@ -142,6 +142,15 @@ class CompletedRanksReply:
 
 
 @dataclass(frozen=True)
+class RawReviewRequest:
+    """Would you take part, with exact values of all your columns for these subjects? Nothing is sent or recorded."""
+
+    study: str
+    subjects: NDArray[np.bool_]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
 class DesignRequest:
     """Prepare these columns for a regression.
 
@@ -276,7 +285,9 @@ class CoefficientsReply:
 
 RegressionRequest = DesignRequest | ResponseRequest | StrengthRequest | UpdateRequest | CoefficientsRequest
 RegressionReply = DesignReply | ResponseReply | StrengthReply | UpdateReply | CoefficientsReply
-Request = PresenceRequest | ReviewRequest | ReleaseRequest | CompletedRanksRequest | RegressionRequest
+Request = (
+    PresenceRequest | ReviewRequest | ReleaseRequest | CompletedRanksRequest | RawReviewRequest | RegressionRequest
+)
 Reply = PresenceReply | ReviewReply | ReleaseReply | CompletedRanksReply | RegressionReply
 
 

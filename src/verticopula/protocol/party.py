@@ -37,6 +37,7 @@ from verticopula.protocol.messages import (
     Imputation,
     PresenceReply,
     PresenceRequest,
+    RawReviewRequest,
     RegressionRequest,
     ReleaseReply,
     ReleaseRequest,
@@ -100,6 +101,12 @@ class LocalParty:
         if isinstance(request, ReviewRequest):
             self._approve(request.release.method, self._price_all(request), list(self.ledger))
             return ReviewReply(self.name)
+        if isinstance(request, RawReviewRequest):
+            names = [column.name for column in self.table.party.columns]
+            self._approve(
+                RAW_REGRESSION, self._price_exact(request.study, names, request.subjects)[0], list(self.ledger)
+            )
+            return ReviewReply(self.name)
         if isinstance(request, ReleaseRequest | CompletedRanksRequest | ResponseRequest):
             key = fingerprint(request)
             if key not in self._made:
@@ -118,8 +125,7 @@ class LocalParty:
             return self._release(request)
         if isinstance(request, CompletedRanksRequest):
             return self._rank_completed(request)
-        codes = self._exact_columns(request, [request.column])
-        return ResponseReply(self.name, codes[0])
+        return self._send_response(request)
 
     def _release(self, request: ReleaseRequest) -> ReleaseReply:
         self._record(request.method, self._price(request))
@@ -135,8 +141,8 @@ class LocalParty:
             self.name, tuple(run(lambda item: self._rank_completed_column(request, item), request.imputations))
         )
 
-    def _exact_features(self, request: DesignRequest) -> Features:
-        """The raw columns of a regression.
+    def _exact_features(self, request: DesignRequest) -> tuple[int, Callable[[], Features]]:
+        """How many rows, and the raw columns of a regression once it is certain that they are wanted.
 
         Privacy
         -------
@@ -145,26 +151,38 @@ class LocalParty:
         """
         names = [c.name for c in self.table.party.columns] if request.columns is None else list(request.columns)
         names = [name for name in names if name != request.without]
-        codes = self._exact_columns(request, names)
+        entries, asked = self._price_exact(request.study, names, request.subjects)
+        self._approve(RAW_REGRESSION, entries, list(self.ledger))
         codings = [code_schema_column(self.table.party.column(name)) for name in names]
-        n_rows = codes[0].size if codes else int(self.table.observed().shape[0])
-        return features_of(codes, codings, n_rows)
 
-    def _exact_columns(self, request: DesignRequest | ResponseRequest, names: list[str]) -> list[NDArray[np.float64]]:
-        """Values or codes of the asked subjects, recorded as released without noise."""
+        def make() -> Features:
+            self._record(RAW_REGRESSION, entries)
+            return features_of([self.table.columns[name].values[asked] for name in names], codings, int(asked.sum()))
+
+        return int(asked.sum()), make
+
+    def _send_response(self, request: ResponseRequest) -> ResponseReply:
+        entries, asked = self._price_exact(request.study, [request.column], request.subjects)
+        self._record(RAW_REGRESSION, entries)
+        return ResponseReply(self.name, self.table.columns[request.column].values[asked])
+
+    def _price_exact(
+        self, study: str, names: list[str], subjects: NDArray[np.bool_] | None
+    ) -> tuple[list[Release], NDArray[np.bool_]]:
+        """The ledger entries of exact columns, and which subjects they are about."""
         known = {column.name for column in self.table.party.columns}
         if len(set(names)) != len(names) or not set(names) <= known:
             raise PolicyRefused(f"party {self.name!r}: the request names columns twice or columns it does not hold")
         self.policy.check(self.name, RAW_REGRESSION, (), ())  # before anything about the data is looked at
-        columns = [self.table.columns[name] for name in names]
-        asked = (
-            request.subjects if request.subjects is not None else np.ones(self.table.observed().shape[0], dtype=bool)
-        )
-        if any(asked.shape != c.observed.shape or not c.observed[asked].all() for c in columns):
+        cohort = self.table.observed().shape[0]
+        asked = np.ones(cohort, dtype=bool) if subjects is None else subjects
+        if asked.dtype != np.bool_ or asked.shape != (cohort,):
+            raise PolicyRefused(f"party {self.name!r}: subjects are named by a mask over the cohort")
+        if not all(self.table.columns[name].observed[asked].all() for name in names):
             raise PolicyRefused(f"party {self.name!r}: the regression names subjects that it has no values for")
         entries = [
             Release(
-                **self._common_fields(request.study, name, int(asked.sum())),
+                **self._common_fields(study, name, int(asked.sum())),
                 what="exact",
                 mechanism="regression on raw columns, no noise",
                 epsilon=math.inf,
@@ -173,8 +191,7 @@ class LocalParty:
             )
             for name in names
         ]
-        self._record(RAW_REGRESSION, entries)
-        return [column.values[asked] for column in columns]
+        return entries, asked
 
     def _record(self, method: str, entries: list[Release]) -> None:
         """In the ledger before anything is drawn, if the policy allows it."""

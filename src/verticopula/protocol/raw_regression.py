@@ -9,8 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
+from verticopula.glm.encoding import check_response_kind
 from verticopula.privacy.policy import RAW_REGRESSION
-from verticopula.protocol.messages import PresenceRequest, ResponseReply, ResponseRequest
+from verticopula.protocol.messages import (
+    PresenceRequest,
+    RawReviewRequest,
+    ResponseReply,
+    ResponseRequest,
+    ReviewReply,
+)
 from verticopula.protocol.rounds import Rounds, gather_presence
 from verticopula.schema import ColumnKey, Federation
 
@@ -21,11 +28,16 @@ def complete_responses(
     """Responses of the subjects with a value in every column, and which subjects these are."""
     if response not in federation.keys:
         raise SettingsError(f"no column {str(response)!r} in the federation; a response is named party.column")
+    check_response_kind(federation.column(response))
     replies = yield {party.name: PresenceRequest(study, RAW_REGRESSION) for party in federation.parties}
     masks = gather_presence(federation, replies)
     complete = np.logical_and.reduce(list(masks.values()))
     if complete.sum() < 2:
         raise ProtocolError("fewer than two subjects have a value in every column: nothing to fit on")
+    replies = yield {party.name: RawReviewRequest(study, complete) for party in federation.parties}
+    for party in federation.parties:  # if one refuses, no other has sent anything yet
+        if not isinstance(replies.get(party.name), ReviewReply):
+            raise ProtocolError(f"party {party.name!r} did not agree to a regression on raw columns")
     replies = yield {response.party: ResponseRequest(study, response.column, complete)}
     reply = replies.get(response.party)
     if not isinstance(reply, ResponseReply) or reply.values.shape != (int(complete.sum()),):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verticopula.errors import ProtocolError
+from verticopula.errors import ProtocolError, SettingsError
 from verticopula.glm.block import BlockSolver
 from verticopula.glm.design import Features
 from verticopula.glm.penalties import Penalty
@@ -38,11 +38,12 @@ class RegressionDesk:
 
     Attributes
     ----------
-    features : gives the features that a DesignRequest asks for; may refuse
+    features : for a DesignRequest, the number of rows and what makes its features; may refuse. The second is called
+        only when everything else about the request is fine, because for raw columns it is recorded as a release.
     """
 
     party: str
-    features: Callable[[DesignRequest], Features]
+    features: Callable[[DesignRequest], tuple[int, Callable[[], Features]]]
     _solvers: dict[tuple[str, str], BlockSolver] = field(default_factory=dict)
     _last: dict[tuple[str, str], tuple[RegressionRequest, RegressionReply]] = field(default_factory=dict)
 
@@ -55,10 +56,14 @@ class RegressionDesk:
         return reply
 
     def _open(self, request: DesignRequest) -> DesignReply:
-        features = self.features(request)
-        if request.rows is not None and request.rows.shape != features.values.shape[:1]:
-            raise ProtocolError(f"party {self.party!r} has a different number of rows")
-        penalty = Penalty.build(request.penalty, request.concavity)
+        penalty = self._penalty(request)
+        n_rows, make = self.features(request)
+        rows = request.rows
+        if rows is not None and (rows.dtype != np.bool_ or rows.shape != (n_rows,) or rows.sum() < 2):
+            raise ProtocolError(
+                f"party {self.party!r}: rows to learn from are a mask over its {n_rows} rows, two at least"
+            )
+        features = make()
         solver = BlockSolver(features, penalty, centre=request.centre, rows=request.rows)
         self._solvers.pop((request.study, request.fit), None)  # opened again, it is the newest
         self._solvers[request.study, request.fit] = solver
@@ -74,6 +79,12 @@ class RegressionDesk:
             solver.design.sizes,
             solver.design.constant,
         )
+
+    def _penalty(self, request: DesignRequest) -> Penalty:
+        try:
+            return Penalty.build(request.penalty, request.concavity)
+        except SettingsError as error:
+            raise ProtocolError(f"party {self.party!r}: {error}") from None
 
     def _solver(self, key: tuple[str, str]) -> BlockSolver:
         if key not in self._solvers:
