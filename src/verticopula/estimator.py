@@ -20,7 +20,7 @@ from verticopula.bootstrap import bootstrap_inference, copies_inference
 from verticopula.errors import SettingsError
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features, join_features
-from verticopula.glm.encoding import Coding, code_table, encode_table
+from verticopula.glm.encoding import Coding, code_schema_column, code_table, encode_table
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.inference import Inference, infer_from_likelihood
 from verticopula.glm.inputs import check_rows, read_blocks, take_response
@@ -149,7 +149,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         features = {name: encode_table(t, self.codings_[name], f"party {name!r}") for name, t in tables.items()}
         check_rows({name: f.values.shape[0] for name, f in features.items()}, response.size)
         desks = {name: RegressionDesk(name, partial(_given, own)) for name, own in features.items()}
-        self._set_effective(response.size, n_subjects)
+        self._set_effective(response.size, n_subjects, sum(f.values.shape[1] for f in features.values()))
         settings = self._settings(response)
         path, scores = drive(
             self._protocol(tuple(features), response, settings, "local", progress), InProcessTransport(desks)
@@ -186,7 +186,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
 
         def protocol() -> Rounds[tuple[FederatedPath, list[float], Floats, Family]]:
             values, subjects = yield from complete_responses(federation, key, name)
-            self._set_effective(values.size, None)
+            codings = [code_schema_column(federation.column(k)) for k in federation.keys if k != key]
+            self._set_effective(values.size, None, sum(len(coding.names) for coding in codings))
             settings = self._settings(values, subjects=subjects, response=key)
             # A party with nothing but the response has no part in the iteration.
             names = tuple(p.name for p in federation.parties if {c.name for c in p.columns} != {key.column})
@@ -200,9 +201,13 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.inference_ = None
         return self._warned()
 
-    def _set_effective(self, n_rows: int, n_subjects: int | None) -> None:
+    def _set_effective(self, n_rows: int, n_subjects: int | None, n_features: int) -> None:
         given = self.n_effective if self.n_effective is not None else n_subjects
         self.n_effective_ = float(n_rows if given is None else given)
+        # With more columns than subjects the best of many noise columns passes BIC's bar; twice the logarithm of their
+        # number is what the largest of them may reach (Foster and George 1994).
+        crowded = n_features >= self.n_effective_
+        self._charge = float(np.log(max(self.n_effective_, n_features**2 if crowded else 1.0)))
 
     def _check_settings(self) -> None:
         """All that can be said before any data are seen, or asked for."""
@@ -240,7 +245,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             self.tolerance,
             self.max_rounds,
             response=response,
-            refit=RefitRule(np.log(self.n_effective_), self.n_effective_) if refits else None,
+            refit=RefitRule(self._charge, self.n_effective_) if refits else None,
             subjects=subjects,
             # The lasso has a solution at every strength, however well the classes separate.
             end_early=self.select == "bic" or self.penalty != "lasso",
@@ -302,7 +307,6 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     def _criteria(self, points: tuple[PathPoint, ...], settings: RegressionSettings) -> list[float]:
         if self.select != "bic" or self.penalty == "none":
             return []
-        charge = float(np.log(self.n_effective_))
         scores = []
         for point in points:
             fitted = point.refit if settings.refit is not None else point
@@ -310,7 +314,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             scores.append(
                 np.inf
                 if fitted is None
-                else information_criterion(settings.family, fitted.loss, df, self.n_effective_, charge)
+                else information_criterion(settings.family, fitted.loss, df, self.n_effective_, self._charge)
             )
         return scores
 

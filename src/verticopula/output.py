@@ -86,7 +86,10 @@ def read_study(folder: Path) -> tuple[Synthesizer, SyntheticTables]:
 
 def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
     """Coefficients as CSV, the summary as text and HTML, the path as a figure."""
+    if out.exists() and not out.is_dir():
+        raise SettingsError(f"{out} is a file; --out needs a folder")
     out.mkdir(parents=True, exist_ok=True)
+    (out / "path.html").unlink(missing_ok=True)  # an earlier fit's, if this one has no path
     summary = model.summary(level)
     paths = [out / name for name in ("coefficients.csv", "summary.txt", "summary.html")]
     summary.frame.to_csv(paths[0], index=False)

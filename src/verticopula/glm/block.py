@@ -65,6 +65,10 @@ class BlockSolver:
         self._weights: dict[Track, Floats] = {}
         self._path: dict[Track, list[Floats]] = {"main": [], "refit": []}
 
+    def has_weights(self, track: Track) -> bool:
+        """Whether there are last weights to keep."""
+        return track in self._weights
+
     def largest_strength(self, residual: Floats) -> float:
         """The least strength at which no column of this block enters, given the residuals of a fit without any."""
         gradient = self.design.columns.T @ residual / residual.size

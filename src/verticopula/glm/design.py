@@ -21,9 +21,9 @@ Bools = NDArray[np.bool_]
 _FLAT = 1e-10  # a spread below this share of the size is rounding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Features:
-    """(n, q) numbers with their names and grouping.
+    """(n, q) numbers with their names and grouping. No repr: they may be raw, and must not end up in a log.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ def join_features(parts: Sequence[Features]) -> Features:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Standardised:
     """Features on the solvers' scale, and the way back.
 

@@ -24,7 +24,7 @@ SOURCES: dict[Source, str] = {
     "copies": "Standard errors combine {copies} synthetic copies of {n_effective:,.0f} subjects. They leave out what "
     "missing blocks and privacy cost: see bootstrap().",
     "bootstrap": "Standard errors come from {copies} repetitions of the whole study, privacy noise and missing blocks "
-    "included, on data drawn from the fitted copula. Intervals are around the estimate less the bias found there.",
+    "included, on data drawn from the fitted copula.",
 }
 
 
@@ -35,7 +35,7 @@ class Inference:
     Attributes
     ----------
     estimate, standard_error : (s,)
-    bias : (s,) what the bootstrap says the estimate is off by; 0 otherwise
+    bias : (s,) the repetitions' mean less the estimate, for information; 0 without a bootstrap
     degrees_of_freedom : of the t distribution; infinite for the normal one
     copies : repetitions or synthetic copies behind it; 1 for the likelihood's own
     identified : False where columns are linearly dependent, so that many coefficients fit equally well
@@ -51,15 +51,14 @@ class Inference:
     identified: bool = True
 
     def intervals(self, level: float) -> tuple[Floats, Floats]:
-        """Lower and upper ends at a confidence level, around the estimate without its bias."""
+        """Lower and upper ends at a confidence level."""
         reach = stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom) * self.standard_error
-        middle = self.estimate - self.bias
-        return middle - reach, middle + reach
+        return self.estimate - reach, self.estimate + reach
 
     def p_values(self) -> Floats:
         """Two-sided, for a coefficient of zero."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            z = np.abs(self.estimate - self.bias) / self.standard_error
+            z = np.abs(self.estimate) / self.standard_error
         return np.asarray(2.0 * stats.t.sf(z, self.degrees_of_freedom))
 
     def note(self) -> str:
@@ -77,21 +76,26 @@ def infer_from_likelihood(
     intercept : None where none was fitted
     n_effective : subjects that the n rows stand for
     """
-    rows = columns if intercept is None else np.column_stack([np.ones(len(y)), columns])
-    estimate = coef if intercept is None else np.append(intercept, coef)
-    eta = rows @ estimate
-    # On a common scale, so that the rank does not depend on units.
-    scale = np.sqrt(np.mean(rows**2, axis=0))
-    scaled = rows / np.where(scale > 0.0, scale, 1.0)
-    information = (scaled.T * family.curvature(eta)) @ scaled / len(y)
+    # On a common scale, and centred where there is an intercept, so that the rank does not depend on units.
+    scale, shift = columns.std(axis=0), np.zeros(columns.shape[1])
+    scale = np.where(scale > 0.0, scale, 1.0)
+    back = np.diag(1.0 / scale)
+    rows = columns / scale
+    estimate, eta = coef, columns @ coef
+    if intercept is not None:
+        shift = columns.mean(axis=0)
+        rows = np.column_stack([np.ones(len(y)), (columns - shift) / scale])
+        back = np.block([[np.ones((1, 1)), -(shift / scale)[None, :]], [np.zeros((coef.size, 1)), back]])
+        estimate, eta = np.append(intercept, coef), eta + intercept
+    information = (rows.T * family.curvature(eta)) @ rows / len(y)
     identified = estimate.size == 0 or bool(np.linalg.matrix_rank(information, hermitian=True) == estimate.size)
     dispersion, freedom = 1.0, np.inf
     if family.name == "gaussian":
         freedom = n_effective - estimate.size
         # With as many coefficients as subjects nothing is left to judge the errors by.
         dispersion = float(np.mean((y - eta) ** 2)) * n_effective / freedom if freedom > 0 else np.nan
-    covariance = dispersion * np.linalg.pinv(information, hermitian=True) / n_effective
-    error = np.sqrt(np.maximum(np.diagonal(covariance), 0.0)) / np.where(scale > 0.0, scale, 1.0)
+    covariance = back @ (dispersion * np.linalg.pinv(information, hermitian=True) / n_effective) @ back.T
+    error = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
     return Inference(
         estimate,
         error if identified else np.full_like(error, np.nan),
@@ -126,8 +130,13 @@ def combine_copies(fits: list[Inference]) -> Inference:
 
 
 def infer_from_bootstrap(estimate: Floats, repetitions: Floats, n_effective: float) -> Inference:
-    """Spread and bias of (B, s) estimates from repetitions of the whole study on data from the fitted copula."""
-    spread = repetitions.std(axis=0, ddof=1)
-    bias = repetitions.mean(axis=0) - estimate
+    """From (B, s) estimates of repetitions of the whole study on data from the fitted copula.
+
+    The error is the repetitions' root mean square distance from the estimate, their bias included. Correcting the
+    estimate by that bias instead would count its own error twice, since it comes from one synthetic sample: such
+    intervals cover far less.
+    """
+    distance = repetitions - estimate
+    error = np.sqrt(np.sum(distance**2, axis=0) / (len(repetitions) - 1))
     freedom = float(len(repetitions) - 1)
-    return Inference(estimate, spread, bias, freedom, "bootstrap", n_effective, len(repetitions))
+    return Inference(estimate, error, distance.mean(axis=0), freedom, "bootstrap", n_effective, len(repetitions))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.glm.block import BlockSolver
+from verticopula.glm.block import BlockSolver, Track, Weights
 from verticopula.glm.design import Features
 from verticopula.glm.penalties import Penalty
 from verticopula.protocol.messages import (
@@ -47,8 +48,13 @@ class RegressionDesk:
     _solvers: dict[tuple[str, str], BlockSolver] = field(default_factory=dict)
     _last: dict[tuple[str, str], tuple[RegressionRequest, RegressionReply]] = field(default_factory=dict)
 
+    _designs: dict[tuple[str, str], tuple[str, DesignReply]] = field(default_factory=dict)
+
     def handle(self, request: RegressionRequest) -> RegressionReply:
         key = (request.study, getattr(request, "fit", ""))
+        if isinstance(request, DesignRequest) and self._designs.get(key, ("", None))[0] == fingerprint(request):
+            self._solvers[key] = self._solvers.pop(key)  # a late copy: nothing is opened, or paid for, twice
+            return self._designs[key][1]
         if key in self._last and _is_same(request, self._last[key][0]):
             return self._last[key][1]
         reply = self._open(request) if isinstance(request, DesignRequest) else self._work(request, self._solver(key))
@@ -70,7 +76,8 @@ class RegressionDesk:
         for old in list(self._solvers)[:-_MOST_FITS]:
             del self._solvers[old]
             self._last.pop(old, None)
-        return DesignReply(
+            self._designs.pop(old, None)
+        reply = DesignReply(
             self.party,
             features.values.shape[0],
             features.names,
@@ -79,6 +86,8 @@ class RegressionDesk:
             solver.design.sizes,
             solver.design.constant,
         )
+        self._designs[request.study, request.fit] = (fingerprint(request), reply)
+        return reply
 
     def _penalty(self, request: DesignRequest) -> Penalty:
         try:
@@ -102,7 +111,7 @@ class RegressionDesk:
             return CoefficientsReply(self.party, *solver.path("main"), *solver.path("refit"))
         if isinstance(request, UpdateRequest):
             self._check(request.target, n_rows)
-            self._check_scales(request)
+            self._check_update(request, solver)
             if request.record:
                 solver.record()
             done = solver.update(
@@ -113,13 +122,16 @@ class RegressionDesk:
             )
         raise ProtocolError(f"party {self.party!r} does not know requests of type {type(request).__name__}")
 
-    def _check_scales(self, request: UpdateRequest) -> None:
+    def _check_update(self, request: UpdateRequest, solver: BlockSolver) -> None:
         positive = (request.rho, request.tolerance, request.strength + 1.0)
         if not all(np.isfinite(value) and value > 0.0 for value in positive) or request.strength < 0.0:
             raise ProtocolError(f"party {self.party!r}: rho and tolerance must be positive, the strength not negative")
+        known = request.track in get_args(Track) and request.weights in get_args(Weights)
+        if not known or (request.weights == "keep" and not solver.has_weights(request.track)):
+            raise ProtocolError(f"party {self.party!r} does not know these weights")
 
     def _check(self, values: np.ndarray, n_rows: int) -> None:
-        if values.shape != (n_rows,) or not np.isfinite(values).all():
+        if values.dtype != np.float64 or values.shape != (n_rows,) or not np.isfinite(values).all():
             raise ProtocolError(f"party {self.party!r}: expected {n_rows} finite numbers")
 
 

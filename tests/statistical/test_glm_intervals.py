@@ -1,0 +1,232 @@
+"""Intervals of regressions: how often they hold the truth, and how errors of several fits are combined."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from tests.builders import CONTINUOUS, correlated_normals, fit_seeded, make_federation, make_tables
+from verticopula import Federation, Synthesizer
+from verticopula.glm import VerticalGLM
+from verticopula.glm.central import maximise_likelihood
+from verticopula.glm.design import Features, join_features
+from verticopula.glm.families import FAMILIES
+from verticopula.glm.inference import Inference, combine_copies, infer_from_bootstrap, infer_from_likelihood
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+REPLICATIONS = 500
+N = 250
+# Intercept and slopes of the two parties' columns.
+TRUTH = {
+    "gaussian": np.array([1.0, 0.8, -0.5, 0.3, 0.0]),
+    "binomial": np.array([0.2, 0.7, -0.5, 0.3, 0.0]),
+    "poisson": np.array([0.5, 0.4, -0.3, 0.2, 0.0]),
+}
+
+
+def binomial_error(replications: int) -> float:
+    """Of a share of intervals that hold the truth, if it is nominal."""
+    return math.sqrt(LEVEL * (1.0 - LEVEL) / replications)
+
+
+def equicorrelated(size: int, shared: float) -> Floats:
+    return np.full((size, size), shared) + (1.0 - shared) * np.eye(size)
+
+
+def draw(family: str, rng: np.random.Generator) -> tuple[Features, Floats]:
+    """Two parties' true columns on scales of their own, and a response."""
+    x = correlated_normals(equicorrelated(4, 0.4), N, rng)
+    eta = TRUTH[family][0] + x @ TRUTH[family][1:]
+    if family == "gaussian":
+        y = eta + 2.0 * rng.standard_normal(N)
+    elif family == "binomial":
+        y = (rng.random(N) < 1.0 / (1.0 + np.exp(-eta))).astype(np.float64)
+    else:
+        y = rng.poisson(np.exp(eta)).astype(np.float64)
+    return join_features([Features.plain(x[:, :2], ["a", "b"]), Features.plain(x[:, 2:], ["c", "d"])]), np.asarray(y)
+
+
+def fit_oracle(family: str, features: Features, y: Floats, n_effective: float = N) -> Inference:
+    coef, intercept, fine = maximise_likelihood(features, y, FAMILIES[family])
+    assert fine
+    return infer_from_likelihood(features.values, coef, intercept, y, FAMILIES[family], n_effective)
+
+
+# ---- the likelihood's own ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", list(TRUTH))
+def test_intervals_of_the_oracle_model_cover_the_truth_as_often_as_they_say(family: str) -> None:
+    rng = np.random.default_rng(1)
+    held = np.zeros((REPLICATIONS, 5), dtype=bool)
+    rejected = np.zeros(REPLICATIONS, dtype=bool)
+    for k in range(REPLICATIONS):
+        found = fit_oracle(family, *draw(family, rng))
+        low, high = found.intervals(LEVEL)
+        held[k] = (low <= TRUTH[family]) & (TRUTH[family] <= high)
+        rejected[k] = found.p_values()[4] < 1.0 - LEVEL
+    slack = 3.0 * binomial_error(REPLICATIONS)
+    assert held.mean(axis=0) == pytest.approx(np.full(5, LEVEL), abs=slack)
+    assert rejected.mean() == pytest.approx(1.0 - LEVEL, abs=slack)  # the last column has no effect
+    np.testing.assert_array_equal(rejected, ~held[:, 4])  # a p-value and its interval agree
+
+
+@pytest.mark.parametrize("family", list(TRUTH))
+def test_standard_errors_are_the_spread_of_estimates(family: str) -> None:
+    rng = np.random.default_rng(2)
+    found = [fit_oracle(family, *draw(family, rng)) for _ in range(200)]
+    spread = np.std([f.estimate for f in found], axis=0, ddof=1)
+    claimed = np.sqrt(np.mean([f.standard_error**2 for f in found], axis=0))
+    # A standard deviation of m normal values is off by 1 / sqrt(2 (m - 1)) of itself.
+    np.testing.assert_allclose(claimed, spread, rtol=4.0 / math.sqrt(2.0 * 199.0))
+
+
+def test_gaussian_errors_are_those_of_least_squares() -> None:
+    features, y = draw("gaussian", np.random.default_rng(3))
+    found = fit_oracle("gaussian", features, y)
+    rows = np.column_stack([np.ones(N), features.values])
+    beta, residual, _, _ = np.linalg.lstsq(rows, y, rcond=None)
+    expected = np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)) * residual[0] / (N - 5))
+    np.testing.assert_allclose(found.estimate, beta, atol=1e-7)
+    np.testing.assert_allclose(found.standard_error, expected, rtol=1e-7)
+    assert found.degrees_of_freedom == N - 5
+    low, high = found.intervals(0.9)
+    np.testing.assert_allclose((high - low) / 2.0, stats.t.ppf(0.95, N - 5) * expected, rtol=1e-7)
+    np.testing.assert_allclose(found.p_values(), 2.0 * stats.t.sf(np.abs(beta) / expected, N - 5), rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+def test_other_errors_are_those_of_the_second_derivative(family: str) -> None:
+    """Against differences of the loss itself."""
+    features, y = draw(family, np.random.default_rng(4))
+    found = fit_oracle(family, features, y)
+    rows, h = np.column_stack([np.ones(N), features.values]), 1e-4
+
+    def loss(beta: Floats) -> float:
+        return N * FAMILIES[family].loss(rows @ beta, y)
+
+    steps = h * np.eye(5)
+    hessian = np.array(
+        [
+            [
+                sum(s * t * loss(found.estimate + s * a + t * b) for s in (1, -1) for t in (1, -1)) / (4.0 * h * h)
+                for b in steps
+            ]
+            for a in steps
+        ]
+    )
+    expected = np.sqrt(np.diag(np.linalg.inv(hessian)))
+    # Differences lose half of the digits of a loss of some hundreds, divided by 1e-8: about 1e-5.
+    np.testing.assert_allclose(found.standard_error, expected, rtol=1e-3)
+    assert found.degrees_of_freedom == math.inf
+
+
+@pytest.mark.parametrize("family", list(TRUTH))
+def test_rows_that_stand_for_fewer_subjects_have_larger_errors(family: str) -> None:
+    features, y = draw(family, np.random.default_rng(5))
+    one = fit_oracle(family, features, y)
+    tenfold = Features(np.tile(features.values, (10, 1)), features.starts, features.names, features.sources)
+    many = fit_oracle(family, tenfold, np.tile(y, 10), n_effective=N)
+    np.testing.assert_allclose(many.standard_error, one.standard_error, rtol=1e-6)
+    fooled = fit_oracle(family, tenfold, np.tile(y, 10), n_effective=10 * N)
+    dispersion = math.sqrt((N - 5) * 10 / (10 * N - 5)) if family == "gaussian" else 1.0
+    np.testing.assert_allclose(fooled.standard_error * math.sqrt(10.0) / dispersion, one.standard_error, rtol=1e-6)
+
+
+# ---- combining ---------------------------------------------------------------------------------
+
+
+def given(estimate: list[float], error: list[float]) -> Inference:
+    return Inference(np.array(estimate), np.array(error), np.zeros(len(estimate)), 90.0, "likelihood", 100.0)
+
+
+def test_copies_are_combined_by_the_rule() -> None:
+    found = combine_copies(
+        [given([1.0, 5.0], [0.3, 1.0]), given([2.0, 5.0], [0.4, 1.0]), given([3.0, 5.0], [0.5, 1.0])]
+    )
+    within, between = (0.09 + 0.16 + 0.25) / 3.0, 1.0
+    np.testing.assert_allclose(found.estimate, [2.0, 5.0])
+    np.testing.assert_allclose(found.standard_error, [math.sqrt(within + between / 3.0), 1.0])
+    assert (found.source, found.copies, found.n_effective, found.degrees_of_freedom) == ("copies", 3, 100.0, 90.0)
+
+
+def test_more_copies_leave_the_error_of_the_subjects() -> None:
+    rng = np.random.default_rng(6)
+    few, many = (
+        combine_copies([given([float(v)], [0.5]) for v in rng.standard_normal(m)]).standard_error[0] for m in (4, 4000)
+    )
+    assert few > many
+    assert many == pytest.approx(0.5, rel=0.01)  # 1 / 4000 of a variance of 1 is left beside 0.25
+
+
+def test_a_bootstrap_s_error_holds_its_spread_and_its_bias() -> None:
+    estimate, repetitions = np.array([1.0, -2.0]), np.array([[1.0, -2.0], [2.0, -2.5], [3.0, -3.0]])
+    found = infer_from_bootstrap(estimate, repetitions, 100.0)
+    np.testing.assert_allclose(found.estimate, estimate)
+    np.testing.assert_allclose(found.standard_error, np.sqrt([(1.0 + 4.0) / 2.0, (0.25 + 1.0) / 2.0]))
+    assert (found.source, found.copies, found.degrees_of_freedom) == ("bootstrap", 3, 2.0)
+    np.testing.assert_allclose(found.bias, [1.0, -0.5])
+    low, high = found.intervals(LEVEL)
+    np.testing.assert_allclose((low + high) / 2.0, estimate)
+    np.testing.assert_allclose((high - low) / 2.0, stats.t.ppf(0.975, 2) * found.standard_error)
+
+
+# ---- the copula's bootstrap --------------------------------------------------------------------
+
+STUDIES = 80
+REPETITIONS = 20
+SUBJECTS = 400
+SLOPES = np.array([0.5, -0.4, 0.5, 0.3])
+
+
+def federation() -> Federation:
+    return make_federation(
+        {
+            "hub": {"y": CONTINUOUS, "a": CONTINUOUS, "b": CONTINUOUS},
+            "left": {"c": CONTINUOUS, "d": CONTINUOUS},
+        }
+    )
+
+
+def run_study(seed: int) -> Synthesizer:
+    """Left lacks 30 % of the subjects; comparisons and counts are noisy."""
+    rng = np.random.default_rng(seed)
+    x = correlated_normals(equicorrelated(4, 0.3), SUBJECTS, rng)
+    y = x @ SLOPES + rng.standard_normal(SUBJECTS)
+    columns = {"y": np.clip(y, -8.0, 8.0)} | dict(zip("abcd", x.T, strict=True))
+    tables = make_tables(federation(), columns)
+    tables["left"] = tables["left"][np.sort(rng.choice(SUBJECTS, 280, replace=False))]
+    return fit_seeded(federation(), tables, seed, epsilon=2.0, unit="variable")
+
+
+def coverage_of_studies() -> tuple[float, float]:
+    """Shares of slopes' intervals that hold the truth: the likelihood's, and the bootstrap's."""
+    likelihood, bootstrap = [], []
+    for seed in range(STUDIES):
+        synthesizer = run_study(seed)
+        model = VerticalGLM(penalty="none").fit(synthesizer.sample(), "hub.y")
+        likelihood.append(_held(model.inference_))
+        bootstrap.append(_held(model.bootstrap(synthesizer, REPETITIONS, random_state=seed).inference_))
+    return float(np.mean(likelihood)), float(np.mean(bootstrap))
+
+
+def _held(found: Inference | None) -> NDArray[np.bool_]:
+    assert found is not None
+    low, high = found.intervals(LEVEL)
+    return np.asarray((low[1:] <= SLOPES) & (high[1:] >= SLOPES))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_bootstrap_intervals_cover_the_truth_where_the_likelihood_s_do_not() -> None:
+    likelihood, bootstrap = coverage_of_studies()
+    # Four slopes of one study depend on each other: no more is claimed than for one of them.
+    slack = 3.0 * binomial_error(STUDIES)
+    assert bootstrap >= LEVEL - slack
+    assert likelihood < LEVEL - slack
