@@ -14,7 +14,7 @@ from benchmarks.record import Places, save, show
 # Those in DEFAULT need nothing but the development environment and half an hour; those in GLM and
 # `missing` take as long again, and `sdv` makes an environment of its own.
 DEFAULT = ("coins", "memory", "growth", "errors", "accuracy", "refinement")
-GLM = ("glm_agreement", "glm_rounds", "glm_speed", "glm_original")
+GLM = ("glm_agreement", "glm_rounds", "glm_speed", "glm_original", "glm_coverage")
 ALL = (*DEFAULT, *GLM, "missing_reference", "missing", "sdv")
 
 

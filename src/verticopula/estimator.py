@@ -148,7 +148,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         }
         features = {name: encode_table(t, self.codings_[name], f"party {name!r}") for name, t in tables.items()}
         check_rows({name: f.values.shape[0] for name, f in features.items()}, response.size)
-        desks = {name: RegressionDesk(name, partial(_given, own)) for name, own in features.items()}
+        desks = {name: RegressionDesk.holding(name, own) for name, own in features.items()}
         self._set_effective(response.size, n_subjects, sum(f.values.shape[1] for f in features.values()))
         settings = self._settings(response)
         path, scores = drive(
@@ -335,8 +335,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.feature_names_ = {name: design.names for name, design in path.designs.items()}
         self.n_features_in_ = sum(len(design.sources) for design in path.designs.values())
         self.strength_ = point.strength
-        null = family.link(float(y.mean())) if self.fit_intercept else 0.0
-        self.explained_ = Yardstick(family, y, null).explained(fitted.loss)
+        self.explained_ = Yardstick(family, y).explained(fitted.loss)
         self.converged_ = bool(fitted.converged and point.converged)
         judged = not scores or bool(np.isfinite(scores).any())
         last = max((i for i, score in enumerate(scores) if np.isfinite(score)), default=len(path.points) - 1)
@@ -483,11 +482,6 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "coef_")
         self.inference_ = copies_inference(synthesizer, self, copies)
         return self
-
-
-def _given(features: Features, request: object) -> tuple[int, Callable[[], Features]]:
-    """A desk whose columns are in this process has one set of features, whatever is asked."""
-    return features.values.shape[0], lambda: features
 
 
 def _is_number(value: object) -> bool:

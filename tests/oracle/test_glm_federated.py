@@ -53,7 +53,7 @@ class Desks:
     seen: list[Request | Reply] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.desks = {name: RegressionDesk(name, lambda request, own=own: own) for name, own in self.parts.items()}
+        self.desks = {name: RegressionDesk.holding(name, own) for name, own in self.parts.items()}
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
         replies: dict[str, Reply] = {}
@@ -415,7 +415,7 @@ def test_the_number_of_a_request_tells_a_repetition_from_the_next_one() -> None:
     """So loose a tolerance lets a sweep stop early: a solver that is asked again would move on."""
     parts, y = split_problem("gaussian", 1, 0.95)
     target = y - y.mean()
-    desk = RegressionDesk("hospital", lambda request: parts["party0"])
+    desk = RegressionDesk.holding("hospital", parts["party0"])
     desk.handle(open_fit("all"))
     first = desk.handle(update("all", 0, target))
     assert desk.handle(update("all", 0, target)) is first
@@ -494,7 +494,7 @@ def test_a_party_with_other_rows_than_the_response_is_named() -> None:
 
 def test_a_desk_refuses_what_it_cannot_answer_and_says_who_it_is() -> None:
     parts, y = split_problem("gaussian", 1, 0.5)
-    desk = RegressionDesk("hospital", lambda request: parts["party0"])
+    desk = RegressionDesk.holding("hospital", parts["party0"])
     with pytest.raises(ProtocolError, match=r"hospital.*not asked to prepare this fit"):
         desk.handle(StrengthRequest(study="s", fit="all", residual=y))
     desk.handle(open_fit("all"))
@@ -506,13 +506,13 @@ def test_a_desk_refuses_what_it_cannot_answer_and_says_who_it_is() -> None:
         desk.handle(StrengthRequest(study="s", fit="all", residual=y[:-1]))
     with pytest.raises(ProtocolError, match=r"hospital.*expected 300 finite numbers"):
         desk.handle(update("all", 0, np.where(y == y[3], np.nan, y)))
-    with pytest.raises(ProtocolError, match=r"hospital.*different number of rows"):
+    with pytest.raises(ProtocolError, match=r"hospital.*a mask over its 300 rows"):
         desk.handle(open_fit("fold 2", n_rows=299))
 
 
 def test_a_desk_closes_the_fit_before_the_last_two() -> None:
     parts, y = split_problem("gaussian", 1, 0.5)
-    desk = RegressionDesk("hospital", lambda request: parts["party0"])
+    desk = RegressionDesk.holding("hospital", parts["party0"])
     for fit in ("a", "b", "c"):
         desk.handle(open_fit(fit))
     for fit in ("b", "c"):
@@ -523,7 +523,7 @@ def test_a_desk_closes_the_fit_before_the_last_two() -> None:
 
 def test_a_fit_that_was_opened_again_counts_as_a_new_one() -> None:
     parts, y = split_problem("gaussian", 1, 0.5)
-    desk = RegressionDesk("hospital", lambda request: parts["party0"])
+    desk = RegressionDesk.holding("hospital", parts["party0"])
     for fit in ("a", "b"):
         desk.handle(open_fit(fit))
         desk.handle(StrengthRequest(study="s", fit=fit, residual=y))

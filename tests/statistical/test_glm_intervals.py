@@ -9,9 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from tests.builders import CONTINUOUS, correlated_normals, fit_seeded, make_federation, make_tables
-from verticopula import Federation, Synthesizer
-from verticopula.glm import VerticalGLM
+from benchmarks.glm_coverage import measure
+from tests.builders import correlated_normals
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.families import FAMILIES
@@ -180,53 +179,13 @@ def test_a_bootstrap_s_error_holds_its_spread_and_its_bias() -> None:
 # ---- the copula's bootstrap --------------------------------------------------------------------
 
 STUDIES = 80
-REPETITIONS = 20
-SUBJECTS = 400
-SLOPES = np.array([0.5, -0.4, 0.5, 0.3])
-
-
-def federation() -> Federation:
-    return make_federation(
-        {
-            "hub": {"y": CONTINUOUS, "a": CONTINUOUS, "b": CONTINUOUS},
-            "left": {"c": CONTINUOUS, "d": CONTINUOUS},
-        }
-    )
-
-
-def run_study(seed: int) -> Synthesizer:
-    """Left lacks 30 % of the subjects; comparisons and counts are noisy."""
-    rng = np.random.default_rng(seed)
-    x = correlated_normals(equicorrelated(4, 0.3), SUBJECTS, rng)
-    y = x @ SLOPES + rng.standard_normal(SUBJECTS)
-    columns = {"y": np.clip(y, -8.0, 8.0)} | dict(zip("abcd", x.T, strict=True))
-    tables = make_tables(federation(), columns)
-    tables["left"] = tables["left"][np.sort(rng.choice(SUBJECTS, 280, replace=False))]
-    return fit_seeded(federation(), tables, seed, epsilon=2.0, unit="variable")
-
-
-def coverage_of_studies() -> tuple[float, float]:
-    """Shares of slopes' intervals that hold the truth: the likelihood's, and the bootstrap's."""
-    likelihood, bootstrap = [], []
-    for seed in range(STUDIES):
-        synthesizer = run_study(seed)
-        model = VerticalGLM(penalty="none").fit(synthesizer.sample(), "hub.y")
-        likelihood.append(_held(model.inference_))
-        bootstrap.append(_held(model.bootstrap(synthesizer, REPETITIONS, random_state=seed).inference_))
-    return float(np.mean(likelihood)), float(np.mean(bootstrap))
-
-
-def _held(found: Inference | None) -> NDArray[np.bool_]:
-    assert found is not None
-    low, high = found.intervals(LEVEL)
-    return np.asarray((low[1:] <= SLOPES) & (high[1:] >= SLOPES))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_bootstrap_intervals_cover_the_truth_where_the_likelihood_s_do_not() -> None:
-    likelihood, bootstrap = coverage_of_studies()
+    found = measure(STUDIES)
     # Four slopes of one study depend on each other: no more is claimed than for one of them.
     slack = 3.0 * binomial_error(STUDIES)
-    assert bootstrap >= LEVEL - slack
-    assert likelihood < LEVEL - slack
+    assert found["bootstrap"][0] >= LEVEL - slack
+    assert found["likelihood"][0] < LEVEL - slack

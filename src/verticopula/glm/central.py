@@ -73,7 +73,7 @@ def trace_path(
     """
     watch, last_refit, last_support = RefitWatch(refit, family), None, b""
     null = null_point(design, y, family, fit_intercept=fit_intercept)
-    yardstick = Yardstick(family, y, null.intercept)
+    yardstick = Yardstick(family, y)
     null_residual = family.residual(np.full(y.size, null.intercept), y)
     scale = largest_strength(design.columns, null_residual, design.starts, design.factors)
     solver = _make_solver(design, y, family, null, fit_intercept=fit_intercept)
@@ -83,7 +83,7 @@ def trace_path(
         slack = tolerance * max(float(strength), 1e-3 * scale)
         if penalty.is_concave:
             lasso, _ = solver.solve(own, lasso, slack)
-            point, settled = _approximate(solver, penalty, own, lasso, point, slack, tolerance, design.starts)
+            point, settled = _approximate(solver, penalty, own, lasso, point, slack, tolerance, design.starts, family)
         else:
             point, settled = solver.solve(penalty.slope(np.zeros_like(own), own), point, slack)
         norms = group_norms(point.coef, design.starts)
@@ -141,6 +141,7 @@ def _approximate(
     slack: float,
     tolerance: float,
     starts: Ints,
+    family: Family,
 ) -> tuple[Point, bool]:
     """Weighted lassos until the weights rest; the first has the slopes at the plain lasso."""
     weights, point, before = penalty.slope(group_norms(lasso.coef, starts), own), start, np.inf
@@ -148,7 +149,7 @@ def _approximate(
         point, solved = solver.solve(weights, point, slack)
         renewed = penalty.slope(group_norms(point.coef, starts), own)
         change = float(np.max(np.abs(renewed - weights) / own, initial=0.0))
-        if weights_rest(change, before, tolerance):
+        if weights_rest(change, before, tolerance, family):
             return point, solved
         weights, before = renewed, change
     return point, False

@@ -15,7 +15,8 @@ Ints = NDArray[np.int64]
 
 MAX_SWEEPS = 20_000
 CLOSED = 1e100  # a weight that keeps a group out; finite, because infinity times zero is not zero
-_SWEEPS_PER_LEAP = 25
+_SWEEPS_PER_LEAP = 6
+_RIDGE = 1e-10
 
 
 def group_curvatures(gram: Floats, starts: Ints) -> Floats:
@@ -120,7 +121,9 @@ def _leap(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Flo
                 for b in range(inside.size):
                     if starts[g] <= inside[b] < starts[g + 1]:
                         hessian[a, b] -= weights[g] * coef[inside[a]] * coef[inside[b]] / norm**3
-    step = -np.linalg.lstsq(hessian, slope)[0]
+    for a in range(inside.size):
+        hessian[a, a] += _RIDGE  # dependent columns have no one solution, and need none
+    step = -np.linalg.solve(hessian, slope)
     share = 1.0
     for g in range(weights.size):  # only a single, penalised column has a kink on its way
         if weights[g] > 0.0 and starts[g + 1] - starts[g] == 1:

@@ -23,10 +23,11 @@ Floats = NDArray[np.float64]
 
 N_STRENGTHS = 40
 STRENGTH_RATIO = 1e-3
-MAX_LLA_STEPS = 50
+MAX_LLA_STEPS = 100
 # When the weights rest: they move by less than so many tolerances, relative to the strength, and by less than the time
 # before; or by next to nothing. Near a point that is about to stop being a minimum they move little but ever more.
-_LLA_SLACK = 10.0
+# Where the loss is flatter than the penalty is concave, that happens more often, and they must rest more firmly.
+_LLA_SLACK = {"gaussian": 10.0, "binomial": 1.0, "poisson": 1.0}
 _LLA_STILL = 0.01
 
 # Where a path ends early. A bounded penalty keeps neither a logistic fit from separating the classes nor a linear
@@ -89,18 +90,19 @@ def strengths_down_to(largest: float, strength: float) -> Floats:
     return np.append(np.geomspace(largest, max(strength, 1e-3 * largest), steps)[:-1], strength)
 
 
-def weights_rest(change: float, change_before: float, tolerance: float) -> bool:
+def weights_rest(change: float, change_before: float, tolerance: float, family: Family) -> bool:
     """Whether the local linear approximation has settled, from the last two changes of its weights."""
-    enough = _LLA_SLACK * tolerance
+    enough = _LLA_SLACK[family.name] * tolerance
     return change <= (enough if change < change_before else _LLA_STILL * enough)
 
 
 class Yardstick:
     """The losses of a constant and of a perfect fit, to judge others by."""
 
-    def __init__(self, family: Family, y: Floats, null_intercept: float) -> None:
+    def __init__(self, family: Family, y: Floats) -> None:
         self._family, self._n_rows = family, y.size
-        self._null = family.loss(np.full(y.size, null_intercept), y)
+        # Of a constant even where no intercept is fitted: for rare classes that of eta = 0 is far too easily beaten.
+        self._null = family.loss(np.full(y.size, family.link(float(y.mean()))), y)
         self._perfect = float(np.mean(family.saturated(y)))
 
     def loss(self, eta: Floats, y: Floats) -> float:

@@ -128,7 +128,7 @@ def federated_path(
         "refit": make(magnified=False),
     }
     family, penalty = settings.family, settings.penalty
-    yardstick = Yardstick(family, chosen, tracks["main"].intercept)
+    yardstick = Yardstick(family, chosen)
     path = strengths((yield from run.largest_strength(tracks["main"].null_residual)))
     points: list[PathPoint] = []
     predictions: list[Floats] = []
@@ -258,7 +258,7 @@ class _Run:
         for _ in range(MAX_LLA_STEPS):
             solved = yield from self._iterate(tracks["main"], "main", weights, strength)
             change = max(reply.weight_change for reply in solved.replies)
-            if weights_rest(change, before, self._settings.tolerance):
+            if weights_rest(change, before, self._settings.tolerance, self._settings.family):
                 return solved
             weights, before = "own", change
         return _Solved(solved.replies, False)

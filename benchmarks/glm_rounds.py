@@ -1,0 +1,203 @@
+"""Rounds and bytes of the federated regression on the paper's data, and what they depend on.
+
+1. Section 5.1, N = 5000, p = 100, five parties, 40 strengths, the paper's tolerance, with refits by BIC.
+2. Rounds against the tolerance on that data, and against the correlation of all columns on normal ones.
+3. Algorithm 4 to the letter beside ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.glm_common import (
+    MODELS,
+    SOURCE,
+    Floats,
+    Problem,
+    differences,
+    fit_central,
+    fit_federated,
+    make_correlated,
+    make_section_5_1,
+    polish,
+)
+from benchmarks.glm_jacobi import CORRELATIONS as JACOBI_CORRELATIONS
+from benchmarks.glm_jacobi import MAX_ITERATIONS, measure_jacobi, tabulate_jacobi
+from benchmarks.glm_rounds_page import (
+    CENTRAL_TOLERANCE,
+    COLUMNS_PER_PARTY,
+    CORRELATED_ROWS,
+    MOST_DIFFERENCE,
+    PARTIES,
+    TOLERANCE,
+    PathCost,
+    tabulate_correlations,
+    tabulate_costs,
+    tabulate_tolerances,
+    write_rounds_page,
+)
+from benchmarks.plotting import COLORS, new_figure, save_figure
+from benchmarks.record import Places, Report
+from verticopula.glm.path import PathPoint
+from verticopula.glm.penalties import Penalty
+
+PENALTIES = ("scad", "mcp", "lasso")
+TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+CORRELATIONS = (0.0, 0.3, 0.6, 0.9, 0.95, 0.99)
+
+
+@cache
+def fit_reference(model: str, penalty: str, seed: int, n: int) -> tuple[Problem, Floats, list[PathPoint]]:
+    """A data set, its strengths and the central path."""
+    problem, _ = make_section_5_1(model, n, seed)
+    strengths = problem.strengths()
+    return problem, strengths, fit_central(problem, penalty, strengths, CENTRAL_TOLERANCE)
+
+
+def measure(model: str, penalty: str, seed: int, n: int) -> PathCost:
+    """One path with refits against the central one."""
+    problem, strengths, central = fit_reference(model, penalty, seed, n)
+    found = fit_federated(problem, penalty, strengths, TOLERANCE, problem.bic())
+    loose = fit_central(problem, penalty, strengths, TOLERANCE)
+    off = differences(found.points, central)
+    far = np.flatnonzero(np.abs(off) > MOST_DIFFERENCE)
+    elsewhere = [i for i in far if is_elsewhere(problem, penalty, found.points[i], central[i])]
+    return PathCost(
+        model,
+        penalty,
+        seed,
+        found.traffic.rounds,
+        sum(point.refit is not None for point in found.points),
+        found.traffic.bytes / found.traffic.rounds,
+        len(central),
+        float(np.max(np.abs(off))),
+        float(np.max(np.abs(differences(found.points, loose)))),
+        far.size,
+        len(elsewhere),
+        int(np.sum(off[elsewhere] < 0.0)),
+        all(point.converged for point in (*found.points, *central)),
+    )
+
+
+def is_elsewhere(problem: Problem, penalty: str, found: PathPoint, central: PathPoint) -> bool:
+    """Whether the two are at different minima: descent from the one does not end at the other."""
+    end = polish(problem, Penalty.build(penalty), found)
+    return abs(end.objective - central.objective) > 0.1 * MOST_DIFFERENCE * central.objective
+
+
+def measure_tolerances(n: int, tolerances: Sequence[float]) -> dict[str, list[dict[str, float]]]:
+    """Rounds and objectives of the SCAD path against the tolerance."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for model in MODELS:
+        problem, strengths, central = fit_reference(model, "scad", 0, n)
+        found[model] = []
+        for tolerance in tolerances:
+            path = fit_federated(problem, "scad", strengths, tolerance)
+            off = np.abs(differences(path.points, central))
+            found[model].append(
+                {
+                    "tolerance": tolerance,
+                    "rounds": path.traffic.rounds,
+                    "median": float(np.median(off)),
+                    "worst": float(off.max()),
+                    "above_target": int(np.sum(off > MOST_DIFFERENCE)),
+                }
+            )
+    return found
+
+
+def measure_correlations(n: int, correlations: Sequence[float]) -> dict[str, list[dict[str, float]]]:
+    """Rounds of the SCAD path on normal columns against their correlation."""
+    found: dict[str, list[dict[str, float]]] = {model: [] for model in MODELS}
+    for model, family in MODELS.items():
+        for correlation in correlations:
+            rng = np.random.default_rng([3, round(100 * correlation)])
+            problem = make_correlated(family, [COLUMNS_PER_PARTY] * PARTIES, correlation, n, rng, size=1 / 3)
+            path = fit_federated(problem, "scad", problem.strengths(), TOLERANCE)
+            found[model].append(
+                {
+                    "correlation": correlation,
+                    "rounds": path.traffic.rounds,
+                    "strengths": len(path.points),
+                    "selected": float(np.mean([point.degrees_of_freedom for point in path.points])),
+                    "not_converged": sum(not point.converged for point in path.points),
+                }
+            )
+    return found
+
+
+def run(places: Places, *, quick: bool) -> Report:
+    """Everything; writes the page `glm_rounds.md` and its figure."""
+    n, seeds = (500, (0,)) if quick else (5000, (0, 1, 2))
+    penalties, tolerances = (("scad",), (1e-2, 1e-3)) if quick else (PENALTIES, TOLERANCES)
+    correlations = (0.0, 0.9) if quick else CORRELATIONS
+    with threadpool_limits(1):
+        costs = [measure(model, penalty, seed, n) for model in MODELS for penalty in penalties for seed in seeds]
+        by_tolerance = measure_tolerances(n, tolerances)
+        by_correlation = measure_correlations(min(n, CORRELATED_ROWS), correlations)
+        printed, ours = measure_jacobi(JACOBI_CORRELATIONS, MAX_ITERATIONS)
+    draw(by_tolerance, by_correlation, places.results / "glm_rounds.png")
+    tables = [
+        tabulate_costs(costs),
+        tabulate_tolerances(by_tolerance),
+        tabulate_correlations(by_correlation),
+        tabulate_jacobi(printed, ours),
+    ]
+    write_rounds_page(places, tables, costs, n)
+    return Report(
+        "glm_rounds",
+        {
+            "source": SOURCE,
+            "rows": n,
+            "seeds": seeds,
+            "penalties": penalties,
+            "tolerance": TOLERANCE,
+            "central_tolerance": CENTRAL_TOLERANCE,
+            "parties": PARTIES,
+        },
+        {
+            "paths": [asdict(cost) for cost in costs],
+            "tolerances": by_tolerance,
+            "correlations": by_correlation,
+            "printed": [asdict(outcome) for outcome in printed],
+            "ours": [asdict(outcome) for outcome in ours],
+            "target": {
+                model: {
+                    "most_rounds": max(c.rounds for c in costs if c.model == model),
+                    "worst": max(c.worst for c in costs if c.model == model),
+                    "worst_same_tolerance": max(c.worst_same_tolerance for c in costs if c.model == model),
+                    "above": sum(c.above for c in costs if c.model == model),
+                    "elsewhere": sum(c.elsewhere for c in costs if c.model == model),
+                }
+                for model in MODELS
+            },
+        },
+        tables,
+    )
+
+
+def draw(
+    by_tolerance: Mapping[str, Sequence[Mapping[str, float]]],
+    by_correlation: Mapping[str, Sequence[Mapping[str, float]]],
+    path: Path,
+) -> None:
+    """Rounds against tolerance and against correlation."""
+    figure, (left, right) = new_figure(1, 2)
+    for color, model in zip(COLORS, MODELS, strict=False):
+        points = by_tolerance[model]
+        left.plot([p["tolerance"] for p in points], [p["rounds"] for p in points], "o-", color=color, label=model)
+        others = by_correlation[model]
+        right.plot([p["correlation"] for p in others], [p["rounds"] for p in others], "o-", color=color, label=model)
+    left.set(xscale="log", xlabel="tolerance", ylabel="rounds for 40 strengths", ylim=(0, None))
+    left.invert_xaxis()
+    right.set(xlabel="correlation of all columns", ylabel="rounds for 40 strengths", ylim=(0, None))
+    left.set_title("Section 5.1 data", loc="left")
+    right.set_title("normal columns", loc="left")
+    left.legend(frameon=False)
+    save_figure(figure, path)
