@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,6 +18,17 @@ from verticopula.protocol.party import LocalParty
 from verticopula.tables import AlignedTable, EncodedColumn
 
 Floats = NDArray[np.float64]
+
+
+class Said(NamedTuple):
+    """What a command answered, its lines joined."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Said]
 
 CONTINUOUS = {"kind": "continuous", "bounds": [-8, 8]}
 

@@ -7,7 +7,6 @@ import secrets
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from verticopula.bootstrap import bootstrap_inference, copies_inference
 from verticopula.errors import SettingsError
-from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.encoding import Coding, code_schema_column, code_table, encode_table
 from verticopula.glm.families import Family, find_family
@@ -42,6 +40,7 @@ from verticopula.protocol.admm import FederatedPath, RegressionSettings, federat
 from verticopula.protocol.raw_regression import complete_responses
 from verticopula.protocol.regression_desk import RegressionDesk
 from verticopula.protocol.rounds import Rounds
+from verticopula.regression_checks import Doubt, check_settings, doubt_coefficients, doubt_path, is_number
 from verticopula.schema import ColumnKey, Federation
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
-
-_RUNS_OFF = 2.0  # a linear predictor that a sharper maximisation moves so far was on its way to infinity
 
 
 class VerticalGLM(BaseEstimator):  # type: ignore[misc]
@@ -139,7 +136,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         y : (n,) responses; or `party.column`, which is then taken out of that party's table
         progress : called with (what, done, total)
         """
-        self._check_settings()
+        check_settings(self)
         tables, federation, n_subjects = read_blocks(X)
         response, tables, self.response_ = take_response(tables, y, federation)
         schema = {} if federation is None else {party.name: party.columns for party in federation.parties}
@@ -157,7 +154,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self._finish(path, scores, response, settings.family)
         everything = join_features(list(features.values()))
         self.inference_: Inference | None = self._infer(everything, response, settings.family)
-        self._doubt(everything, response, settings.family)
+        self._add_doubts(doubt_coefficients(self, everything, response))
         return self._warned()
 
     def fit_transport(
@@ -180,7 +177,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         ----------
         response : `party.column`; None for the federation's own
         """
-        self._check_settings()
+        check_settings(self)
         key = federation.response if response is None else ColumnKey.parse(response)
         name = study or f"{federation.name}-glm-{secrets.token_hex(8)}"
 
@@ -208,27 +205,6 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         # number is what the largest of them may reach (Foster and George 1994).
         crowded = n_features >= self.n_effective_
         self._charge = float(np.log(max(self.n_effective_, n_features**2 if crowded else 1.0)))
-
-    def _check_settings(self) -> None:
-        """All that can be said before any data are seen, or asked for."""
-        find_family(self.family)
-        if self.concavity is not None and not _is_number(self.concavity):
-            raise SettingsError("concavity must be a number")
-        Penalty.build(self.penalty, self.concavity)
-        if _is_number(self.select):
-            if not 0.0 <= float(self.select) < np.inf:
-                raise SettingsError("a strength must be a number of at least 0")
-        elif self.select not in ("bic", "cv"):
-            raise SettingsError(f"select must be 'bic', 'cv' or a number, got {self.select!r}")
-        if self.n_effective is not None and not (_is_number(self.n_effective) and 1.0 < self.n_effective < np.inf):
-            raise SettingsError(f"n_effective must be a number above 1, got {self.n_effective!r}")
-        for name in ("tolerance", "strength_ratio"):
-            value = getattr(self, name)
-            if not (_is_number(value) and 0.0 < value < 1.0):
-                raise SettingsError(f"{name} must lie in (0, 1), got {value!r}")
-        for name, least in (("n_strengths", 2), ("folds", 2), ("max_rounds", 1), ("random_state", 0)):
-            if not _is_whole(getattr(self, name), least):
-                raise SettingsError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)!r}")
 
     def _settings(
         self, y: Floats, *, subjects: NDArray[np.bool_] | None = None, response: ColumnKey | None = None
@@ -264,7 +240,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     def _strengths(self, largest: float) -> Floats:
         if self.penalty == "none":
             return np.zeros(1)
-        if _is_number(self.select):
+        if is_number(self.select):
             return strengths_down_to(largest, float(self.select))
         return geometric_strengths(largest, self.n_strengths, self.strength_ratio)
 
@@ -337,53 +313,12 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.strength_ = point.strength
         self.explained_ = Yardstick(family, y).explained(fitted.loss)
         self.converged_ = bool(fitted.converged and point.converged)
-        judged = not scores or bool(np.isfinite(scores).any())
-        last = max((i for i, score in enumerate(scores) if np.isfinite(score)), default=len(path.points) - 1)
-        self.warnings_ = self._find_problems(path, chosen == last, family, y)
-        if not judged:
-            self.converged_ = False
-            self.warnings_ += ("no strength could be judged: every fit is all but perfect, or folds did not reach it",)
+        self.warnings_: tuple[str, ...] = ()
+        self._add_doubts(doubt_path(self, scores, chosen, y))
 
-    def _find_problems(self, path: FederatedPath, at_the_end: bool, family: Family, y: Floats) -> tuple[str, ...]:
-        found = []
-        if not self.converged_:
-            found.append(f"the fit at strength {self.strength_:.3g} did not converge in {self.max_rounds} rounds")
-        if path.ended_early and at_the_end:
-            self.converged_ = False
-            found.append(
-                f"below strength {self.strength_:.3g} the fit is all but perfect (separable classes, or more columns "
-                "than the rows can support), and the path ends there: the best fit may lie beyond"
-            )
-        if (
-            family.name == "binomial"
-            and self.penalty == "none"
-            and np.all((2.0 * y - 1.0) * path.predictions[-1] > 0.0)
-        ):
-            self.converged_ = False
-            found.append("the classes are separable: maximum likelihood does not exist, coefficients grow without end")
-        for name, design in path.designs.items():
-            if design.constant.any():
-                flat = ", ".join(s for s, c in zip(design.sources, design.constant, strict=True) if c)
-                found.append(f"party {name!r}: constant columns cannot enter ({flat})")
-        return tuple(found)
-
-    def _doubt(self, features: Features, y: Floats, family: Family) -> None:
-        """What can be said against the coefficients when the columns are at hand."""
-        kept = np.flatnonzero(np.concatenate(list(self.coef_.values())))
-        found = []
-        if self.inference_ is not None and not self.inference_.identified:
-            found.append("selected columns are linearly dependent: their coefficients are not unique")
-        elif kept.size + int(self.fit_intercept) >= y.size:
-            found.append("as many coefficients as rows: any response would be explained")
-        elif (family.name != "gaussian" and self.penalty == "none") or (self.refit and self.select == "bic"):
-            chosen = Features.plain(features.values[:, kept], [features.names[j] for j in kept])
-            coef, intercept, _ = maximise_likelihood(chosen, y, family, fit_intercept=self.fit_intercept)
-            here = self.intercept_ + chosen.values @ np.concatenate(list(self.coef_.values()))[kept]
-            if family.name != "gaussian" and np.max(np.abs(intercept + chosen.values @ coef - here)) > _RUNS_OFF:
-                found.append("the likelihood has no maximum: some category or range has only one outcome")
-        if found:
-            self.converged_ = False
-            self.warnings_ += tuple(found)
+    def _add_doubts(self, doubts: list[Doubt]) -> None:
+        self.warnings_ += tuple(doubt.line for doubt in doubts)
+        self.converged_ = self.converged_ and not any(doubt.spoils for doubt in doubts)
 
     def _warned(self) -> VerticalGLM:
         for line in self.warnings_:
@@ -482,11 +417,3 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "coef_")
         self.inference_ = copies_inference(synthesizer, self, copies)
         return self
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least

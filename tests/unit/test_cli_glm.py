@@ -5,43 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
-from tests.builders import CONTINUOUS, make_federation, make_tables
+from tests.builders import CONTINUOUS, Call, make_federation, make_tables
 from verticopula import Federation, cli
 from verticopula.privacy.ledger import read_ledger
 
 N = 300
 FILES = {"coefficients.csv", "summary.txt", "summary.html", "path.html"}
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Said]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*args: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["verticopula", *map(str, args)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        said = capsys.readouterr()
-        return Said(int(stopped.value.code or 0), " ".join(said.out.split()), " ".join(said.err.split()))
-
-    return run
 
 
 def federation() -> Federation:
