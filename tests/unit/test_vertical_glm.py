@@ -63,11 +63,7 @@ def all_coef(model: VerticalGLM) -> Floats:
 
 
 def not_applicable(estimator: VerticalGLM) -> dict[str, str]:
-    """scikit-learn's checks that are about its own wording or about inputs that are not offered here.
-
-    Two more fail for reasons of substance and have strict tests of their own below:
-    `check_complex_data`, `check_n_features_in_after_fitting`.
-    """
+    """scikit-learn's checks that are about its own wording or about inputs that are not offered here."""
     return {
         "check_dtype_object": "objects are refused in arrays: text belongs in a DataFrame, where it means categories",
         "check_estimators_empty_data_messages": "refused, with words of our own",
@@ -75,8 +71,7 @@ def not_applicable(estimator: VerticalGLM) -> dict[str, str]:
         "check_estimator_sparse_tag": "sparse input is refused, with words of our own",
         "check_estimator_sparse_array": "sparse input is refused, with words of our own",
         "check_estimator_sparse_matrix": "sparse input is refused, with words of our own",
-        "check_complex_data": "see test_complex_numbers_are_refused",
-        "check_n_features_in_after_fitting": "see test_an_array_with_columns_too_many_is_refused",
+        "check_complex_data": "refused, with words of our own",
     }
 
 
