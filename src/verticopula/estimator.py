@@ -346,7 +346,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             given = X[name] if isinstance(X, Mapping) else X
             if not hasattr(given, "columns") and tables[name].width != len(self.codings_[name]):
                 raise SettingsError(
-                    f"party {name!r}: expected {len(self.codings_[name])} columns, got {tables[name].width}"
+                    f"party {name!r}: X has {tables[name].width} features, but VerticalGLM is expecting "
+                    f"{len(self.codings_[name])} features as input"
                 )
         parts = {
             name: encode_table(tables[name], self.codings_[name], f"party {name!r}").values @ coef
@@ -368,7 +369,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "coef_")
         tables, federation, _ = read_blocks(X)
         response, _, _ = take_response(tables, y, federation)
-        family, eta = find_family(self.family), self.linear_predictor(tables)
+        family, eta = find_family(self.family), self.linear_predictor(X)
         check_rows({"the tables": eta.size}, response.size)
         family.check(response)
         null = np.full(response.size, family.link(float(response.mean())))
