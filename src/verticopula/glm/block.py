@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.glm.design import Features, standardise
-from verticopula.glm.lasso import CLOSED, MAX_SWEEPS, group_curvatures, group_norms, solve_lasso
+from verticopula.glm.lasso import (
+    CLOSED,
+    MAX_SWEEPS,
+    group_curvatures,
+    group_norms,
+    largest_strength,
+    solve_lasso,
+)
 from verticopula.glm.penalties import Penalty
 
 Floats = NDArray[np.float64]
@@ -22,7 +29,7 @@ Track = Literal["lasso", "main", "refit"]
 Weights = Literal["plain", "lasso", "own", "selected", "keep"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BlockUpdate:
     """What one update gives.
 
@@ -53,7 +60,6 @@ class BlockSolver:
 
     def __init__(self, features: Features, penalty: Penalty, *, centre: bool, rows: Bools | None = None) -> None:
         values = features.values
-        self.features = features
         self.penalty = penalty
         chosen = features if rows is None else Features(values[rows], features.starts, features.names, features.sources)
         self.design = standardise(chosen, centre=centre)
@@ -71,9 +77,7 @@ class BlockSolver:
 
     def largest_strength(self, residual: Floats) -> float:
         """The least strength at which no column of this block enters, given the residuals of a fit without any."""
-        gradient = self.design.columns.T @ residual / residual.size
-        norms = group_norms(gradient, self.design.starts) / self.design.factors
-        return float(norms.max(initial=0.0))
+        return largest_strength(self.design.columns, residual, self.design.starts, self.design.factors)
 
     def update(
         self, track: Track, weights: Weights, strength: float, rho: float, target: Floats, tolerance: float

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from verticopula.glm.design import Features, Standardised, standardise
 from verticopula.glm.families import Family
-from verticopula.glm.lasso import CLOSED, MAX_SWEEPS, group_curvatures, group_norms, solve_lasso
+from verticopula.glm.lasso import (
+    CLOSED,
+    MAX_SWEEPS,
+    group_curvatures,
+    group_norms,
+    largest_strength,
+    solve_lasso,
+)
 from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, Yardstick, weights_rest
 from verticopula.glm.penalties import Penalty
 
@@ -47,12 +54,6 @@ class WeightedSolver(Protocol):
 def null_point(design: Standardised, y: Floats, family: Family, *, fit_intercept: bool) -> Point:
     """No columns."""
     return Point(np.zeros(design.columns.shape[1]), family.link(float(y.mean())) if fit_intercept else 0.0)
-
-
-def largest_strength(columns: Floats, residual: Floats, starts: Ints, factors: Floats) -> float:
-    """The least strength at which no column enters, from the residuals of a fit without any."""
-    gradient = columns.T @ residual / residual.size
-    return float(np.max(group_norms(gradient, starts) / factors)) if gradient.size else 0.0
 
 
 def trace_path(
@@ -148,7 +149,7 @@ def _approximate(
     for _ in range(MAX_LLA_STEPS):
         point, solved = solver.solve(weights, point, slack)
         renewed = penalty.slope(group_norms(point.coef, starts), own)
-        change = float(np.max(np.abs(renewed - weights) / own, initial=0.0))
+        change = float(np.max(np.abs(renewed - weights) / np.maximum(own, 1e-300), initial=0.0))
         if weights_rest(change, before, tolerance, family):
             return point, solved
         weights, before = renewed, change

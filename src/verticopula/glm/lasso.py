@@ -36,6 +36,12 @@ def group_norms(coef: Floats, starts: Ints) -> Floats:
     return np.sqrt(np.add.reduceat(coef**2, starts[:-1])) if coef.size else np.zeros(0)
 
 
+def largest_strength(columns: Floats, residual: Floats, starts: Ints, factors: Floats) -> float:
+    """The least strength at which no column enters, from the residuals of a fit without any."""
+    gradient = columns.T @ residual / residual.size
+    return float(np.max(group_norms(gradient, starts) / factors, initial=0.0))
+
+
 @njit(cache=True, nogil=True)
 def solve_lasso(
     gram: Floats,

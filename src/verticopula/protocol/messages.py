@@ -200,9 +200,9 @@ class ResponseRequest:
     version: int = MESSAGE_VERSION
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ResponseReply:
-    """The response of those subjects; a category as its number."""
+    """The response of those subjects; a category as its number. No repr: the values are exact."""
 
     party: str
     values: NDArray[np.float64]
@@ -248,9 +248,9 @@ class UpdateRequest:
     version: int = MESSAGE_VERSION
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UpdateReply:
-    """X_k beta_k and what the stopping rules need."""
+    """X_k beta_k and what the stopping rules need. No repr: of raw columns it is exact."""
 
     party: str
     prediction: NDArray[np.float64]

@@ -33,9 +33,9 @@ from verticopula.protocol.messages import (
 _MOST_FITS = 2  # one being finished, one being started
 
 
-@dataclass
+@dataclass(repr=False)
 class RegressionDesk:
-    """One party's solvers.
+    """One party's solvers. No repr: its answers to raw regressions are exact.
 
     Attributes
     ----------
@@ -47,7 +47,6 @@ class RegressionDesk:
     features: Callable[[DesignRequest], tuple[int, Callable[[], Features]]]
     _solvers: dict[tuple[str, str], BlockSolver] = field(default_factory=dict)
     _last: dict[tuple[str, str], tuple[RegressionRequest, RegressionReply]] = field(default_factory=dict)
-
     _designs: dict[tuple[str, str], tuple[str, DesignReply]] = field(default_factory=dict)
 
     @classmethod
