@@ -8,7 +8,8 @@
     └── ProtocolError          something between coordinator and party
         ├── PartyUnavailable   a party did not answer
         ├── PolicyRefused      a party's own policy says no
-        └── VersionMismatch    the two sides speak different message versions
+        ├── VersionMismatch    the two sides speak different message versions
+        └── WireError          bytes that are not a message expected here
 
 Messages name the party and the column, what was expected and how many cells are wrong.
 They never contain a cell value: an error message leaves the house as easily as a file does.
@@ -71,3 +72,7 @@ class PolicyRefused(ProtocolError):
 
 class VersionMismatch(ProtocolError):
     """Coordinator and party speak different versions of the messages."""
+
+
+class WireError(ProtocolError):
+    """Bytes that are not a message expected here, or a message that cannot be written as bytes."""

@@ -1,0 +1,361 @@
+"""Messages as bytes and back. Reading builds nothing but the dataclasses it is told to expect.
+
+    magic, format, header length | header: JSON | the arrays' bytes, one after the other
+
+The header names the message's type and holds its fields; an array stands there as its dtype, the width it is stored
+in, and its shape. Types come from the receiver's own type hints, never from the bytes, and every size is compared
+with the bytes that are there before anything is allocated. Whatever does not fit is a WireError that quotes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import struct
+import types
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.errors import VersionMismatch, WireError
+from verticopula.protocol import messages
+from verticopula.protocol.messages import MESSAGE_VERSION
+
+WIRE_FORMAT = 1
+MAX_HEADER = 4 * 2**20
+MAX_TEXT = 10_000
+MAX_DIMENSIONS = 3
+
+_MAGIC = b"VCMS"
+_PREFIX = struct.Struct("<4sHI")
+_MAX_ITEMS = 2**40
+_DTYPES: dict[type, str] = {np.bool_: "bool", np.int64: "int64", np.float64: "float64", np.uint8: "uint8"}
+_WIDTHS = ("u1", "i1", "u2", "i2", "u4", "i4", "i8")  # in which integers may be stored, narrow ones first
+_STORED = {"bool": ("bits",), "int64": _WIDTHS, "float64": ("f8",), "uint8": ("u1",)}
+_ODD_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def _members(union: Any) -> tuple[type, ...]:
+    """The types of a union, of unions in it too."""
+    parts = get_args(union)
+    return tuple(member for part in parts for member in _members(part)) if parts else (union,)
+
+
+REQUEST_KINDS = _members(messages.Request)
+REPLY_KINDS = _members(messages.Reply)
+
+
+def encode(message: Any) -> bytes:
+    """A message's bytes; WireError where its fields are not what its type hints say."""
+    if not is_dataclass(message) or isinstance(message, type):
+        raise WireError("only messages can be sent")
+    arrays: list[bytes] = []
+    header = json.dumps(_pack(message, type(message), arrays), separators=(",", ":")).encode("ascii")
+    if len(header) > MAX_HEADER:
+        raise WireError("the message is too long to be sent: its names and numbers exceed the header")
+    return b"".join((_PREFIX.pack(_MAGIC, WIRE_FORMAT, len(header)), header, *arrays))
+
+
+def decode(data: bytes | bytearray | memoryview, kinds: Iterable[type]) -> Any:
+    """The message of one of these kinds that the bytes hold.
+
+    Raises
+    ------
+    VersionMismatch
+        The sender speaks another version, of this format or of the messages.
+    WireError
+        Anything else that is not exactly such a message.
+    """
+    view = memoryview(data)
+    view = view.cast("B") if view.c_contiguous else memoryview(bytes(view))
+    if len(view) < _PREFIX.size:
+        raise WireError("the bytes end before the message does")
+    magic, wire_format, length = _PREFIX.unpack_from(view)
+    if magic != _MAGIC:
+        raise WireError("the bytes are not a message")
+    if wire_format != WIRE_FORMAT:
+        raise VersionMismatch(f"this side speaks wire format {WIRE_FORMAT}, the other one another")
+    if length > MAX_HEADER or length > len(view) - _PREFIX.size:
+        raise WireError("the header is longer than allowed, or than the message")
+    raw = _parse(bytes(view[_PREFIX.size : _PREFIX.size + length]))
+    rest = _Rest(view[_PREFIX.size + length :])
+    message = _unpack_record(raw, {kind.__name__: kind for kind in kinds}, rest)
+    rest.close()
+    return message
+
+
+# ---- writing -----------------------------------------------------------------------------
+
+
+def _pack(value: Any, hint: Any, arrays: list[bytes]) -> Any:
+    """What stands in the header for one value; its array's bytes are added to `arrays`."""
+    origin = get_origin(hint)
+    if is_dataclass(hint):
+        return _pack_record(value, (hint,), arrays)
+    if origin in (types.UnionType, Union):
+        return _pack_union(value, get_args(hint), arrays)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            raise _unfit()
+        return [_pack(item, part, arrays) for item, part in _paired(value, get_args(hint))]
+    if origin is np.ndarray:
+        return _pack_array(value, _dtype_name(hint), arrays)
+    if hint is float:
+        return _pack_float(value)
+    if hint is bool and isinstance(value, bool | np.bool_):
+        return bool(value)
+    if hint is int and not isinstance(value, bool | np.bool_):
+        try:
+            return _checked_int(operator.index(value))
+        except TypeError:
+            raise _unfit() from None
+    if hint is bytes and isinstance(value, bytes):
+        arrays.append(value)
+        return len(value)
+    if hint is str and isinstance(value, str):
+        return _checked_text(str(value))
+    if origin is Literal:
+        return _checked_choice(value, get_args(hint))
+    raise _unfit()
+
+
+def _pack_record(value: Any, kinds: tuple[Any, ...], arrays: list[bytes]) -> dict[str, Any]:
+    if type(value) not in kinds:
+        raise _unfit()
+    hints = _hints(type(value))
+    packed = {name: _pack(getattr(value, name), hint, arrays) for name, hint in hints.items()}
+    return {"kind": type(value).__name__, "fields": packed}
+
+
+def _pack_union(value: Any, parts: tuple[Any, ...], arrays: list[bytes]) -> Any:
+    if value is None and type(None) in parts:
+        return None
+    others = _without_none(parts)
+    return _pack(value, others[0], arrays) if len(others) == 1 else _pack_record(value, others, arrays)
+
+
+def _pack_float(value: Any) -> float | str:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, float | int | np.floating | np.integer):
+        raise _unfit()
+    try:
+        number = float(value)
+    except OverflowError:
+        raise WireError("a number is too large") from None
+    if math.isfinite(number):
+        return number
+    return "nan" if math.isnan(number) else "inf" if number > 0.0 else "-inf"
+
+
+def _pack_array(value: Any, dtype: str, arrays: list[bytes]) -> dict[str, Any]:
+    if not isinstance(value, np.ndarray) or value.dtype != np.dtype(dtype):
+        raise _unfit()
+    if not 1 <= value.ndim <= MAX_DIMENSIONS:
+        raise WireError(f"an array has 1 to {MAX_DIMENSIONS} dimensions")
+    stored = _narrowest(value) if dtype == "int64" else _STORED[dtype][0]
+    if stored == "bits":
+        arrays.append(np.packbits(value.ravel()).tobytes())
+    else:
+        arrays.append(value.astype(np.dtype(f"<{stored}"), order="C", copy=False).tobytes())
+    return {"dtype": dtype, "stored": stored, "shape": list(value.shape)}
+
+
+def _narrowest(values: NDArray[np.int64]) -> str:
+    """Ranks are most of the traffic, and never need eight bytes."""
+    if values.size == 0:
+        return _WIDTHS[0]
+    low, high = int(values.min()), int(values.max())
+    return next(w for w in _WIDTHS if np.iinfo(w).min <= low and high <= np.iinfo(w).max)
+
+
+# ---- reading -----------------------------------------------------------------------------
+
+
+class _Rest:
+    """The arrays' bytes, taken from the front; all of them have to be taken."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self._at = 0
+
+    def take(self, size: int) -> memoryview:
+        if size > len(self._view) - self._at:
+            raise WireError("an array is larger than the message")
+        self._at += size
+        return self._view[self._at - size : self._at]
+
+    def close(self) -> None:
+        if self._at != len(self._view):
+            raise WireError("the message is longer than its content")
+
+
+def _parse(header: bytes) -> Any:
+    try:
+        return json.loads(header.decode("ascii"), object_pairs_hook=_object, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise WireError("the header cannot be read") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise WireError("the header names a field twice")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise WireError("the header cannot be read")
+
+
+def _unpack(raw: Any, hint: Any, rest: _Rest) -> Any:
+    """The value of one type that a part of the header stands for."""
+    origin = get_origin(hint)
+    if is_dataclass(hint):
+        return _unpack_record(raw, {hint.__name__: hint}, rest)  # type: ignore[union-attr]
+    if origin in (types.UnionType, Union):
+        return _unpack_union(raw, get_args(hint), rest)
+    if origin is tuple:
+        if not isinstance(raw, list):
+            raise _unfit()
+        return tuple(_unpack(item, part, rest) for item, part in _paired(raw, get_args(hint)))
+    if origin is np.ndarray:
+        return _unpack_array(raw, _dtype_name(hint), rest)
+    if hint is float:
+        return _unpack_float(raw)
+    if hint is bool and type(raw) is bool:
+        return raw
+    if hint is int and type(raw) is int:
+        return _checked_int(raw)
+    if hint is bytes and type(raw) is int and raw >= 0:
+        return bytes(rest.take(raw))
+    if hint is str and type(raw) is str:
+        return _checked_text(raw)
+    if origin is Literal:
+        return _checked_choice(raw, get_args(hint))
+    raise _unfit()
+
+
+def _unpack_record(raw: Any, kinds: dict[str, Any], rest: _Rest) -> Any:
+    if not isinstance(raw, dict) or raw.keys() != {"kind", "fields"} or not isinstance(raw["fields"], dict):
+        raise _unfit()
+    name, given = raw["kind"], raw["fields"]
+    if type(given.get("version", MESSAGE_VERSION)) is int and given.get("version", MESSAGE_VERSION) != MESSAGE_VERSION:
+        # First of all: whatever else does not fit, fits there.
+        raise VersionMismatch(f"this side speaks message version {MESSAGE_VERSION}, the other one another")
+    if not isinstance(name, str) or name not in kinds:
+        raise WireError("the message is of a type that is not expected here")
+    hints = _hints(kinds[name])
+    if given.keys() != hints.keys():
+        raise WireError("the message has other fields than its type")
+    values = {field: _unpack(given[field], hint, rest) for field, hint in hints.items()}
+    try:
+        return kinds[name](**values)
+    except (TypeError, ValueError):  # a type may check more than its hints say
+        raise WireError("a field holds what its type does not allow") from None
+
+
+def _unpack_union(raw: Any, parts: tuple[Any, ...], rest: _Rest) -> Any:
+    if raw is None and type(None) in parts:
+        return None
+    others = _without_none(parts)
+    if len(others) == 1:
+        return _unpack(raw, others[0], rest)
+    return _unpack_record(raw, {part.__name__: part for part in others}, rest)
+
+
+def _unpack_float(raw: Any) -> float:
+    if type(raw) is float and math.isfinite(raw):
+        return raw
+    if type(raw) is str and raw in _ODD_FLOATS:
+        return _ODD_FLOATS[raw]
+    raise _unfit()
+
+
+def _unpack_array(raw: Any, dtype: str, rest: _Rest) -> NDArray[Any]:
+    if not isinstance(raw, dict) or raw.keys() != {"dtype", "stored", "shape"} or raw["dtype"] != dtype:
+        raise _unfit()
+    stored, shape = raw["stored"], _checked_shape(raw["shape"])
+    if not isinstance(stored, str) or stored not in _STORED[dtype]:
+        raise _unfit()
+    count = math.prod(shape)
+    if stored == "bits":
+        packed = np.frombuffer(rest.take((count + 7) // 8), dtype=np.uint8)
+        if count % 8 and int(packed[-1]) & (0xFF >> count % 8):
+            raise WireError("a mask has more entries than its shape")
+        return np.unpackbits(packed, count=count).view(np.bool_).reshape(shape)
+    width = np.dtype(f"<{stored}")
+    flat = np.frombuffer(rest.take(count * width.itemsize), dtype=width)
+    return flat.astype(np.dtype(dtype), copy=True).reshape(shape)
+
+
+def _checked_shape(raw: Any) -> tuple[int, ...]:
+    if not isinstance(raw, list) or not 1 <= len(raw) <= MAX_DIMENSIONS:
+        raise WireError(f"an array has 1 to {MAX_DIMENSIONS} dimensions")
+    if not all(type(size) is int and size >= 0 for size in raw):
+        raise WireError("an array has a size that cannot be")
+    if math.prod(max(size, 1) for size in raw) > _MAX_ITEMS:
+        raise WireError("an array is larger than any message")
+    return tuple(raw)
+
+
+# ---- both ways ---------------------------------------------------------------------------
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """A dataclass's fields, in order, and their types."""
+    found = get_type_hints(kind)
+    return {field.name: found[field.name] for field in fields(kind)}
+
+
+def _dtype_name(hint: Any) -> str:
+    """The dtype that an NDArray[...] asks for."""
+    (scalar,) = get_args(get_args(hint)[1])
+    if scalar not in _DTYPES:
+        raise _unfit()
+    return _DTYPES[scalar]
+
+
+def _paired(items: Any, parts: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+    """A tuple's items with the types that they should have."""
+    if len(parts) == 2 and parts[1] is Ellipsis:
+        return [(item, parts[0]) for item in items]
+    if len(items) != len(parts):
+        raise _unfit()
+    return list(zip(items, parts, strict=True))
+
+
+def _without_none(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(part for part in parts if part is not type(None))
+
+
+def _checked_text(text: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise WireError(f"a text has more than {MAX_TEXT} characters")
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise WireError("a text is not valid Unicode") from None
+    return text
+
+
+def _checked_int(number: int) -> int:
+    if not -(2**63) <= number < 2**63:
+        raise WireError("a number is too large")
+    return number
+
+
+def _checked_choice(value: Any, choices: tuple[Any, ...]) -> Any:
+    for choice in choices:
+        if type(value) is type(choice) and value == choice:
+            return choice
+    raise _unfit()
+
+
+def _unfit() -> WireError:
+    return WireError("a field does not have the type it should have")

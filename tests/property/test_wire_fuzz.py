@@ -1,0 +1,148 @@
+"""Whatever bytes arrive: a message that was expected, or one of two errors; quickly, and without much memory."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verticopula.errors import VersionMismatch, WireError
+from verticopula.protocol.messages import (
+    ColumnOrder,
+    ColumnRelease,
+    CompletedRanksRequest,
+    DesignRequest,
+    Imputation,
+    ReleaseReply,
+    ReleaseRequest,
+    ReviewRequest,
+    UpdateReply,
+    UpdateRequest,
+)
+from verticopula.protocol.wire import MAX_HEADER, REPLY_KINDS, REQUEST_KINDS, WIRE_FORMAT, decode, encode
+
+KINDS = (*REQUEST_KINDS, *REPLY_KINDS)
+PREFIX = struct.Struct("<4sHI")
+MASK = np.arange(11) % 3 == 0
+
+VALID = [
+    encode(message)
+    for message in (
+        ReviewRequest(ReleaseRequest("s", "vcds", "exact", (ColumnOrder("x", 0.5, float("inf")),)), 3),
+        ReleaseReply("left", (ColumnRelease("x", np.arange(-2, 300).reshape(-1, 2), np.arange(4)),)),
+        CompletedRanksRequest(
+            "s", "ievcds", "exact", 2, (Imputation("x", 1.0, np.linspace(0, 1, 4), np.zeros(0), np.arange(5)),)
+        ),
+        DesignRequest("s", "f", ("x", "y"), None, True, MASK, None, "scad", 3.7),
+        UpdateRequest("s", "f", 4, "main", "keep", 0.1, 1.0, 1e-9, False, np.linspace(-1, 1, 7)),
+        UpdateReply("left", np.linspace(-1, 1, 7), 0.25, MASK, float("nan"), True),
+    )
+]
+
+
+def read(data: bytes) -> Any:
+    """The message, or None where the bytes are refused in one of the two ways."""
+    try:
+        message = decode(data, KINDS)
+    except (WireError, VersionMismatch):
+        return None
+    assert type(message) in KINDS
+    assert type(decode(encode(message), KINDS)) is type(message)
+    return message
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A valid message with a few bytes flipped, cut, doubled or put in between; its length field may be mended."""
+    data = bytearray(draw(st.sampled_from(VALID)))
+    _, _, length = PREFIX.unpack_from(data)
+    before = len(data)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(len(data) - 1, 0)))
+        how = draw(st.sampled_from(["flip", "set", "cut", "insert", "double", "end"]))
+        if how == "flip" and data:
+            data[at] ^= 1 << draw(st.integers(0, 7))
+        elif how == "set" and data:
+            data[at] = draw(st.sampled_from(b'0123456789-.eE{}[]",:nulltrefasINiy\x00\xff'))
+        elif how == "cut":
+            del data[at : at + draw(st.integers(1, 20))]
+        elif how == "insert":
+            data[at:at] = draw(st.binary(max_size=9) | st.sampled_from([b"9" * 20, b"[" * 20, b",", b"null", b"1e999"]))
+        elif how == "double":
+            data[at:at] = data[at : at + draw(st.integers(1, 60))]
+        else:
+            del data[at:]
+    if len(data) >= PREFIX.size and draw(st.booleans()):
+        data[6:10] = struct.pack("<I", max(length + len(data) - before, 0))
+    return bytes(data)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(damaged())
+def test_damaged_messages_are_refused_or_are_messages(data: bytes) -> None:
+    read(data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300), st.sampled_from([b"", PREFIX.pack(b"VCMS", WIRE_FORMAT, 40)]))
+def test_random_bytes_are_refused(tail: bytes, head: bytes) -> None:
+    assert read(head + tail) is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_any_value_in_place_of_any_part_is_refused_or_fits(data: st.DataObject) -> None:
+    valid = data.draw(st.sampled_from(VALID))
+    _, _, length = PREFIX.unpack_from(valid)
+    header = json.loads(valid[PREFIX.size : PREFIX.size + length])
+    part: Any = header
+    while True:
+        keys = list(part) if isinstance(part, dict) else list(range(len(part)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(part[key], dict | list) or not part[key] or data.draw(st.booleans()):
+            break
+        part = part[key]
+    part[key] = data.draw(json_values)
+    text = json.dumps(header).encode()
+    read(PREFIX.pack(b"VCMS", WIRE_FORMAT, len(text)) + text + valid[PREFIX.size + length :])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"kind":"ResponseReply","fields":{"party":"a","values":{"dtype":"float64","stored":"f8","shape":[%d]},'
+        b'"version":1}}' % 2**60,
+        b'{"kind":"PresenceReply","fields":{"party":"a","observed":{"dtype":"bool","stored":"bits","shape":[%d,%d]},'
+        b'"version":1}}' % (2**20, 2**20),
+        b"[" * MAX_HEADER,
+        b"[" + b"[]," * (MAX_HEADER // 3 - 1) + b"0]",
+        b'{"kind":"CompletedRanksReply","fields":{"party":"a","ranks":[' + b"{}," * 10**6 + b'{}],"version":1}}',
+        b"1" * MAX_HEADER,
+    ],
+    ids=["2**60 numbers", "2**40 bits", "deep", "wide", "many arrays", "digits"],
+)
+def test_claims_are_refused_at_once_and_for_little_memory(header: bytes) -> None:
+    data = PREFIX.pack(b"VCMS", WIRE_FORMAT, len(header)) + header + bytes(100)
+    start = time.perf_counter()
+    assert read(data) is None
+    assert time.perf_counter() - start < 5.0
+    tracemalloc.start()
+    try:
+        assert read(data) is None
+        assert tracemalloc.get_traced_memory()[1] < 300e6
+    finally:
+        tracemalloc.stop()
