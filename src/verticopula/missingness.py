@@ -5,7 +5,7 @@ All of it is public in this setting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.errors import Problem
 from verticopula.schema import ColumnKey
 
 Bools = NDArray[np.bool_]
@@ -109,3 +110,21 @@ def summarise_missingness(observed: Mapping[ColumnKey, Bools]) -> Missingness:
             (keys[j], keys[k]) for j, k in combinations(range(len(keys)), 2) if together[j, k] < FEWEST_IN_COMMON
         ),
     )
+
+
+def overlap_problems(never_together: Iterable[tuple[ColumnKey, ColumnKey]]) -> list[Problem]:
+    """What to say about pairs of columns without two common subjects; one problem per pair of parties."""
+    apart: dict[tuple[str, str], list[tuple[ColumnKey, ColumnKey]]] = {}
+    for first, second in never_together:
+        apart.setdefault((first.party, second.party), []).append((first, second))
+    problems = []
+    for parties, pairs in apart.items():
+        more = f" and {len(pairs) - 1} more pair(s)" if len(pairs) > 1 else ""
+        problems.append(
+            Problem(
+                " and ".join(f"party {name!r}" for name in dict.fromkeys(parties)),
+                f"{pairs[0][0]} and {pairs[0][1]}{more} are never observed together (fewer than {FEWEST_IN_COMMON} "
+                "common subjects); method 'refined' can work without them, and says what it then cannot know",
+            )
+        )
+    return problems

@@ -10,6 +10,7 @@ import polars as pl
 
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.estimator import VerticalGLM
+from verticopula.privacy.statement import NOTICE_FILE
 from verticopula.synthesizer import Synthesizer, SyntheticTables
 from verticopula.tables import read_table
 
@@ -18,7 +19,6 @@ LEDGER_FILE = "ledger.jsonl"
 SUMMARY_FILE = "summary.txt"
 MARGINS_FILE = "margins.csv"  # observed and corrected distribution function of every column
 MISSINGNESS_FILE = "missingness.json"
-NOTICE_FILE = "READ-ME-FIRST.txt"
 REGRESSION_FOLDER = "regression"
 
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from verticopula.copula import latent_count
 from verticopula.errors import SettingsError, VersionMismatch, VerticopulaError
@@ -23,19 +24,21 @@ from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.ledger import Ledger, Release
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_generator
 from verticopula.privacy.policy import Policy
+from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.statement import PrivacyStatement, state_privacy
 from verticopula.protocol.evcds import evcds
 from verticopula.protocol.ievcds import ievcds
+from verticopula.protocol.opening import Alignment, LedgerHead, Opened, open_study
 from verticopula.protocol.party import LocalParty
 from verticopula.protocol.refined import refined
-from verticopula.protocol.rounds import Rounds
+from verticopula.protocol.rounds import Rounds, needs_overlap
 from verticopula.protocol.vcds import vcds
 from verticopula.result import AlignedDraw, FitResult
-from verticopula.schema import Federation, IdRule
+from verticopula.schema import ColumnKey, Federation, IdRule
 from verticopula.study import result_from_dict, result_to_dict
 from verticopula.summary import margins_table, summarise
 from verticopula.tables import AlignedTable, align_tables, backend_of, decode_column, from_polars, to_polars
-from verticopula.transport.base import drive
+from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
 
 if TYPE_CHECKING:
@@ -97,6 +100,7 @@ class Synthesizer:
     missingness_ : who is observed where
     margins_ : DataFrame of every column's observed and corrected distribution function
     n_subjects_ : size of the cohort
+    opened_ : after `fit_transport`, what the parties said when the study was opened; None otherwise
     """
 
     def __init__(
@@ -138,6 +142,8 @@ class Synthesizer:
             rounds=rounds if method == "ievcds" else 1,
             per_round=per_round,
         )
+        self.server_seed: int | None = None  # a coordinator's: repeats its own draws after a crash; protects nobody
+        self.opened_: Opened | None = None
         self._result: FitResult | None = None
         self._entries: tuple[Release, ...] = ()
         self._study = ""
@@ -182,8 +188,7 @@ class Synthesizer:
     ) -> Synthesizer:
         """Fit on tables that are checked and aligned already."""
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        # A seeded study has a fixed name, because the parties' streams are keyed by it.
-        study = f"{self.federation.name}-{'seeded' if self.random_state is not None else secrets.token_hex(8)}"
+        study = self.study_name()
         total = sum(_comparisons(table, self.budget.rounds) for table in aligned.values())
         counter = _Counter(progress, "flipping comparisons", total)
         before = len(book)
@@ -201,18 +206,81 @@ class Synthesizer:
                 for name, table in aligned.items()
             }
             result = drive(self._protocol(study, progress), InProcessTransport(parties))
-        self._result, self._study, self._samples = result, study, 0
+        self._result, self._study, self._samples, self.opened_ = result, study, 0, None
         self._entries = tuple(book)[before:]
         self._warn()
         return self
 
+    def fit_transport(
+        self,
+        transport: Transport,
+        *,
+        study: str | None = None,
+        alignment: Alignment = "hash",
+        witnesses: Mapping[str, LedgerHead] | None = None,
+        progress: Progress | None = None,
+    ) -> Synthesizer:
+        """Fit on tables that members hold, over any transport; the study is opened first.
+
+        Parameters
+        ----------
+        study : its name; None for one that nobody used before
+        witnesses : party -> the end of its ledger as `opened_` last showed it
+        """
+        name = study or self.study_name()
+        rounds = self.protocol(name, alignment=alignment, witnesses=witnesses, progress=progress)
+        return self.adopt(name, *drive(rounds, transport))
+
+    def protocol(
+        self,
+        study: str,
+        *,
+        alignment: Alignment = "hash",
+        witnesses: Mapping[str, LedgerHead] | None = None,
+        progress: Progress | None = None,
+    ) -> Rounds[tuple[Opened, FitResult]]:
+        """The whole study over members, as rounds; `adopt` takes what it returns."""
+        opened = yield from open_study(
+            self.federation, study, self.method, seed=self.random_state, alignment=alignment, witnesses=witnesses
+        )
+        return opened, (yield from self._protocol(study, progress))
+
+    def adopt(self, study: str, opened: Opened, result: FitResult) -> Synthesizer:
+        """Be fitted with what `protocol` returned; `ledger_` is then what parties were asked for, at their prices."""
+        self._result, self._study, self._samples, self.opened_ = result, study, 0, opened
+        self._entries = tuple(self._price(study, result))
+        self._warn()
+        return self
+
+    def study_name(self) -> str:
+        """A name for a new study."""
+        # A seeded study has a fixed name, because the parties' streams are keyed by it.
+        return f"{self.federation.name}-{'seeded' if self.random_state is not None else secrets.token_hex(8)}"
+
+    def _price(self, study: str, result: FitResult) -> Iterator[Release]:
+        """The releases that were asked for, round by round."""
+        for round_number in range(self.budget.rounds):
+            for key, budget in result.budgets.items():
+                pricing = Pricing(
+                    study, key.party, self.random_state is None, self.federation.bounds_source == "from-data"
+                )
+                column, n = self.federation.column(key), result.missingness.observed[key]
+                if round_number == 0:
+                    yield from pricing.first_round(
+                        column, self.budget.sampler, n, budget.epsilon_ranks, budget.epsilon_marginal
+                    )
+                else:
+                    yield pricing.completed_round(
+                        column, self.budget.sampler, n, result.n_subjects - n, budget.epsilon_ranks
+                    )
+
     @property
     def needs_overlap(self) -> bool:
         """Whether two columns without common subjects are an error."""
-        return self.method != "refined"
+        return needs_overlap(self.method)
 
     def _protocol(self, study: str, progress: Progress | None) -> Rounds[FitResult]:
-        rng = server_generator(self.random_state, "fit")
+        rng = server_generator(self._server_seed, "fit")
         if self.method == "evcds":
             return evcds(self.federation, self.budget, study, rng)
         if self.method == "ievcds":
@@ -221,6 +289,10 @@ class Synthesizer:
             show = progress or (lambda what, done, total: None)
             return refined(self.federation, self.budget, study, lambda done, most: show("refining", done, most))
         return vcds(self.federation, self.budget, study)
+
+    @property
+    def _server_seed(self) -> int | None:
+        return self.random_state if self.random_state is not None else self.server_seed
 
     def _noise(self, party: str) -> Noise:
         return SecureNoise() if self.random_state is None else SeededNoise(self.random_state).derive(party)
@@ -278,18 +350,24 @@ class Synthesizer:
         -----
         Every call draws afresh. With a seed, the k-th call after `fit` gives the same rows.
         """
+        return self.decode(self.draw(n_rows, aligned))
+
+    def draw(self, n_rows: int | None = None, aligned: bool = False) -> dict[ColumnKey, NDArray[np.float64]]:
+        """What `sample` samples, as numbers: category codes where a column has categories."""
         rows = self.n_subjects_ if n_rows is None else n_rows
         if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
             raise SettingsError("n_rows must be a whole number of at least 1")
         draw = self._aligned_draw(int(rows)) if aligned else None
-        rng = server_generator(self.random_state, "sample", str(self._samples))
+        rng = server_generator(self._server_seed, "sample", str(self._samples))
         self._samples += 1
         copula = self.result_.copula
         if draw is None:
-            values = copula.sample(int(rows), rng)
-        else:
-            copies = int(rows) // self.n_subjects_
-            values = copula.decode((draw(rng) for _ in range(copies)), int(rows))
+            return copula.sample(int(rows), rng)
+        copies = int(rows) // self.n_subjects_
+        return copula.decode((draw(rng) for _ in range(copies)), int(rows))
+
+    def decode(self, values: Mapping[ColumnKey, NDArray[np.float64]]) -> SyntheticTables:
+        """Numbers that `draw` drew, as tables."""
         tables: dict[str, Any] = {}
         for party in self.federation.parties:
             columns = [
@@ -309,7 +387,7 @@ class Synthesizer:
         self.check_aligned(rows, self.n_subjects_)
         if self.result_.draw_aligned is None:
             raise SettingsError("aligned rows need the parties' releases, which a saved study does not keep: fit again")
-        warnings.warn(ALIGNED_NOTE, AlignedWarning, stacklevel=3)
+        warnings.warn(ALIGNED_NOTE, AlignedWarning, stacklevel=4)
         return self.result_.draw_aligned
 
     def summary(self) -> str:

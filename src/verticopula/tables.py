@@ -22,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.errors import Problem, SchemaError
-from verticopula.missingness import FEWEST_IN_COMMON
+from verticopula.missingness import FEWEST_IN_COMMON, overlap_problems
 from verticopula.schema import Column, ColumnKey, Federation, IdRule, Party
 
 Floats = NDArray[np.float64]
@@ -309,10 +309,44 @@ def align_tables(
         p.name: _align(p, encoded[p.name], ids[p.name], cohort, ignored=tables[p.name].width - len(p.columns) - 1)
         for p in federation.parties
     }
-    overlap_problems = list(_never_together(federation, aligned)) if need_overlap else []
-    if overlap_problems:
-        raise SchemaError(overlap_problems)
+    apart = overlap_problems(_never_together(federation, aligned)) if need_overlap else []
+    if apart:
+        raise SchemaError(apart)
     return aligned
+
+
+@dataclass(frozen=True, repr=False)
+class OwnTable:
+    """One party's table, checked and as numbers, before it has a cohort. It has no repr, like its columns.
+
+    Attributes
+    ----------
+    ids : normalised, none empty, none twice
+    """
+
+    party: Party
+    ids: pl.Series
+    columns: Mapping[str, EncodedColumn]
+    ignored: int = 0
+
+    @classmethod
+    def check(cls, party: Party, table: pl.DataFrame, rule: IdRule) -> OwnTable:
+        """Check a party's table on its own; SchemaError lists every problem."""
+        where = f"party {party.name!r}"
+        ids, problems = _ids_of(table, rule, where)
+        columns, column_problems = _encode_party(party, table, where)
+        problems += column_problems
+        if problems or ids is None:
+            raise SchemaError(problems)
+        return cls(party, ids, columns, ignored=table.width - len(party.columns) - 1)
+
+    def in_cohort(self, n_subjects: int, positions: NDArray[np.int64]) -> AlignedTable:
+        """The table in cohort order, where row i is subject `positions[i]` of `n_subjects`."""
+        rows = np.zeros(n_subjects, dtype=np.int64)
+        present = np.zeros(n_subjects, dtype=bool)
+        rows[positions] = np.arange(positions.size)
+        present[positions] = True
+        return _in_cohort_order(self.party, self.columns, rows, present, self.ignored)
 
 
 def _encode_party(party: Party, table: pl.DataFrame, where: str) -> tuple[dict[str, EncodedColumn], list[Problem]]:
@@ -348,6 +382,17 @@ def _align(
     )["row"]
     present = index.is_not_null().to_numpy()
     rows = index.fill_null(0).to_numpy().astype(np.int64)
+    return _in_cohort_order(party, columns, rows, present, ignored)
+
+
+def _in_cohort_order(
+    party: Party,
+    columns: Mapping[str, EncodedColumn],
+    rows: NDArray[np.int64],
+    present: NDArray[np.bool_],
+    ignored: int,
+) -> AlignedTable:
+    """`rows` holds each subject's row, any row where the party does not know the subject."""
     return AlignedTable(
         party,
         {
@@ -358,22 +403,14 @@ def _align(
     )
 
 
-def _never_together(federation: Federation, aligned: Mapping[str, AlignedTable]) -> Iterable[Problem]:
+def _never_together(
+    federation: Federation, aligned: Mapping[str, AlignedTable]
+) -> Iterable[tuple[ColumnKey, ColumnKey]]:
     """Pairs of columns without two common subjects: nothing can be said about their association."""
     seen = np.hstack([aligned[p.name].observed() for p in federation.parties]).astype(np.float32)
-    together = seen.T @ seen
     keys = federation.keys
-    apart: dict[tuple[str, str], list[tuple[ColumnKey, ColumnKey]]] = {}
-    for j, k in np.argwhere(np.triu(together < FEWEST_IN_COMMON, 1)):
-        apart.setdefault((keys[j].party, keys[k].party), []).append((keys[j], keys[k]))
-    for parties, pairs in apart.items():
-        first = f"{pairs[0][0]} and {pairs[0][1]}"
-        more = f" and {len(pairs) - 1} more pair(s)" if len(pairs) > 1 else ""
-        yield Problem(
-            " and ".join(f"party {name!r}" for name in dict.fromkeys(parties)),
-            f"{first}{more} are never observed together (fewer than {FEWEST_IN_COMMON} common subjects); "
-            "method 'refined' can work without them, and says what it then cannot know",
-        )
+    for j, k in np.argwhere(np.triu(seen.T @ seen < FEWEST_IN_COMMON, 1)):
+        yield keys[j], keys[k]
 
 
 # ---- writing -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,6 +38,8 @@ class Policy(BaseModel):
     caps : the largest epsilon ever to be spent, over all studies in its ledger
     delta : the δ at which the `block` cap is counted
     min_subjects : the smallest number of observed subjects from which a column may be released
+    synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
+    allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +49,8 @@ class Policy(BaseModel):
     caps: Caps = Caps()
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
     min_subjects: int = Field(default=2, ge=2)
+    synthetic: Literal["lead", "keep"] = "lead"
+    allow_seeded: bool = False
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Policy:

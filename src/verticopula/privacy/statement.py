@@ -11,6 +11,7 @@ from verticopula.privacy.ledger import Release
 from verticopula.privacy.units import Unit
 
 DEFAULT_DELTA = 1e-6
+NOTICE_FILE = "READ-ME-FIRST.txt"  # stands beside synthetic tables that a warning belongs to
 
 
 @dataclass(frozen=True)

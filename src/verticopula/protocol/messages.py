@@ -283,12 +283,103 @@ class CoefficientsReply:
     version: int = MESSAGE_VERSION
 
 
+# ---- opening and closing a study -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenRequest:
+    """Will you take part in this study, and who are your subjects? Nothing is drawn.
+
+    Attributes
+    ----------
+    federation : fingerprint of the coordinator's federation file; the party compares it with its own
+    seed : for simulations, and then nothing is private; None otherwise
+    witness_count, witness_head : what the coordinator last saw of this party's ledger; 0 for nothing
+    """
+
+    study: str
+    method: str
+    federation: str
+    alignment: Literal["hash"]
+    seed: int | None
+    witness_count: int
+    witness_head: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class OpenReply:
+    """Yes, and keyed hashes of the subject ids.
+
+    Attributes
+    ----------
+    key_check : (32,) equal where two parties hold the same id key
+    hashes : (n_k, 16) in the order of their bytes; in the table's order only in a seeded study
+    keeps_block : the party keeps its synthetic block to itself
+    ledger_count, ledger_head : where its ledger ends
+    """
+
+    party: str
+    key_check: NDArray[np.uint8]
+    hashes: NDArray[np.uint8]
+    keeps_block: bool
+    ledger_count: int
+    ledger_head: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class PlaceRequest:
+    """Your i-th hash is subject `positions[i]` of a cohort of `n_subjects`."""
+
+    study: str
+    n_subjects: int
+    positions: NDArray[np.int64]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class PlaceReply:
+    """The party's table is in the cohort's order now."""
+
+    party: str
+    n_subjects: int
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class BlockRequest:
+    """Your own synthetic block, for you to write down: values, or category codes, in the schema's column order."""
+
+    study: str
+    columns: tuple[str, ...]
+    values: tuple[NDArray[np.float64], ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class BlockReply:
+    """Written, with so many rows."""
+
+    party: str
+    rows: int
+    version: int = MESSAGE_VERSION
+
+
 RegressionRequest = DesignRequest | ResponseRequest | StrengthRequest | UpdateRequest | CoefficientsRequest
 RegressionReply = DesignReply | ResponseReply | StrengthReply | UpdateReply | CoefficientsReply
+StudyRequest = OpenRequest | PlaceRequest | BlockRequest
+StudyReply = OpenReply | PlaceReply | BlockReply
 Request = (
-    PresenceRequest | ReviewRequest | ReleaseRequest | CompletedRanksRequest | RawReviewRequest | RegressionRequest
+    PresenceRequest
+    | ReviewRequest
+    | ReleaseRequest
+    | CompletedRanksRequest
+    | RawReviewRequest
+    | RegressionRequest
+    | StudyRequest
 )
-Reply = PresenceReply | ReviewReply | ReleaseReply | CompletedRanksReply | RegressionReply
+Reply = PresenceReply | ReviewReply | ReleaseReply | CompletedRanksReply | RegressionReply | StudyReply
 
 
 def payload_bytes(message: Request | Reply) -> int:

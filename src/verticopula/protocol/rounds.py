@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.copula import Layout, latent_count
-from verticopula.errors import ProtocolError
+from verticopula.errors import ProtocolError, SchemaError
 from verticopula.marginals import Marginal, cell_count
-from verticopula.missingness import Missingness, summarise_missingness
+from verticopula.missingness import Missingness, overlap_problems, summarise_missingness
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget
 from verticopula.protocol.messages import (
     ColumnOrder,
@@ -44,6 +44,11 @@ class Collected:
     budgets: Mapping[ColumnKey, ColumnBudget]
 
 
+def needs_overlap(method: str) -> bool:
+    """Whether two columns without common subjects are an error."""
+    return method != "refined"
+
+
 def collect(federation: Federation, request: BudgetRequest, study: str, method: str) -> Rounds[Collected]:
     """Three rounds: who is observed where, whether everybody agrees, then every party's releases.
 
@@ -54,6 +59,9 @@ def collect(federation: Federation, request: BudgetRequest, study: str, method: 
     observed = gather_presence(federation, replies)
     counts = {key: int(mask.sum()) for key, mask in observed.items()}
     missingness = summarise_missingness(observed)
+    apart = overlap_problems(missingness.never_together) if needs_overlap(method) else []
+    if apart:
+        raise SchemaError(apart)
     budgets = plan_budget(federation, request, counts, missingness.n_subjects)
     orders = {
         party.name: ReleaseRequest(

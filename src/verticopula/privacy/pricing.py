@@ -1,0 +1,81 @@
+"""What a release costs, as ledger entries: one set of rules for the party that pays and the coordinator that asks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from verticopula.privacy.budget import rank_coins
+from verticopula.privacy.ledger import Release
+from verticopula.schema import Column
+
+MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """How one party's releases in one study are entered.
+
+    Attributes
+    ----------
+    is_private : False where the noise comes from a seed
+    bounds_from_data : True where ranges or categories were taken from the data
+    """
+
+    study: str
+    party: str
+    is_private: bool = True
+    bounds_from_data: bool = False
+
+    def common(self, column: str, n_subjects: int) -> dict[str, Any]:
+        """The fields that every entry has."""
+        return {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "study": self.study,
+            "party": self.party,
+            "column": column,
+            "n_subjects": n_subjects,
+            "noise": "secure" if self.is_private else "seeded",
+            "bounds": "from-data" if self.bounds_from_data else "public",
+        }
+
+    def first_round(
+        self, column: Column, sampler: str, n_observed: int, epsilon_ranks: float, epsilon_marginal: float
+    ) -> tuple[Release, Release]:
+        """A column's ranks and its marginal."""
+        coins = rank_coins(column, sampler, epsilon_ranks, n_observed)
+        marginal = math.inf if self.bounds_from_data else epsilon_marginal
+        common = self.common(column.name, n_observed)
+        ranks = Release(
+            **common,
+            what="ranks",
+            mechanism=MECHANISMS[sampler],
+            epsilon=epsilon_ranks,
+            coins_epsilon=coins.epsilon,
+            coins_count=coins.count,
+        )
+        cells = Release(
+            **common,
+            what="marginal",
+            mechanism="discrete Laplace on cell counts",
+            epsilon=marginal,
+            coins_epsilon=marginal,
+            coins_count=1,
+        )
+        return ranks, cells
+
+    def completed_round(
+        self, column: Column, sampler: str, n_observed: int, n_missing: int, epsilon_ranks: float
+    ) -> Release:
+        """A column's ranks in a round on completed columns; the completed subjects are not anybody's data."""
+        coins = rank_coins(column, sampler, epsilon_ranks, n_observed, n_missing)
+        return Release(
+            **self.common(column.name, n_observed),
+            what="ranks",
+            mechanism=f"{MECHANISMS[sampler]}, completed column",
+            epsilon=epsilon_ranks,
+            coins_epsilon=coins.epsilon,
+            coins_count=coins.count,
+        )

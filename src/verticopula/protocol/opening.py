@@ -1,0 +1,180 @@
+"""The first rounds of a study over separate parties, and the last: who is who, and each party's own synthetic block.
+
+Opening spends nothing. It ends with every party's table in the order of one cohort, or with an error that says which
+party to talk to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.alignment import CHECK_BYTES, HASH_BYTES, Placement, count_repeats, place
+from verticopula.errors import ProtocolError, VersionMismatch
+from verticopula.protocol.messages import (
+    MESSAGE_VERSION,
+    BlockReply,
+    BlockRequest,
+    OpenReply,
+    OpenRequest,
+    PlaceReply,
+    PlaceRequest,
+    Reply,
+    Request,
+)
+from verticopula.protocol.rounds import Rounds
+from verticopula.schema import ColumnKey, Federation
+
+Alignment = Literal["hash"]
+LedgerHead = tuple[int, str]  # how many entries, and the hash of the last
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the coordinator knows once a study is open.
+
+    Attributes
+    ----------
+    keeps_block : party -> whether it keeps its synthetic block to itself
+    ledger_heads : party -> where its ledger ended; the witness for the next study
+    """
+
+    study: str
+    n_subjects: int
+    keeps_block: Mapping[str, bool]
+    ledger_heads: Mapping[str, LedgerHead]
+
+
+def federation_fingerprint(federation: Federation) -> str:
+    """Equal for federation files that say the same about parties, columns, response and ids, wherever they meet."""
+    said = {key: value for key, value in federation.to_dict().items() if key != "network"}
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def open_study(
+    federation: Federation,
+    study: str,
+    method: str,
+    *,
+    seed: int | None = None,
+    alignment: Alignment = "hash",
+    witnesses: Mapping[str, LedgerHead] | None = None,
+) -> Rounds[Opened]:
+    """Two rounds: everybody's keyed hashes, then everybody's places in the cohort.
+
+    Parameters
+    ----------
+    seed : for simulations; parties refuse it unless their policies say otherwise
+    witnesses : party -> the end of its ledger as it was last seen, which its ledger must still contain
+    """
+    seen = witnesses or {}
+    shown = federation_fingerprint(federation)
+    replies = yield {
+        p.name: OpenRequest(study, method, shown, alignment, seed, *seen.get(p.name, (0, "")))
+        for p in federation.parties
+    }
+    opened = {p.name: _checked_open(p.name, replies.get(p.name)) for p in federation.parties}
+    _check_keys(opened, federation.response.party)
+    placement = place({name: reply.hashes for name, reply in opened.items()}, federation.response.party)
+    _check_placement(placement, federation.response.party)
+    replies = yield {
+        name: PlaceRequest(study, placement.n_subjects, positions) for name, positions in placement.positions.items()
+    }
+    for name in opened:
+        answer = replies.get(name)
+        if not isinstance(answer, PlaceReply) or answer.n_subjects != placement.n_subjects:
+            raise ProtocolError(f"party {name!r} did not put its table in the order of the cohort")
+    return Opened(
+        study,
+        placement.n_subjects,
+        {name: reply.keeps_block for name, reply in opened.items()},
+        {name: (reply.ledger_count, reply.ledger_head) for name, reply in opened.items()},
+    )
+
+
+def _checked_open(name: str, reply: Reply | None) -> OpenReply:
+    if not isinstance(reply, OpenReply) or reply.party != name:
+        raise ProtocolError(f"party {name!r} did not say whether it takes part")
+    if reply.version != MESSAGE_VERSION:
+        raise VersionMismatch(f"party {name!r} speaks message version {reply.version}, this side {MESSAGE_VERSION}")
+    n_rows = reply.hashes.shape[0] if reply.hashes.ndim else 0
+    if not _are_bytes(reply.key_check, (CHECK_BYTES,)) or not _are_bytes(reply.hashes, (n_rows, HASH_BYTES)):
+        raise ProtocolError(f"party {name!r} sent hashes of the wrong shape")
+    if n_rows == 0:
+        raise ProtocolError(f"party {name!r} has no subjects")
+    repeated = count_repeats(reply.hashes)
+    if repeated:
+        raise ProtocolError(f"party {name!r}: {repeated} row(s) repeat a subject id")
+    if reply.ledger_count < 0:
+        raise ProtocolError(f"party {name!r} did not say where its ledger ends")
+    return reply
+
+
+def _are_bytes(array: NDArray[np.uint8], shape: tuple[int, ...]) -> bool:
+    return array.dtype == np.uint8 and array.shape == shape
+
+
+def _check_keys(opened: Mapping[str, OpenReply], response_party: str) -> None:
+    """ProtocolError that names the parties whose id key is not the response party's."""
+    right = opened[response_party].key_check
+    wrong = [name for name, reply in opened.items() if not np.array_equal(reply.key_check, right)]
+    if wrong:
+        names = ", ".join(repr(name) for name in wrong)
+        alone = len(wrong) > 1 and len({opened[name].key_check.tobytes() for name in wrong}) == 1
+        hint = f"; these agree with each other, so it may be the key of {response_party!r}" if alone else ""
+        raise ProtocolError(
+            f"the id key of {names} differs from that of {response_party!r}{hint}: a wrong key, not an empty overlap. "
+            "All parties of a study need the same key file"
+        )
+
+
+def _check_placement(placement: Placement, response_party: str) -> None:
+    """ProtocolError that lists every party with subjects the cohort does not have."""
+    problems = []
+    for name, positions in placement.positions.items():
+        strangers = placement.strangers(name)
+        if strangers == positions.size:
+            problems.append(
+                f"party {name!r} has no subject in common with {response_party!r}, although their keys are the same: "
+                "are ids written differently? Rules in the federation file make them alike, for example "
+                'id = { name = "...", rules = ["strip", "upper", "zfill:8"] }'
+            )
+        elif strangers:
+            problems.append(
+                f"party {name!r}: {strangers} subject id(s) are unknown to {response_party!r}, whose table defines "
+                "the cohort"
+            )
+    if problems:
+        raise ProtocolError("\n".join(problems))
+
+
+def deliver_blocks(
+    federation: Federation,
+    study: str,
+    values: Mapping[ColumnKey, NDArray[np.float64]],
+    parties: Iterable[str] | None = None,
+) -> Rounds[None]:
+    """One round: each party's own synthetic columns, as numbers, for it to write down.
+
+    `values` as `Synthesizer.draw` gives them; `parties` None for all.
+    """
+    names = [p.name for p in federation.parties] if parties is None else list(parties)
+    requests: dict[str, Request] = {}
+    for name in names:
+        columns = tuple(column.name for column in federation.party(name).columns)
+        requests[name] = BlockRequest(study, columns, tuple(values[ColumnKey(name, column)] for column in columns))
+    if not requests:
+        return
+    replies = yield requests
+    for name, request in requests.items():
+        answer = replies.get(name)
+        rows = request.values[0].shape[0] if isinstance(request, BlockRequest) else 0
+        if not isinstance(answer, BlockReply) or answer.rows != rows:
+            raise ProtocolError(f"party {name!r} did not write its synthetic block")

@@ -1,0 +1,65 @@
+"""Parties with vaults, for tests of studies over separate members."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from verticopula import Federation, Policy
+from verticopula.errors import LedgerError
+from verticopula.privacy.ledger import GENESIS, Ledger
+from verticopula.protocol.member import Member
+from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
+
+KEY = bytes(range(32))
+SEEDED = Policy(allow_seeded=True)
+
+
+class MemoryRecords(dict[str, Any]):
+    def put(self, name: str, record: dict[str, Any]) -> None:
+        self[name] = json.loads(json.dumps(record))
+
+
+class MemoryVault:
+    """What a vault does, without a disk."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.studies = MemoryRecords()
+
+    def head(self) -> tuple[int, str]:
+        entries = list(self.ledger)
+        return len(entries), entries[-1].hash if entries else GENESIS
+
+    def check_witness(self, count: int, digest: str) -> None:
+        entries = list(self.ledger)
+        if len(entries) < count or entries[count - 1].hash != digest:
+            raise LedgerError("the ledger is shorter than it was, or another one")
+
+
+def make_member(federation: Federation, name: str, table: pl.DataFrame, **settings: Any) -> Member:
+    return Member(federation, name, table, **{"key": KEY, "vault": MemoryVault(), **settings})
+
+
+def make_members(
+    federation: Federation,
+    tables: Mapping[str, pl.DataFrame],
+    *,
+    policy: Policy = SEEDED,
+    out: Path | None = None,
+    **own: Mapping[str, Any],
+) -> dict[str, Member]:
+    """All members; `own` holds one party's own settings."""
+    common: dict[str, Any] = {"policy": policy, "out": out}
+    return {
+        name: make_member(federation, name, table, **{**common, **own.get(name, {})}) for name, table in tables.items()
+    }
+
+
+def run(protocol: Any, members: Mapping[str, Member]) -> Any:
+    return drive(protocol, InProcessTransport(members))
