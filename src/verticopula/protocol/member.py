@@ -32,6 +32,8 @@ from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     BlockReply,
     BlockRequest,
+    CloseReply,
+    CloseRequest,
     OpenReply,
     OpenRequest,
     PlaceReply,
@@ -164,6 +166,12 @@ class Member:
             return self._place(request)
         if isinstance(request, BlockRequest):
             return self._write_block(request)
+        if isinstance(request, CloseRequest):
+            self._known(request.study)
+            return CloseReply(self.name, *self.vault.head())
+        if isinstance(request, CloseRequest):
+            self._known(request.study)
+            return CloseReply(self.name, *self.vault.head())
         return self._party(request).handle(request)
 
     # ---- opening -------------------------------------------------------------------------
@@ -318,7 +326,7 @@ class Member:
         if not self._known(request.study).is_placed:
             raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
         if self._out is None:
-            raise ProtocolError(f"party {self.name!r} has no folder for synthetic tables")
+            return BlockReply(self.name, 0)
         columns = self._table.party.columns
         rows = len(request.values[0]) if request.values else 0
         fits = request.columns == tuple(c.name for c in columns) and len(request.values) == len(columns) and rows > 0

@@ -359,17 +359,53 @@ class BlockRequest:
 
 @dataclass(frozen=True)
 class BlockReply:
-    """Written, with so many rows."""
+    """Written, with so many rows; 0 where the party wants no synthetic block."""
 
     party: str
     rows: int
     version: int = MESSAGE_VERSION
 
 
+@dataclass(frozen=True)
+class CloseRequest:
+    """Nothing more is asked in this study. Where does your ledger end?"""
+
+    study: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class CloseReply:
+    """There; for the coordinator to keep, as the witness that the next study brings."""
+
+    party: str
+    ledger_count: int
+    ledger_head: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class CloseRequest:
+    """The study is over; where does your ledger end now?"""
+
+    study: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class CloseReply:
+    """There. The coordinator shows it at the next study, so that a ledger put back from a copy is noticed."""
+
+    party: str
+    ledger_count: int
+    ledger_head: str
+    version: int = MESSAGE_VERSION
+
+
 RegressionRequest = DesignRequest | ResponseRequest | StrengthRequest | UpdateRequest | CoefficientsRequest
 RegressionReply = DesignReply | ResponseReply | StrengthReply | UpdateReply | CoefficientsReply
-StudyRequest = OpenRequest | PlaceRequest | BlockRequest
-StudyReply = OpenReply | PlaceReply | BlockReply
+StudyRequest = OpenRequest | PlaceRequest | BlockRequest | CloseRequest
+StudyReply = OpenReply | PlaceReply | BlockReply | CloseReply
 Request = (
     PresenceRequest
     | ReviewRequest

@@ -1,4 +1,4 @@
-"""The first rounds of a study over separate parties, and the last: who is who, and each party's own synthetic block.
+"""The first rounds of a study over separate parties, and the last: who is who; own blocks, and where ledgers end.
 
 Opening spends nothing. It ends with every party's table in the order of one cohort, or with an error that says which
 party to talk to.
@@ -21,6 +21,8 @@ from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     BlockReply,
     BlockRequest,
+    CloseReply,
+    CloseRequest,
     OpenReply,
     OpenRequest,
     PlaceReply,
@@ -163,7 +165,7 @@ def deliver_blocks(
 ) -> Rounds[None]:
     """One round: each party's own synthetic columns, as numbers, for it to write down.
 
-    `values` as `Synthesizer.draw` gives them; `parties` None for all.
+    `values` as `Synthesizer.draw` gives them; `parties` None for all. A party may want none.
     """
     names = [p.name for p in federation.parties] if parties is None else list(parties)
     requests: dict[str, Request] = {}
@@ -176,5 +178,29 @@ def deliver_blocks(
     for name, request in requests.items():
         answer = replies.get(name)
         rows = request.values[0].shape[0] if isinstance(request, BlockRequest) else 0
-        if not isinstance(answer, BlockReply) or answer.rows != rows:
+        if not isinstance(answer, BlockReply) or answer.rows not in (0, rows):
             raise ProtocolError(f"party {name!r} did not write its synthetic block")
+
+
+def close_study(federation: Federation, study: str) -> Rounds[dict[str, LedgerHead]]:
+    """One round: where every party's ledger ends now, which the next study shows it again."""
+    replies = yield {p.name: CloseRequest(study) for p in federation.parties}
+    heads: dict[str, LedgerHead] = {}
+    for party in federation.parties:
+        answer = replies.get(party.name)
+        if not isinstance(answer, CloseReply) or answer.party != party.name or answer.ledger_count < 0:
+            raise ProtocolError(f"party {party.name!r} did not say where its ledger ends")
+        heads[party.name] = (answer.ledger_count, answer.ledger_head)
+    return heads
+
+
+def close_study(federation: Federation, study: str) -> Rounds[dict[str, LedgerHead]]:
+    """One round: where every party's ledger ends after the study."""
+    replies = yield {p.name: CloseRequest(study) for p in federation.parties}
+    heads: dict[str, LedgerHead] = {}
+    for party in federation.parties:
+        reply = replies.get(party.name)
+        if not isinstance(reply, CloseReply) or reply.ledger_count < 0:
+            raise ProtocolError(f"party {party.name!r} did not say where its ledger ends")
+        heads[party.name] = (reply.ledger_count, reply.ledger_head)
+    return heads
