@@ -376,24 +376,6 @@ class CloseRequest:
 
 @dataclass(frozen=True)
 class CloseReply:
-    """There; for the coordinator to keep, as the witness that the next study brings."""
-
-    party: str
-    ledger_count: int
-    ledger_head: str
-    version: int = MESSAGE_VERSION
-
-
-@dataclass(frozen=True)
-class CloseRequest:
-    """The study is over; where does your ledger end now?"""
-
-    study: str
-    version: int = MESSAGE_VERSION
-
-
-@dataclass(frozen=True)
-class CloseReply:
     """There. The coordinator shows it at the next study, so that a ledger put back from a copy is noticed."""
 
     party: str

@@ -192,15 +192,3 @@ def close_study(federation: Federation, study: str) -> Rounds[dict[str, LedgerHe
             raise ProtocolError(f"party {party.name!r} did not say where its ledger ends")
         heads[party.name] = (answer.ledger_count, answer.ledger_head)
     return heads
-
-
-def close_study(federation: Federation, study: str) -> Rounds[dict[str, LedgerHead]]:
-    """One round: where every party's ledger ends after the study."""
-    replies = yield {p.name: CloseRequest(study) for p in federation.parties}
-    heads: dict[str, LedgerHead] = {}
-    for party in federation.parties:
-        reply = replies.get(party.name)
-        if not isinstance(reply, CloseReply) or reply.ledger_count < 0:
-            raise ProtocolError(f"party {party.name!r} did not say where its ledger ends")
-        heads[party.name] = (reply.ledger_count, reply.ledger_head)
-    return heads
