@@ -15,8 +15,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.cli_common import Quiet, progress_bar
+from verticopula.cli_common import (
+    Delta,
+    Epsilon,
+    FederationFile,
+    Method,
+    Overwrite,
+    Quiet,
+    Seed,
+    UnitName,
+    progress_bar,
+)
 from verticopula.cli_glm import fit_and_write, glm
+from verticopula.cli_network import register as register_network_commands
 from verticopula.datasets import make_sme
 from verticopula.demo import compare_with_truth, write_inputs
 from verticopula.errors import SchemaError, SettingsError, VerticopulaError
@@ -44,38 +55,11 @@ ledger_app = typer.Typer(
 )
 app.add_typer(ledger_app, name="ledger")
 app.command("glm")(glm)
+register_network_commands(app)
 
-FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML).", show_default=False)]
 DataFolder = Annotated[
     Path, typer.Option("--data", help="Folder with one <party>.csv or <party>.parquet each.", show_default=False)
 ]
-Epsilon = Annotated[
-    float | None,
-    typer.Option(
-        "--epsilon", "-e", help="Privacy budget; what it bounds is said by --unit. Default 1, half for ranks."
-    ),
-]
-Delta = Annotated[float | None, typer.Option("--delta", help="Needed for units block and person, e.g. 1e-6.")]
-UnitName = Annotated[
-    str,
-    typer.Option(
-        "--unit",
-        help="What epsilon bounds: variable (one comparison or value in one column), client (the same, over a party's "
-        "columns), block (one person's whole block at a party), person (one person's data at all parties).",
-    ),
-]
-Method = Annotated[
-    str,
-    typer.Option(
-        "--method",
-        help="vcds (complete data, or missing completely at random), refined (missing at random, at the same cost), "
-        "evcds or ievcds (the paper's own methods for missing at random).",
-    ),
-]
-Seed = Annotated[
-    int | None, typer.Option("--seed", help="Reproducible, and therefore NOT PRIVATE. For simulation only.")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the tables of a study already in --out.")]
 
 
 def main() -> None:

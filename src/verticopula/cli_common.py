@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,34 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 OnProgress = Callable[[str, int, int], None]
 
+FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML).", show_default=False)]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon", "-e", help="Privacy budget; what it bounds is said by --unit. Default 1, half for ranks."
+    ),
+]
+Delta = Annotated[float | None, typer.Option("--delta", help="Needed for units block and person, e.g. 1e-6.")]
+UnitName = Annotated[
+    str,
+    typer.Option(
+        "--unit",
+        help="What epsilon bounds: variable (one comparison or value in one column), client (the same, over a party's "
+        "columns), block (one person's whole block at a party), person (one person's data at all parties).",
+    ),
+]
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        help="vcds (complete data, or missing completely at random), refined (missing at random, at the same cost), "
+        "evcds or ievcds (the paper's own methods for missing at random).",
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="Reproducible, and therefore NOT PRIVATE. For simulation only.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the tables of a study already in --out.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
 
 

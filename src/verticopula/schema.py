@@ -28,6 +28,7 @@ Category = str | int
 LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
 _T = TypeVar("_T")
 _PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -200,6 +201,28 @@ class IdRule(_Frozen):
         return rules
 
 
+class Network(_Frozen):
+    """Where the parties meet.
+
+    Attributes
+    ----------
+    host : the coordinator's name or address, as the parties reach it; it stands in its certificate
+    port : the one port that must be open there
+    deadline : seconds that a party has for one round of a study
+    """
+
+    host: str = "localhost"
+    port: int = Field(default=8102, ge=1, le=65_535)
+    deadline: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
+
+    @field_validator("host")
+    @classmethod
+    def _host_is_a_name(cls, host: str) -> str:
+        if not _HOST_NAME.fullmatch(host):
+            raise ValueError("host must be a host name or an IPv4 address, without scheme or port")
+        return host
+
+
 class Federation(_Frozen):
     """The whole study's schema. Immutable."""
 
@@ -208,6 +231,7 @@ class Federation(_Frozen):
     id: IdRule = IdRule()
     parties: tuple[Party, ...] = Field(alias="party")
     bounds_source: Literal["public", "from-data"] = "public"
+    network: Network = Network()
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -278,6 +302,8 @@ class Federation(_Frozen):
         head["id"] = {"name": self.id.name, "rules": list(self.id.rules)} if self.id.rules else self.id.name
         if self.bounds_source != "public":
             head["bounds_source"] = self.bounds_source
+        if self.network != Network():
+            head["network"] = self.network.model_dump()
         head["party"] = [
             {
                 "name": party.name,
@@ -396,3 +422,8 @@ def _as_problem(error: Any, raw: Mapping[str, Any]) -> Problem:
         if error["type"] == "literal_error":
             what = f"must be one of {error['ctx']['expected']}"
     return Problem(", ".join(places) or "federation", what)
+
+
+def seeded_study_name(federation: Federation) -> str:
+    """What seeded noise is keyed by: the same for every study of a federation, so that simulations can be repeated."""
+    return f"{federation.name}-seeded"

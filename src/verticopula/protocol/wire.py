@@ -40,14 +40,14 @@ _STORED = {"bool": ("bits",), "int64": _WIDTHS, "float64": ("f8",), "uint8": ("u
 _ODD_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def _members(union: Any) -> tuple[type, ...]:
+def kinds_of(union: Any) -> tuple[type, ...]:
     """The types of a union, of unions in it too."""
     parts = get_args(union)
-    return tuple(member for part in parts for member in _members(part)) if parts else (union,)
+    return tuple(member for part in parts for member in kinds_of(part)) if parts else (union,)
 
 
-REQUEST_KINDS = _members(messages.Request)
-REPLY_KINDS = _members(messages.Reply)
+REQUEST_KINDS = kinds_of(messages.Request)
+REPLY_KINDS = kinds_of(messages.Reply)
 
 
 def encode(message: Any) -> bytes:
@@ -127,9 +127,9 @@ def _pack(value: Any, hint: Any, arrays: list[bytes]) -> Any:
 def _pack_record(value: Any, kinds: tuple[Any, ...], arrays: list[bytes]) -> dict[str, Any]:
     if type(value) not in kinds:
         raise _unfit()
-    hints = _hints(type(value))
-    packed = {name: _pack(getattr(value, name), hint, arrays) for name, hint in hints.items()}
-    return {"kind": type(value).__name__, "fields": packed}
+    kind: Any = type(value)
+    packed = {name: _pack(getattr(value, name), hint, arrays) for name, hint in _hints(kind).items()}
+    return {"kind": kind.__name__, "fields": packed}
 
 
 def _pack_union(value: Any, parts: tuple[Any, ...], arrays: list[bytes]) -> Any:

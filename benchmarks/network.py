@@ -1,0 +1,139 @@
+"""What the network costs: round trips, rounds of a regression, and a whole study against one process.
+
+The parties are real processes on loopback with mutual TLS, each with its own vault on disk; this process is the
+coordinator, with its journal. Times start at the first request, when everybody is connected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import Places, Report, Table, verdict
+from verticopula.datasets import make_sme
+from verticopula.estimator import VerticalGLM
+from verticopula.network.demo import prepare_demo, start_processes
+from verticopula.network.journal import Journal
+from verticopula.network.kit import Kit
+from verticopula.network.post import Post
+from verticopula.network.rounds import NetworkTransport, WaitingRoom
+from verticopula.privacy.policy import RAW_REGRESSION
+from verticopula.protocol.messages import CloseRequest
+from verticopula.protocol.opening import open_study
+from verticopula.schema import Federation
+from verticopula.synthesizer import Synthesizer
+from verticopula.transport.base import drive
+
+TARGETS = {"round_trip": 0.15, "admm_200_rounds": 40.0, "vcds_ratio": 1.5}
+EPSILON = 4.0
+DEADLINE = 600.0
+
+
+@contextlib.contextmanager
+def federation_at_work(folder: Path, subjects: int) -> Iterator[tuple[Federation, Any]]:
+    """A federation whose parties run and are connected, and a way to make transports to them."""
+    federation, kits = prepare_demo(folder, subjects, cap=1e9, methods=("vcds", "refined", RAW_REGRESSION))
+    room: list[WaitingRoom] = []
+    kit = next(kit for kit in kits if kit.role == "coordinator")
+    post = Post(kit, lambda *letter: room[0].on_letter(*letter), lambda peer: room[0].on_session(peer))
+    room.append(WaitingRoom(post))
+    post.start()
+    with start_processes(folder, [kit for kit in kits if kit.role == "party"]):
+        _wait_for(post, kits)
+        yield federation, lambda name: NetworkTransport(room[0], Journal(folder / f"{name}.journal"), DEADLINE)
+    post.stop()
+
+
+def _wait_for(post: Post, kits: list[Kit]) -> None:
+    end = time.monotonic() + 120.0
+    while not all(post.connected(kit.name) for kit in kits if kit.role == "party"):
+        if time.monotonic() > end:
+            raise TimeoutError("the parties did not connect")
+        time.sleep(0.1)
+
+
+def time_round_trips(federation: Federation, transport: NetworkTransport, count: int) -> list[float]:
+    """Seconds of rounds that ask next to nothing of all parties, after the study was opened."""
+    drive(open_study(federation, "round-trips", "vcds"), transport)
+    times = []
+    for number in range(count):
+        start = time.perf_counter()
+        transport.deliver({p.name: CloseRequest("round-trips") for p in federation.parties})
+        if number > 0:
+            times.append(time.perf_counter() - start)
+    return times
+
+
+def time_regression(federation: Federation, transport: NetworkTransport) -> tuple[float, int]:
+    """Seconds and rounds of a regression on raw columns, all parties taking part in every round."""
+    drive(open_study(federation, "regression", RAW_REGRESSION), transport)
+    before, start = transport.number, time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        VerticalGLM("binomial", "scad").fit_transport(transport, federation, study="regression")
+    return time.perf_counter() - start, transport.number - before
+
+
+def time_vcds(subjects: int, transport: NetworkTransport, federation: Federation) -> tuple[float, float]:
+    """Seconds of one VCDS study over the network and in this process, on the same tables."""
+    study = make_sme(subjects)
+    here = Synthesizer(federation, "vcds", EPSILON)
+    start = time.perf_counter()
+    here.fit(study.tables)
+    in_process = time.perf_counter() - start
+    there = Synthesizer(federation, "vcds", EPSILON)
+    start = time.perf_counter()
+    there.fit_transport(transport, study="whole-study")
+    return time.perf_counter() - start, in_process
+
+
+def run(places: Places, *, quick: bool) -> Report:
+    """All three, on five parties."""
+    subjects, regression_subjects = (2_000, 1_000) if quick else (71_827, 5_000)
+    with tempfile.TemporaryDirectory() as scratch:
+        small, large = Path(scratch) / "small", Path(scratch) / "large"
+        with federation_at_work(small, regression_subjects) as (federation, transport_to):
+            trips = time_round_trips(federation, transport_to("trips"), 20 if quick else 201)
+            seconds, rounds = time_regression(federation, transport_to("regression"))
+        with federation_at_work(large, subjects) as (federation, transport_to):
+            there, here = time_vcds(subjects, transport_to("vcds"), federation)
+    median, per_200 = statistics.median(trips), 200.0 * seconds / rounds
+    rows = (
+        ("small round trip, five parties, median", f"{median:.4f} s", "0.15 s", verdict(median, 0.15)),
+        ("small round trip, largest", f"{max(trips):.4f} s", "", ""),
+        (
+            f"200 rounds of a regression ({regression_subjects:,} subjects; {rounds} rounds run in {seconds:.1f} s)",
+            f"{per_200:.1f} s",
+            "40 s",
+            verdict(per_200, 40.0),
+        ),
+        (
+            f"VCDS, {subjects:,} subjects, 55 columns: network {there:.1f} s, one process {here:.1f} s",
+            f"{there / here:.2f}",
+            "1.5",
+            verdict(there / here, 1.5),
+        ),
+    )
+    return Report(
+        "network",
+        {"parties": 5, "subjects": subjects, "regression_subjects": regression_subjects, "epsilon": EPSILON},
+        {
+            "round_trip_median_seconds": median,
+            "round_trip_largest_seconds": max(trips),
+            "round_trips": len(trips),
+            "regression_seconds": seconds,
+            "regression_rounds": rounds,
+            "seconds_per_200_rounds": per_200,
+            "vcds_network_seconds": there,
+            "vcds_in_process_seconds": here,
+            "vcds_ratio": there / here,
+            "targets": TARGETS,
+        },
+        [Table("The network on loopback, mutual TLS", ("what", "measured", "target", "verdict"), rows)],
+    )

@@ -1,0 +1,173 @@
+"""The coordinator's process: it meets the parties and the study lead, and runs one study after the other."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from verticopula.errors import ProtocolError, SettingsError, VerticopulaError
+from verticopula.network.journal import Journal
+from verticopula.network.kit import LEAD, Kit
+from verticopula.network.letters import (
+    LeadReply,
+    LeadRequest,
+    PartyState,
+    Refusal,
+    ResultFile,
+    ResultReply,
+    ResultRequest,
+    ResumeRequest,
+    StatusReply,
+    StatusRequest,
+    SubmitReply,
+    SubmitRequest,
+    Topic,
+)
+from verticopula.network.post import Post
+from verticopula.network.records import Records, StudyRecord
+from verticopula.network.rounds import NetworkTransport, WaitingRoom
+from verticopula.network.running import check_settings, run_study
+from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.wire import decode, encode, kinds_of
+
+logger = logging.getLogger(__name__)
+
+_STOP = ""
+_MOST_STUDIES_SHOWN = 100
+
+
+@dataclass
+class Coordinator:
+    """Sees releases, never data; holds no key of the parties."""
+
+    kit: Kit
+    folder: Path
+    _queue: queue.Queue[str] = field(default_factory=queue.Queue)
+    _waiting: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    _submitting: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.federation = self.kit.federation
+        self.records = Records(self.folder)
+        self._post = Post(self.kit, self._on_letter, self._on_session)
+        self._room = WaitingRoom(self._post)
+
+    def run(self) -> None:
+        """Listen, go on with studies that a stop interrupted, and run what comes in, until `stop` is called."""
+        self._post.start()
+        for record in self.records.all():
+            if record.state in ("queued", "running"):
+                logger.info("going on with study %s", record.study)
+                self._queue.put(record.study)
+        while (study := self._queue.get()) != _STOP:
+            self._run(self.records.get(study))
+        self._post.stop()
+
+    def stop(self) -> None:
+        self._room.close()
+        self._queue.put(_STOP)
+
+    # ---- studies --------------------------------------------------------------------------
+
+    def _run(self, record: StudyRecord) -> None:
+        self.records.change(record.study, state="running", note="")
+        journal = Journal(self.records.journal_path(record.study))
+        transport = NetworkTransport(self._room, journal, record.deadline)
+        transport.on_waiting = lambda number, names: self._waiting.__setitem__(record.study, (number, names))
+        try:
+            run_study(record, self.federation, transport, self.records)
+            self.records.change(record.study, state="done", rounds=transport.number, note="")
+            journal.remove()
+            logger.info("study %s is done", record.study)
+        except VerticopulaError as error:
+            if self._room.closed:
+                return  # still "running" on disk: the next start goes on with it
+            self._fail(record, transport, str(error))
+        except Exception as error:
+            logger.error("study %s", record.study, exc_info=True)
+            self._fail(record, transport, f"internal error ({type(error).__name__}); see the coordinator's log")
+        finally:
+            self._waiting.pop(record.study, None)
+            journal.close()
+
+    def _fail(self, record: StudyRecord, transport: NetworkTransport, note: str) -> None:
+        logger.warning("study %s failed in round %d: %s", record.study, transport.number, note)
+        self.records.change(record.study, state="failed", rounds=transport.number, note=note[:2_000])
+
+    # ---- letters --------------------------------------------------------------------------
+
+    def _on_session(self, peer: str) -> None:
+        if peer != LEAD:
+            self._room.on_session(peer)
+
+    def _on_letter(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
+        if peer != LEAD:
+            self._room.on_letter(peer, topic, key, body)
+            return
+        if topic != "ask":
+            raise ProtocolError("the study lead asks; it is asked nothing")
+        try:
+            reply = encode(self._answer(decode(body, kinds_of(LeadRequest))))
+            self._post.send(LEAD, "answer", key, reply)
+        except VerticopulaError as error:
+            logger.warning("refused the study lead: %s", error)
+            self._post.send(LEAD, "refusal", key, encode(Refusal(type(error).__name__, str(error)[:2_000])))
+
+    def _answer(self, request: LeadRequest) -> LeadReply:
+        if isinstance(request, SubmitRequest):
+            return self._submit(request)
+        if isinstance(request, ResumeRequest):
+            return self._resume(request)
+        if isinstance(request, StatusRequest):
+            return self._status()
+        return self._result(request)
+
+    def _submit(self, request: SubmitRequest) -> SubmitReply:
+        if request.federation != federation_fingerprint(self.federation):
+            raise SettingsError("the federation file is not the one that the coordinator's kit was made from")
+        with self._submitting:
+            for record in self.records.all():
+                if record.token == request.token:  # the lead asked again because our answer was lost
+                    return SubmitReply(record.study)
+            try:
+                settings = json.loads(request.settings)
+            except ValueError:
+                raise SettingsError("the study's settings cannot be read") from None
+            check_settings(self.federation, request.kind, settings, request.deadline, request.rows)
+            record = StudyRecord.new(self.federation.name, request, settings, self.records.witnesses())
+            self.records.save(record)
+        self._queue.put(record.study)
+        logger.info("study %s: %s", record.study, record.method)
+        return SubmitReply(record.study)
+
+    def _resume(self, request: ResumeRequest) -> SubmitReply:
+        with self._submitting:
+            record = self.records.get(request.study)
+            if record.state == "failed":
+                self.records.change(record.study, state="queued", deadline=request.deadline, note="")
+                self._queue.put(record.study)
+        return SubmitReply(record.study)
+
+    def _status(self) -> StatusReply:
+        parties = tuple(PartyState(p.name, self._post.connected(p.name)) for p in self.federation.parties)
+        studies = self.records.all()[-_MOST_STUDIES_SHOWN:]
+        return StatusReply(parties, tuple(r.describe(*self._waiting.get(r.study, (0, ()))) for r in studies))
+
+    def _result(self, request: ResultRequest) -> ResultReply:
+        record = self.records.get(request.study)
+        if record.state != "done":
+            raise SettingsError(f"that study is {record.state}, not done")
+        folder = self.records.result_folder(record.study)
+        return ResultReply(
+            tuple(
+                ResultFile(path.relative_to(folder).as_posix(), np.frombuffer(path.read_bytes(), dtype=np.uint8))
+                for path in sorted(folder.rglob("*"))
+                if path.is_file()
+            )
+        )

@@ -1,0 +1,79 @@
+"""The study lead's side: ask the coordinator for something and wait for its answer."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from verticopula.errors import PartyUnavailable, ProtocolError, VerticopulaError
+from verticopula.network.kit import COORDINATOR, Kit
+from verticopula.network.letters import LeadReply, LeadRequest, Refusal, ResultReply, Topic
+from verticopula.network.post import Post
+from verticopula.network.rounds import as_error
+from verticopula.protocol.wire import decode, encode, kinds_of
+
+_TRY_AGAIN = 0.1  # seconds, while there is no line
+
+
+@dataclass
+class Lead:
+    """A line to the coordinator; use as a context manager."""
+
+    kit: Kit
+    _answers: dict[str, Any] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def __post_init__(self) -> None:
+        self._post = Post(self.kit, self._on_letter)
+
+    def __enter__(self) -> Lead:
+        self._post.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._post.stop()
+
+    def ask(self, request: LeadRequest, seconds: float = 30.0, again: float = 5.0) -> Any:
+        """The coordinator's answer; its refusal is raised, and PartyUnavailable if it does not answer.
+
+        `again`: seconds after which a question without an answer is sent once more.
+        """
+        key, body = secrets.token_hex(16), encode(request)
+        end = time.monotonic() + seconds
+        with self._changed:
+            while time.monotonic() < end:
+                sent = self._post.send(COORDINATOR, "ask", key, body)
+                self._changed.wait_for(lambda: key in self._answers, again if sent else _TRY_AGAIN)
+                if key in self._answers:
+                    found = self._answers.pop(key)
+                    if isinstance(found, VerticopulaError):
+                        raise found
+                    return found
+        where = f"{self.kit.host}:{self.kit.port}"
+        raise PartyUnavailable(f"the coordinator at {where} does not answer: is `verticopula serve` running there?")
+
+    def _on_letter(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
+        with self._changed:
+            if topic == "answer":
+                self._answers[key] = decode(body, kinds_of(LeadReply))
+            elif topic == "refusal":
+                self._answers[key] = as_error(decode(body, (Refusal,)))
+            self._changed.notify_all()
+
+
+def write_result(reply: ResultReply, out: Path) -> list[Path]:
+    """The study's files below a folder; ProtocolError for a name that would lead out of it."""
+    written = []
+    for file in reply.files:
+        name = PurePosixPath(file.name)
+        if name.is_absolute() or not name.parts or any(part in ("..", ".") for part in name.parts):
+            raise ProtocolError("the coordinator sent a file whose name leads out of its folder")
+        path = out.joinpath(*name.parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content.tobytes())
+        written.append(path)
+    return written

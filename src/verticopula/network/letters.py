@@ -1,0 +1,156 @@
+"""What travels on the line besides the protocols' own messages, and the envelope around everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.protocol.messages import MESSAGE_VERSION
+
+Topic = Literal["hello", "welcome", "ask", "working", "answer", "refusal"]
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """One letter.
+
+    Attributes
+    ----------
+    session : the receiver's own session number, which it told the sender; empty in a hello
+    serial : counts the sender's letters within that session; none is accepted twice
+    key : what an answer answers
+    """
+
+    topic: Topic
+    session: str
+    serial: int
+    key: str
+    body: NDArray[np.uint8]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """Hello, or welcome: write to me under this session number."""
+
+    session: str
+    software: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class Working:
+    """Your request is being worked on, or waits for a person's yes."""
+
+    waits_for: Literal["computation", "steward"]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """No, for this reason; `kind` names an exception of `verticopula.errors`."""
+
+    kind: str
+    reason: str
+    version: int = MESSAGE_VERSION
+
+
+# ---- between the study lead and the coordinator -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SubmitRequest:
+    """Run this study. `settings` is JSON: the arguments of Synthesizer or VerticalGLM, by name."""
+
+    federation: str
+    kind: Literal["synthesis", "regression"]
+    settings: str
+    rows: int | None
+    aligned: bool
+    deadline: float
+    token: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class SubmitReply:
+    """The study's name."""
+
+    study: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class ResumeRequest:
+    """Go on with a study that has failed."""
+
+    study: str
+    deadline: float
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class StatusRequest:
+    """Who is connected, and how far are the studies?"""
+
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class PartyState:
+    """One party as the coordinator sees it."""
+
+    name: str
+    connected: bool
+
+
+@dataclass(frozen=True)
+class StudyState:
+    """One study. `waiting_for`: parties that have not answered the round yet."""
+
+    study: str
+    method: str
+    state: Literal["queued", "running", "failed", "done"]
+    rounds: int
+    waiting_for: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True)
+class StatusReply:
+    """Parties, and studies from old to new."""
+
+    parties: tuple[PartyState, ...]
+    studies: tuple[StudyState, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class ResultRequest:
+    """Send what the study has made."""
+
+    study: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """A file below the study's folder."""
+
+    name: str
+    content: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ResultReply:
+    """All files."""
+
+    files: tuple[ResultFile, ...]
+    version: int = MESSAGE_VERSION
+
+
+LeadRequest = SubmitRequest | ResumeRequest | StatusRequest | ResultRequest
+LeadReply = SubmitReply | StatusReply | ResultReply

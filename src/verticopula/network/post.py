@@ -1,0 +1,149 @@
+"""Letters over a link: who is who in which session, none accepted twice, all checked before anybody reads them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import numpy as np
+
+from verticopula.errors import ProtocolError
+from verticopula.network.kit import COORDINATOR, Kit
+from verticopula.network.letters import Envelope, Greeting, Topic
+from verticopula.network.link import MOST_BYTES, Link, peers_of
+from verticopula.protocol.wire import decode, encode
+
+logger = logging.getLogger(__name__)
+
+_WINDOW = 1000  # letters may overtake one another by this many
+_HELLO_AGAIN = 2.0  # seconds without a welcome
+
+OnLetter = Callable[[str, Topic, str, bytes], None]
+
+
+@dataclass
+class _Peer:
+    """What is known of one other end."""
+
+    session: str = ""
+    serials: itertools.count[int] = field(default_factory=itertools.count)
+    seen: set[int] = field(default_factory=set)
+    newest: int = -1
+
+
+class Post:
+    """Sends and receives letters.
+
+    Parameters
+    ----------
+    on_letter : called with (peer, topic, key, body) for every letter but greetings
+    on_session : called with a peer's name when it has started or come back, and can be written to
+    """
+
+    def __init__(
+        self,
+        kit: Kit,
+        on_letter: OnLetter,
+        on_session: Callable[[str], None] = lambda peer: None,
+        *,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._kit, self._on_letter, self._on_session = kit, on_letter, on_session
+        self._session = secrets.token_hex(16)
+        self._peers = {name: _Peer() for name in peers_of(kit)}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._link = Link(kit, peers_of(kit), self._on_bytes, self._on_peer, most_bytes=most_bytes)
+
+    def start(self) -> None:
+        self._link.start()
+        if self._kit.role != "coordinator":
+            threading.Thread(target=self._greet, name="greeter", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._link.stop()
+
+    def connected(self, peer: str) -> bool:
+        return bool(self._peers[peer].session)
+
+    def send(self, peer: str, topic: Topic, key: str, body: bytes) -> bool:
+        """Whether the letter is on its way; False while the peer is away."""
+        with self._lock:
+            known = self._peers[peer]
+            session, serial = known.session, next(known.serials)
+        if not session:
+            return False
+        return self._send(peer, topic, session, serial, key, body)
+
+    # ---- greetings ------------------------------------------------------------------------
+
+    def _greet(self) -> None:
+        """Say hello until welcomed, and again whenever the line was lost."""
+        while not self._stopped.is_set():
+            if not self.connected(COORDINATOR):
+                self._send(COORDINATOR, "hello", "", 0, "", self._greeting())
+            self._stopped.wait(_HELLO_AGAIN)
+
+    def _greeting(self) -> bytes:
+        return encode(Greeting(self._session, version("verticopula")))
+
+    def _on_peer(self, peer: str, connected: bool) -> None:
+        with self._lock:
+            self._peers[peer].session = ""  # even if it is back at once: a new session is agreed on first
+        if connected and self._kit.role != "coordinator":
+            self._send(peer, "hello", "", 0, "", self._greeting())
+
+    def _on_greeting(self, peer: str, envelope: Envelope) -> None:
+        greeting = decode(envelope.body.tobytes(), (Greeting,))
+        with self._lock:
+            known = self._peers[peer]
+            is_new = known.session != greeting.session
+            if is_new:
+                self._peers[peer] = _Peer(greeting.session, known.serials)
+        if envelope.topic == "hello":
+            self._send(peer, "welcome", greeting.session, next(known.serials), "", self._greeting())
+        if is_new:
+            self._on_session(peer)
+
+    # ---- letters --------------------------------------------------------------------------
+
+    def _send(self, peer: str, topic: Topic, session: str, serial: int, key: str, body: bytes) -> bool:
+        envelope = Envelope(topic, session, serial, key, np.frombuffer(body, dtype=np.uint8))
+        return self._link.send(peer, encode(envelope))
+
+    def _on_bytes(self, peer: str, payload: bytes) -> None:
+        try:
+            envelope = decode(payload, (Envelope,))
+            if envelope.topic == "hello" or envelope.topic == "welcome":
+                if (envelope.topic == "hello") != (self._kit.role == "coordinator"):
+                    raise ProtocolError("a greeting in the wrong direction")
+                if envelope.topic == "welcome" and envelope.session != self._session:
+                    raise ProtocolError("a welcome to another session")
+                self._on_greeting(peer, envelope)
+                return
+            self._check_fresh(peer, envelope)
+            self._on_letter(peer, envelope.topic, envelope.key, envelope.body.tobytes())
+        except ProtocolError as error:
+            logger.warning("refused a letter from %s: %s", peer, error)
+        except Exception as error:  # a thread of the link must not end; content stays out of the log
+            logger.error("a letter from %s could not be handled (%s)", peer, type(error).__name__)
+
+    def _check_fresh(self, peer: str, envelope: Envelope) -> None:
+        """ProtocolError for a letter of another session, or one that was here before."""
+        if envelope.session != self._session:
+            raise ProtocolError("it belongs to an earlier session")
+        with self._lock:
+            known = self._peers[peer]
+            if envelope.serial in known.seen or envelope.serial <= known.newest - _WINDOW:
+                raise ProtocolError("it was received before")
+            known.seen.add(envelope.serial)
+            if envelope.serial > known.newest:
+                known.newest = envelope.serial
+                if len(known.seen) > 2 * _WINDOW:
+                    known.seen = {serial for serial in known.seen if serial > known.newest - _WINDOW}

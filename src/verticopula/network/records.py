@@ -1,0 +1,147 @@
+"""What the coordinator keeps of its studies on disk: one folder each, and what it last saw of every party's ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from verticopula.errors import SettingsError, VerticopulaError
+from verticopula.network.letters import StudyState, SubmitRequest
+
+State = Literal["queued", "running", "failed", "done"]
+
+RECORD_FILE = "record.json"
+ROUNDS_FILE = "rounds.journal"
+RESULT_FOLDER = "result"
+WITNESS_FILE = "ledger-heads.json"
+
+_STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """One study: what was asked for, and how far it is.
+
+    Attributes
+    ----------
+    server_seed : of the coordinator's own draws, which protect nobody; kept so that they can be repeated
+    witnesses : where the parties' ledgers ended when the study was begun; they must still contain that
+    token : the lead's own name for its request; the same request twice is one study
+    """
+
+    study: str
+    kind: Literal["synthesis", "regression"]
+    settings: Mapping[str, Any]
+    rows: int | None
+    aligned: bool
+    deadline: float
+    token: str
+    server_seed: int
+    created: str
+    witnesses: Mapping[str, tuple[int, str]]
+    state: State = "queued"
+    rounds: int = 0
+    note: str = ""
+
+    @classmethod
+    def new(
+        cls,
+        federation_name: str,
+        request: SubmitRequest,
+        settings: Mapping[str, Any],
+        witnesses: Mapping[str, tuple[int, str]],
+    ) -> StudyRecord:
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", federation_name).strip("-") or "study"
+        return cls(
+            f"{stem[:60]}-{secrets.token_hex(8)}",
+            request.kind,
+            settings,
+            request.rows,
+            request.aligned,
+            request.deadline,
+            request.token,
+            secrets.randbits(63),
+            datetime.now(UTC).isoformat(timespec="milliseconds"),
+            witnesses,
+        )
+
+    @property
+    def method(self) -> str:
+        return str(self.settings.get("method", "vcds")) if self.kind == "synthesis" else "raw-glm"
+
+    def describe(self, number: int, waiting_for: tuple[str, ...]) -> StudyState:
+        return StudyState(self.study, self.method, self.state, max(number, self.rounds), waiting_for, self.note)
+
+
+class Records:
+    """The coordinator's folder of studies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def all(self) -> list[StudyRecord]:
+        """From old to new."""
+        found = [self._read(path) for path in self.folder.glob(f"*/{RECORD_FILE}")]
+        return sorted(found, key=lambda record: (record.created, record.study))
+
+    def get(self, study: str) -> StudyRecord:
+        if not _STUDY_NAME.fullmatch(study) or not (self.folder / study / RECORD_FILE).is_file():
+            raise SettingsError("no study of that name; `verticopula status` lists them")
+        return self._read(self.folder / study / RECORD_FILE)
+
+    def save(self, record: StudyRecord) -> None:
+        folder = self.folder / record.study
+        folder.mkdir(exist_ok=True)
+        write_atomically(folder / RECORD_FILE, json.dumps(asdict(record), indent=1))
+
+    def change(self, study: str, **changes: Any) -> StudyRecord:
+        changed = replace(self.get(study), **changes)
+        self.save(changed)
+        return changed
+
+    def journal_path(self, study: str) -> Path:
+        return self.folder / study / ROUNDS_FILE
+
+    def result_folder(self, study: str) -> Path:
+        return self.folder / study / RESULT_FOLDER
+
+    def witnesses(self) -> dict[str, tuple[int, str]]:
+        """Party -> where its ledger ended when it was last seen."""
+        path = self.folder / WITNESS_FILE
+        if not path.is_file():
+            return {}
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            return {name: (int(count), str(head)) for name, (count, head) in raw.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            raise VerticopulaError(f"{path} cannot be read") from None
+
+    def remember_witnesses(self, heads: Mapping[str, tuple[int, str]]) -> None:
+        write_atomically(self.folder / WITNESS_FILE, json.dumps({**self.witnesses(), **heads}))
+
+    @staticmethod
+    def _read(path: Path) -> StudyRecord:
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            raw["witnesses"] = {name: (int(count), str(head)) for name, (count, head) in raw["witnesses"].items()}
+            return StudyRecord(**raw)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            raise VerticopulaError(f"{path} cannot be read as a study's record") from None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The old file or the new one, whatever happens in between."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    with scratch.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)

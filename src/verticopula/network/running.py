@@ -1,0 +1,91 @@
+"""One study, from its settings to its files, over the coordinator's transport."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+
+from verticopula.errors import SettingsError
+from verticopula.estimator import VerticalGLM
+from verticopula.network.records import Records, StudyRecord
+from verticopula.output import LEDGER_FILE, write_regression, write_study
+from verticopula.privacy.ledger import Ledger
+from verticopula.privacy.policy import RAW_REGRESSION
+from verticopula.protocol.opening import close_study, deliver_blocks, open_study
+from verticopula.schema import Federation
+from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer, SyntheticTables
+from verticopula.transport.base import Transport, drive
+
+_LONGEST_DEADLINE = 30 * 86_400.0
+_LEVEL = 0.95
+_MOST_ROWS = 100_000_000
+
+
+def check_settings(federation: Federation, kind: str, settings: Any, deadline: float, rows: int | None = None) -> None:
+    """SettingsError for a study that could not be run; nobody is asked anything before."""
+    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+        raise SettingsError("the study's settings cannot be read")
+    if not (math.isfinite(deadline) and 0.0 < deadline <= _LONGEST_DEADLINE):
+        raise SettingsError("the deadline is a positive number of seconds, 30 days at most")
+    if rows is not None and not 1 <= rows <= _MOST_ROWS:
+        raise SettingsError(f"--rows lies between 1 and {_MOST_ROWS:,}")
+    try:
+        if kind == "regression":
+            VerticalGLM(**settings)
+        else:
+            Synthesizer(federation, **settings)
+    except TypeError:
+        raise SettingsError("the study's settings have a name that this version does not know") from None
+
+
+def run_study(record: StudyRecord, federation: Federation, transport: Transport, records: Records) -> None:
+    """Run the study's rounds and write its result; repeated after a crash, it makes the same files."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
+        warnings.simplefilter("ignore", AlignedWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        run = _synthesise if record.kind == "synthesis" else _regress
+        scratch = records.result_folder(record.study).with_suffix(".scratch")
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        run(record, federation, transport, scratch)
+        records.remember_witnesses(drive(close_study(federation, record.study), transport))
+    shutil.rmtree(records.result_folder(record.study), ignore_errors=True)
+    scratch.rename(records.result_folder(record.study))
+
+
+def _synthesise(record: StudyRecord, federation: Federation, transport: Transport, out: Path) -> None:
+    synthesizer = Synthesizer(federation, **record.settings)
+    synthesizer.server_seed = record.server_seed if synthesizer.random_state is None else None
+    synthesizer.fit_transport(transport, study=record.study, witnesses=record.witnesses)
+    values = synthesizer.draw(record.rows, record.aligned)
+    drive(deliver_blocks(federation, record.study, values), transport)
+    opened = synthesizer.opened_
+    keepers = [] if opened is None else [name for name, keeps in opened.keeps_block.items() if keeps]
+    tables = synthesizer.decode(values)
+    for name in keepers:
+        del tables[name]
+    notes: tuple[str, ...] = (ALIGNED_NOTE,) if record.aligned else ()
+    notes += tuple(f"Party {name!r} keeps its synthetic block to itself." for name in keepers)
+    summary = synthesizer.summary() + "".join(f"\n! {note}\n" for note in notes)
+    Ledger(out / LEDGER_FILE).append(synthesizer.ledger_)
+    write_study(out, synthesizer, _or_none(tables), summary, notes)
+
+
+def _or_none(tables: SyntheticTables) -> Mapping[str, Any]:
+    if not tables:
+        raise SettingsError("every party keeps its synthetic block to itself: there is nothing to send to the lead")
+    return tables
+
+
+def _regress(record: StudyRecord, federation: Federation, transport: Transport, out: Path) -> None:
+    drive(open_study(federation, record.study, RAW_REGRESSION, witnesses=record.witnesses), transport)
+    model = VerticalGLM(**record.settings)
+    model.fit_transport(transport, federation, study=record.study)
+    write_regression(out, model, _LEVEL)

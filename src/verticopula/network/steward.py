@@ -1,0 +1,71 @@
+"""The steward's yes: what would leave, what it costs, and a question at the terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.errors import PolicyRefused
+from verticopula.privacy.ledger import Release
+from verticopula.privacy.statement import format_epsilon, party_epsilons
+
+_UNITS = ("variable", "client", "block")
+
+
+@dataclass
+class Steward:
+    """Asks before anything is released. No answer, or any but yes, is a no.
+
+    `all` says yes to the later rounds of the same study too (IEVCDS sends ranks in each).
+    """
+
+    party: str
+    delta: float
+    read: Callable[[], str] = sys.stdin.readline
+
+    def __post_init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._agreed: set[str] = set()
+        self.is_asked = False
+
+    def consent(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
+        """Show the releases and wait; PolicyRefused unless the steward says yes."""
+        study = proposed[0].study
+        with self._one_at_a_time:
+            if study in self._agreed:
+                return
+            self._show(method, proposed, spent)
+            self.is_asked = True
+            try:
+                answer = self.read().strip().lower()
+            finally:
+                self.is_asked = False
+        if answer == "all":
+            self._agreed.add(study)
+        elif answer not in ("y", "yes"):
+            raise PolicyRefused(f"party {self.party!r}: its steward said no")
+
+    def _show(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
+        console = Console()
+        console.print(Text(f"Study {proposed[0].study} ({method}) asks for:", style="bold"), soft_wrap=True)
+        table = Table("column", "what leaves", "people", "how", "epsilon")
+        for entry in proposed:
+            size = format_epsilon(entry.epsilon)
+            per = "comparison" if entry.what == "ranks" else "value"
+            cells = (entry.column, _IN_WORDS[entry.what], f"{entry.n_subjects:,}", entry.mechanism, f"{size} per {per}")
+            table.add_row(*(Text(cell) for cell in cells))
+        console.print(table)
+        before, after = party_epsilons(spent, self.delta), party_epsilons([*spent, *proposed], self.delta)
+        for unit in _UNITS:
+            old, new = (format_epsilon(getattr(total, unit)) for total in (before, after))
+            console.print(f"  epsilon per {unit}: {old} so far, {new} with this")
+        console.print(Text("Send it? [y/N/all] ", style="bold"), end="")
+
+
+_IN_WORDS = {"ranks": "noisy ranks", "marginal": "noisy counts", "exact": "EXACT VALUES"}
