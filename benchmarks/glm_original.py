@@ -41,9 +41,9 @@ LARGER_IS_BETTER = {"rmse": False, "gmeans": True, "fdr": False}
 METHODS = {"Original-C": "central", "Original-VFL": "federated"}
 REPLICATIONS = {
     "linear": {1000: 30, 3000: 30, 5000: 30},
-    "logistic": {1000: 30, 3000: 20, 5000: 10},
+    "logistic": {1000: 30, 3000: 30, 5000: 30},
 }
-FEDERATED = 10  # replications that Original-VFL is run on; all of them in the first cell
+FEDERATED = 30  # replications that Original-VFL is run on
 
 
 @dataclass(frozen=True)
