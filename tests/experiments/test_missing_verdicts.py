@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from benchmarks import missing
-from benchmarks.missing import Answer, Cell, Lead, Measured, count_verdicts, judge, measure
+from benchmarks.missing import Answer, Cell, Lead, Measured, count_verdicts, judge, measure, record_cell
 
 CELL = Cell("logistic", "simple", 1_000)
 PAPER = {
@@ -81,19 +80,19 @@ def test_own_rivals_are_compared_within_replications() -> None:
     assert lead.standard_error == pytest.approx(0.01)
 
 
-def test_parts_that_are_not_named_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    other = Cell("linear", "simple", 3_000)
-    kept = make_answer(0.3, original=0.1, oracle=0.1)
-    stored = [
-        {"model": c.model, "case": c.case, "n_subjects": c.n_subjects, "replications": [asdict(kept)]}
-        for c in (CELL, other)
-    ]
+def test_parts_that_are_not_named_are_kept_if_the_same_fit_judged_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other, stale = Cell("linear", "simple", 3_000), Cell("linear", "complex", 3_000)
+    kept = Measured([make_answer(0.3, original=0.1, oracle=0.1)], "then")
+    stored = [record_cell(cell, kept) for cell in (CELL, other)] + [record_cell(stale, kept) | {"judge": "another fit"}]
     path = tmp_path / "missing.json"
-    path.write_text(json.dumps({"date": "then", "results": {"cells": stored}}))
+    path.write_text(json.dumps({"results": {"cells": stored}}))
     fresh = make_answer(0.2, original=0.1, oracle=0.1)
     monkeypatch.setattr(missing, "PROCESSES", 1)
-    monkeypatch.setattr(missing, "replicate", lambda cell, replication: fresh)
-    found = measure([CELL, other], {1_000: 2, 3_000: 2}, ["logistic/1000"], path)
+    times = {"logistic/1000": 2, "linear/3000": 2}
+    found = measure([CELL, other, stale], times, ["logistic/1000"], path, replicate=lambda cell, replication: fresh)
     assert found[CELL].answers == [fresh, fresh]
     assert found[CELL].date != "then"
-    assert found[other] == Measured([kept], "then")
+    assert found[other] == kept
+    assert stale not in found  # judged by another fit: not comparable any more

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from experiments.metrics import fdr, g_means
-from experiments.scad import Model, ScadFit, SeparatedClassesError, fit_oracle, fit_scad, fit_scad_path, scad_slope
+from experiments.scad import (
+    Model,
+    ScadFit,
+    SeparatedClassesError,
+    fit_oracle,
+    fit_scad,
+    fit_scad_path,
+    fit_scad_refit,
+    scad_slope,
+)
 
 A = 3.7
 TRUTH = np.array([1.0, -1.0, 0.5, 0.0, 0.0, 0.0])
@@ -223,6 +232,40 @@ def test_a_constant_column_is_left_out() -> None:
     assert fit.coef[-1] == 0
 
 
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_a_refit_is_maximum_likelihood_on_what_was_selected(model: Model, fit_intercept: bool) -> None:
+    x, y = make_regression(model, n=2_000)
+    fit = fit_scad_refit(x, y, model=model, fit_intercept=fit_intercept)
+    np.testing.assert_array_equal(fit.coef != 0, TRUTH != 0)
+    oracle = fit_oracle(x, y, TRUTH != 0, model, fit_intercept=fit_intercept)
+    np.testing.assert_allclose(fit.coef, oracle, atol=1e-3)
+    assert fit_intercept or fit.intercept == 0
+    assert fit.converged
+
+
+def test_on_orthogonal_columns_bic_on_refits_finds_the_best_subset() -> None:
+    x, y = orthogonal_problem()
+    n, z = len(y), x.T @ (y - y.mean()) / len(y)
+    fit = fit_scad_refit(x, y, model="linear")
+    order = np.argsort(-np.abs(z))  # orthogonal columns enter by size, and keep their least-squares coefficients
+    bics = [n * np.log(np.mean((y - y.mean() - x[:, order[:k]] @ z[order[:k]]) ** 2)) + k * np.log(n) for k in range(9)]
+    assert fit.degrees_of_freedom == np.argmin(bics)
+    assert fit.bic == pytest.approx(min(bics))
+    np.testing.assert_allclose(fit.coef[order[: np.argmin(bics)]], z[order[: np.argmin(bics)]], atol=1e-3)
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+def test_repeated_rows_are_not_more_evidence_for_a_refit(model: Model) -> None:
+    x, y = make_regression(model, n=150)
+    plain = fit_scad_refit(x, y, model=model)
+    repeated = fit_scad_refit(np.tile(x, (10, 1)), np.tile(y, 10), model=model, n_effective=150)
+    np.testing.assert_allclose(repeated.coef, plain.coef, atol=1e-6)
+    assert repeated.bic == pytest.approx(plain.bic)
+    more = fit_scad_refit(x, y, model=model, n_effective=15_000)
+    assert np.count_nonzero(more.coef) > np.count_nonzero(plain.coef)
+
+
 def test_scad_slope_by_hand() -> None:
     slopes = scad_slope(np.array([0.0, -1.0, 2.35, 3.7, 9.0]), 1.0, A)
     np.testing.assert_allclose(slopes, [1, 1, 0.5, 0, 0], atol=1e-15)
@@ -266,5 +309,6 @@ def test_oracle_says_when_there_is_no_maximum() -> None:
     ],
 )
 def test_unusable_input_is_refused(x, y, model, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fit_scad_path(x, y, model=model)
+    for fit in (fit_scad_path, fit_scad_refit):
+        with pytest.raises(ValueError, match=message):
+            fit(x, y, model=model)
