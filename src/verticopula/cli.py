@@ -32,9 +32,10 @@ from verticopula.datasets import make_sme
 from verticopula.demo import compare_with_truth, write_inputs
 from verticopula.errors import SchemaError, SettingsError, VerticopulaError
 from verticopula.output import LEDGER_FILE, REGRESSION_FOLDER, prepare_folder, write_study
-from verticopula.privacy.ledger import read_ledger
+from verticopula.privacy.ledger import Release, read_ledger
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.statement import state_privacy
+from verticopula.privacy.vault import inspect_vault, is_vault
 from verticopula.schema import Federation
 from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer
 from verticopula.tables import AlignedTable, align_tables, read_tables
@@ -228,7 +229,7 @@ def check(
 
 @ledger_app.command("show")
 def ledger_show(
-    folder: Annotated[Path, typer.Argument(help="A study's folder, or a ledger file.")],
+    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
     delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = 1e-6,
 ) -> None:
     """Every release, and what all of them together cost at every unit."""
@@ -236,7 +237,8 @@ def ledger_show(
     console = Console()
     for study in dict.fromkeys(e.study for e in entries):
         own = [e for e in entries if e.study == study]
-        marks = ", ".join(sorted({f"{e.noise} noise, {e.bounds} bounds" for e in own}))
+        tables = [f"table {table}" for table in dict.fromkeys(_short_table(e) for e in own) if table]
+        marks = ", ".join([*sorted({f"{e.noise} noise, {e.bounds} bounds" for e in own}), *tables])
         console.print(Text(f"{study}, {own[0].time} ({marks})", style="bold"), soft_wrap=True)
         table = Table("party.column", "what", "subjects", "epsilon")
         for e in own:
@@ -248,8 +250,14 @@ def ledger_show(
 
 
 @ledger_app.command("verify")
-def ledger_verify(folder: Annotated[Path, typer.Argument(help="A study's folder, or a ledger file.")]) -> None:
-    """See that no entry was changed, removed from the middle or put in another order."""
+def ledger_verify(
+    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
+) -> None:
+    """See that no entry was changed, removed from the middle or put in another order; in a vault, nor from the end."""
+    if is_vault(folder):
+        entries, replies = inspect_vault(folder)
+        print(f"{entries} entries, chain intact and complete; {replies} stored replies, all whole and recorded")
+        return
     print(f"{len(read_ledger(_ledger_path(folder)))} entries, chain intact")
 
 
@@ -265,6 +273,11 @@ def _collect(problems: list[str], action: Callable[[], Found]) -> Found | None:
     except SettingsError as error:
         problems.append(f"settings: {error}")
     return None
+
+
+def _short_table(entry: Release) -> str:
+    """The beginnings of a table's names."""
+    return "+".join(name[:6] for name in entry.table.split("+"))
 
 
 def _ledger_path(folder: Path) -> Path:

@@ -49,6 +49,22 @@ class BlockUpdate:
     solved: bool
 
 
+@dataclass(frozen=True, repr=False)
+class SolverState:
+    """Where a solver stopped, as plain arrays.
+
+    Attributes
+    ----------
+    coef : (3, q) coefficients of the tracks, in the order that `Track` names them
+    weights : their last weights; None where there are none yet
+    path : (2, L, q) recorded coefficients of `main` and `refit`
+    """
+
+    coef: Floats
+    weights: tuple[Floats | None, ...]
+    path: Floats
+
+
 class BlockSolver:
     """Solves Eq. (6-1) again and again, each time from where it stopped.
 
@@ -129,3 +145,25 @@ class BlockSolver:
         kept = self._path[track]
         coef = self.design.to_raw(np.array(kept).reshape(len(kept), self._gram.shape[0]))
         return coef, coef @ self.design.centre
+
+    def state(self) -> SolverState:
+        """Everything that updates have changed."""
+        tracks = get_args(Track)
+        kept = [self._path["main"], self._path["refit"]]
+        return SolverState(
+            np.array([self._coef[track] for track in tracks]),
+            tuple(self._weights[track].copy() if track in self._weights else None for track in tracks),
+            np.array(kept).reshape(2, len(kept[0]), self._gram.shape[0]),
+        )
+
+    def restore(self, state: SolverState) -> None:
+        """Go on from there; ValueError where it is the state of another problem."""
+        tracks, q, groups = get_args(Track), self._gram.shape[0], self.design.starts.size - 1
+        fits = state.coef.shape == (len(tracks), q) and len(state.weights) == len(tracks)
+        fits = fits and all(w is None or w.shape == (groups,) for w in state.weights)
+        if not fits or state.path.shape[::2] != (2, q):
+            raise ValueError("the state of another problem")
+        self._coef = {track: coef.copy() for track, coef in zip(tracks, state.coef, strict=True)}
+        known = zip(tracks, state.weights, strict=True)
+        self._weights = {track: weights.copy() for track, weights in known if weights is not None}
+        self._path = {"main": list(state.path[0].copy()), "refit": list(state.path[1].copy())}

@@ -10,15 +10,18 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from verticopula.errors import LedgerError
 from verticopula.privacy.accounting import Coins
+
+logger = logging.getLogger(__name__)
 
 GENESIS = "0" * 64
 
@@ -35,6 +38,9 @@ class Release:
     coins_epsilon, coins_count : the coins that replacing one person's value may touch
     noise : `secure`, or `seeded` (not private)
     bounds : `public`, or `from-data` (the marginal's range is then not private: epsilon is infinite)
+    table : whom it is about, whatever the file or the party is called; "" where nobody kept track. Tables that
+        turned out to be about the same people have their names joined by "+".
+    request : fingerprint of the request that it answers; "" in old ledgers
     """
 
     time: str
@@ -51,6 +57,8 @@ class Release:
     bounds: Literal["public", "from-data"]
     previous: str = ""
     hash: str = ""
+    table: str = ""
+    request: str = ""
 
     @property
     def coins(self) -> Coins:
@@ -89,14 +97,20 @@ class Ledger:
 
     Safe for threads, and for several processes on one file: whoever appends holds a lock on the
     file and first reads what others have appended.
+
+    Parameters
+    ----------
+    on_append : called with the number of entries and the last one's hash, after they are on disk
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
+    def __init__(self, path: str | Path | None = None, on_append: Callable[[int, str], None] | None = None) -> None:
         self.path = None if path is None else Path(path)
+        self._on_append = on_append
         self._lock = threading.Lock()
         self._entries: list[Release] = []
         self._size = 0
         if self.path is not None and self.path.exists():
+            mend_ledger(self.path)
             self._entries, self._size = read_ledger(self.path), self.path.stat().st_size
 
     def append(
@@ -118,7 +132,9 @@ class Ledger:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 before = os.fstat(file.fileno()).st_size
                 if before != self._size:
-                    self._entries, self._size = read_ledger(self.path), before
+                    _mend(self.path, file)
+                    before = os.fstat(file.fileno()).st_size
+                    self._entries, self._size = _parse(self.path, self.path.read_bytes()), before
                 approve(list(self._entries))
                 sealed = self._seal(releases)
                 try:
@@ -131,6 +147,8 @@ class Ledger:
                     raise
                 self._size = os.fstat(file.fileno()).st_size
             self._entries += sealed
+            if self._on_append is not None:
+                self._on_append(len(self._entries), self._entries[-1].hash if self._entries else GENESIS)
 
     def _seal(self, releases: Iterable[Release]) -> list[Release]:
         previous = self._entries[-1].hash if self._entries else GENESIS
@@ -153,11 +171,57 @@ class Ledger:
 
 def read_ledger(path: Path) -> list[Release]:
     """Read and verify a ledger file; LedgerError names the first line that does not fit."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)  # nobody is in the middle of a line
+            data = file.read()
+    except OSError:
+        raise LedgerError(f"{path.name}: cannot be read") from None
+    return _parse(path, data)
+
+
+def mend_ledger(path: Path) -> None:
+    """Take back a last line that was cut short by a crash, that is, one without its end of line.
+
+    Nothing was released under it: a release is drawn after its entry is on disk, whole. An entry that lacks
+    nothing but the end of line is kept, since a ledger may say too much and never too little.
+    """
+    if _is_torn(path.read_bytes()):
+        with path.open("r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # a line that somebody is writing at this moment is not torn
+            _mend(path, file)
+
+
+def _is_torn(data: bytes) -> bool:
+    """Whether the last line has no end and begins as an entry does; anything else is not for us to cut."""
+    last = data[data.rfind(b"\n") + 1 :]
+    return last.isascii() and last[:2] in (b"{", b'{"')
+
+
+def _mend(path: Path, file: IO[bytes]) -> None:
+    """The same for a file that is open and locked."""
+    data = path.read_bytes()
+    if not _is_torn(data):
+        return
+    end = data.rfind(b"\n") + 1
+    _parse(path, data[:end])  # a ledger up to there
+    try:
+        _parse(path, data)
+    except LedgerError:
+        logger.warning("%s: a last line cut short by a crash was taken back; nothing was released under it", path.name)
+        os.ftruncate(file.fileno(), end)
+    else:
+        logger.warning("%s: the last line lacked its end; the entry is kept", path.name)
+        os.pwrite(file.fileno(), b"\n", len(data))
+    os.fsync(file.fileno())
+
+
+def _parse(path: Path, data: bytes) -> list[Release]:
     entries: list[Release] = []
     previous = GENESIS
     try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = data.decode("ascii").splitlines()
+    except UnicodeDecodeError:
         raise LedgerError(f"{path.name}: cannot be read") from None
     for number, line in enumerate(lines, start=1):
         try:
@@ -170,3 +234,19 @@ def read_ledger(path: Path) -> list[Release]:
         entries.append(entry)
         previous = entry.hash
     return entries
+
+
+def spent_on(entries: Iterable[Release], party: str, table: str) -> list[Release]:
+    """What counts against a table's caps.
+
+    Everything about the same people, whatever the party was called in that study and through all joined names;
+    and, to be safe, this party's entries that do not say whom they are about. Without a table, all of the party's.
+    """
+    known = list(entries)
+    if not table:
+        return [entry for entry in known if entry.party == party]
+    links = {frozenset(entry.table.split("+")) for entry in known if entry.table}
+    names = set(table.split("+"))
+    while more := {name for link in links if link & names for name in link} - names:
+        names |= more
+    return [entry for entry in known if (names & set(entry.table.split("+")) if entry.table else entry.party == party)]

@@ -2,16 +2,20 @@
 
 It holds its own table, its own policy, its own ledger and its own source of noise. It checks
 every request against the policy before anything is drawn, writes every release to the ledger
-before it is sent, and makes a release once: the same request gets the same answer again.
+before it is sent, and makes a release once: the same request gets the same answer again. With the stores of a
+vault, all of this holds over crashes and restarts.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,8 +27,9 @@ from verticopula.errors import PolicyRefused, ProtocolError, VersionMismatch
 from verticopula.glm.design import Features
 from verticopula.glm.encoding import code_schema_column, features_of
 from verticopula.marginals import cell_count, release_cells, to_cells
+from verticopula.privacy.blobs import Blobs, MemoryBlobs
 from verticopula.privacy.budget import SAMPLERS, coins_per_comparison, rank_coins
-from verticopula.privacy.ledger import Ledger, Release
+from verticopula.privacy.ledger import Ledger, Release, spent_on
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
 from verticopula.protocol.messages import (
@@ -50,6 +55,7 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.protocol.regression_desk import RegressionDesk
+from verticopula.protocol.wire import decode, encode
 from verticopula.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.schema import Column
 from verticopula.tables import AlignedTable, EncodedColumn
@@ -69,6 +75,12 @@ class LocalParty:
     bounds_from_data : True where ranges or categories were taken from the data
     executor : where columns are worked on in parallel; None for one after the other
     on_column : called with the number of comparisons after each column, for progress bars
+    noise_label : what seeded streams are keyed by in place of the study's name, so that a simulation can be repeated
+        under another name; secure streams do not depend on it
+    replies, fits : where answers, and the state of regressions, are kept; a vault has both
+    table_id : whom the table is about (`Vault.identify`), so that caps hold whatever the party is called in a study
+    consent : called with the method, the proposed releases and what was spent on this table before, after the policy
+        agreed and before anything is recorded; may take its time, and may raise PolicyRefused
     """
 
     table: AlignedTable
@@ -78,11 +90,17 @@ class LocalParty:
     bounds_from_data: bool = False
     executor: Executor | None = None
     on_column: Callable[[int], None] = lambda comparisons: None
-    _made: dict[str, ReleaseReply | CompletedRanksReply | ResponseReply] = field(default_factory=dict)
+    noise_label: str = ""
+    replies: Blobs = field(default_factory=MemoryBlobs)
+    fits: Blobs | None = None
+    table_id: str = ""
+    consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
     _desk: RegressionDesk = field(init=False)
+    _busy: dict[str, tuple[threading.Lock, int]] = field(init=False, default_factory=dict)
+    _guard: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._desk = RegressionDesk(self.name, self._exact_features)
+        self._desk = RegressionDesk(self.name, self._exact_features, self.fits)
 
     @property
     def name(self) -> str:
@@ -108,34 +126,67 @@ class LocalParty:
             )
             return ReviewReply(self.name)
         if isinstance(request, ReleaseRequest | CompletedRanksRequest | ResponseRequest):
-            key = fingerprint(request)
-            if key not in self._made:
-                self._made[key] = self._make(request)
-            return self._made[key]
+            return self._release_once(request)
         if isinstance(request, RegressionRequest):
             return self._desk.handle(request)
         raise ProtocolError(f"party {self.name!r} does not know requests of type {type(request).__name__}")
 
     # ---- releases ------------------------------------------------------------------------
 
-    def _make(
+    def _release_once(self, request: ReleaseRequest | CompletedRanksRequest | ResponseRequest) -> Reply:
+        """In this order: on the ledger, drawn, stored, sent; and from the store if it is asked for again."""
+        key = self._key(request)
+        with self._alone(key):
+            stored = self.replies.get(key)
+            if stored is not None:
+                reply: Reply = decode(stored, (ReleaseReply, CompletedRanksReply, ResponseReply))
+                return reply
+            method, entries, draw = self._prepare(request)
+            # What is not stored has not left; where nothing outlives the process, nobody can know.
+            self._record(method, entries, key, once=self.replies.is_durable)
+            reply = draw()
+            if entries:
+                self.replies.put(key, encode(reply))
+            return reply
+
+    def _key(self, request: Request) -> str:
+        """One organisation may be several parties of a study, all of them asked the same."""
+        return fingerprint((self.name, request))
+
+    @contextmanager
+    def _alone(self, key: str) -> Iterator[None]:
+        """Nobody else answers the same request meanwhile."""
+        with self._guard:
+            lock, users = self._busy.get(key, (threading.Lock(), 0))
+            self._busy[key] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                lock, users = self._busy.pop(key)
+                if users > 1:
+                    self._busy[key] = (lock, users - 1)
+
+    def _prepare(
         self, request: ReleaseRequest | CompletedRanksRequest | ResponseRequest
-    ) -> ReleaseReply | CompletedRanksReply | ResponseReply:
+    ) -> tuple[str, list[Release], Callable[[], Reply]]:
+        """The method, the ledger entries, and what draws the answer once they are written."""
         if isinstance(request, ReleaseRequest):
-            return self._release(request)
+            return request.method, self._price(request), lambda: self._release(request)
         if isinstance(request, CompletedRanksRequest):
-            return self._rank_completed(request)
-        return self._send_response(request)
+            self._check_completion(request)
+            entries = [self._completed_entry(request, item.column, item.epsilon_ranks) for item in request.imputations]
+            return request.method, entries, lambda: self._rank_completed(request)
+        entries, asked = self._price_exact(request.study, [request.column], request.subjects)
+        values = self.table.columns[request.column].values
+        return RAW_REGRESSION, entries, lambda: ResponseReply(self.name, values[asked])
 
     def _release(self, request: ReleaseRequest) -> ReleaseReply:
-        self._record(request.method, self._price(request))
         run = map if self.executor is None else self.executor.map
         return ReleaseReply(self.name, tuple(run(lambda order: self._release_column(request, order), request.orders)))
 
     def _rank_completed(self, request: CompletedRanksRequest) -> CompletedRanksReply:
-        self._check_completion(request)
-        entries = [self._completed_entry(request, item.column, item.epsilon_ranks) for item in request.imputations]
-        self._record(request.method, entries)
         run = map if self.executor is None else self.executor.map
         return CompletedRanksReply(
             self.name, tuple(run(lambda item: self._rank_completed_column(request, item), request.imputations))
@@ -152,19 +203,15 @@ class LocalParty:
         names = [c.name for c in self.table.party.columns] if request.columns is None else list(request.columns)
         names = [name for name in names if name != request.without]
         entries, asked = self._price_exact(request.study, names, request.subjects)
-        self._approve(RAW_REGRESSION, entries, list(self.ledger))
+        key = self._key(request)
+        self._approve(RAW_REGRESSION, self._unpaid(entries, key), list(self.ledger))
         codings = [code_schema_column(self.table.party.column(name)) for name in names]
 
         def make() -> Features:
-            self._record(RAW_REGRESSION, entries)
+            self._record(RAW_REGRESSION, entries, key, once=True)  # exact values say no more the second time
             return features_of([self.table.columns[name].values[asked] for name in names], codings, int(asked.sum()))
 
         return int(asked.sum()), make
-
-    def _send_response(self, request: ResponseRequest) -> ResponseReply:
-        entries, asked = self._price_exact(request.study, [request.column], request.subjects)
-        self._record(RAW_REGRESSION, entries)
-        return ResponseReply(self.name, self.table.columns[request.column].values[asked])
 
     def _price_exact(
         self, study: str, names: list[str], subjects: NDArray[np.bool_] | None
@@ -193,10 +240,33 @@ class LocalParty:
         ]
         return entries, asked
 
-    def _record(self, method: str, entries: list[Release]) -> None:
-        """In the ledger before anything is drawn, if the policy allows it."""
-        self.ledger.append(entries, approve=lambda spent: self._approve(method, entries, spent))
-        logger.info("party %s: %d releases recorded", self.name, len(entries))
+    def _record(self, method: str, entries: list[Release], key: str, *, once: bool) -> None:
+        """In the ledger before anything is drawn, if the policy allows it, and the steward.
+
+        `once`: what the ledger holds for this request already, after a crash, is not charged again.
+        """
+        wanted = [replace(entry, request=key) for entry in entries]
+        if once:
+            wanted = self._unpaid(wanted, key)
+            if not wanted:
+                logger.info("party %s: recorded before, not charged again", self.name)
+                return
+        spent = list(self.ledger)
+        self._approve(method, wanted, spent)
+        self.consent(method, wanted, spent_on(spent, self.name, self.table_id))
+        self.ledger.append(wanted, approve=lambda known: self._approve(method, wanted, known))
+        logger.info("party %s: %d releases recorded", self.name, len(wanted))
+
+    def _unpaid(self, entries: list[Release], key: str) -> list[Release]:
+        """Those that the ledger does not hold for this request at this price; a crash may have cut off some of them."""
+        paid = Counter(_price_of(e) for e in self.ledger if e.request == key and e.party == self.name)
+        left = []
+        for entry in entries:
+            if paid[_price_of(entry)] > 0:
+                paid[_price_of(entry)] -= 1
+            else:
+                left.append(entry)
+        return left
 
     def _price_all(self, request: ReviewRequest) -> list[Release]:
         """The ledger entries of a whole protocol: the first release and the rounds on completed columns."""
@@ -215,7 +285,7 @@ class LocalParty:
         return [entry for order in request.orders for entry in self._entries(request, order)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        self.policy.check(self.name, method, proposed, [entry for entry in spent if entry.party == self.name])
+        self.policy.check(self.name, method, proposed, spent_on(spent, self.name, self.table_id))
 
     def _check_orders(self, request: ReleaseRequest) -> None:
         self._check_columns([order.column for order in request.orders], request.sampler)
@@ -301,20 +371,22 @@ class LocalParty:
             "n_subjects": n_subjects,
             "noise": "secure" if self.noise.is_private else "seeded",
             "bounds": "from-data" if self.bounds_from_data else "public",
+            "table": self.table_id,
         }
 
     def _release_column(self, request: ReleaseRequest, order: ColumnOrder) -> ColumnRelease:
         column = self.table.party.column(order.column)
         encoded = self.table.columns[order.column]
         values = encoded.values[encoded.observed]
-        ranks = self._noisy_ranks(values, column, order.epsilon_ranks, request.sampler, request.study)
+        study = self.noise_label or request.study
+        ranks = self._noisy_ranks(values, column, order.epsilon_ranks, request.sampler, study)
         cells = cell_count(column, values.size, order.epsilon_marginal)
         noisy = release_cells(
             to_cells(values, column, cells),
             cells,
             order.epsilon_marginal,
             self.noise,
-            request.study,
+            study,
             column.name,
             "cells",
         )
@@ -323,9 +395,10 @@ class LocalParty:
     def _rank_completed_column(self, request: CompletedRanksRequest, item: Imputation) -> NDArray[np.int64]:
         column = self.table.party.column(item.column)
         label = f"round {request.round_number}"
-        keys = self.noise.stream(request.study, column.name, label, "ties").words(self.table.observed().shape[0])
+        study = self.noise_label or request.study
+        keys = self.noise.stream(study, column.name, label, "ties").words(self.table.observed().shape[0])
         values = complete_column(self.table.columns[item.column], item, keys)
-        return self._noisy_ranks(values, column, item.epsilon_ranks, request.sampler, request.study, label)
+        return self._noisy_ranks(values, column, item.epsilon_ranks, request.sampler, study, label)
 
     def _noisy_ranks(
         self, values: NDArray[np.float64], column: Column, epsilon: float, sampler: str, study: str, *label: str
@@ -338,6 +411,10 @@ class LocalParty:
             ranks.append(draw(latent, per_coin, self.noise.stream(study, column.name, str(index), "coins", *label)))
             self.on_column(values.size * (values.size - 1) // 2)
         return np.column_stack(ranks)
+
+
+def _price_of(entry: Release) -> tuple[object, ...]:
+    return entry.table, entry.column, entry.what, entry.epsilon, entry.coins, entry.noise, entry.bounds
 
 
 def complete_column(encoded: EncodedColumn, item: Imputation, keys: NDArray[np.uint64]) -> NDArray[np.float64]:

@@ -1,11 +1,13 @@
 """Where a party answers the requests of a regression; the columns it may use are handed to it.
 
 Every fit has its own solver, made by a DesignRequest. The last answer of a fit is kept, so that a request that is
-sent again is answered again and does not move the solver twice.
+sent again is answered again and does not move the solver twice. With a store, both survive a restart.
 """
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
@@ -13,9 +15,10 @@ from typing import get_args
 import numpy as np
 
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.glm.block import BlockSolver, Track, Weights
+from verticopula.glm.block import BlockSolver, SolverState, Track, Weights
 from verticopula.glm.design import Features
 from verticopula.glm.penalties import Penalty
+from verticopula.privacy.blobs import Blobs
 from verticopula.protocol.messages import (
     CoefficientsReply,
     CoefficientsRequest,
@@ -29,8 +32,60 @@ from verticopula.protocol.messages import (
     UpdateRequest,
     fingerprint,
 )
+from verticopula.protocol.wire import decode, encode
 
 _MOST_FITS = 2  # one being finished, one being started
+
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True, repr=False)
+class KeptFit:
+    """A fit as it is written to disk after every step.
+
+    Attributes
+    ----------
+    design_key, last_key : fingerprints of the design's request and of the last one that changed anything
+    features : digest of the features; on others the state means nothing
+    """
+
+    design: DesignRequest
+    design_key: str
+    design_reply: DesignReply
+    features: str
+    state: SolverState
+    last_key: str
+    last_number: int
+    last_reply: DesignReply | UpdateReply | CoefficientsReply
+
+
+@dataclass(frozen=True, repr=False)
+class _Answered:
+    """A request, or what is left of it after a restart, and its answer."""
+
+    request: RegressionRequest | None
+    key: str
+    number: int
+    reply: RegressionReply
+
+    def is_answer_to(self, request: RegressionRequest) -> bool:
+        if getattr(request, "number", -1) != self.number:
+            return False  # the common case, without hashing two vectors
+        if self.request is None:
+            return fingerprint(request) == self.key
+        return type(request) is type(self.request) and fingerprint(request) == fingerprint(self.request)
+
+
+@dataclass(frozen=True, repr=False)
+class _Fit:
+    """An open fit."""
+
+    design: DesignRequest
+    design_key: str
+    design_reply: DesignReply
+    features: str
+    solver: BlockSolver
+    untouched: SolverState
 
 
 @dataclass(repr=False)
@@ -41,13 +96,16 @@ class RegressionDesk:
     ----------
     features : for a DesignRequest, the number of rows and what makes its features; may refuse. The second is called
         only when everything else about the request is fine, because for raw columns it is recorded as a release.
+    store : where fits are kept over a restart; None for nowhere
     """
 
     party: str
     features: Callable[[DesignRequest], tuple[int, Callable[[], Features]]]
-    _solvers: dict[tuple[str, str], BlockSolver] = field(default_factory=dict)
-    _last: dict[tuple[str, str], tuple[RegressionRequest, RegressionReply]] = field(default_factory=dict)
-    _designs: dict[tuple[str, str], tuple[str, DesignReply]] = field(default_factory=dict)
+    store: Blobs | None = None
+    _fits: dict[_Key, _Fit] = field(default_factory=dict)
+    _last: dict[_Key, _Answered] = field(default_factory=dict)
+    _asked_again: set[_Key] = field(default_factory=set)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
     def holding(cls, party: str, features: Features) -> RegressionDesk:
@@ -56,31 +114,38 @@ class RegressionDesk:
 
     def handle(self, request: RegressionRequest) -> RegressionReply:
         key = (request.study, getattr(request, "fit", ""))
-        if isinstance(request, DesignRequest) and self._designs.get(key, ("", None))[0] == fingerprint(request):
-            self._solvers[key] = self._solvers.pop(key)  # a late copy: nothing is opened, or paid for, twice
-            return self._designs[key][1]
-        if key in self._last and _is_same(request, self._last[key][0]):
-            return self._last[key][1]
-        reply = self._open(request) if isinstance(request, DesignRequest) else self._work(request, self._solver(key))
-        self._last[key] = (request, reply)
-        return reply
+        with self._lock:
+            if key not in self._fits:
+                self._restore(key, request)
+            if isinstance(request, DesignRequest) and key in self._fits:
+                fit = self._fits[key]
+                if fit.design_key == fingerprint(request):
+                    self._fits[key] = self._fits.pop(key)  # nothing is opened, or paid for, twice
+                    self._asked_again.add(key)
+                    return fit.design_reply
+            if key in self._last and self._last[key].is_answer_to(request):
+                return self._last[key].reply
+            if isinstance(request, DesignRequest):
+                reply: RegressionReply = self._open(request)
+            else:
+                self._start_over(key, request)
+                reply = self._work(request, self._solver(key))
+            stored = "" if self.store is None else fingerprint(request)
+            self._last[key] = _Answered(request, stored, getattr(request, "number", -1), reply)
+            self._save(key)
+            return reply
+
+    def _start_over(self, key: _Key, request: RegressionRequest) -> None:
+        """A design that comes again is a late copy, unless the path begins again, too."""
+        if isinstance(request, UpdateRequest) and key in self._asked_again:
+            self._asked_again.discard(key)
+            if request.number == 0:
+                self._fits[key].solver.restore(self._fits[key].untouched)
 
     def _open(self, request: DesignRequest) -> DesignReply:
         penalty = self._penalty(request)
-        n_rows, make = self.features(request)
-        rows = request.rows
-        if rows is not None and (rows.dtype != np.bool_ or rows.shape != (n_rows,) or rows.sum() < 2):
-            raise ProtocolError(
-                f"party {self.party!r}: rows to learn from are a mask over its {n_rows} rows, two at least"
-            )
-        features = make()
+        features = self._make_features(request)
         solver = BlockSolver(features, penalty, centre=request.centre, rows=request.rows)
-        self._solvers.pop((request.study, request.fit), None)  # opened again, it is the newest
-        self._solvers[request.study, request.fit] = solver
-        for old in list(self._solvers)[:-_MOST_FITS]:
-            del self._solvers[old]
-            self._last.pop(old, None)
-            self._designs.pop(old, None)
         reply = DesignReply(
             self.party,
             features.values.shape[0],
@@ -90,8 +155,72 @@ class RegressionDesk:
             solver.design.sizes,
             solver.design.constant,
         )
-        self._designs[request.study, request.fit] = (fingerprint(request), reply)
+        self._keep(_Fit(request, fingerprint(request), reply, self._digest(features), solver, solver.state()))
         return reply
+
+    def _make_features(self, request: DesignRequest) -> Features:
+        n_rows, make = self.features(request)
+        rows = request.rows
+        if rows is not None and (rows.dtype != np.bool_ or rows.shape != (n_rows,) or rows.sum() < 2):
+            raise ProtocolError(
+                f"party {self.party!r}: rows to learn from are a mask over its {n_rows} rows, two at least"
+            )
+        return make()
+
+    def _keep(self, fit: _Fit) -> None:
+        """The newest fit; the oldest ones are closed."""
+        key = (fit.design.study, fit.design.fit)
+        self._fits.pop(key, None)  # opened again, it is the newest
+        self._fits[key] = fit
+        for old in list(self._fits)[:-_MOST_FITS]:
+            del self._fits[old]
+            self._last.pop(old, None)
+            self._asked_again.discard(old)
+            if self.store is not None:
+                self.store.discard(_store_key(self.party, old))
+
+    # ---- over a restart ----------------------------------------------------------------------
+
+    def _digest(self, features: Features) -> str:
+        """Of the columns, where anybody will ask for it."""
+        return "" if self.store is None else fingerprint((features.values, features.starts))
+
+    def _save(self, key: _Key) -> None:
+        last = self._last[key]
+        if self.store is None or not isinstance(last.reply, DesignReply | UpdateReply | CoefficientsReply):
+            return
+        fit = self._fits[key]
+        kept = KeptFit(
+            fit.design,
+            fit.design_key,
+            fit.design_reply,
+            fit.features,
+            fit.solver.state(),
+            last.key,
+            last.number,
+            last.reply,
+        )
+        self.store.put(_store_key(self.party, key), encode(kept))
+
+    def _restore(self, key: _Key, request: RegressionRequest) -> None:
+        """Go on where an earlier process stopped, if this is its fit."""
+        data = None if self.store is None else self.store.get(_store_key(self.party, key))
+        if data is None:
+            return
+        kept: KeptFit = decode(data, (KeptFit,))
+        if isinstance(request, DesignRequest) and fingerprint(request) != kept.design_key:
+            return  # another fit of the same name
+        features = self._make_features(kept.design)
+        if self._digest(features) != kept.features:
+            if isinstance(request, DesignRequest):
+                return
+            raise ProtocolError(f"party {self.party!r}: its table has changed since this fit was prepared")
+        design = kept.design
+        solver = BlockSolver(features, self._penalty(design), centre=design.centre, rows=design.rows)
+        untouched = solver.state()
+        solver.restore(kept.state)
+        self._keep(_Fit(design, kept.design_key, kept.design_reply, kept.features, solver, untouched))
+        self._last[key] = _Answered(None, kept.last_key, kept.last_number, kept.last_reply)
 
     def _penalty(self, request: DesignRequest) -> Penalty:
         try:
@@ -99,10 +228,10 @@ class RegressionDesk:
         except SettingsError as error:
             raise ProtocolError(f"party {self.party!r}: {error}") from None
 
-    def _solver(self, key: tuple[str, str]) -> BlockSolver:
-        if key not in self._solvers:
+    def _solver(self, key: _Key) -> BlockSolver:
+        if key not in self._fits:
             raise ProtocolError(f"party {self.party!r} was not asked to prepare this fit, or has closed it")
-        return self._solvers[key]
+        return self._fits[key].solver
 
     def _work(self, request: RegressionRequest, solver: BlockSolver) -> RegressionReply:
         n_rows = solver.design.columns.shape[0]
@@ -139,7 +268,5 @@ class RegressionDesk:
             raise ProtocolError(f"party {self.party!r}: expected {n_rows} finite numbers")
 
 
-def _is_same(request: RegressionRequest, last: RegressionRequest) -> bool:
-    if isinstance(request, UpdateRequest) and isinstance(last, UpdateRequest) and request.number != last.number:
-        return False  # the common case, without hashing two vectors
-    return type(request) is type(last) and fingerprint(request) == fingerprint(last)
+def _store_key(party: str, key: _Key) -> str:
+    return hashlib.sha256(repr((party, *key)).encode()).hexdigest()

@@ -1,0 +1,122 @@
+"""A party on a vault, for tests that end its process; run as a script, it answers one request and dies at a point.
+
+python -m tests.privacy.durable VAULT POINT
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.builders import CONTINUOUS, make_federation
+from verticopula.privacy.blobs import FolderBlobs
+from verticopula.privacy.ledger import Ledger
+from verticopula.privacy.noise import SecureNoise
+from verticopula.privacy.vault import Vault
+from verticopula.protocol.messages import ColumnOrder, ReleaseRequest
+from verticopula.protocol.party import LocalParty
+from verticopula.protocol.wire import encode
+from verticopula.schema import Federation
+from verticopula.tables import AlignedTable, EncodedColumn
+
+N = 30
+REQUEST = ReleaseRequest("s", "vcds", "exact", tuple(ColumnOrder(name, 0.5, 0.25) for name in "ab"))
+ENTRIES = 4
+
+
+def federation(name: str = "left") -> Federation:
+    return make_federation({name: {"a": CONTINUOUS, "b": {"kind": "binary"}}})
+
+
+def make(vault: Vault, name: str = "left", **settings: Any) -> LocalParty:
+    values = {"a": np.linspace(-1.0, 1.0, N), "b": np.arange(N) % 2.0}
+    columns = {key: EncodedColumn(value, np.ones(N, dtype=bool)) for key, value in values.items()}
+    given = {
+        "noise": SecureNoise(),
+        "ledger": vault.ledger,
+        "replies": vault.replies,
+        "fits": vault.fits,
+        "table_id": vault.identify(f"s{i}" for i in range(N)),
+    }
+    return LocalParty(AlignedTable(federation(name).party(name), columns), **{**given, **settings})
+
+
+def die(*args: object, **kwargs: object) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tear(length: Callable[[bytes], int]) -> None:
+    """Die in the middle of writing to the ledger."""
+
+    class Torn(io.FileIO):
+        def write(self, data: Any) -> int:
+            super().write(data[: length(data)])
+            die()
+            return 0
+
+    whole = Path.open
+
+    def opened(self: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        return Torn(str(self), mode) if mode == "ab" and self.suffix == ".jsonl" else whole(self, mode, *args, **kwargs)
+
+    Path.open = opened  # type: ignore[method-assign, assignment]
+
+
+def die_at(point: str) -> None:
+    """Arrange to die there."""
+    if point == "before append":
+        Ledger.append = die  # type: ignore[method-assign]
+    elif point == "nothing of a line":
+        tear(lambda data: 0)
+    elif point == "first line torn":
+        tear(lambda data: 40)
+    elif point == "third line torn":
+        tear(lambda data: [i for i, c in enumerate(data) if c == 10][1] + 41)
+    elif point == "end of line torn":
+        tear(lambda data: len(data) - 1)
+    elif point == "after append":
+        Vault._write_head = die  # type: ignore[method-assign]
+    elif point == "before draw":
+        LocalParty._release = die  # type: ignore[method-assign]
+    elif point == "after draw":
+        FolderBlobs.put = die  # type: ignore[method-assign]
+    elif point == "while storing":
+        whole = Path.replace
+        Path.replace = lambda self, to: die() if self.parent.name == "replies" else whole(self, to)  # type: ignore[method-assign, assignment]
+    elif point == "after storing":
+        write_head = Vault._write_head
+        Vault._write_head = lambda self, *head: die() if head[-1] else write_head(self, *head)  # type: ignore[method-assign]
+
+
+POINTS = (
+    "before append",
+    "nothing of a line",
+    "first line torn",
+    "third line torn",
+    "end of line torn",
+    "after append",
+    "before draw",
+    "after draw",
+    "while storing",
+    "after storing",
+    "after sending",
+)
+
+
+def main(folder: Path, point: str) -> None:
+    vault = Vault.open(folder)
+    party = make(vault)
+    die_at(point)
+    (folder.parent / "sent").write_bytes(encode(party.handle(REQUEST)))
+    die()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,433 @@
+"""A party over crashes and restarts: charged once, drawn once, and the ledger never says less than what left."""
+
+from __future__ import annotations
+
+import fcntl
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builders import CONTINUOUS, make_federation
+from tests.privacy.durable import ENTRIES, POINTS, REQUEST, N, make
+from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError
+from verticopula.glm.families import FAMILIES
+from verticopula.glm.path import RefitRule
+from verticopula.glm.penalties import Penalty
+from verticopula.privacy.blobs import MemoryBlobs
+from verticopula.privacy.ledger import Release, read_ledger
+from verticopula.privacy.noise import Keystream, SecureNoise
+from verticopula.privacy.policy import RAW_REGRESSION, Caps, Policy
+from verticopula.privacy.statement import party_epsilons
+from verticopula.privacy.vault import Vault, inspect_vault
+from verticopula.protocol.admm import FederatedPath, RegressionSettings, federated_path
+from verticopula.protocol.messages import (
+    DesignRequest,
+    ReleaseReply,
+    ReleaseRequest,
+    Reply,
+    Request,
+    ResponseRequest,
+    ReviewRequest,
+    UpdateRequest,
+    fingerprint,
+)
+from verticopula.protocol.party import LocalParty
+from verticopula.protocol.wire import encode
+from verticopula.tables import AlignedTable, EncodedColumn
+from verticopula.transport.base import drive
+
+ROOT = Path(__file__).parents[2]
+PRICE = 2 * (0.5 + 0.25)
+
+
+def spent(folder: Path) -> float:
+    return party_epsilons(read_ledger(folder / "ledger.jsonl"), 1e-6).client
+
+
+# ---- crashes -----------------------------------------------------------------------------------
+
+
+def crash(folder: Path, point: str) -> None:
+    """Another process answers the request on this vault, and is killed."""
+    command = [sys.executable, "-m", "tests.privacy.durable", str(folder), point]
+    assert subprocess.run(command, check=False, cwd=ROOT).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_anywhere_costs_the_price_once(tmp_path: Path, point: str) -> None:
+    folder, sent = tmp_path / "vault", tmp_path / "sent"
+    crash(folder, point)
+    stored = list((folder / "replies").glob("*.bin"))
+    assert len(stored) == (point in ("after storing", "after sending"))
+    assert sent.exists() == (point == "after sending")
+    if stored:  # what may have left is on the ledger already
+        assert spent(folder) == pytest.approx(PRICE)
+    before = stored[0].read_bytes()[32:] if stored else None
+    with Vault.open(folder) as vault:
+        reply = encode(make(vault).handle(REQUEST))
+        assert spent(folder) == pytest.approx(PRICE)
+        assert len(vault.ledger) == ENTRIES
+        assert encode(make(vault).handle(REQUEST)) == reply
+    if before is not None:
+        assert reply == before
+    if sent.exists():
+        assert reply == sent.read_bytes()
+    with Vault.open(folder) as vault:
+        assert encode(make(vault).handle(REQUEST)) == reply
+        assert len(vault.ledger) == ENTRIES
+    assert inspect_vault(folder) == (ENTRIES, 1)
+
+
+def test_two_crashes_cost_the_price_once(tmp_path: Path) -> None:
+    for point in ("third line torn", "after append", "while storing", "after draw"):
+        crash(tmp_path / "v", point)
+    with Vault.open(tmp_path / "v") as vault:
+        make(vault).handle(REQUEST)
+    assert spent(tmp_path / "v") == pytest.approx(PRICE)
+
+
+# ---- once --------------------------------------------------------------------------------------
+
+
+class Touched(Exception):
+    """Somebody asked for randomness."""
+
+
+class Untouchable(SecureNoise):
+    def stream(self, *label: str) -> Keystream:
+        raise Touched
+
+
+def test_a_stored_reply_is_not_drawn_again(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        reply = encode(make(vault).handle(REQUEST))
+    with Vault.open(tmp_path) as vault:
+        assert encode(make(vault, noise=Untouchable()).handle(REQUEST)) == reply
+        with pytest.raises(Touched):
+            make(vault, noise=Untouchable()).handle(replace(REQUEST, study="another"))
+
+
+def test_a_damaged_reply_is_not_drawn_again(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        make(vault).handle(REQUEST)
+        (path,) = (tmp_path / "replies").glob("*.bin")
+        path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+        with pytest.raises(LedgerError, match="damaged"):
+            make(vault, noise=Untouchable()).handle(REQUEST)
+        assert len(vault.ledger) == ENTRIES
+
+
+def test_a_failed_draw_is_not_charged_twice(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        for _ in range(2):
+            with pytest.raises(Touched):
+                make(vault, noise=Untouchable()).handle(REQUEST)
+        make(vault).handle(REQUEST)
+        assert len(vault.ledger) == ENTRIES
+
+
+def test_without_a_store_that_lasts_every_draw_is_charged(tmp_path: Path) -> None:
+    """The replies of the first process are gone, but may have left: the second one draws anew, and pays."""
+    with Vault.open(tmp_path) as vault:
+        for _ in range(2):
+            make(vault, replies=MemoryBlobs()).handle(REQUEST)
+        assert len(vault.ledger) == 2 * ENTRIES
+
+
+def test_another_price_is_charged(tmp_path: Path) -> None:
+    """Recorded for fewer subjects, and then the table changed: what was paid does not cover it."""
+    with Vault.open(tmp_path) as vault:
+        party = make(vault, noise=Untouchable())
+        party.table.columns["a"].observed[:10] = False
+        with pytest.raises(Touched):
+            party.handle(REQUEST)
+        make(vault).handle(REQUEST)
+        assert len(vault.ledger) == ENTRIES + 1  # a's ranks again; the price of its marginal is the same
+        assert spent(tmp_path) >= PRICE
+
+
+def test_a_request_without_orders_leaves_nothing(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        make(vault).handle(ReleaseRequest("s", "vcds", "exact", ()))
+    Vault.open(tmp_path).close()
+
+
+def test_copies_of_a_request_at_once_are_charged_and_drawn_once(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        party = make(vault, consent=lambda method, proposed, before: time.sleep(0.05))
+        replies: list[bytes] = []
+        threads = [threading.Thread(target=lambda: replies.append(encode(party.handle(REQUEST)))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(replies) == 8
+        assert len(set(replies)) == 1
+        assert len(vault.ledger) == ENTRIES
+        assert not party._busy
+
+
+def test_two_parties_of_one_organisation_are_asked_the_same(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        left, right = make(vault).handle(REQUEST), make(vault, "right").handle(REQUEST)
+        assert isinstance(left, ReleaseReply)
+        assert isinstance(right, ReleaseReply)
+        assert (left.party, right.party) == ("left", "right")
+        assert len(vault.ledger) == 2 * ENTRIES
+
+
+# ---- the cap is the table's ----------------------------------------------------------------------
+
+
+def test_a_cap_holds_whatever_the_party_is_called(tmp_path: Path) -> None:
+    policy = Policy(caps=Caps(client=2.0 * PRICE))
+    with Vault.open(tmp_path) as vault:
+        make(vault, "left", policy=policy).handle(REQUEST)
+    with Vault.open(tmp_path) as vault:
+        make(vault, "right", policy=policy).handle(REQUEST)
+        for name in ("left", "right", "third"):
+            with pytest.raises(BudgetExceeded, match="nothing was drawn"):
+                make(vault, name, policy=policy, noise=Untouchable()).handle(replace(REQUEST, study="more"))
+            with pytest.raises(BudgetExceeded):
+                make(vault, name, policy=policy).handle(ReviewRequest(replace(REQUEST, study="more")))
+        other = vault.identify(f"other{i}" for i in range(N))
+        make(vault, "third", policy=policy, table_id=other).handle(replace(REQUEST, study="more"))
+        assert {entry.table for entry in vault.ledger} == {other, make(vault).table_id}
+
+
+def test_entries_of_nobody_s_table_count_for_the_party(tmp_path: Path) -> None:
+    policy = Policy(caps=Caps(client=1.5 * PRICE))
+    with Vault.open(tmp_path) as vault:
+        make(vault, table_id="").handle(REQUEST)
+        make(vault, "right", policy=policy).handle(REQUEST)
+        with pytest.raises(BudgetExceeded):
+            make(vault, policy=policy).handle(replace(REQUEST, study="more"))
+
+
+def test_a_crash_near_the_cap_does_not_lock_the_party_out(tmp_path: Path) -> None:
+    """What was recorded and not drawn is drawn, though nothing more would fit."""
+    policy = Policy(caps=Caps(client=PRICE))
+    with Vault.open(tmp_path) as vault:
+        with pytest.raises(Touched):
+            make(vault, policy=policy, noise=Untouchable()).handle(REQUEST)
+        make(vault, policy=policy).handle(REQUEST)
+        with pytest.raises(BudgetExceeded):
+            make(vault, policy=policy).handle(replace(REQUEST, study="more"))
+
+
+# ---- consent -------------------------------------------------------------------------------------
+
+
+def test_the_steward_is_asked_after_the_policy_and_before_the_ledger(tmp_path: Path) -> None:
+    asked: list[tuple[str, int, int, int]] = []
+    with Vault.open(tmp_path) as vault:
+
+        def consent(method: str, proposed: list[Release], before: list[Release]) -> None:
+            assert vault.ledger.path is not None
+            with vault.ledger.path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody is kept waiting by a steward
+            asked.append((method, len(proposed), len(before), len(vault.ledger)))
+
+        party = make(vault, consent=consent, policy=Policy(methods=("vcds", RAW_REGRESSION)))
+        party.handle(ReviewRequest(REQUEST))
+        assert asked == []
+        party.handle(REQUEST)
+        party.handle(REQUEST)
+        party.handle(ResponseRequest("s", "a", None))
+        design = DesignRequest("s", "f", ("a",), None, True, None, None, "lasso", 0.0)
+        party.handle(design)
+        party.handle(design)
+        with pytest.raises(PolicyRefused):
+            party.handle(replace(REQUEST, method="evcds"))
+        assert asked == [
+            ("vcds", ENTRIES, 0, 0),
+            (RAW_REGRESSION, 1, ENTRIES, ENTRIES),
+            (RAW_REGRESSION, 1, ENTRIES + 1, ENTRIES + 1),
+        ]
+
+
+def test_a_steward_s_no_costs_nothing(tmp_path: Path) -> None:
+    def refuse(method: str, proposed: list[Release], before: list[Release]) -> None:
+        raise PolicyRefused("party 'left': its steward said no")
+
+    with Vault.open(tmp_path) as vault:
+        with pytest.raises(PolicyRefused, match="steward"):
+            make(vault, consent=refuse, noise=Untouchable()).handle(REQUEST)
+        assert len(vault.ledger) == 0
+        make(vault).handle(REQUEST)
+        make(vault, consent=refuse).handle(REQUEST)  # it has left before; there is nothing to consent to
+
+
+def test_what_was_spent_while_the_steward_thought_counts(tmp_path: Path) -> None:
+    policy = Policy(caps=Caps(client=PRICE))
+    with Vault.open(tmp_path) as vault:
+
+        def slow(method: str, proposed: list[Release], before: list[Release]) -> None:
+            make(vault, policy=policy).handle(replace(REQUEST, study="quicker"))
+
+        with pytest.raises(BudgetExceeded):
+            make(vault, policy=policy, consent=slow, noise=Untouchable()).handle(REQUEST)
+        assert {entry.study for entry in vault.ledger} == {"quicker"}
+
+
+# ---- regressions ---------------------------------------------------------------------------------
+
+ROWS = 120
+
+
+class Restarting:
+    """Parties on vaults that are closed, thrown away and made again at every k-th delivery; 0 for never."""
+
+    def __init__(self, folder: Path, every: int, *, copies: bool = False) -> None:
+        rng = np.random.default_rng(4)
+        x = rng.standard_normal((ROWS, 6)) + 0.7 * rng.standard_normal((ROWS, 1))
+        self.y = x[:, 0] - 0.8 * x[:, 3] + 0.3 * rng.standard_normal(ROWS)
+        self.federation = make_federation(
+            {name: {f"{name}{j}": CONTINUOUS for j in range(3)} for name in ("left", "right")}
+        )
+        self._values = {
+            name: np.clip(part, -8, 8) for name, part in zip(("left", "right"), (x[:, :3], x[:, 3:]), strict=True)
+        }
+        self._folder, self._every, self._copies = folder, every, copies
+        self._vaults: dict[str, Vault] = {}
+        self.deliveries = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.close()
+        self._vaults = {name: Vault.open(self._folder / name) for name in self._values}
+        self.parties = {name: self._party(name) for name in self._values}
+
+    def close(self) -> None:
+        for vault in self._vaults.values():
+            vault.close()
+
+    def _party(self, name: str) -> LocalParty:
+        columns = {
+            f"{name}{j}": EncodedColumn(column.copy(), np.ones(ROWS, dtype=bool))
+            for j, column in enumerate(self._values[name].T)
+        }
+        vault = self._vaults[name]
+        return LocalParty(
+            AlignedTable(self.federation.party(name), columns),
+            noise=SecureNoise(),
+            ledger=vault.ledger,
+            policy=Policy(methods=(RAW_REGRESSION,)),
+            replies=vault.replies,
+            fits=vault.fits,
+            table_id=vault.identify(f"s{i}" for i in range(ROWS)),
+        )
+
+    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        self.deliveries += 1
+        restart = self._every and self.deliveries % self._every == 0
+        if restart:
+            self.restart()
+        replies = {name: self.parties[name].handle(request) for name, request in requests.items()}
+        if restart and self._copies:  # lost on the way, and asked for again from another process
+            self.restart()
+            for name, request in requests.items():
+                assert fingerprint(self.parties[name].handle(request)) == fingerprint(replies[name])
+        return replies
+
+    def fit(self) -> FederatedPath:
+        chosen = RegressionSettings(
+            FAMILIES["gaussian"], Penalty.build("scad"), tolerance=1e-6, refit=RefitRule(np.log(ROWS), ROWS)
+        )
+        return drive(
+            federated_path(["left", "right"], self.y, chosen, lambda top: top * np.array([0.5, 0.1, 0.02]), study="s"),
+            self,
+        )
+
+
+def coefficients(path: FederatedPath) -> np.ndarray:
+    """With those fitted again without a penalty."""
+    found = [[*point.coef, point.intercept] for point in path.points]
+    return np.array(found + [[*p.refit.coef, p.refit.intercept] for p in path.points if p.refit is not None])
+
+
+@pytest.mark.parametrize("every", [1, 2, 7])
+@pytest.mark.parametrize("copies", [False, True], ids=["", "copies"])
+def test_a_fit_over_restarts_is_the_same_to_the_last_bit(tmp_path: Path, every: int, copies: bool) -> None:
+    steady = Restarting(tmp_path / "steady", 0)
+    shaken = Restarting(tmp_path / "shaken", every, copies=copies)
+    one, two = steady.fit(), shaken.fit()
+    assert steady.deliveries == shaken.deliveries > 60
+    np.testing.assert_array_equal(coefficients(one), coefficients(two))
+    np.testing.assert_array_equal(one.predictions, two.predictions)
+    for name in ("left", "right"):
+        entries = read_ledger(tmp_path / "shaken" / name / "ledger.jsonl")
+        assert [entry.column for entry in entries] == [f"{name}{j}" for j in range(3)]  # once
+    steady.close()
+    shaken.close()
+
+
+def design(**changes: Any) -> DesignRequest:
+    return replace(DesignRequest("s", "f", None, None, True, None, None, "lasso", 0.0), **changes)
+
+
+def update(number: int, **changes: Any) -> UpdateRequest:
+    target = np.random.default_rng(number).standard_normal(ROWS)
+    weights = "plain" if number == 0 else "keep"
+    return replace(UpdateRequest("s", "f", number, "main", weights, 0.01, 1.0, 1e-9, False, target), **changes)
+
+
+def test_a_fit_can_be_run_again_from_its_beginning(tmp_path: Path) -> None:
+    """A coordinator that starts over sends the design and update 0 again; a late copy of the design alone does not."""
+    parties = Restarting(tmp_path, 0)
+    for restart in (False, True):
+        left = parties.parties["left"]
+        first = [fingerprint(left.handle(r)) for r in (design(), update(0), update(1), update(2))]
+        left.handle(design())
+        late = fingerprint(left.handle(update(3)))
+        if restart:
+            parties.restart()
+            left = parties.parties["left"]
+        assert [fingerprint(left.handle(r)) for r in (design(), update(0), update(1), update(2))] == first
+        assert fingerprint(left.handle(update(3))) == late
+    assert len(left.ledger) == 3
+    parties.close()
+
+
+def test_a_table_that_changed_is_noticed(tmp_path: Path) -> None:
+    parties = Restarting(tmp_path, 0)
+    parties.parties["left"].handle(design())
+    parties.parties["left"].handle(update(0))
+    parties._values["left"] = parties._values["left"] + 0.01
+    parties.restart()
+    with pytest.raises(ProtocolError, match="its table has changed"):
+        parties.parties["left"].handle(update(1))
+    parties.close()
+
+
+def test_a_policy_that_changed_is_obeyed(tmp_path: Path) -> None:
+    parties = Restarting(tmp_path, 0)
+    parties.parties["left"].handle(design())
+    parties.restart()
+    parties.parties["left"].policy = Policy()
+    with pytest.raises(PolicyRefused, match="raw-glm"):
+        parties.parties["left"].handle(update(0))
+    parties.close()
+
+
+def test_a_fit_nobody_prepared_is_unknown_after_a_restart_too(tmp_path: Path) -> None:
+    parties = Restarting(tmp_path, 0)
+    with pytest.raises(ProtocolError, match="was not asked to prepare"):
+        parties.parties["left"].handle(update(0))
+    for fit in ("one", "two", "three"):
+        parties.parties["left"].handle(design(fit=fit))
+    parties.restart()
+    with pytest.raises(ProtocolError, match="was not asked to prepare"):
+        parties.parties["left"].handle(update(0, fit="one"))  # closed by the two after it
+    parties.parties["left"].handle(update(0, fit="two"))
+    assert len(list((tmp_path / "left" / "fits").iterdir())) == 2
+    parties.close()
