@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import polars as pl
 
 from verticopula import Federation, Policy
 from verticopula.errors import LedgerError
+from verticopula.privacy.blobs import MemoryBlobs
 from verticopula.privacy.ledger import GENESIS, Ledger
 from verticopula.protocol.member import Member
 from verticopula.transport.base import drive
@@ -31,6 +32,12 @@ class MemoryVault:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.studies = MemoryRecords()
+        self.replies = MemoryBlobs()
+        self.fits = MemoryBlobs()
+        self._tables: dict[frozenset[str], str] = {}
+
+    def identify(self, ids: Iterable[str]) -> str:
+        return self._tables.setdefault(frozenset(ids), f"table {len(self._tables)}")
 
     def head(self) -> tuple[int, str]:
         entries = list(self.ledger)
@@ -52,10 +59,11 @@ def make_members(
     *,
     policy: Policy = SEEDED,
     out: Path | None = None,
+    key: bytes | None = KEY,
     **own: Mapping[str, Any],
 ) -> dict[str, Member]:
     """All members; `own` holds one party's own settings."""
-    common: dict[str, Any] = {"policy": policy, "out": out}
+    common: dict[str, Any] = {"policy": policy, "out": out, "key": key}
     return {
         name: make_member(federation, name, table, **{**common, **own.get(name, {})}) for name, table in tables.items()
     }

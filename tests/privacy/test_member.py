@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from tests.builders import CONTINUOUS, fit_seeded, make_federation
 from tests.members import KEY, SEEDED, MemoryVault, make_member, make_members, run
 from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer
-from verticopula.errors import LedgerError, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
+from verticopula.blinding import points_of
+from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.estimator import VerticalGLM
 from verticopula.privacy.noise import SeededNoise
+from verticopula.privacy.policy import Caps
+from verticopula.privacy.vault import Vault
 from verticopula.protocol.member import Member
 from verticopula.protocol.messages import (
     BlockReply,
@@ -26,6 +29,8 @@ from verticopula.protocol.messages import (
     CloseReply,
     CloseRequest,
     ColumnOrder,
+    MaskReply,
+    MaskRequest,
     OpenReply,
     OpenRequest,
     PlaceRequest,
@@ -41,7 +46,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.opening import close_study, deliver_blocks, federation_fingerprint, open_study
 from verticopula.protocol.party import LocalParty
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.tables import align_tables
+from verticopula.tables import align_tables, normalise_ids
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 
@@ -86,6 +91,17 @@ def tables() -> dict[str, pl.DataFrame]:
     return {name: frame.sample(fraction=1.0, shuffle=True, seed=len(name)) for name, frame in full.items()}
 
 
+class FromWhere(NamedTuple):
+    """A way of alignment, and the key that goes with it."""
+
+    alignment: Any
+    key: bytes | None
+
+
+WAYS = [FromWhere("hash", KEY), FromWhere("psi", None)]
+BY_WAY = pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way.alignment))
+
+
 def opening(study: str = "study", **changes: Any) -> OpenRequest:
     asked = OpenRequest(study, "vcds", federation_fingerprint(federation()), "hash", None, 0, "")
     return replace(asked, **changes)
@@ -116,15 +132,18 @@ RELEASE = ReleaseRequest("study", "vcds", "exact", (ColumnOrder("n", 1.0, 1.0), 
 # ---- the same as in one process ----------------------------------------------------------
 
 
+@BY_WAY
 @pytest.mark.parametrize("method", ["vcds", "evcds", "ievcds", "refined"])
-def test_a_seeded_study_over_members_equals_one_in_process(method: str) -> None:
+def test_a_seeded_study_over_members_equals_one_in_process(method: str, way: FromWhere) -> None:
     settings: dict[str, Any] = {"method": method, "epsilon": 20.0, "unit": "client"}
     if method == "ievcds":
         settings["rounds"] = 3
     here = fit_seeded(federation(), tables(), 11, **settings)
-    members = make_members(federation(), tables())
+    members = make_members(federation(), tables(), key=way.key)
     with pytest.warns(NotPrivateWarning):
-        there = Synthesizer(federation(), random_state=11, **settings).fit_transport(InProcessTransport(members))
+        there = Synthesizer(federation(), random_state=11, **settings).fit_transport(
+            InProcessTransport(members), alignment=way.alignment
+        )
     np.testing.assert_array_equal(there.result_.copula.correlation, here.result_.copula.correlation)
     for key, marginal in here.result_.copula.marginals.items():
         np.testing.assert_array_equal(there.result_.copula.marginals[key].probabilities, marginal.probabilities)
@@ -163,12 +182,13 @@ def test_a_regression_over_members_equals_one_over_parties(select: str) -> None:
         np.testing.assert_array_equal(coef, there.coef_[name])
 
 
-def test_an_unseeded_study_works_in_the_order_of_hashes() -> None:
-    members = make_members(federation(), tables(), policy=Policy())
-    fit = Synthesizer(federation(), "refined", epsilon=1000.0, unit="variable").fit_transport(
-        InProcessTransport(members)
-    )
-    here = Synthesizer(federation(), "refined", epsilon=1000.0, unit="variable").fit(tables())
+@BY_WAY
+def test_an_unseeded_study_works_in_the_order_of_hashes(way: FromWhere) -> None:
+    members = make_members(federation(), tables(), policy=Policy(), key=way.key)
+    settings: dict[str, Any] = {"method": "refined", "epsilon": 60.0, "unit": "variable"}
+    fit = Synthesizer(federation(), **settings)
+    fit.fit_transport(InProcessTransport(members), alignment=way.alignment)
+    here = Synthesizer(federation(), **settings).fit(tables())
     assert fit.missingness_.patterns == here.missingness_.patterns  # everybody is where they belong
     np.testing.assert_allclose(fit.result_.copula.correlation, here.result_.copula.correlation, atol=0.15)
     assert fit.privacy_.is_private
@@ -200,15 +220,16 @@ def canaries() -> list[bytes]:
     return found
 
 
+@BY_WAY
 @pytest.mark.parametrize("policy", [Policy(), SEEDED], ids=["unseeded", "seeded"])
-def test_no_message_holds_a_planted_id_or_value(tmp_path: Path, policy: Policy) -> None:
-    transport = Recording(make_members(federation(), tables(), policy=policy, out=tmp_path))
+def test_no_message_holds_a_planted_id_or_value(tmp_path: Path, policy: Policy, way: FromWhere) -> None:
+    transport = Recording(make_members(federation(), tables(), policy=policy, out=tmp_path, key=way.key))
     fit = Synthesizer(federation(), "ievcds", rounds=2, random_state=5 if policy.allow_seeded else None, epsilon=4.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)
-        fit.fit_transport(transport, study="study")
+        fit.fit_transport(transport, study="study", alignment=way.alignment)
     everything = b"".join(transport.received + transport.sent)
-    assert len(transport.received) == 3 * 6
+    assert len(transport.received) == 3 * (6 if way.alignment == "hash" else 8)
     assert [canary for canary in canaries() if canary in everything] == []
     assert canaries()[2] in np.array([1.0, NUMBER]).tobytes()  # the search would find it
 
@@ -409,25 +430,138 @@ def test_a_settled_cohort_stays() -> None:
         one.handle(replace(again, n_subjects=N + 1))
 
 
+# ---- alignment without a key -------------------------------------------------------------
+
+
+def masking(origin: str = "third", n: int = 110, **changes: Any) -> MaskRequest:
+    ids = pl.Series([f"guess {i}" for i in range(n)])
+    return replace(MaskRequest("study", origin, points_of(ids, "study")), **changes)
+
+
+def test_a_party_without_a_key_does_not_send_hashes() -> None:
+    with pytest.raises(PolicyRefused, match="has no id key"):
+        member(key=None).handle(opening())
+
+
+def test_masked_points_show_nothing_that_a_dictionary_could_find() -> None:
+    one = member(key=None)
+    sent = {bytes(row) for row in answered(one.handle(opening(alignment="psi"))).hashes}
+    ids = normalise_ids(tables()["right"]["subject_id"], federation().id)
+    assert sent.isdisjoint(bytes(row) for row in points_of(ids, "study"))
+    other = {bytes(row) for row in answered(member(key=None).handle(opening(alignment="psi"))).hashes}
+    assert sent.isdisjoint(other)  # another mask, with the same table
+    again = answered(one.handle(opening(alignment="psi")))
+    assert sent == {bytes(row) for row in again.hashes}
+    assert [bytes(row) for row in again.hashes] == sorted(sent)
+
+
+def test_one_list_a_party_is_masked_and_none_after_the_cohort_is_settled() -> None:
+    one = member(key=None)
+    with pytest.raises(ProtocolError, match="was not asked to open"):
+        one.handle(masking())
+    opened = answered(one.handle(opening(alignment="psi")))
+    first, second = one.handle(masking()), one.handle(masking())
+    assert isinstance(first, MaskReply)
+    assert isinstance(second, MaskReply)
+    np.testing.assert_array_equal(first.points, second.points)
+    with pytest.raises(ProtocolError, match="has masked another list"):
+        one.handle(masking(n=109))
+    one.handle(place_of(opened))
+    with pytest.raises(ProtocolError, match="no longer"):
+        one.handle(masking("left", 120))
+    one.handle(masking())  # a late copy
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (masking("right"), "other parties only"),
+        (masking("nobody"), "other parties only"),
+        (masking("left", 99), "cannot have so many"),  # the cohort is not smaller than one of its parties
+        (masking(points=np.empty((0, 32), dtype=np.uint8)), "cannot have so many"),
+        (masking(points=np.ones((5, 31), dtype=np.uint8)), "32 bytes"),
+        (masking(points=np.ones(32, dtype=np.uint8)), "32 bytes"),
+        (masking(points=np.ones((5, 32), dtype=np.int64)), "32 bytes"),
+        (masking(points=np.zeros((5, 32), dtype=np.uint8)), "is none"),
+    ],
+)
+def test_points_that_cannot_be_are_not_masked(request_: MaskRequest, words: str) -> None:
+    one = member(key=None)
+    one.handle(opening(alignment="psi"))
+    with pytest.raises(ProtocolError, match=words):
+        one.handle(request_)
+
+
+def test_the_cohorts_party_masks_no_list_longer_than_its_own() -> None:
+    one = member("left", key=None)
+    one.handle(opening(alignment="psi"))
+    one.handle(masking(n=N))
+    with pytest.raises(ProtocolError, match="cannot have so many"):
+        one.handle(masking("right", N + 1))
+
+
+def test_nothing_is_masked_in_a_study_aligned_by_hashes() -> None:
+    one = member()
+    one.handle(opening())
+    with pytest.raises(ProtocolError, match="nothing is to be masked"):
+        one.handle(masking())
+
+
 # ---- restarts ----------------------------------------------------------------------------
 
 
+@BY_WAY
 @pytest.mark.parametrize("seed", [None, 6])
-def test_a_member_made_anew_goes_on_where_it_was(seed: int | None) -> None:
+def test_a_member_made_anew_goes_on_where_it_was(seed: int | None, way: FromWhere) -> None:
     policy, vault = Policy(allow_seeded=True), MemoryVault()
-    first = member(policy=policy, vault=vault)
-    opened = answered(first.handle(opening(seed=seed)))
-    second = member(policy=policy, vault=vault)
+    asked = opening(seed=seed, alignment=way.alignment)
+    first = member(policy=policy, vault=vault, key=way.key)
+    opened = answered(first.handle(asked))
+    second = member(policy=policy, vault=vault, key=way.key)
+    np.testing.assert_array_equal(answered(second.handle(asked)).hashes, opened.hashes)
     second.handle(place_of(opened))
-    third = member(policy=policy, vault=vault)
+    third = member(policy=policy, vault=vault, key=way.key)
     presence = third.handle(PresenceRequest("study", "vcds"))
     assert isinstance(presence, PresenceReply)
-    unbroken = member(policy=policy)
-    unbroken.handle(opening(seed=seed))
-    unbroken.handle(place_of(opened))
-    expected = unbroken.handle(PresenceRequest("study", "vcds"))
+    expected = first.handle(PresenceRequest("study", "vcds"))
     assert isinstance(expected, PresenceReply)
     np.testing.assert_array_equal(presence.observed, expected.observed)
+
+
+@BY_WAY
+def test_a_restart_on_disk_repeats_the_release_and_pays_once(tmp_path: Path, way: FromWhere) -> None:
+    with Vault.open(tmp_path) as vault:
+        one = member(vault=vault, key=way.key)
+        one.handle(place_of(answered(one.handle(opening(alignment=way.alignment)))))
+        first = one.handle(RELEASE)
+    with Vault.open(tmp_path) as vault:
+        two = member(vault=vault, key=way.key)
+        second = two.handle(RELEASE)
+        assert len(vault.ledger) == 4
+        assert len({entry.table for entry in vault.ledger}) == 1
+    assert encode(first) == encode(second)
+
+
+def test_caps_hold_over_studies_and_restarts(tmp_path: Path) -> None:
+    policy = Policy(caps=Caps(variable=3.0))
+    with Vault.open(tmp_path) as vault:
+        placed(vault=vault, policy=policy).handle(RELEASE)
+    with Vault.open(tmp_path) as vault:
+        one = member(vault=vault, policy=policy)
+        one.handle(replace(place_of(answered(one.handle(opening("next")))), study="next"))
+        with pytest.raises(BudgetExceeded, match="above its cap"):
+            one.handle(replace(RELEASE, study="next"))
+        one.handle(RELEASE)  # sent before
+
+
+def test_consent_is_asked_before_anything_is_recorded() -> None:
+    def refuse(method: str, proposed: list[Any], spent: list[Any]) -> None:
+        raise PolicyRefused("no")
+
+    one = placed(consent=refuse)
+    with pytest.raises(PolicyRefused, match="no"):
+        one.handle(RELEASE)
+    assert len(one.vault.ledger) == 0
 
 
 def test_a_changed_table_does_not_go_on_with_an_old_study() -> None:
@@ -441,6 +575,25 @@ def test_a_changed_table_does_not_go_on_with_an_old_study() -> None:
     with pytest.raises(ProtocolError, match="another table"):
         changed.handle(opening())
     make_member(federation(), "right", frame.reverse(), vault=vault).handle(RELEASE)  # the same table
+
+
+@pytest.mark.parametrize("seed", [None, 2])
+def test_a_table_or_key_changed_before_the_place_is_known_does_not_go_on(seed: int | None) -> None:
+    vault, frame = MemoryVault(), tables()["right"]
+    opened = answered(member(vault=vault, policy=SEEDED).handle(opening(seed=seed)))
+    for other in (
+        make_member(federation(), "right", frame, vault=vault, key=bytes(32)),
+        make_member(federation(), "right", frame[1:], vault=vault),
+    ):
+        with pytest.raises(ProtocolError, match="has changed since"):
+            other.handle(place_of(opened))
+
+
+def test_one_organisation_may_be_two_parties() -> None:
+    vault = MemoryVault()
+    members = make_members(federation(), tables(), right={"vault": vault}, third={"vault": vault})
+    Synthesizer(federation()).fit_transport(InProcessTransport(members), study="study")
+    assert {entry.party for entry in vault.ledger} == {"right", "third"}
 
 
 def test_a_ledger_that_lost_entries_is_not_opened_again() -> None:

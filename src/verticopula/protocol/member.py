@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
@@ -22,9 +21,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from verticopula.alignment import hash_ids, hash_order, key_check, study_key
+from verticopula.alignment import CHECK_BYTES, hash_ids, hash_order, key_check, study_key
+from verticopula.blinding import POINT_BYTES, mask_points, new_mask, points_of
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
-from verticopula.privacy.ledger import Ledger
+from verticopula.privacy.blobs import Blobs, MemoryBlobs
+from verticopula.privacy.ledger import Ledger, Release
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
@@ -34,6 +35,8 @@ from verticopula.protocol.messages import (
     BlockRequest,
     CloseReply,
     CloseRequest,
+    MaskReply,
+    MaskRequest,
     OpenReply,
     OpenRequest,
     PlaceReply,
@@ -44,7 +47,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.opening import Alignment, LedgerHead, federation_fingerprint
 from verticopula.protocol.party import LocalParty
-from verticopula.schema import Column, Federation
+from verticopula.schema import Column, Federation, seeded_study_name
 from verticopula.tables import OwnTable, decode_column
 
 _MOST_SUBJECTS = 10_000_000
@@ -62,13 +65,21 @@ class Records(Protocol):
 
 
 class Vault(Protocol):
-    """What a member keeps between runs."""
+    """What a member keeps between runs; on disk it is a `privacy.vault.Vault`."""
 
     @property
     def ledger(self) -> Ledger: ...
 
     @property
     def studies(self) -> Records: ...
+
+    @property
+    def replies(self) -> Blobs: ...
+
+    @property
+    def fits(self) -> Blobs: ...
+
+    def identify(self, ids: Iterable[str]) -> str: ...
 
     def head(self) -> LedgerHead: ...
 
@@ -81,17 +92,21 @@ class StudyRecord:
 
     Attributes
     ----------
-    table : keyed digest of the table the study was opened with
+    table : digest of the table the study was opened with
+    mask : the party's secret for `psi`, in hex; "" otherwise
+    masked : party -> digest of its list that was masked for it; there is one list a party
     n_subjects : size of the cohort; 0 before it is known
-    positions : (n_k,) place of each row, in the order in which its hash was sent; empty before it is known
+    positions : (n_k,) place of each row, in the order of the ids; empty before it is known
     """
 
     method: str
     alignment: str
     seed: int | None
     table: str
-    n_subjects: int
-    positions: NDArray[np.int64]
+    mask: str = ""
+    masked: Mapping[str, str] = field(default_factory=dict)
+    n_subjects: int = 0
+    positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def agrees(self, other: StudyRecord) -> bool:
         """Whether the same was agreed, wherever the rows are."""
@@ -119,10 +134,10 @@ class Member:
     ----------
     federation : the party's own copy; a coordinator with another one is refused
     table : its raw table; SchemaError lists everything that does not fit
-    key : the id key, which all parties of a study hold and no coordinator
+    key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
     vault : ledger, replies and study records
     out : folder for its own synthetic blocks; None if it wants none
-    executor, on_column : as `LocalParty` has them
+    executor, on_column, consent : as `LocalParty` has them
     """
 
     def __init__(
@@ -131,28 +146,34 @@ class Member:
         party: str,
         table: pl.DataFrame,
         *,
-        key: bytes,
+        key: bytes | None,
         vault: Vault,
         policy: Policy | None = None,
         out: Path | None = None,
         executor: Executor | None = None,
         on_column: Callable[[int], None] = lambda comparisons: None,
+        consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None,
     ) -> None:
         if party not in {p.name for p in federation.parties}:
             raise SettingsError(f"no party {party!r} in the federation")
-        study_key(key, "")  # a key that is too short is found now
+        if key is not None:
+            study_key(key, "")  # a key that is too short is found now
         self.name = party
         self.federation = federation
         self.policy = Policy() if policy is None else policy
         self.vault = vault
         self._table = OwnTable.check(federation.party(party), table, federation.id)
+        self._by_id = self._table.ids.arg_sort().to_numpy().astype(np.int64)
         self._key = key
         self._out = out
         self._executor = executor
         self._on_column = on_column
+        self._consent = consent
+        self._table_id = vault.identify(self._table.ids.to_list())
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
         self._parties: dict[str, LocalParty] = {}
+        self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
 
     def handle(self, request: Request) -> Reply:
         """Answer a request, or refuse it with a reason."""
@@ -162,13 +183,12 @@ class Member:
             )
         if isinstance(request, OpenRequest):
             return self._open(request)
+        if isinstance(request, MaskRequest):
+            return self._mask(request)
         if isinstance(request, PlaceRequest):
             return self._place(request)
         if isinstance(request, BlockRequest):
             return self._write_block(request)
-        if isinstance(request, CloseRequest):
-            self._known(request.study)
-            return CloseReply(self.name, *self.vault.head())
         if isinstance(request, CloseRequest):
             self._known(request.study)
             return CloseReply(self.name, *self.vault.head())
@@ -177,35 +197,35 @@ class Member:
     # ---- opening -------------------------------------------------------------------------
 
     def _open(self, request: OpenRequest) -> OpenReply:
-        """Keyed hashes of the subject ids.
+        """Keyed hashes of the subject ids, or points masked by this party.
 
         Privacy
         -------
-        To the coordinator, which has no key: how many subjects, and which of them other parties have too. Public in
-        this setting; no epsilon covers it. In the order of the hashes, so not even the table's order is told.
+        To the coordinator, which has neither key nor mask: how many subjects, and which of them other parties have
+        too. Public in this setting; no epsilon covers it. In the order of the hashes, so not even the table's order
+        is told.
         """
         self._check_terms(request)
-        hashes, order = self._hashes(request.study, seeded=request.seed is not None)
-        record = StudyRecord(
-            request.method,
-            request.alignment,
-            request.seed,
-            self._digest(request.study, hashes, order),
-            0,
-            np.empty(0, dtype=np.int64),
-        )
+        table = self._digest(request.alignment, seeded=request.seed is not None)
+        record = StudyRecord(request.method, request.alignment, request.seed, table)
         with self._lock:
             known = self._read(request.study)
-            if known is None or not known.agrees(record):
-                if known is not None and (known.seed is None or record.seed is None):
-                    raise ProtocolError(
-                        f"party {self.name!r}: a study of this name was opened before, on other terms or with another "
-                        "table; choose another name"
-                    )
+            if known is not None and known.agrees(record):
+                record = known
+            elif known is not None and (known.seed is None or record.seed is None):
+                raise ProtocolError(
+                    f"party {self.name!r}: a study of this name was opened before, on other terms or with another "
+                    "table; choose another name"
+                )
+            else:
+                record = replace(record, mask=new_mask().hex() if request.alignment == "psi" else "")
                 self._write(request.study, record)
+            hashes, order = self._hashes(request.study, record)
+        check = np.zeros(CHECK_BYTES, dtype=np.uint8)
+        if record.alignment == "hash":
+            check = key_check(self._hash_key(), request.study)
         count, head = self.vault.head()
-        keeps = self.policy.synthetic == "keep"
-        return OpenReply(self.name, key_check(self._key, request.study), hashes[order], keeps, count, head)
+        return OpenReply(self.name, check, hashes[order], self.policy.synthetic == "keep", count, head)
 
     def _check_terms(self, request: OpenRequest) -> None:
         if not 1 <= len(request.study) <= _LONGEST_NAME or not request.study.isprintable():
@@ -219,6 +239,8 @@ class Member:
         self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
         if request.alignment not in get_args(Alignment):
             raise PolicyRefused(f"party {self.name!r} does not know this way of alignment")
+        if request.alignment == "hash":
+            self._hash_key()
         if request.seed is not None and not self.policy.allow_seeded:
             raise PolicyRefused(
                 f"party {self.name!r} does not take part in seeded studies: a seed that the coordinator knows undoes "
@@ -227,28 +249,88 @@ class Member:
         if request.witness_count > 0:
             self.vault.check_witness(request.witness_count, request.witness_head)
 
-    def _hashes(self, study: str, *, seeded: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Every row's hash, in the table's order, and the order in which they are sent."""
-        hashes = hash_ids(self._table.ids, study_key(self._key, study))
-        # A seeded study is no secret anyway, and in the table's order it equals one in a single process.
-        return hashes, np.arange(hashes.shape[0]) if seeded else hash_order(hashes)
+    def _hash_key(self) -> bytes:
+        if self._key is None:
+            raise PolicyRefused(f"party {self.name!r} has no id key, which alignment 'hash' needs")
+        return self._key
 
-    def _digest(self, study: str, hashes: NDArray[np.uint8], order: NDArray[np.int64]) -> str:
-        """Of everything in the table; keyed, and another one in every study."""
-        digest = hmac.new(study_key(self._key, study), b"verticopula table", hashlib.sha256)
-        digest.update(hashes[order].tobytes())
+    def _hashes(self, study: str, record: StudyRecord) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Every row's hash, or its point, in the table's order; and the order in which they are sent."""
+        if record.alignment == "hash":
+            hashes = hash_ids(self._table.ids, study_key(self._hash_key(), study))
+        else:
+            if record.mask not in self._points:
+                points = points_of(self._table.ids, study)
+                self._points = {record.mask: mask_points(points, bytes.fromhex(record.mask))}
+            hashes = self._points[record.mask]
+        # A seeded study is no secret anyway, and in the table's order it equals one in a single process.
+        return hashes, hash_order(hashes) if record.seed is None else np.arange(hashes.shape[0])
+
+    def _digest(self, alignment: str, *, seeded: bool) -> str:
+        """Of all that a study is opened with: the table, and for `hash` the key. It stays in the vault."""
+        rows = np.arange(self._by_id.size) if seeded else self._by_id  # only a seeded study sends its rows in order
+        digest = hashlib.sha256(self._hash_key() if alignment == "hash" else b"")
+        for text in self._table.ids.gather(rows).to_list():
+            digest.update(f"{len(text)}:{text}".encode())
         for column in self._table.columns.values():
-            seen = column.observed[order]
-            digest.update(seen.tobytes() + np.where(seen, column.values[order], 0.0).tobytes())
+            seen = column.observed[rows]
+            digest.update(seen.tobytes() + np.where(seen, column.values[rows], 0.0).tobytes())
         return digest.hexdigest()
+
+    def _check_unchanged(self, record: StudyRecord) -> None:
+        if self._digest(record.alignment, seeded=record.seed is not None) != record.table:
+            raise ProtocolError(
+                f"party {self.name!r}: its table, or its id key, has changed since this study was opened"
+            )
+
+    def _mask(self, request: MaskRequest) -> MaskReply:
+        """Another party's points, masked by this one.
+
+        Privacy
+        -------
+        To the coordinator: points that mean nothing before every party has masked them. A coordinator that puts
+        points of its own in a list can test as many ids as the list is long, and no list may be longer than the
+        cohort; so there is one list a party, and none once the cohort is settled.
+        """
+        with self._lock:
+            record = self._known(request.study)
+            self._check_points(request, record)
+            digest = hashlib.sha256(request.points.tobytes()).hexdigest()
+            if record.masked.get(request.origin, digest) != digest and record.seed is None:
+                raise ProtocolError(f"party {self.name!r} has masked another list of {request.origin!r}")
+            if record.masked.get(request.origin) != digest:
+                self._write(request.study, replace(record, masked={**record.masked, request.origin: digest}))
+        try:
+            masked = mask_points(request.points, bytes.fromhex(record.mask))
+        except ValueError:
+            raise ProtocolError(f"party {self.name!r}: a point among those of {request.origin!r} is none") from None
+        return MaskReply(self.name, request.origin, masked)
+
+    def _check_points(self, request: MaskRequest, record: StudyRecord) -> None:
+        late = record.is_placed and record.seed is None and request.origin not in record.masked
+        if record.alignment != "psi" or late:
+            raise ProtocolError(f"party {self.name!r}: nothing is to be masked in this study, or no longer")
+        if request.origin == self.name or request.origin not in {p.name for p in self.federation.parties}:
+            raise ProtocolError(f"party {self.name!r} masks the points of the other parties only")
+        points, n_rows = request.points, len(self._table.ids)
+        if points.dtype != np.uint8 or points.ndim != 2 or points.shape[1] != POINT_BYTES:
+            raise ProtocolError(f"party {self.name!r}: points have {POINT_BYTES} bytes each")
+        cohort = self.federation.response.party
+        least, most = n_rows if request.origin == cohort else 1, n_rows if self.name == cohort else _MOST_SUBJECTS
+        if not least <= points.shape[0] <= most:
+            raise ProtocolError(f"party {self.name!r}: {request.origin!r} cannot have so many subjects of this cohort")
 
     # ---- finding the place ---------------------------------------------------------------
 
     def _place(self, request: PlaceRequest) -> PlaceReply:
         with self._lock:
             record = self._known(request.study)
+            self._check_unchanged(record)
             self._check_positions(request)
-            placed = replace(record, n_subjects=int(request.n_subjects), positions=request.positions)
+            _, order = self._hashes(request.study, record)
+            by_row = np.empty_like(request.positions)
+            by_row[order] = request.positions
+            placed = replace(record, n_subjects=int(request.n_subjects), positions=by_row[self._by_id])
             if record.is_placed and not _same_place(record, placed) and record.seed is None:
                 raise ProtocolError(f"party {self.name!r}: the cohort of this study is settled, and it is another one")
             if not record.is_placed or not _same_place(record, placed):
@@ -287,13 +369,10 @@ class Member:
             return self._parties[study]
 
     def _make_ready(self, study: str, record: StudyRecord) -> LocalParty:
-        hashes, order = self._hashes(study, seeded=record.seed is not None)
-        if not hmac.compare_digest(self._digest(study, hashes, order), record.table):
-            raise ProtocolError(
-                f"party {self.name!r}: its table, or its id key, has changed since this study was opened"
-            )
+        self._check_unchanged(record)
         positions = np.empty_like(record.positions)
-        positions[order] = record.positions
+        positions[self._by_id] = record.positions
+        seeded = record.seed is not None
         noise: Noise = SecureNoise() if record.seed is None else SeededNoise(record.seed).derive(self.name)
         return LocalParty(
             self._table.in_cohort(record.n_subjects, positions),
@@ -303,6 +382,12 @@ class Member:
             bounds_from_data=self.federation.bounds_source == "from-data",
             executor=self._executor,
             on_column=self._on_column,
+            noise_label=seeded_study_name(self.federation) if seeded else "",
+            # A seeded study is made again from its seed: the next one of its name may have another, and another table.
+            replies=MemoryBlobs() if seeded else self.vault.replies,
+            fits=None if seeded else self.vault.fits,
+            table_id=self._table_id,
+            consent=self._consent,
         )
 
     def _known(self, study: str) -> StudyRecord:
@@ -311,12 +396,16 @@ class Member:
             raise ProtocolError(f"party {self.name!r} was not asked to open this study")
         return record
 
+    def _record_name(self, study: str) -> str:
+        """An organisation may be several parties of a study, with one vault."""
+        return f"{self.name}/{study}"
+
     def _read(self, study: str) -> StudyRecord | None:
-        raw = self.vault.studies.get(study)
+        raw = self.vault.studies.get(self._record_name(study))
         return None if raw is None else StudyRecord.from_dict(raw)
 
     def _write(self, study: str, record: StudyRecord) -> None:
-        self.vault.studies.put(study, record.to_dict())
+        self.vault.studies.put(self._record_name(study), record.to_dict())
         self._parties.pop(study, None)
 
     # ---- the synthetic block -------------------------------------------------------------

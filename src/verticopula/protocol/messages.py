@@ -300,7 +300,7 @@ class OpenRequest:
     study: str
     method: str
     federation: str
-    alignment: Literal["hash"]
+    alignment: Literal["hash", "psi"]
     seed: int | None
     witness_count: int
     witness_head: str
@@ -309,12 +309,12 @@ class OpenRequest:
 
 @dataclass(frozen=True)
 class OpenReply:
-    """Yes, and keyed hashes of the subject ids.
+    """Yes, and keyed hashes of the subject ids; for alignment `psi`, points that the party has masked.
 
     Attributes
     ----------
-    key_check : (32,) equal where two parties hold the same id key
-    hashes : (n_k, 16) in the order of their bytes; in the table's order only in a seeded study
+    key_check : (32,) equal where two parties hold the same id key; zeros for `psi`, which needs none
+    hashes : (n_k, 16), or (n_k, 32) points, in the order of their bytes; in the table's only in a seeded study
     keeps_block : the party keeps its synthetic block to itself
     ledger_count, ledger_head : where its ledger ends
     """
@@ -325,6 +325,26 @@ class OpenReply:
     keeps_block: bool
     ledger_count: int
     ledger_head: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class MaskRequest:
+    """Mask these points too: party `origin`'s subjects, in its order. Only in a study aligned by `psi`."""
+
+    study: str
+    origin: str
+    points: NDArray[np.uint8]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class MaskReply:
+    """(n, 32) the same points, masked by this party too."""
+
+    party: str
+    origin: str
+    points: NDArray[np.uint8]
     version: int = MESSAGE_VERSION
 
 
@@ -386,8 +406,8 @@ class CloseReply:
 
 RegressionRequest = DesignRequest | ResponseRequest | StrengthRequest | UpdateRequest | CoefficientsRequest
 RegressionReply = DesignReply | ResponseReply | StrengthReply | UpdateReply | CoefficientsReply
-StudyRequest = OpenRequest | PlaceRequest | BlockRequest | CloseRequest
-StudyReply = OpenReply | PlaceReply | BlockReply | CloseReply
+StudyRequest = OpenRequest | MaskRequest | PlaceRequest | BlockRequest | CloseRequest
+StudyReply = OpenReply | MaskReply | PlaceReply | BlockReply | CloseReply
 Request = (
     PresenceRequest
     | ReviewRequest

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.alignment import CHECK_BYTES, HASH_BYTES, Placement, count_repeats, place
+from verticopula.blinding import POINT_BYTES, shorten_points
 from verticopula.errors import ProtocolError, VersionMismatch
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -23,6 +24,8 @@ from verticopula.protocol.messages import (
     BlockRequest,
     CloseReply,
     CloseRequest,
+    MaskReply,
+    MaskRequest,
     OpenReply,
     OpenRequest,
     PlaceReply,
@@ -33,7 +36,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.rounds import Rounds
 from verticopula.schema import ColumnKey, Federation
 
-Alignment = Literal["hash"]
+Alignment = Literal["hash", "psi"]
 LedgerHead = tuple[int, str]  # how many entries, and the hash of the last
 
 
@@ -73,6 +76,7 @@ def open_study(
 
     Parameters
     ----------
+    alignment : `hash` needs a key that all parties hold; `psi` needs none, and one more round for each further party
     seed : for simulations; parties refuse it unless their policies say otherwise
     witnesses : party -> the end of its ledger as it was last seen, which its ledger must still contain
     """
@@ -82,9 +86,14 @@ def open_study(
         p.name: OpenRequest(study, method, shown, alignment, seed, *seen.get(p.name, (0, "")))
         for p in federation.parties
     }
-    opened = {p.name: _checked_open(p.name, replies.get(p.name)) for p in federation.parties}
+    width = HASH_BYTES if alignment == "hash" else POINT_BYTES
+    opened = {p.name: _checked_open(p.name, replies.get(p.name), width) for p in federation.parties}
     _check_keys(opened, federation.response.party)
-    placement = place({name: reply.hashes for name, reply in opened.items()}, federation.response.party)
+    hashes = {name: reply.hashes for name, reply in opened.items()}
+    if alignment == "psi":
+        hashes = yield from _mask_in_turn(federation, study, hashes)
+    _check_repeats(hashes)
+    placement = place(hashes, federation.response.party)
     _check_placement(placement, federation.response.party)
     replies = yield {
         name: PlaceRequest(study, placement.n_subjects, positions) for name, positions in placement.positions.items()
@@ -101,19 +110,16 @@ def open_study(
     )
 
 
-def _checked_open(name: str, reply: Reply | None) -> OpenReply:
+def _checked_open(name: str, reply: Reply | None, width: int) -> OpenReply:
     if not isinstance(reply, OpenReply) or reply.party != name:
         raise ProtocolError(f"party {name!r} did not say whether it takes part")
     if reply.version != MESSAGE_VERSION:
         raise VersionMismatch(f"party {name!r} speaks message version {reply.version}, this side {MESSAGE_VERSION}")
     n_rows = reply.hashes.shape[0] if reply.hashes.ndim else 0
-    if not _are_bytes(reply.key_check, (CHECK_BYTES,)) or not _are_bytes(reply.hashes, (n_rows, HASH_BYTES)):
+    if not _are_bytes(reply.key_check, (CHECK_BYTES,)) or not _are_bytes(reply.hashes, (n_rows, width)):
         raise ProtocolError(f"party {name!r} sent hashes of the wrong shape")
     if n_rows == 0:
         raise ProtocolError(f"party {name!r} has no subjects")
-    repeated = count_repeats(reply.hashes)
-    if repeated:
-        raise ProtocolError(f"party {name!r}: {repeated} row(s) repeat a subject id")
     if reply.ledger_count < 0:
         raise ProtocolError(f"party {name!r} did not say where its ledger ends")
     return reply
@@ -121,6 +127,30 @@ def _checked_open(name: str, reply: Reply | None) -> OpenReply:
 
 def _are_bytes(array: NDArray[np.uint8], shape: tuple[int, ...]) -> bool:
     return array.dtype == np.uint8 and array.shape == shape
+
+
+def _mask_in_turn(
+    federation: Federation, study: str, points: Mapping[str, NDArray[np.uint8]]
+) -> Rounds[dict[str, NDArray[np.uint8]]]:
+    """K - 1 rounds: every list goes to every other party, one list to each party at a time."""
+    lists, names = dict(points), [p.name for p in federation.parties]
+    for step in range(1, len(names)):
+        origins = {names[(i + step) % len(names)]: origin for i, origin in enumerate(names)}
+        replies = yield {name: MaskRequest(study, origin, lists[origin]) for name, origin in origins.items()}
+        for name, origin in origins.items():
+            answer = replies.get(name)
+            fits = isinstance(answer, MaskReply) and answer.party == name and answer.origin == origin
+            if not fits or not isinstance(answer, MaskReply) or not _are_bytes(answer.points, lists[origin].shape):
+                raise ProtocolError(f"party {name!r} did not mask the subjects of {origin!r}")
+            lists[origin] = answer.points
+    return {name: shorten_points(masked) for name, masked in lists.items()}
+
+
+def _check_repeats(hashes: Mapping[str, NDArray[np.uint8]]) -> None:
+    for name, own in hashes.items():
+        repeated = count_repeats(own)
+        if repeated:
+            raise ProtocolError(f"party {name!r}: {repeated} row(s) repeat a subject id")
 
 
 def _check_keys(opened: Mapping[str, OpenReply], response_party: str) -> None:
