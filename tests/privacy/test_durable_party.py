@@ -163,9 +163,13 @@ def test_a_request_without_orders_leaves_nothing(tmp_path: Path) -> None:
 
 def test_copies_of_a_request_at_once_are_charged_and_drawn_once(tmp_path: Path) -> None:
     with Vault.open(tmp_path) as vault:
-        party = make(vault, consent=lambda method, proposed, before: time.sleep(0.05))
+        slow = {"consent": lambda method, proposed, before: time.sleep(0.05)}
+        parties = [make(vault, **slow), make(vault, **slow)]  # the same one, made twice
         replies: list[bytes] = []
-        threads = [threading.Thread(target=lambda: replies.append(encode(party.handle(REQUEST)))) for _ in range(8)]
+        threads = [
+            threading.Thread(target=lambda p=party: replies.append(encode(p.handle(REQUEST))))  # type: ignore[misc]
+            for party in parties * 4
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -173,7 +177,7 @@ def test_copies_of_a_request_at_once_are_charged_and_drawn_once(tmp_path: Path) 
         assert len(replies) == 8
         assert len(set(replies)) == 1
         assert len(vault.ledger) == ENTRIES
-        assert not party._busy
+        assert not vault.replies._busy
 
 
 def test_two_parties_of_one_organisation_are_asked_the_same(tmp_path: Path) -> None:
@@ -406,6 +410,20 @@ def test_a_table_that_changed_is_noticed(tmp_path: Path) -> None:
     parties.restart()
     with pytest.raises(ProtocolError, match="its table has changed"):
         parties.parties["left"].handle(update(1))
+    parties.close()
+
+
+def test_a_state_that_cannot_be_read_is_prepared_again(tmp_path: Path) -> None:
+    """It is written without waiting for the disk, so a power cut may damage it; nothing is charged for that."""
+    parties = Restarting(tmp_path, 0)
+    reply = fingerprint([parties.parties["left"].handle(request) for request in (design(), update(0))][1])
+    (path,) = (tmp_path / "left" / "fits").iterdir()
+    path.write_bytes(b"")
+    parties.restart()
+    with pytest.raises(ProtocolError, match="was not asked to prepare"):
+        parties.parties["left"].handle(update(1))
+    assert fingerprint([parties.parties["left"].handle(request) for request in (design(), update(0))][1]) == reply
+    assert len(parties.parties["left"].ledger) == 3
     parties.close()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -26,13 +28,40 @@ class Blobs(Protocol):
 
     def discard(self, key: str) -> None: ...
 
+    def alone(self, key: str) -> AbstractContextManager[None]:
+        """Nobody else in this process is in here with the same key."""
+        ...
 
-class MemoryBlobs:
+
+class KeyLocks:
+    """One lock for every key that is in use."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._busy: dict[str, tuple[threading.Lock, int]] = {}
+
+    @contextmanager
+    def alone(self, key: str) -> Iterator[None]:
+        with self._guard:
+            lock, users = self._busy.get(key, (threading.Lock(), 0))
+            self._busy[key] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                lock, users = self._busy.pop(key)
+                if users > 1:
+                    self._busy[key] = (lock, users - 1)
+
+
+class MemoryBlobs(KeyLocks):
     """As long as the process lives."""
 
     is_durable = False
 
     def __init__(self) -> None:
+        super().__init__()
         self._kept: dict[str, bytes] = {}
 
     def get(self, key: str) -> bytes | None:
@@ -45,7 +74,7 @@ class MemoryBlobs:
         self._kept.pop(key, None)
 
 
-class FolderBlobs:
+class FolderBlobs(KeyLocks):
     """One file each, readable by its owner only, with a hash in front that is checked when it is read.
 
     Parameters
@@ -55,6 +84,7 @@ class FolderBlobs:
     """
 
     def __init__(self, folder: Path, *, sync: bool, on_put: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         self.folder = folder
         self.is_durable = sync
         self._on_put = on_put

@@ -190,6 +190,8 @@ class Vault:
             same = [table for table in self._tables if is_same_table(table.sketch, sketch)]
             names = [name for table in same for name in table.names] or [secrets.token_hex(8)]
             merged = _Table(names, merge_sketches([*(table.sketch for table in same), sketch]))
+            if same == [merged]:
+                return "+".join(names)
             tables = [table for table in self._tables if table not in same] + [merged]
             content = {"tables": [vars(table) for table in tables]}
             write_atomically(self.folder / TABLES, json.dumps(content).encode())

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +24,11 @@ from verticopula.glm.design import Features
 from verticopula.glm.encoding import code_schema_column, features_of
 from verticopula.marginals import cell_count, release_cells, to_cells
 from verticopula.privacy.blobs import Blobs, MemoryBlobs
-from verticopula.privacy.budget import SAMPLERS, coins_per_comparison, rank_coins
+from verticopula.privacy.budget import SAMPLERS, coins_per_comparison
 from verticopula.privacy.ledger import Ledger, Release, spent_on
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnOrder,
@@ -63,7 +60,6 @@ from verticopula.tables import AlignedTable, EncodedColumn
 logger = logging.getLogger(__name__)
 
 _MOST_ROUNDS = 1000
-_MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
 
 
 @dataclass(repr=False)
@@ -96,8 +92,6 @@ class LocalParty:
     table_id: str = ""
     consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
     _desk: RegressionDesk = field(init=False)
-    _busy: dict[str, tuple[threading.Lock, int]] = field(init=False, default_factory=dict)
-    _guard: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._desk = RegressionDesk(self.name, self._exact_features, self.fits)
@@ -136,7 +130,7 @@ class LocalParty:
     def _release_once(self, request: ReleaseRequest | CompletedRanksRequest | ResponseRequest) -> Reply:
         """In this order: on the ledger, drawn, stored, sent; and from the store if it is asked for again."""
         key = self._key(request)
-        with self._alone(key):
+        with self.replies.alone(key):  # the store's, not the party's: a study may be opened twice on one vault
             stored = self.replies.get(key)
             if stored is not None:
                 reply: Reply = decode(stored, (ReleaseReply, CompletedRanksReply, ResponseReply))
@@ -152,21 +146,6 @@ class LocalParty:
     def _key(self, request: Request) -> str:
         """One organisation may be several parties of a study, all of them asked the same."""
         return fingerprint((self.name, request))
-
-    @contextmanager
-    def _alone(self, key: str) -> Iterator[None]:
-        """Nobody else answers the same request meanwhile."""
-        with self._guard:
-            lock, users = self._busy.get(key, (threading.Lock(), 0))
-            self._busy[key] = (lock, users + 1)
-        try:
-            with lock:
-                yield
-        finally:
-            with self._guard:
-                lock, users = self._busy.pop(key)
-                if users > 1:
-                    self._busy[key] = (lock, users - 1)
 
     def _prepare(
         self, request: ReleaseRequest | CompletedRanksRequest | ResponseRequest
@@ -227,17 +206,8 @@ class LocalParty:
             raise PolicyRefused(f"party {self.name!r}: subjects are named by a mask over the cohort")
         if not all(self.table.columns[name].observed[asked].all() for name in names):
             raise PolicyRefused(f"party {self.name!r}: the regression names subjects that it has no values for")
-        entries = [
-            Release(
-                **self._common_fields(study, name, int(asked.sum())),
-                what="exact",
-                mechanism="regression on raw columns, no noise",
-                epsilon=math.inf,
-                coins_epsilon=math.inf,
-                coins_count=1,
-            )
-            for name in names
-        ]
+        pricing = self._pricing(study)
+        entries = [pricing.exact(self.table.party.column(name), int(asked.sum())) for name in names]
         return entries, asked
 
     def _record(self, method: str, entries: list[Release], key: str, *, once: bool) -> None:
@@ -327,52 +297,19 @@ class LocalParty:
     def _entries(self, request: ReleaseRequest, order: ColumnOrder) -> tuple[Release, Release]:
         column = self.table.party.column(order.column)
         n_observed = int(self.table.columns[order.column].observed.sum())
-        coins = rank_coins(column, request.sampler, order.epsilon_ranks, n_observed)
-        marginal = math.inf if self.bounds_from_data else order.epsilon_marginal
-        common = self._common_fields(request.study, order.column, n_observed)
-        ranks = Release(
-            **common,
-            what="ranks",
-            mechanism=_MECHANISMS[request.sampler],
-            epsilon=order.epsilon_ranks,
-            coins_epsilon=coins.epsilon,
-            coins_count=coins.count,
+        return self._pricing(request.study).first_round(
+            column, request.sampler, n_observed, order.epsilon_ranks, order.epsilon_marginal
         )
-        cells = Release(
-            **common,
-            what="marginal",
-            mechanism="discrete Laplace on cell counts",
-            epsilon=marginal,
-            coins_epsilon=marginal,
-            coins_count=1,
-        )
-        return ranks, cells
 
     def _completed_entry(self, request: ReleaseRequest | CompletedRanksRequest, name: str, epsilon: float) -> Release:
         """The ledger entry of one column's ranks in a round on completed columns."""
         seen = self.table.columns[name].observed
         n_observed, n_missing = int(seen.sum()), int((~seen).sum())
-        coins = rank_coins(self.table.party.column(name), request.sampler, epsilon, n_observed, n_missing)
-        return Release(
-            **self._common_fields(request.study, name, n_observed),  # the others are not anybody's data
-            what="ranks",
-            mechanism=f"{_MECHANISMS[request.sampler]}, completed column",
-            epsilon=epsilon,
-            coins_epsilon=coins.epsilon,
-            coins_count=coins.count,
-        )
+        column = self.table.party.column(name)
+        return self._pricing(request.study).completed_round(column, request.sampler, n_observed, n_missing, epsilon)
 
-    def _common_fields(self, study: str, column: str, n_subjects: int) -> dict[str, Any]:
-        return {
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "study": study,
-            "party": self.name,
-            "column": column,
-            "n_subjects": n_subjects,
-            "noise": "secure" if self.noise.is_private else "seeded",
-            "bounds": "from-data" if self.bounds_from_data else "public",
-            "table": self.table_id,
-        }
+    def _pricing(self, study: str) -> Pricing:
+        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id)
 
     def _release_column(self, request: ReleaseRequest, order: ColumnOrder) -> ColumnRelease:
         column = self.table.party.column(order.column)

@@ -7,14 +7,15 @@ sent again is answered again and does not move the solver twice. With a store, b
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 
-from verticopula.errors import ProtocolError, SettingsError
+from verticopula.errors import LedgerError, ProtocolError, SettingsError
 from verticopula.glm.block import BlockSolver, SolverState, Track, Weights
 from verticopula.glm.design import Features
 from verticopula.glm.penalties import Penalty
@@ -33,6 +34,8 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.protocol.wire import decode, encode
+
+logger = logging.getLogger(__name__)
 
 _MOST_FITS = 2  # one being finished, one being started
 
@@ -202,12 +205,21 @@ class RegressionDesk:
         )
         self.store.put(_store_key(self.party, key), encode(kept))
 
+    def _read(self, key: _Key) -> KeptFit | None:
+        try:
+            data = None if self.store is None else self.store.get(_store_key(self.party, key))
+            return None if data is None else cast(KeptFit, decode(data, (KeptFit,)))
+        except (LedgerError, ProtocolError):
+            logger.warning(
+                "party %s: the state of a regression cannot be read; it has to be prepared again", self.party
+            )
+            return None
+
     def _restore(self, key: _Key, request: RegressionRequest) -> None:
         """Go on where an earlier process stopped, if this is its fit."""
-        data = None if self.store is None else self.store.get(_store_key(self.party, key))
-        if data is None:
+        kept = self._read(key)
+        if kept is None:
             return
-        kept: KeptFit = decode(data, (KeptFit,))
         if isinstance(request, DesignRequest) and fingerprint(request) != kept.design_key:
             return  # another fit of the same name
         features = self._make_features(kept.design)
