@@ -11,7 +11,7 @@ from verticopula.privacy.budget import rank_coins
 from verticopula.privacy.ledger import Release
 from verticopula.schema import Column
 
-MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
+_MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,16 @@ class Pricing:
     ----------
     is_private : False where the noise comes from a seed
     bounds_from_data : True where ranges or categories were taken from the data
+    table : whom the party's table is about; a coordinator does not know it
     """
 
     study: str
     party: str
     is_private: bool = True
     bounds_from_data: bool = False
+    table: str = ""
 
-    def common(self, column: str, n_subjects: int) -> dict[str, Any]:
+    def _common(self, column: str, n_subjects: int) -> dict[str, Any]:
         """The fields that every entry has."""
         return {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -39,6 +41,7 @@ class Pricing:
             "n_subjects": n_subjects,
             "noise": "secure" if self.is_private else "seeded",
             "bounds": "from-data" if self.bounds_from_data else "public",
+            "table": self.table,
         }
 
     def first_round(
@@ -47,11 +50,11 @@ class Pricing:
         """A column's ranks and its marginal."""
         coins = rank_coins(column, sampler, epsilon_ranks, n_observed)
         marginal = math.inf if self.bounds_from_data else epsilon_marginal
-        common = self.common(column.name, n_observed)
+        common = self._common(column.name, n_observed)
         ranks = Release(
             **common,
             what="ranks",
-            mechanism=MECHANISMS[sampler],
+            mechanism=_MECHANISMS[sampler],
             epsilon=epsilon_ranks,
             coins_epsilon=coins.epsilon,
             coins_count=coins.count,
@@ -72,10 +75,21 @@ class Pricing:
         """A column's ranks in a round on completed columns; the completed subjects are not anybody's data."""
         coins = rank_coins(column, sampler, epsilon_ranks, n_observed, n_missing)
         return Release(
-            **self.common(column.name, n_observed),
+            **self._common(column.name, n_observed),
             what="ranks",
-            mechanism=f"{MECHANISMS[sampler]}, completed column",
+            mechanism=f"{_MECHANISMS[sampler]}, completed column",
             epsilon=epsilon_ranks,
             coins_epsilon=coins.epsilon,
             coins_count=coins.count,
+        )
+
+    def exact(self, column: Column, n_subjects: int) -> Release:
+        """A column's own values."""
+        return Release(
+            **self._common(column.name, n_subjects),
+            what="exact",
+            mechanism="regression on raw columns, no noise",
+            epsilon=math.inf,
+            coins_epsilon=math.inf,
+            coins_count=1,
         )
