@@ -98,7 +98,7 @@ def fit_and_write(
 ) -> RegressionSummary:
     """Fit, write everything to a folder, and return what to show."""
     model = VerticalGLM(
-        family or _family_of(tables.federation, response), penalty, fit_intercept, _strength_or_rule(select)
+        family or _family_of(tables.federation, response), penalty, fit_intercept, strength_or_rule(select)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the summary says it first
@@ -123,7 +123,7 @@ def _family_of(federation: Federation, response: str) -> str:
     return _FAMILY_OF_KIND.get(kind, "gaussian")
 
 
-def _strength_or_rule(select: str) -> str | float:
+def strength_or_rule(select: str) -> str | float:
     try:
         return float(select)
     except ValueError:

@@ -28,11 +28,13 @@ from verticopula.cli_common import (
     UnitName,
     progress_bar,
 )
+from verticopula.cli_glm import strength_or_rule
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.network.kit import Kit
 from verticopula.network.letters import ResultRequest, ResumeRequest, StatusReply, StatusRequest, SubmitRequest
 from verticopula.network.process import keep_log, only_process, run_until_stopped, stop_process
 from verticopula.network.steward import Steward
+from verticopula.network.texts import harmless
 from verticopula.output import SUMMARY_FILE, prepare_folder
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
 from verticopula.privacy.vault import Vault
@@ -215,7 +217,7 @@ def submit(
     prepare_folder(out, overwrite=overwrite)
     settings: dict[str, Any]
     if method == RAW_REGRESSION:
-        settings = {"family": family, "penalty": penalty, "select": select}
+        settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
     else:
         whole = 1.0 if epsilon is None and epsilon_ranks is None and epsilon_marginals is None else epsilon
         settings = {
@@ -250,7 +252,7 @@ def submit(
         written = write_result(lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0), out)
     if not quiet:
         if (out / SUMMARY_FILE).is_file():
-            print((out / SUMMARY_FILE).read_text(encoding="utf-8"))
+            print(harmless((out / SUMMARY_FILE).read_text(encoding="utf-8"), 1_000_000, lines=True))
         print("\nWritten:")
         for path in written:
             print(f"  {path}")

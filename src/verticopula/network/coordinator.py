@@ -30,9 +30,10 @@ from verticopula.network.letters import (
     Topic,
 )
 from verticopula.network.post import Post
+from verticopula.network.process import frames_of
 from verticopula.network.records import Records, StudyRecord
 from verticopula.network.rounds import NetworkTransport, WaitingRoom
-from verticopula.network.running import check_settings, run_study
+from verticopula.network.running import check_deadline, check_settings, run_study
 from verticopula.protocol.opening import federation_fingerprint
 from verticopula.protocol.wire import decode, encode, kinds_of
 
@@ -90,7 +91,7 @@ class Coordinator:
                 return  # still "running" on disk: the next start goes on with it
             self._fail(record, transport, str(error))
         except Exception as error:
-            logger.error("study %s", record.study, exc_info=True)
+            logger.error("study %s: %s: %s", record.study, type(error).__name__, frames_of(error))
             self._fail(record, transport, f"internal error ({type(error).__name__}); see the coordinator's log")
         finally:
             self._waiting.pop(record.study, None)
@@ -137,7 +138,7 @@ class Coordinator:
                     return SubmitReply(record.study)
             try:
                 settings = json.loads(request.settings)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise SettingsError("the study's settings cannot be read") from None
             check_settings(self.federation, request.kind, settings, request.deadline, request.rows)
             record = StudyRecord.new(self.federation.name, request, settings, self.records.witnesses())
@@ -147,6 +148,7 @@ class Coordinator:
         return SubmitReply(record.study)
 
     def _resume(self, request: ResumeRequest) -> SubmitReply:
+        check_deadline(request.deadline)
         with self._submitting:
             record = self.records.get(request.study)
             if record.state == "failed":

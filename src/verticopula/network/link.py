@@ -17,13 +17,13 @@ from typing import Any
 from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.communicator import Communicator
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
-from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver
 from nvflare.fuel.f3.drivers.net_utils import parse_url
 from nvflare.fuel.f3.endpoint import Endpoint, EndpointMonitor, EndpointState
 from nvflare.fuel.f3.message import Message, MessageReceiver
 from nvflare.fuel.f3.sfm.conn_manager import Mode
 
 from verticopula.errors import SettingsError
+from verticopula.network.driver import GuardedDriver
 from verticopula.network.kit import COORDINATOR, Kit
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,11 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
         self._most_bytes = most_bytes
         self._communicator = Communicator(Endpoint(kit.name, conn_props=_credentials(kit)))
         self._communicator.register_monitor(self)
-        self._communicator.register_message_receiver(_APPLICATION, self)
+        manager = self._communicator.conn_manager
+        manager.receivers = _Receivers({_APPLICATION: self})
+        # In the thread that reads the line, so that a peer which sends faster than it is read has to wait; FLARE would
+        # hold everything in memory.
+        manager.process_frame = manager.process_frame_task
 
     def start(self) -> None:
         listens = self._kit.role == "coordinator"
@@ -64,18 +68,8 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
         if listens:
             host = "127.0.0.1" if host in _LOOPBACK else "0"
             _check_port_is_free(host, self._kit.port)
-        driver = GrpcDriver()
-        driver.options = [
-            ("grpc.max_send_message_length", self._most_bytes),
-            ("grpc.max_receive_message_length", self._most_bytes),
-            ("grpc.so_reuseport", 0),  # or a second coordinator could share the port unnoticed
-            ("grpc.keepalive_time_ms", 30_000),
-            ("grpc.keepalive_timeout_ms", 20_000),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # or keepalive counts as abuse
-        ]
         self._communicator.add_connector_advanced(
-            driver,
+            GuardedDriver(self._most_bytes),
             Mode.PASSIVE if listens else Mode.ACTIVE,
             parse_url(f"grpcs://{host}:{self._kit.port}"),
             secure=True,
@@ -103,6 +97,9 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
         if endpoint.name not in self._peers:
             logger.warning("refused a message from %s: no part of this federation", endpoint.name[:64])
             return
+        if endpoint.state != EndpointState.READY and self._communicator.conn_manager.get_connections(endpoint.name):
+            # An old line that closes while a new one opens makes FLARE think that both are closed.
+            endpoint.state = EndpointState.READY
         self._on_bytes(endpoint.name, bytes(message.payload or b""))
 
     def state_change(self, endpoint: Endpoint) -> None:
@@ -112,6 +109,21 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
         connected = endpoint.state == EndpointState.READY
         logger.info("%s %s", endpoint.name, "connected" if connected else "disconnected")
         self._on_peer(endpoint.name, connected)
+
+
+class _Receivers(dict[int, MessageReceiver]):
+    """Who gets messages of which F3 application: ours to the link, all others, FLARE's own too, to the log."""
+
+    def get(self, application: int, default: Any = None) -> MessageReceiver:
+        return super().get(application, _STRANGER)
+
+
+class _Stranger(MessageReceiver):  # type: ignore[misc]
+    def process_message(self, endpoint: Endpoint, connection: Any, app_id: int, message: Message) -> None:
+        logger.warning("refused a message from %s: F3 application %d is not served here", endpoint.name[:64], app_id)
+
+
+_STRANGER = _Stranger()
 
 
 def _credentials(kit: Kit) -> dict[str, str]:

@@ -6,6 +6,7 @@ import itertools
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _WINDOW = 1000  # letters may overtake one another by this many
 _HELLO_AGAIN = 2.0  # seconds without a welcome
+_MOST_HELLOS = 30.0  # at once; each makes the other side write, whether it is read or not
+_HELLOS_A_SECOND = 2.0
 
 OnLetter = Callable[[str, Topic, str, bytes], None]
 
@@ -34,6 +37,23 @@ class _Peer:
     serials: itertools.count[int] = field(default_factory=itertools.count)
     seen: set[int] = field(default_factory=set)
     newest: int = -1
+
+
+@dataclass
+class _Patience:
+    """How many more greetings of one peer are read; it comes back with time."""
+
+    left: float = _MOST_HELLOS
+    at: float = field(default_factory=time.monotonic)
+
+    def ask(self) -> bool:
+        now = time.monotonic()
+        self.left = min(_MOST_HELLOS, self.left + (now - self.at) * _HELLOS_A_SECOND)
+        self.at = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
 
 
 class Post:
@@ -56,6 +76,7 @@ class Post:
         self._kit, self._on_letter, self._on_session = kit, on_letter, on_session
         self._session = secrets.token_hex(16)
         self._peers = {name: _Peer() for name in peers_of(kit)}
+        self._patience = {name: _Patience() for name in peers_of(kit)}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._link = Link(kit, peers_of(kit), self._on_bytes, self._on_peer, most_bytes=most_bytes)
@@ -102,6 +123,8 @@ class Post:
     def _on_greeting(self, peer: str, envelope: Envelope) -> None:
         greeting = decode(envelope.body.tobytes(), (Greeting,))
         with self._lock:
+            if not self._patience[peer].ask():
+                raise ProtocolError("too many greetings")
             known = self._peers[peer]
             is_new = known.session != greeting.session
             if is_new:

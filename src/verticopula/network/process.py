@@ -10,6 +10,7 @@ import re
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,7 @@ from rich.logging import RichHandler
 
 from verticopula.errors import SettingsError
 from verticopula.network.kit import Kit
+from verticopula.network.texts import harmless
 
 PID_FILE = "process.pid"
 LOG_FILE = "log.txt"
@@ -108,12 +110,26 @@ def keep_log(kit: Kit, *, quiet: bool) -> None:
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.setLevel(logging.INFO)
+    file.addFilter(_make_harmless)
     root.addHandler(file)
     _listen_to_grpc()
     if not quiet:
         screen = RichHandler(show_path=False, markup=False, log_time_format="%H:%M:%S")
+        screen.addFilter(_make_harmless)
         screen.addFilter(lambda entry: entry.name.startswith("verticopula") or entry.levelno >= logging.ERROR)
         root.addHandler(screen)
+
+
+def _make_harmless(entry: logging.LogRecord) -> bool:
+    """One line an entry, whatever a peer called itself: FLARE's log quotes it."""
+    entry.msg, entry.args = harmless(entry.getMessage()), None
+    return True
+
+
+def frames_of(error: BaseException) -> str:
+    """Where an error came from, without its text and the values in it: they may be somebody's data."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 
 
 def _listen_to_grpc() -> None:

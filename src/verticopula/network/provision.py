@@ -57,6 +57,8 @@ def provision(federation: Federation, out: Path) -> list[Kit]:
 
 def _check_names(federation: Federation) -> None:
     network = federation.network
+    if network.host.lower() == LEAD:
+        raise SettingsError(f"the coordinator's host cannot be called {LEAD!r}: the lead's certificate has that name")
     for party in federation.parties:
         if party.name.lower() in RESERVED_NAMES:
             raise SettingsError(f"a party of a federation between organisations cannot be called {party.name!r}")

@@ -97,10 +97,12 @@ class WaitingRoom:
             self._changed.notify_all()
 
     def on_letter(self, party: str, topic: Topic, key: str, body: bytes) -> None:
+        if topic not in ("answer", "refusal", "working"):
+            raise ProtocolError("a party answers; it asks nothing")
         with self._changed:
             question = self._questions.get(party)
             if question is None or question.key != key:
-                logger.info("%s from %s to a question that is no longer open", topic, party)
+                logger.info("dropped: %s of %s to a question that is not open, or not its own", topic, party)
                 return
             if topic == "answer":
                 question.answer = body

@@ -18,6 +18,7 @@ from verticopula.output import LEDGER_FILE, write_regression, write_study
 from verticopula.privacy.ledger import Ledger
 from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.opening import close_study, deliver_blocks, open_study
+from verticopula.regression_checks import check_settings as check_regression
 from verticopula.schema import Federation
 from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer, SyntheticTables
 from verticopula.transport.base import Transport, drive
@@ -31,17 +32,22 @@ def check_settings(federation: Federation, kind: str, settings: Any, deadline: f
     """SettingsError for a study that could not be run; nobody is asked anything before."""
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise SettingsError("the study's settings cannot be read")
-    if not (math.isfinite(deadline) and 0.0 < deadline <= _LONGEST_DEADLINE):
-        raise SettingsError("the deadline is a positive number of seconds, 30 days at most")
+    check_deadline(deadline)
     if rows is not None and not 1 <= rows <= _MOST_ROWS:
         raise SettingsError(f"--rows lies between 1 and {_MOST_ROWS:,}")
     try:
         if kind == "regression":
-            VerticalGLM(**settings)
+            check_regression(VerticalGLM(**settings))
         else:
             Synthesizer(federation, **settings)
     except TypeError:
-        raise SettingsError("the study's settings have a name that this version does not know") from None
+        raise SettingsError("the study's settings have a name or a value that this version does not know") from None
+
+
+def check_deadline(seconds: float) -> None:
+    """SettingsError for a deadline that would never come, or has passed."""
+    if not (math.isfinite(seconds) and 0.0 < seconds <= _LONGEST_DEADLINE):
+        raise SettingsError("the deadline is a positive number of seconds, 30 days at most")
 
 
 def run_study(record: StudyRecord, federation: Federation, transport: Transport, records: Records) -> None:

@@ -14,12 +14,14 @@ from verticopula.errors import ProtocolError, VerticopulaError
 from verticopula.network.kit import COORDINATOR, Kit
 from verticopula.network.letters import Refusal, Topic, Working
 from verticopula.network.post import Post
+from verticopula.network.process import frames_of
 from verticopula.protocol.messages import Reply, Request, fingerprint
 from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
 
 logger = logging.getLogger(__name__)
 
 _STOP = ("", b"")
+_MOST_OPEN = 16  # questions at a time; a coordinator has one, or a few after its studies failed
 
 
 class Answers(Protocol):
@@ -71,6 +73,8 @@ class Station:
             raise ProtocolError("a party is asked; it expects no answers")
         with self._lock:
             known = key in self._open
+            if not known and len(self._open) >= _MOST_OPEN:
+                raise ProtocolError(f"more than {_MOST_OPEN} questions at a time")
             self._open.add(key)
         if known:
             waits_for: Literal["computation", "steward"] = "steward" if self.is_with_steward() else "computation"
@@ -89,6 +93,6 @@ class Station:
             kind = type(error).__name__
             return "refusal", encode(Refusal(kind if hasattr(errors, kind) else "ProtocolError", str(error)[:2_000]))
         except Exception as error:  # its text may quote data: only its kind leaves
-            logger.error("internal error %s", type(error).__name__, exc_info=True)
+            logger.error("internal error %s: %s", type(error).__name__, frames_of(error))
             reason = f"party {self.kit.name!r}: internal error ({type(error).__name__})"
             return "refusal", encode(Refusal("ProtocolError", reason))

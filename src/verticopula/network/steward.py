@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.errors import PolicyRefused
+from verticopula.network.texts import harmless
 from verticopula.privacy.ledger import Release
 from verticopula.privacy.statement import format_epsilon, party_epsilons
 
@@ -53,7 +54,8 @@ class Steward:
 
     def _show(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
         console = Console()
-        console.print(Text(f"Study {proposed[0].study} ({method}) asks for:", style="bold"), soft_wrap=True)
+        title = harmless(f"Study {proposed[0].study} ({method}) asks for:", 300)
+        console.print(Text(title, style="bold"), soft_wrap=True)
         table = Table("column", "what leaves", "people", "how", "epsilon")
         for entry in proposed:
             size = format_epsilon(entry.epsilon)
