@@ -34,7 +34,7 @@ from verticopula.protocol.refined import refined
 from verticopula.protocol.rounds import Rounds, needs_overlap
 from verticopula.protocol.vcds import vcds
 from verticopula.result import AlignedDraw, FitResult
-from verticopula.schema import ColumnKey, Federation, IdRule
+from verticopula.schema import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.study import result_from_dict, result_to_dict
 from verticopula.summary import margins_table, summarise
 from verticopula.tables import AlignedTable, align_tables, backend_of, decode_column, from_polars, to_polars
@@ -255,7 +255,8 @@ class Synthesizer:
     def study_name(self) -> str:
         """A name for a new study."""
         # A seeded study has a fixed name, because the parties' streams are keyed by it.
-        return f"{self.federation.name}-{'seeded' if self.random_state is not None else secrets.token_hex(8)}"
+        seeded = self.random_state is not None
+        return seeded_study_name(self.federation) if seeded else f"{self.federation.name}-{secrets.token_hex(8)}"
 
     def _price(self, study: str, result: FitResult) -> Iterator[Release]:
         """The releases that were asked for, round by round."""
