@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,25 @@ def test_a_vault_that_is_in_use_can_be_looked_at(folder: Path) -> None:
         assert inspect_vault(folder) == (3, 1)
     assert is_vault(folder)
     assert not is_vault(folder / "replies")
+
+
+def test_looking_at_a_vault_while_it_grows(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        done = threading.Event()
+
+        def work() -> None:
+            for number in range(40):
+                key = f"{number:064x}"
+                vault.ledger.append([release("x", key, vault.identify(ids(100 * number, 100 * number + 10)))])
+                vault.replies.put(key, b"reply")
+            done.set()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        while not done.is_set():
+            inspect_vault(tmp_path)
+        worker.join()
+        assert inspect_vault(tmp_path) == (40, 40)
 
 
 def test_an_empty_vault(tmp_path: Path) -> None:

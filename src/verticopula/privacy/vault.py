@@ -209,12 +209,14 @@ class Vault:
 
 def inspect_vault(folder: Path) -> tuple[int, int]:
     """Look at a vault without using it: the number of entries and of replies; LedgerError if something is wrong."""
-    entries, head = read_ledger(folder / LEDGER), _read_head(folder)
+    # In the order against that of writing: somebody may be using it.
+    head = _read_head(folder)
+    replies = FolderBlobs(folder / REPLIES, sync=True)
+    keys = replies.keys()
+    entries = read_ledger(folder / LEDGER)
     _check_head(entries, head)
     _check_tables(entries, _read_tables(folder))
-    replies = FolderBlobs(folder / REPLIES, sync=True)
-    _check_replies(entries, replies.keys(), head)
-    keys = replies.keys()
+    _check_replies(entries, keys, head)
     for key in keys:
         replies.get(key)
     return len(entries), len(keys)
