@@ -7,13 +7,17 @@ coordinator, with its journal. Times start at the first request, when everybody 
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import polars as pl
 
 from benchmarks.record import Places, Report, Table, verdict
 from verticopula.datasets import make_sme
@@ -36,18 +40,22 @@ DEADLINE = 600.0
 
 
 @contextlib.contextmanager
-def federation_at_work(folder: Path, subjects: int) -> Iterator[tuple[Federation, Any]]:
+def federation_at_work(
+    folder: Path, federation: Federation, tables: Mapping[str, pl.DataFrame], methods: Sequence[str]
+) -> Iterator[tuple[Federation, Any]]:
     """A federation whose parties run and are connected, and a way to make transports to them."""
-    federation, kits = prepare_demo(folder, subjects, cap=1e9, methods=("vcds", "refined", RAW_REGRESSION))
+    federation, kits = prepare_demo(folder, federation, tables, cap=math.inf, methods=methods)
     room: list[WaitingRoom] = []
     kit = next(kit for kit in kits if kit.role == "coordinator")
     post = Post(kit, lambda *letter: room[0].on_letter(*letter), lambda peer: room[0].on_session(peer))
     room.append(WaitingRoom(post))
     post.start()
-    with start_processes(folder, [kit for kit in kits if kit.role == "party"]):
-        _wait_for(post, kits)
-        yield federation, lambda name: NetworkTransport(room[0], Journal(folder / f"{name}.journal"), DEADLINE)
-    post.stop()
+    try:
+        with start_processes(folder, [kit for kit in kits if kit.role == "party"]):
+            _wait_for(post, kits)
+            yield federation, lambda name: NetworkTransport(room[0], Journal(folder / f"{name}.journal"), DEADLINE)
+    finally:
+        post.stop()
 
 
 def _wait_for(post: Post, kits: list[Kit]) -> None:
@@ -56,6 +64,25 @@ def _wait_for(post: Post, kits: list[Kit]) -> None:
         if time.monotonic() > end:
             raise TimeoutError("the parties did not connect")
         time.sleep(0.1)
+
+
+def make_regression_tables(subjects: int) -> tuple[Federation, dict[str, pl.DataFrame]]:
+    """Five parties with twenty columns each, everybody known to all of them; twenty columns matter."""
+    rng = np.random.default_rng(0)
+    x = np.clip(rng.standard_normal((subjects, 100)), -8.0, 8.0)
+    coef = np.where(np.arange(100) % 5 == 0, 0.5, 0.0)
+    y = (rng.random(subjects) < 1.0 / (1.0 + np.exp(-x @ coef))).astype(np.int64)
+    ids = [f"S{row:07d}" for row in range(subjects)]
+    tables, parties = {}, []
+    for k in range(5):
+        names = [f"x{20 * k + j}" for j in range(20)]
+        columns = [{"name": name, "kind": "continuous", "bounds": [-8, 8]} for name in names]
+        values = {name: x[:, 20 * k + j] for j, name in enumerate(names)}
+        if k == 0:
+            columns, values = [{"name": "y", "kind": "binary"}, *columns], {"y": y, **values}
+        parties.append({"name": f"party{k}", "column": columns})
+        tables[f"party{k}"] = pl.DataFrame({"subject_id": ids, **values})
+    return Federation.from_dict({"name": "regression", "response": "party0.y", "party": parties}), tables
 
 
 def time_round_trips(federation: Federation, transport: NetworkTransport, count: int) -> list[float]:
@@ -80,12 +107,13 @@ def time_regression(federation: Federation, transport: NetworkTransport) -> tupl
     return time.perf_counter() - start, transport.number - before
 
 
-def time_vcds(subjects: int, transport: NetworkTransport, federation: Federation) -> tuple[float, float]:
+def time_vcds(
+    federation: Federation, tables: Mapping[str, pl.DataFrame], transport: NetworkTransport
+) -> tuple[float, float]:
     """Seconds of one VCDS study over the network and in this process, on the same tables."""
-    study = make_sme(subjects)
     here = Synthesizer(federation, "vcds", EPSILON)
     start = time.perf_counter()
-    here.fit(study.tables)
+    here.fit(tables)
     in_process = time.perf_counter() - start
     there = Synthesizer(federation, "vcds", EPSILON)
     start = time.perf_counter()
@@ -98,11 +126,14 @@ def run(places: Places, *, quick: bool) -> Report:
     subjects, regression_subjects = (2_000, 1_000) if quick else (71_827, 5_000)
     with tempfile.TemporaryDirectory() as scratch:
         small, large = Path(scratch) / "small", Path(scratch) / "large"
-        with federation_at_work(small, regression_subjects) as (federation, transport_to):
+        federation, tables = make_regression_tables(regression_subjects)
+        methods = ("vcds", RAW_REGRESSION)
+        with federation_at_work(small, federation, tables, methods) as (federation, transport_to):
             trips = time_round_trips(federation, transport_to("trips"), 20 if quick else 201)
             seconds, rounds = time_regression(federation, transport_to("regression"))
-        with federation_at_work(large, subjects) as (federation, transport_to):
-            there, here = time_vcds(subjects, transport_to("vcds"), federation)
+        sme = make_sme(subjects)
+        with federation_at_work(large, sme.federation, sme.tables, methods) as (federation, transport_to):
+            there, here = time_vcds(federation, sme.tables, transport_to("vcds"))
     median, per_200 = statistics.median(trips), 200.0 * seconds / rounds
     rows = (
         ("small round trip, five parties, median", f"{median:.4f} s", "0.15 s", verdict(median, 0.15)),

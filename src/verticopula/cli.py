@@ -109,7 +109,7 @@ def demo(
     """A five-party study on a built-in federation with blocks missing at random: inputs, tables, ledger, regression."""
     prepare_folder(out, overwrite=True)
     study = make_sme(subjects)
-    write_inputs(study, out)
+    write_inputs(study.federation, study.tables, out)
     synthesizer = Synthesizer(study.federation, method, epsilon, delta, unit, seed)
     with progress_bar(quiet) as progress:
         synthesizer.fit(study.tables, ledger=out / LEDGER_FILE, progress=progress)

@@ -29,6 +29,7 @@ from verticopula.cli_common import (
     progress_bar,
 )
 from verticopula.cli_glm import strength_or_rule
+from verticopula.datasets import make_sme
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.network.kit import Kit
 from verticopula.network.letters import ResultRequest, ResumeRequest, StatusReply, StatusRequest, SubmitRequest
@@ -317,7 +318,8 @@ def demo_network(
     from verticopula.network.demo import prepare_demo, running
 
     prepare_folder(out, overwrite=True)
-    _, kits = prepare_demo(out, subjects, cap=2.0 * (epsilon or 1.0))
+    sme = make_sme(subjects)
+    _, kits = prepare_demo(out, sme.federation, sme.tables, cap=2.0 * (epsilon or 1.0))
     console = Console(quiet=quiet, highlight=False)
 
     def say(line: str) -> None:

@@ -9,17 +9,17 @@ import numpy as np
 import polars as pl
 
 from verticopula.datasets import ContinuousMargin, SmeStudy
-from verticopula.schema import ColumnKey
+from verticopula.schema import ColumnKey, Federation
 from verticopula.synthesizer import Synthesizer
 from verticopula.tables import decode_column
 
 
-def write_inputs(study: SmeStudy, folder: Path) -> None:
+def write_inputs(federation: Federation, tables: Mapping[str, pl.DataFrame], folder: Path) -> None:
     """The federation file and every party's table, so that `check` and `run` can be tried on them."""
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
-    study.federation.to_toml(folder / "federation.toml")
-    for name, table in study.tables.items():
+    federation.to_toml(folder / "federation.toml")
+    for name, table in tables.items():
         table.write_csv(data / f"{name}.csv")
 
 

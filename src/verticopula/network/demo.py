@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from verticopula.datasets import make_sme
+import polars as pl
+
 from verticopula.demo import write_inputs
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.kit import Kit
@@ -40,15 +41,17 @@ def free_port() -> int:
 
 
 def prepare_demo(
-    out: Path, subjects: int, cap: float, methods: Sequence[str] = ("vcds", "refined")
+    out: Path,
+    federation: Federation,
+    tables: Mapping[str, pl.DataFrame],
+    cap: float,
+    methods: Sequence[str] = ("vcds", "refined"),
 ) -> tuple[Federation, list[Kit]]:
-    """A federation with tables, policies and kits below a folder."""
-    study = make_sme(subjects)
+    """Tables, policies and kits below a folder, on a free port of this machine."""
     network = {"host": "localhost", "port": free_port(), "deadline": 300.0}
-    federation = Federation.from_dict({**study.federation.to_dict(), "network": network})
+    federation = Federation.from_dict({**federation.to_dict(), "network": network})
     shutil.rmtree(out / "kits", ignore_errors=True)
-    write_inputs(study, out)
-    federation.to_toml(out / "federation.toml")
+    write_inputs(federation, tables, out)
     (out / "policies").mkdir(exist_ok=True)
     for party in federation.parties:
         text = _POLICY.format(party=party.name, methods=list(methods), cap=cap)
