@@ -7,7 +7,8 @@ STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format bench bench-glm bench-missing bench-sdv clean
+.PHONY: help demo demo-network test test-slow test-network check format bench bench-glm bench-missing bench-network \
+        bench-sdv clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,11 +32,22 @@ $(STAMP)-dev: $(STAMP)
 demo: $(STAMP)  ## a five-party study on a built-in federation, written to demo-out/ (OUT=...)
 	$(BIN)/verticopula demo --out $(OUT)
 
-test: $(STAMP)-dev  ## the test suite, without the slow statistical checks
-	$(BIN)/python -m pytest -m "not slow"
+$(STAMP)-nvflare: $(STAMP)
+	@echo "installing NVIDIA FLARE into $(VENV) …"
+	$(PIP) install -e '.[nvflare]'
+	@touch $@
+
+demo-network: $(STAMP)-nvflare  ## the same between six processes with mutual TLS on this machine (OUT=...)
+	$(BIN)/verticopula demo-network --out $(OUT)-network
+
+test: $(STAMP)-dev  ## the test suite, without the slow statistical checks and the long network tables
+	$(BIN)/python -m pytest -m "not slow and not network"
 
 test-slow: $(STAMP)-dev  ## the slow statistical checks
 	$(BIN)/python -m pytest -m slow
+
+test-network: $(STAMP)-dev  ## the fault and intruder tables: real processes, killed and attacked
+	$(BIN)/python -m pytest -m network
 
 check: $(STAMP)-dev  ## ruff and mypy (strict on src)
 	$(BIN)/ruff check .
@@ -55,8 +67,11 @@ bench-glm: $(STAMP)-dev  ## regressions: agreement, rounds, speed, the paper's O
 bench-missing: $(STAMP)-dev  ## all methods on the paper's designs with blocks missing at random (an hour and a half)
 	$(BIN)/python -m benchmarks missing_reference missing
 
+bench-network: $(STAMP)-dev  ## the network: round trips, a regression, VCDS against one process; faults and intruders
+	$(BIN)/python -m benchmarks network faults intruders
+
 bench-sdv: $(STAMP)-dev  ## VCDS against SDV's GaussianCopulaSynthesizer (makes .venv-sdv)
 	$(BIN)/python -m benchmarks sdv
 
 clean:  ## remove environments, caches and demo output
-	rm -rf $(VENV) .venv-sdv $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-sdv $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -197,6 +197,12 @@ def submit(
     family: Annotated[str, typer.Option(help="raw-glm: gaussian, binomial or poisson.")] = "gaussian",
     penalty: Annotated[str, typer.Option(help="raw-glm: scad, mcp, lasso or none.")] = "scad",
     select: Annotated[str, typer.Option(help="raw-glm: bic, cv or a strength.")] = "bic",
+    alignment: Annotated[
+        str,
+        typer.Option(
+            help="How subjects are matched: hash (of ids, under the kits' common key) or psi (no common key; slower)."
+        ),
+    ] = "hash",
     seed: Seed = None,
     deadline: Deadline = None,
     resume: Annotated[
@@ -214,6 +220,8 @@ def submit(
     study = Federation.from_toml(federation)
     if federation_fingerprint(study) != federation_fingerprint(own.federation):
         raise SettingsError(f"{federation} says something else than the kits were made from: provision again")
+    if alignment not in ("hash", "psi"):
+        raise SettingsError("--alignment is hash or psi")
     seconds = own.federation.network.deadline if deadline is None else deadline
     prepare_folder(out, overwrite=overwrite)
     settings: dict[str, Any]
@@ -241,6 +249,7 @@ def submit(
         aligned,
         float(seconds),
         secrets.token_hex(16),
+        "psi" if alignment == "psi" else "hash",
     )
     from verticopula.network.lead import Lead, write_result
 

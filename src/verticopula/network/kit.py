@@ -87,14 +87,17 @@ class Kit:
     def federation(self) -> Federation:
         return Federation.from_toml(self.folder / FEDERATION_FILE)
 
-    def id_key(self) -> bytes:
-        """The parties' common key; the coordinator's and the lead's kits have none."""
+    def id_key(self) -> bytes | None:
+        """The parties' common key; None in the coordinator's and the lead's kits, or where a party took it out."""
+        path = self.folder / ID_KEY_FILE
+        if not path.exists():
+            return None
         try:
-            key = bytes.fromhex((self.folder / ID_KEY_FILE).read_text(encoding="ascii").strip())
+            key = bytes.fromhex(path.read_text(encoding="ascii").strip())
         except (OSError, ValueError):
             key = b""
         if len(key) != _ID_KEY_BYTES:
-            raise SettingsError(f"{self.folder / ID_KEY_FILE}: expected {_ID_KEY_BYTES} bytes in hexadecimal")
+            raise SettingsError(f"{path}: expected {_ID_KEY_BYTES} bytes in hexadecimal")
         return key
 
 

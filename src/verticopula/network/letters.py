@@ -72,6 +72,7 @@ class SubmitRequest:
     aligned: bool
     deadline: float
     token: str
+    alignment: Literal["hash", "psi"] = "hash"
     version: int = MESSAGE_VERSION
 
 

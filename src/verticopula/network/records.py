@@ -46,6 +46,7 @@ class StudyRecord:
     server_seed: int
     created: str
     witnesses: Mapping[str, tuple[int, str]]
+    alignment: Literal["hash", "psi"] = "hash"
     state: State = "queued"
     rounds: int = 0
     note: str = ""
@@ -70,6 +71,7 @@ class StudyRecord:
             secrets.randbits(63),
             datetime.now(UTC).isoformat(timespec="milliseconds"),
             witnesses,
+            request.alignment,
         )
 
     @property

@@ -69,7 +69,7 @@ def run_study(record: StudyRecord, federation: Federation, transport: Transport,
 def _synthesise(record: StudyRecord, federation: Federation, transport: Transport, out: Path) -> None:
     synthesizer = Synthesizer(federation, **record.settings)
     synthesizer.server_seed = record.server_seed if synthesizer.random_state is None else None
-    synthesizer.fit_transport(transport, study=record.study, witnesses=record.witnesses)
+    synthesizer.fit_transport(transport, study=record.study, alignment=record.alignment, witnesses=record.witnesses)
     values = synthesizer.draw(record.rows, record.aligned)
     drive(deliver_blocks(federation, record.study, values), transport)
     opened = synthesizer.opened_
@@ -91,7 +91,10 @@ def _or_none(tables: SyntheticTables) -> Mapping[str, Any]:
 
 
 def _regress(record: StudyRecord, federation: Federation, transport: Transport, out: Path) -> None:
-    drive(open_study(federation, record.study, RAW_REGRESSION, witnesses=record.witnesses), transport)
+    opening = open_study(
+        federation, record.study, RAW_REGRESSION, alignment=record.alignment, witnesses=record.witnesses
+    )
+    drive(opening, transport)
     model = VerticalGLM(**record.settings)
     model.fit_transport(transport, federation, study=record.study)
     write_regression(out, model, _LEVEL)
