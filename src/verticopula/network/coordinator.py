@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import queue
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 _STOP = ""
 _MOST_STUDIES_SHOWN = 100
+_DISK_AGAIN = 1.0  # seconds
 
 
 @dataclass
@@ -77,8 +81,16 @@ class Coordinator:
     # ---- studies --------------------------------------------------------------------------
 
     def _run(self, record: StudyRecord) -> None:
-        self.records.change(record.study, state="running", note="")
-        journal = Journal(self.records.journal_path(record.study))
+        try:
+            self.records.change(record.study, state="running", note="")
+            with contextlib.closing(Journal(self.records.journal_path(record.study))) as journal:
+                self._run_rounds(record, journal)
+        except OSError as error:
+            self._fail(record.study, 0, f"the coordinator's disk: {os.strerror(error.errno or 0)}")
+        finally:
+            self._waiting.pop(record.study, None)
+
+    def _run_rounds(self, record: StudyRecord, journal: Journal) -> None:
         transport = NetworkTransport(self._room, journal, record.deadline)
         transport.on_waiting = lambda number, names: self._waiting.__setitem__(record.study, (number, names))
         try:
@@ -89,17 +101,23 @@ class Coordinator:
         except VerticopulaError as error:
             if self._room.closed:
                 return  # still "running" on disk: the next start goes on with it
-            self._fail(record, transport, str(error))
+            self._fail(record.study, transport.number, str(error))
+        except OSError:
+            raise
         except Exception as error:
             logger.error("study %s: %s: %s", record.study, type(error).__name__, frames_of(error))
-            self._fail(record, transport, f"internal error ({type(error).__name__}); see the coordinator's log")
-        finally:
-            self._waiting.pop(record.study, None)
-            journal.close()
+            note = f"internal error ({type(error).__name__}); see the coordinator's log"
+            self._fail(record.study, transport.number, note)
 
-    def _fail(self, record: StudyRecord, transport: NetworkTransport, note: str) -> None:
-        logger.warning("study %s failed in round %d: %s", record.study, transport.number, note)
-        self.records.change(record.study, state="failed", rounds=transport.number, note=note[:2_000])
+    def _fail(self, study: str, rounds: int, note: str) -> None:
+        logger.warning("study %s failed in round %d: %s", study, rounds, note)
+        while not self._room.closed:
+            try:
+                self.records.change(study, state="failed", rounds=rounds, note=note[:2_000])
+                return
+            except OSError as error:  # a full disk: until there is room, the lead goes on waiting
+                logger.error("cannot write the record of study %s: %s", study, os.strerror(error.errno or 0))
+                time.sleep(_DISK_AGAIN)
 
     # ---- letters --------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -92,6 +93,11 @@ class Station:
             logger.warning("refused: %s", error)
             kind = type(error).__name__
             return "refusal", encode(Refusal(kind if hasattr(errors, kind) else "ProtocolError", str(error)[:2_000]))
+        except OSError as error:  # a full disk, for example; which file is nobody's business
+            logger.error("disk: %s: %s", error, frames_of(error))
+            why = os.strerror(error.errno) if error.errno else type(error).__name__
+            reason = f"party {self.kit.name!r} cannot use its disk ({why}); once it can, the study can be resumed"
+            return "refusal", encode(Refusal("ProtocolError", reason))
         except Exception as error:  # its text may quote data: only its kind leaves
             logger.error("internal error %s: %s", type(error).__name__, frames_of(error))
             reason = f"party {self.kit.name!r}: internal error ({type(error).__name__})"

@@ -1,0 +1,274 @@
+"""`verticopula` as it is, except that the process breaks where a plan says: `python breaking.py join ...`.
+
+The plan is `faults/NAME.plan` below the current folder, one fault a line. Only the first that has not happened is
+armed, and it is written to `faults/NAME.done` before it happens, so it happens once, whoever is started again.
+`python breaking.py nursery` imports everything once and then forks a process for every line that it reads: real
+processes as well, which are there in a tenth of the time.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+FAULTS = Path("faults")
+EVENTS = FAULTS / "events.jsonl"
+
+_ROUNDS = {"RawReviewRequest": "review", "CompletedRanksRequest": "ranks"}
+_DISK_IS_FULL = "NOSPACE"
+
+
+def name_round(request: Any) -> str:
+    """What a round is called in plans and tables: `release`, `ranks 2`, `update 17`."""
+    kind = type(request).__name__
+    name = _ROUNDS.get(kind, kind.removesuffix("Request").lower())
+    number = getattr(request, "round_number", getattr(request, "number", None))
+    return name if number is None or number < 0 else f"{name} {number}"
+
+
+class Breaker:
+    """Knows which round this process is in, and breaks it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.round = ""
+        self._plan, self._done = FAULTS / f"{name}.plan", FAULTS / f"{name}.done"
+
+    def armed(self, point: str) -> dict[str, Any] | None:
+        """The fault that is to happen here and now."""
+        if not self._plan.exists():
+            return None
+        happened = len(self._done.read_text("utf-8").splitlines()) if self._done.exists() else 0
+        left = [json.loads(line) for line in self._plan.read_text("utf-8").splitlines()][happened:]
+        is_here = bool(left) and left[0]["point"] == point and left[0]["round"] == self.round
+        return left[0] if is_here else None
+
+    def at(self, point: str) -> None:
+        fault = self.armed(point)
+        if fault is not None:
+            self.happen(fault)
+
+    def happen(self, fault: dict[str, Any]) -> None:
+        append_line(self._done, {**fault, "time": time.time()})
+        if fault["signal"] == _DISK_IS_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.kill(os.getpid(), signal.Signals[fault["signal"]])
+        if fault["signal"] != "SIGTERM":
+            time.sleep(0.1)  # not a step further
+
+    def tell(self, **event: Any) -> None:
+        append_line(EVENTS, {"time": time.time(), "who": self.name, "round": self.round, **event})
+
+
+def append_line(path: Path, record: dict[str, Any]) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(handle, json.dumps(record).encode() + b"\n")
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def break_party(breaker: Breaker) -> None:
+    """Points, in the order in which a release passes them: asked, unrecorded, half recorded, recorded uncounted,
+    recorded, drawn, half stored, stored uncounted, stored, answered, sent. A step of a regression is `drawn` when the
+    solver has moved."""
+    from verticopula.network.post import Post
+    from verticopula.network.station import Station
+    from verticopula.privacy import blobs
+    from verticopula.privacy.ledger import Ledger
+    from verticopula.privacy.vault import Vault
+    from verticopula.protocol.messages import fingerprint
+    from verticopula.protocol.wire import REQUEST_KINDS, decode
+
+    answer, send, append, put = Station._answer, Post.send, Ledger.append, blobs.FolderBlobs.put
+    write, count_entries, count_replies = blobs.write_atomically, Vault._entries_written, Vault._reply_written
+    paid_by = ""
+
+    def breaking_answer(self: Any, key: str, body: bytes) -> Any:
+        nonlocal paid_by
+        request = decode(body, REQUEST_KINDS)
+        breaker.round = name_round(request)
+        paid_by = fingerprint((breaker.name, request))
+        breaker.at("asked")
+        result = answer(self, key, body)
+        breaker.at("answered")
+        return result
+
+    def breaking_send(self: Any, peer: str, topic: Any, key: str, body: bytes) -> bool:
+        if topic not in ("answer", "refusal"):
+            return send(self, peer, topic, key, body)
+        ledger = Path("kits") / breaker.name / "vault" / "ledger.jsonl"
+        paid = ledger.read_text("ascii").count(f'"request": "{paid_by}"') if ledger.exists() else 0
+        breaker.tell(what=topic, key=key, digest=hashlib.sha256(body).hexdigest(), paid=paid)
+        sent = send(self, peer, topic, key, body)
+        if breaker.armed("sent"):
+            time.sleep(0.1)  # the link sends from a thread of its own
+            breaker.at("sent")
+        return sent
+
+    def breaking_append(self: Any, releases: Any, *rest: Any, **more: Any) -> None:
+        entries = list(releases)
+        breaker.at("unrecorded")
+        if (fault := breaker.armed("half recorded")) is not None:
+            lines = "".join(entry.to_json() + "\n" for entry in self._seal(entries)).encode("ascii")
+            with self.path.open("ab") as file:
+                file.write(lines[: len(lines) - len(lines) // (2 * len(entries))])
+            breaker.happen(fault)
+        append(self, entries, *rest, **more)
+        breaker.at("recorded")
+
+    def breaking_put(self: Any, key: str, data: bytes) -> None:
+        watched = self.folder.name in ("replies", "fits")
+        if watched:
+            breaker.at("drawn")
+        put(self, key, data)
+        if watched:
+            breaker.at("stored")
+
+    def breaking_write(path: Path, data: bytes, **more: Any) -> None:
+        if path.parent.name in ("replies", "fits") and (fault := breaker.armed("half stored")) is not None:
+            path.with_name(path.name + ".tmp").write_bytes(data[: len(data) // 2])
+            breaker.happen(fault)
+        write(path, data, **more)
+
+    def breaking_count_entries(self: Any, *arguments: Any) -> None:
+        breaker.at("recorded uncounted")
+        count_entries(self, *arguments)
+
+    def breaking_count_replies(self: Any) -> None:
+        breaker.at("stored uncounted")
+        count_replies(self)
+
+    Station._answer, Post.send = breaking_answer, breaking_send  # type: ignore[method-assign]
+    Ledger.append, blobs.FolderBlobs.put = breaking_append, breaking_put  # type: ignore[method-assign]
+    blobs.write_atomically = breaking_write
+    Vault._entries_written, Vault._reply_written = breaking_count_entries, breaking_count_replies  # type: ignore[method-assign]
+
+
+def break_coordinator(breaker: Breaker) -> None:
+    """Points of a round, in order: asking, asked, answered, half kept, kept. Of the round `result`: half written,
+    renamed, done."""
+    from verticopula.network import running
+    from verticopula.network.journal import Journal
+    from verticopula.network.records import Records
+    from verticopula.network.rounds import NetworkTransport, WaitingRoom
+
+    deliver, ask, send_open = NetworkTransport.deliver, WaitingRoom.ask, WaitingRoom._send_open
+    append, change, write_study = Journal.append, Records.change, running.write_study
+
+    def breaking_deliver(self: Any, requests: Any) -> Any:
+        breaker.round = name_round(next(iter(requests.values())))
+        return deliver(self, requests)
+
+    def breaking_ask(self: Any, *arguments: Any, **more: Any) -> Any:
+        breaker.at("asking")
+        answers = ask(self, *arguments, **more)
+        breaker.at("answered")
+        return answers
+
+    def breaking_send_open(self: Any, names: tuple[str, ...]) -> None:
+        send_open(self, names)
+        if any(question.asked is not None for question in self._questions.values()):
+            breaker.at("asked")
+
+    def breaking_append(self: Any, keys: Any, answers: Any) -> None:
+        if (fault := breaker.armed("half kept")) is not None:
+            before = self._path.stat().st_size
+            append(self, keys, answers)
+            os.truncate(self._path, (before + self._path.stat().st_size) // 2)
+            breaker.happen(fault)
+        append(self, keys, answers)
+        breaker.tell(what="kept")
+        breaker.at("kept")
+
+    def breaking_change(self: Any, study: str, **changes: Any) -> Any:
+        if changes.get("state") != "done":
+            return change(self, study, **changes)
+        breaker.round = "result"
+        breaker.at("renamed")
+        record = change(self, study, **changes)
+        breaker.at("done")
+        return record
+
+    def breaking_write_study(out: Path, *arguments: Any) -> Any:
+        written = write_study(out, *arguments)
+        breaker.round = "result"
+        if (fault := breaker.armed("half written")) is not None:
+            for path in written[::2]:
+                os.truncate(path, path.stat().st_size // 2)
+            breaker.happen(fault)
+        return written
+
+    NetworkTransport.deliver, WaitingRoom.ask = breaking_deliver, breaking_ask  # type: ignore[method-assign]
+    WaitingRoom._send_open, Journal.append = breaking_send_open, breaking_append  # type: ignore[method-assign]
+    Records.change, running.write_study = breaking_change, breaking_write_study  # type: ignore[method-assign]
+
+
+def reconnect_soon() -> None:
+    """F3 waits 1 to 10 s before it connects again, longer each time; here always 1 s, so that tables of faults end."""
+    from nvflare.fuel.f3.sfm import conn_manager
+
+    conn_manager.MAX_WAIT = conn_manager.INIT_WAIT
+
+
+def run(arguments: Sequence[str]) -> None:
+    """One process of a kit; does not return before it ends."""
+    from verticopula.cli import main
+
+    FAULTS.mkdir(exist_ok=True)
+    breaker = Breaker(Path(arguments[1]).name)
+    reconnect_soon()
+    (break_coordinator if arguments[0] == "serve" else break_party)(breaker)
+    sys.argv = ["verticopula", *arguments]
+    main()
+
+
+def nursery() -> None:
+    """Fork a process for every line of standard input, and write its number."""
+    import verticopula.cli
+    import verticopula.network.coordinator
+    import verticopula.network.station  # noqa: F401
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _become(order, run)
+        print(child, flush=True)
+
+
+def _become(order: dict[str, Any], work: Callable[[Sequence[str]], None]) -> None:
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.chdir(order["folder"])
+        output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        work(order["arguments"])
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    nursery() if sys.argv[1:] == ["nursery"] else run(sys.argv[1:])

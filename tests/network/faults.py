@@ -1,0 +1,466 @@
+"""Studies whose processes are killed, stopped and restarted in chosen rounds, and what is true afterwards.
+
+One study may suffer many faults. When it is done, four things are checked, whatever happened: every party's ledger
+says what an undisturbed study's says, neither more nor less; it said so before anything left; a release that was sent
+twice was sent in the same bytes; and the tables are those that an undisturbed run makes of the stored releases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from threadpoolctl import threadpool_limits
+
+from tests.network.breaking import reconnect_soon
+from tests.network.harness import PARTIES, PATIENCE, Net, network
+from verticopula.network.lead import Lead
+from verticopula.network.letters import ResumeRequest
+from verticopula.network.records import Records, StudyRecord
+from verticopula.network.running import run_study
+from verticopula.privacy.policy import Policy
+from verticopula.privacy.vault import Vault
+from verticopula.protocol.member import Member
+from verticopula.protocol.messages import Reply, Request
+from verticopula.tables import read_table
+
+Kind = Literal["kill", "stop", "restart", "full disk"]
+
+SERVER = "server"
+EVERYBODY = (SERVER, *PARTIES)
+BREAKING = str(Path(__file__).with_name("breaking.py"))
+SIGNALS: dict[Kind, str] = {"kill": "SIGKILL", "stop": "SIGSTOP", "restart": "SIGTERM", "full disk": "NOSPACE"}
+METHODS: dict[str, dict[str, Any]] = {
+    "vcds": {"method": "vcds", "epsilon": 8.0},
+    "evcds": {"method": "evcds", "epsilon": 8.0},
+    "ievcds": {"method": "ievcds", "epsilon": 8.0, "rounds": 3},
+    "refined": {"method": "refined", "epsilon": 8.0},
+    "raw-glm": {"kind": "regression", "family": "binomial", "penalty": "lasso", "n_strengths": 4},
+}
+RELEASES = ("release", "ranks", "response", "design", "update", "coefficients")  # answers that must never differ
+# In the order in which a release passes them, as far as they can follow one another: what is recorded once is not
+# recorded again, so the points after that are in the second list.
+RELEASE_POINTS = (
+    ("asked", "unrecorded", "half recorded", "recorded uncounted", "drawn", "half stored", "stored uncounted", "sent"),
+    ("recorded", "stored"),
+)
+DESIGN_POINTS = (
+    ("asked", "unrecorded", "half recorded", "recorded uncounted", "drawn", "half stored", "stored", "sent"),
+    ("recorded",),
+)
+STEP_POINTS = (("asked", "drawn", "half stored", "stored", "sent"),)
+SERVER_POINTS = ("asking", "asked", "answered", "half kept", "kept")
+RESULT_POINTS = ("renamed", "done")
+STOP_DEADLINE = 2.0
+LONG_DEADLINE = 60.0
+_LATE = 3.0  # seconds over the deadline that naming a party may take: two processors, ten processes
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that happens to one process, once.
+
+    Attributes
+    ----------
+    round, point : see `breaking`
+    """
+
+    who: str
+    kind: Kind
+    round: str
+    point: str
+
+
+@dataclass
+class Suffered:
+    """A fault that happened, and how the study went on."""
+
+    fault: Fault
+    time: float
+    named_after: float | None = None
+    outcome: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An undisturbed study of one method."""
+
+    method: str
+    rounds: tuple[str, ...]
+    budget: Mapping[str, Counter[tuple[Any, ...]]]
+    tables: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Story:
+    """A disturbed study after its end."""
+
+    method: str
+    study: str
+    suffered: tuple[Suffered, ...]
+    problems: tuple[str, ...]
+    is_budget_right: bool
+    are_tables_same: bool
+    entries: int
+    resumed: int
+    sent_again: int
+
+
+class Child:
+    """A process that the nursery forked; as much of Popen as `Net` needs."""
+
+    stdin = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._handle = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        return 0 if select.select([self._handle], [], [], 0.0)[0] else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not select.select([self._handle], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+        return 0
+
+    def send_signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@dataclass
+class Nursery:
+    """Forks processes that are as good as started ones; `breaking.nursery` is its other end."""
+
+    process: subprocess.Popen[str]
+
+    def start(self, net: Net, name: str) -> None:
+        kit = net.folder / "kits" / name
+        files = [] if name == SERVER else ["--data", f"{name}.csv", "--policy", f"{name}.toml"]
+        order = {
+            "arguments": ["serve" if name == SERVER else "join", str(kit), *files],
+            "folder": str(net.folder),
+            "output": str(kit / "output.txt"),
+        }
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        net.processes[name] = Child(int(self.process.stdout.readline()))  # type: ignore[assignment]
+
+
+@contextlib.contextmanager
+def nursery() -> Iterator[Nursery]:
+    small = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, BREAKING, "nursery"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **small, "PYTHONUNBUFFERED": "1", "GRPC_ENABLE_FORK_SUPPORT": "False"},
+    ) as process:
+        yield Nursery(process)
+
+
+@dataclass
+class Ward:
+    """A federation whose processes break on order, and are started again."""
+
+    net: Net
+    lead: Lead
+    nursery: Nursery | None = None
+    references: dict[str, Reference] = field(default_factory=dict)
+
+    @property
+    def records(self) -> Records:
+        return Records(self.net.folder / "kits" / SERVER / "studies")
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            if self.nursery is None:
+                old = self.net.processes.get(name)
+                if old is not None and old.stdin is not None:
+                    old.stdin.close()
+                self.net.start(name, program=(BREAKING,))
+            else:
+                self.nursery.start(self.net, name)
+
+    def stop(self, name: str) -> None:
+        self.net.signal(name, signal.SIGTERM)
+        self.net.wait_for_end(name)
+
+    # ---- studies --------------------------------------------------------------------------
+
+    def reference(self, method: str, **settings: Any) -> Reference:
+        """An undisturbed study, run once."""
+        key = json.dumps([method, settings])
+        if key not in self.references:
+            start = time.time()
+            study = self.net.submit(self.lead, deadline=LONG_DEADLINE, **METHODS[method], **settings)
+            record = self.wait_until(study, "done", "failed")
+            assert record.state == "done", record.note
+            rounds = [event["round"] for event in self.events(start) if event["what"] == "kept"]
+            self.references[key] = Reference(method, tuple(rounds), self.budget(study), self.tables(study))
+        return self.references[key]
+
+    def begin(self, method: str, faults: Sequence[Fault], deadline: float = LONG_DEADLINE, **settings: Any) -> str:
+        """Hand in a study in which these faults will happen, each party's in this order."""
+        for who in EVERYBODY:
+            self._plan(who, [fault for fault in faults if fault.who == who])
+        return self.net.submit(self.lead, deadline=deadline, **METHODS[method], **settings)
+
+    def resume(self, study: str, deadline: float = LONG_DEADLINE) -> None:
+        self.lead.ask(ResumeRequest(study, deadline), seconds=PATIENCE)
+
+    def suffer(self, method: str, faults: Sequence[Fault], **settings: Any) -> Story:
+        """Run a study with these faults, treat them, resume it where it fails for them, until it is done."""
+        reference = self.reference(method, **settings)
+        stops = any(fault.kind == "stop" for fault in faults)
+        deadline = STOP_DEADLINE if stops else LONG_DEADLINE
+        start = time.time()
+        study = self.begin(method, faults, deadline, **settings)
+        suffered, resumed, problems = self._nurse(study, faults, deadline)
+        self._measure(study, suffered, start)
+        is_seeded = settings.get("random_state") is not None
+        wrong_budget = self.check_budget(reference, study, start, is_seeded=is_seeded)
+        wrong_tables = self.check_tables(reference, study, is_seeded=is_seeded)
+        problems += wrong_budget + wrong_tables
+        left = [fault for fault in faults if fault not in {s.fault for s in suffered}]
+        problems += [f"did not happen: {fault}" for fault in left]
+        return Story(
+            method,
+            study,
+            tuple(suffered),
+            tuple(problems),
+            not wrong_budget,
+            not wrong_tables,
+            sum(len(self.entries(party, study)) for party in PARTIES),
+            resumed,
+            self._sent_again(start),
+        )
+
+    def _plan(self, who: str, faults: Sequence[Fault]) -> None:
+        folder = self.net.folder / "faults"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{who}.done").unlink(missing_ok=True)
+        lines = [json.dumps({**vars(f), "signal": SIGNALS[f.kind]}) + "\n" for f in faults]
+        scratch = folder / f"{who}.new"
+        scratch.write_text("".join(lines), "utf-8")
+        scratch.replace(folder / f"{who}.plan")
+
+    def _nurse(self, study: str, faults: Sequence[Fault], deadline: float) -> tuple[list[Suffered], int, list[str]]:
+        suffered: list[Suffered] = []
+        problems: list[str] = []
+        resumed = 0
+        end = time.monotonic() + PATIENCE + 15.0 * len(faults)
+        while time.monotonic() < end:
+            for new in self._happened(len(suffered)):
+                problems += self._treat(study, new, deadline)
+                suffered.append(new)
+            record = self.records.get(study)
+            if record.state == "done" and len(suffered) >= len(self._happened(0)):
+                return sorted(suffered, key=lambda s: s.time), resumed, problems
+            if record.state == "failed":
+                resumed += 1
+                if not self._is_expected(record.note, suffered) or resumed > 2 * len(faults):
+                    problems.append(f"failed: {record.note}")
+                    break
+                self.resume(study, deadline)
+            time.sleep(0.02)
+        else:
+            problems.append("did not end")
+        return suffered, resumed, problems
+
+    @staticmethod
+    def _is_expected(note: str, suffered: Sequence[Suffered]) -> bool:
+        """Whether a study may fail for this reason after what it suffered."""
+        late = "did not answer" in note and any(one.fault.kind == "stop" for one in suffered)
+        return late or ("No space left" in note and any(one.fault.kind == "full disk" for one in suffered))
+
+    def _happened(self, skip: int) -> list[Suffered]:
+        found = []
+        for who in EVERYBODY:
+            done = self.net.folder / "faults" / f"{who}.done"
+            for line in done.read_text("utf-8").splitlines() if done.exists() else ():
+                with contextlib.suppress(ValueError):
+                    raw = json.loads(line)
+                    found.append(Suffered(Fault(who, raw["kind"], raw["round"], raw["point"]), raw["time"]))
+        return sorted(found, key=lambda s: s.time)[skip:]
+
+    def _treat(self, study: str, new: Suffered, deadline: float) -> list[str]:
+        """Start it again, or let it go on once the deadline is over."""
+        who, kind = new.fault.who, new.fault.kind
+        if kind in ("kill", "restart"):
+            self.net.wait_for_end(who)
+            self.start(who)
+            return []
+        if kind != "stop":
+            return []
+        if who == SERVER:
+            time.sleep(max(0.0, new.time + deadline + 0.5 - time.time()))
+            self.net.signal(who, signal.SIGCONT)
+            return []
+        record = self.wait_until(study, "failed", "done")
+        new.named_after = time.time() - new.time
+        self.net.signal(who, signal.SIGCONT)
+        if record.state == "done":
+            return [f"{new.fault}: the study was done without it"]
+        named = f"party {who!r} did not answer within {deadline:g} s"
+        late = new.named_after > deadline + _LATE
+        return ([] if named in record.note else [f"{new.fault}: {record.note}"]) + (
+            [f"{new.fault}: named after {new.named_after:.1f} s"] if late else []
+        )
+
+    def _measure(self, study: str, suffered: Sequence[Suffered], start: float) -> None:
+        """When the study went on after each fault: the next round that the coordinator kept, the study's end, or
+        that the same process came as far as its next fault."""
+        kept = [event["time"] for event in self.events(start) if event["what"] == "kept"]
+        done = (self.records.folder / study / "record.json").stat().st_mtime
+        for one in suffered:
+            next_ones = [other.time for other in suffered if other.fault.who == one.fault.who]
+            after = [moment for moment in (*kept, *next_ones, done) if moment > one.time]
+            one.seconds = min(after) - one.time if after else 0.0
+            failed = one.named_after is not None or one.fault.kind == "full disk"
+            one.outcome = "failed, named, resumed" if failed else "went on"
+
+    # ---- what must be true ----------------------------------------------------------------
+
+    def check_budget(self, reference: Reference, study: str, start: float, *, is_seeded: bool = False) -> list[str]:
+        """Where a ledger says more or less than it should, or said it too late."""
+        problems = []
+        for party in PARTIES:
+            spent, planned = self.budget(study)[party], reference.budget[party]
+            # Nothing of a seeded study is stored: after a crash its releases are made, and recorded, once more.
+            if spent != planned and not (is_seeded and set(spent) == set(planned) and spent > planned):
+                problems.append(f"{party}: its ledger says {sum(spent.values())} entries, not {sum(planned.values())}")
+        return problems + self._check_letters(start, is_seeded=is_seeded)
+
+    def check_tables(self, reference: Reference, study: str, *, is_seeded: bool = False) -> list[str]:
+        """Tables that are not what the releases imply; of a seeded study, not those of the reference."""
+        if self.records.get(study).state != "done":
+            return [f"the study is {self.records.get(study).state}: {self.records.get(study).note}"]
+        wanted = reference.tables if is_seeded else self.replay(study)
+        found = self.tables(study)
+        return (
+            [] if wanted and found == wanted else [f"other tables: {[n for n in wanted if found.get(n) != wanted[n]]}"]
+        )
+
+    def _check_letters(self, start: float, *, is_seeded: bool) -> list[str]:
+        problems = []
+        sent: dict[tuple[str, str], set[str]] = {}
+        for event in self.events(start):
+            if event["what"] != "answer" or event["round"].split(" ")[0] not in RELEASES:
+                continue
+            sent.setdefault((event["who"], event["key"]), set()).add(event["digest"])
+            needs = {"release": 2, "ranks": 1, "response": 1, "design": 1}.get(event["round"].split(" ")[0], 0)
+            columns = {"left": 2, "middle": 1, "right": 2}[event["who"]]
+            columns -= 1 if event["who"] == "left" and event["round"] in ("design", "response") else 0
+            if event["paid"] < needs * columns or (event["paid"] > needs * columns and needs and not is_seeded):
+                problems.append(f"{event['who']} sent {event['round']} with {event['paid']} entries on its ledger")
+        problems += [f"{who} answered one question in two ways" for (who, _), seen in sent.items() if len(seen) > 1]
+        return problems
+
+    def _sent_again(self, start: float) -> int:
+        """How many releases left more than once, in the same bytes."""
+        answers = [e for e in self.events(start) if e["what"] == "answer" and e["round"].split(" ")[0] in RELEASES]
+        return len(answers) - len({(event["who"], event["key"]) for event in answers})
+
+    def replay(self, study: str) -> dict[str, bytes]:
+        """The tables that an undisturbed run in one process makes of what the vaults hold."""
+        record = self.records.get(study)
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as vaults:
+            members: dict[str, Member] = {}
+            for name in PARTIES:
+                copy = Path(folder) / name
+                # Without the states of regressions: they are to be fitted from the start.
+                vault = self.net.folder / "kits" / name / "vault"
+                shutil.copytree(vault, copy, ignore=shutil.ignore_patterns("fits"))
+                members[name] = Member(
+                    self.net.federation,
+                    name,
+                    read_table(self.net.folder / f"{name}.csv"),
+                    key=self.net.kit(name).id_key(),
+                    vault=vaults.enter_context(Vault.open(copy)),
+                    policy=Policy.from_toml(self.net.folder / f"{name}.toml"),
+                )
+            before = [len(members[name].vault.ledger) for name in PARTIES]
+            records = Records(Path(folder) / "studies")
+            records.save(record)
+            with threadpool_limits(1):  # as the processes have it: sums in the same order
+                run_study(record, self.net.federation, _Together(members), records)
+            if before != [len(members[name].vault.ledger) for name in PARTIES]:
+                return {}  # a release was not stored: it was made anew
+            return _read_tables(records.result_folder(study))
+
+    def tables(self, study: str) -> dict[str, bytes]:
+        return _read_tables(self.net.result(study))
+
+    def entries(self, party: str, study: str) -> list[dict[str, Any]]:
+        return [entry for entry in self.net.ledger(party) if entry["study"] == study]
+
+    def budget(self, study: str) -> dict[str, Counter[tuple[Any, ...]]]:
+        wanted = ("column", "what", "mechanism", "n_subjects", "epsilon", "coins_epsilon", "coins_count")
+        return {
+            party: Counter(tuple(entry[name] for name in wanted) for entry in self.entries(party, study))
+            for party in PARTIES
+        }
+
+    def events(self, start: float) -> list[dict[str, Any]]:
+        path = self.net.folder / "faults" / "events.jsonl"
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        return [event for event in map(json.loads, lines) if event["time"] >= start]
+
+    def wait_until(self, study: str, *states: str, seconds: float = PATIENCE) -> StudyRecord:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            record = self.records.get(study)
+            if record.state in states:
+                return record
+            time.sleep(0.02)
+        raise TimeoutError(f"study {study} is {record.state} after {seconds} s")
+
+
+@dataclass(frozen=True)
+class _Together:
+    """A transport to members in this process."""
+
+    members: Mapping[str, Member]
+
+    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        return {name: self.members[name].handle(request) for name, request in requests.items()}
+
+
+def _read_tables(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.csv"))}
+
+
+@contextlib.contextmanager
+def ward(folder: Path, *, forked: bool = True) -> Iterator[Ward]:
+    """A running federation; all of its processes have ended when the block has."""
+    reconnect_soon()  # the lead's line, in this process
+    with contextlib.ExitStack() as stack:
+        hands = stack.enter_context(nursery()) if forked else None
+        net = stack.enter_context(network(folder))
+        found = Ward(net, stack.enter_context(net.lead()), hands)
+        found.start(*EVERYBODY)
+        yield found
