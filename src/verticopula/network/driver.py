@@ -52,10 +52,6 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
             for frame in frames:
                 self._last_reason = ""
                 yield frame
-            if not connection.closing and connection.side == "SERVER":
-                # What gRPC does, without a word, with a message beyond the limit.
-                limit = f"{self._most_bytes:,}"
-                logger.warning("cut the line of %s: a message of more than %s bytes", _peer_of(connection)[:64], limit)
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() != grpc.StatusCode.CANCELLED:
                 reason = str(error.details())
@@ -63,6 +59,11 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
                     logger.warning("no line to the coordinator: %s", reason)
                 self._last_reason = reason
             raise
+        finally:
+            if connection.side == "SERVER" and not connection.closing:
+                # gRPC does not tell this side which of the two it was.
+                why = f"it went away, or sent a message of more than {self._most_bytes:,} bytes"
+                logger.info("a line of %s has ended: %s", _peer_of(connection)[:64], why)
 
 
 def _peer_of(connection: Connection) -> str:

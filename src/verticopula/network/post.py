@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 _WINDOW = 1000  # letters may overtake one another by this many
 _HELLO_AGAIN = 2.0  # seconds without a welcome
+_HELLO_ANYWAY = 8  # every so many of those
 _MOST_HELLOS = 30.0  # at once; each makes the other side write, whether it is read or not
 _HELLOS_A_SECOND = 2.0
 
@@ -31,9 +32,16 @@ OnLetter = Callable[[str, Topic, str, bytes], None]
 
 @dataclass
 class _Peer:
-    """What is known of one other end."""
+    """What is known of one other end.
+
+    Attributes
+    ----------
+    session : what we write to it under; empty before it has told us
+    own : what it must write to us under; another one whenever the line was lost, so that no letter outlives it
+    """
 
     session: str = ""
+    own: str = field(default_factory=lambda: secrets.token_hex(16))
     serials: itertools.count[int] = field(default_factory=itertools.count)
     seen: set[int] = field(default_factory=set)
     newest: int = -1
@@ -74,7 +82,6 @@ class Post:
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._kit, self._on_letter, self._on_session = kit, on_letter, on_session
-        self._session = secrets.token_hex(16)
         self._peers = {name: _Peer() for name in peers_of(kit)}
         self._patience = {name: _Patience() for name in peers_of(kit)}
         self._lock = threading.Lock()
@@ -105,20 +112,26 @@ class Post:
     # ---- greetings ------------------------------------------------------------------------
 
     def _greet(self) -> None:
-        """Say hello until welcomed, and again whenever the line was lost."""
-        while not self._stopped.is_set():
-            if not self.connected(COORDINATOR):
-                self._send(COORDINATOR, "hello", "", 0, "", self._greeting())
+        """Say hello until welcomed, and again whenever the line was lost.
+
+        Now and then also when nothing seems to have happened: the other side may have thought that the line was lost.
+        """
+        for tick in itertools.count():
+            if self._stopped.is_set():
+                return
+            if not self.connected(COORDINATOR) or tick % _HELLO_ANYWAY == 0:
+                self._send(COORDINATOR, "hello", "", 0, "", self._greeting(COORDINATOR))
             self._stopped.wait(_HELLO_AGAIN)
 
-    def _greeting(self) -> bytes:
-        return encode(Greeting(self._session, version("verticopula")))
+    def _greeting(self, peer: str) -> bytes:
+        return encode(Greeting(self._peers[peer].own, version("verticopula")))
 
     def _on_peer(self, peer: str, connected: bool) -> None:
         with self._lock:
-            self._peers[peer].session = ""  # even if it is back at once: a new session is agreed on first
+            # Even if it is back at once: a new session is agreed on first.
+            self._peers[peer] = _Peer(serials=self._peers[peer].serials)
         if connected and self._kit.role != "coordinator":
-            self._send(peer, "hello", "", 0, "", self._greeting())
+            self._send(peer, "hello", "", 0, "", self._greeting(peer))
 
     def _on_greeting(self, peer: str, envelope: Envelope) -> None:
         greeting = decode(envelope.body.tobytes(), (Greeting,))
@@ -127,10 +140,12 @@ class Post:
                 raise ProtocolError("too many greetings")
             known = self._peers[peer]
             is_new = known.session != greeting.session
-            if is_new:
-                self._peers[peer] = _Peer(greeting.session, known.serials)
+            if is_new and envelope.topic == "hello":
+                self._peers[peer] = _Peer(greeting.session, serials=known.serials)
+            elif is_new:  # what we are called stays: the welcome answers that
+                self._peers[peer] = _Peer(greeting.session, known.own, known.serials)
         if envelope.topic == "hello":
-            self._send(peer, "welcome", greeting.session, next(known.serials), "", self._greeting())
+            self._send(peer, "welcome", greeting.session, next(known.serials), "", self._greeting(peer))
         if is_new:
             self._on_session(peer)
 
@@ -146,7 +161,7 @@ class Post:
             if envelope.topic == "hello" or envelope.topic == "welcome":
                 if (envelope.topic == "hello") != (self._kit.role == "coordinator"):
                     raise ProtocolError("a greeting in the wrong direction")
-                if envelope.topic == "welcome" and envelope.session != self._session:
+                if envelope.topic == "welcome" and envelope.session != self._peers[peer].own:
                     raise ProtocolError("a welcome to another session")
                 self._on_greeting(peer, envelope)
                 return
@@ -159,10 +174,10 @@ class Post:
 
     def _check_fresh(self, peer: str, envelope: Envelope) -> None:
         """ProtocolError for a letter of another session, or one that was here before."""
-        if envelope.session != self._session:
-            raise ProtocolError("it belongs to an earlier session")
         with self._lock:
             known = self._peers[peer]
+            if envelope.session != known.own:
+                raise ProtocolError("it belongs to an earlier session")
             if envelope.serial in known.seen or envelope.serial <= known.newest - _WINDOW:
                 raise ProtocolError("it was received before")
             known.seen.add(envelope.serial)
