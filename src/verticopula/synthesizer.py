@@ -188,7 +188,8 @@ class Synthesizer:
     ) -> Synthesizer:
         """Fit on tables that are checked and aligned already."""
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        study = self.study_name()
+        # A seeded study has a fixed name, because the parties' streams are keyed by it.
+        study = seeded_study_name(self.federation) if self.random_state is not None else self._unused_name()
         total = sum(_comparisons(table, self.budget.rounds) for table in aligned.values())
         counter = _Counter(progress, "flipping comparisons", total)
         before = len(book)
@@ -227,7 +228,7 @@ class Synthesizer:
         study : its name; None for one that nobody used before
         witnesses : party -> the end of its ledger as `opened_` last showed it
         """
-        name = study or self.study_name()
+        name = study or self._unused_name()
         rounds = self.protocol(name, alignment=alignment, witnesses=witnesses, progress=progress)
         return self.adopt(name, *drive(rounds, transport))
 
@@ -252,11 +253,8 @@ class Synthesizer:
         self._warn()
         return self
 
-    def study_name(self) -> str:
-        """A name for a new study."""
-        # A seeded study has a fixed name, because the parties' streams are keyed by it.
-        seeded = self.random_state is not None
-        return seeded_study_name(self.federation) if seeded else f"{self.federation.name}-{secrets.token_hex(8)}"
+    def _unused_name(self) -> str:
+        return f"{self.federation.name}-{secrets.token_hex(8)}"
 
     def _price(self, study: str, result: FitResult) -> Iterator[Release]:
         """The releases that were asked for, round by round."""

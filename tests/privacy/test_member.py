@@ -158,8 +158,8 @@ def test_a_seeded_study_over_members_equals_one_in_process(method: str, way: Fro
 
 
 def priced(entry: Any) -> tuple[Any, ...]:
-    """An entry without its time and its place in a chain."""
-    skipped = {"time", "previous", "hash", "table", "request"}
+    """An entry without its time, its study's name and its place in a chain."""
+    skipped = {"time", "study", "previous", "hash", "table", "request"}
     return tuple(getattr(entry, f.name) for f in fields(entry) if f.name not in skipped)
 
 
@@ -359,18 +359,18 @@ def test_a_study_is_not_opened_twice_on_other_terms() -> None:
         with pytest.raises(ProtocolError, match="other terms"):
             one.handle(opening(**changes))
     one.handle(opening("simulation", seed=3))
-    one.handle(opening("simulation", seed=4))  # there is nothing to protect
-    with pytest.raises(ProtocolError, match="other terms"):
-        one.handle(opening("simulation"))
+    for changes in ({"seed": 4}, {}):
+        with pytest.raises(ProtocolError, match="other terms"):
+            one.handle(opening("simulation", **changes))
 
 
-def test_seeds_do_not_answer_for_each_other() -> None:
-    one, asked = member(policy=SEEDED), replace(RELEASE, study="simulation")
+def test_seeds_do_not_answer_for_each_other_and_names_do_not_matter() -> None:
+    one = member(policy=SEEDED)
     replies = []
-    for seed in (3, 4, 3):
-        opened = answered(one.handle(opening("simulation", seed=seed)))
-        one.handle(PlaceRequest("simulation", N, np.arange(opened.hashes.shape[0])))
-        reply = one.handle(asked)
+    for study, seed in (("a", 3), ("b", 4), ("c", 3)):
+        opened = answered(one.handle(opening(study, seed=seed)))
+        one.handle(PlaceRequest(study, N, np.arange(opened.hashes.shape[0])))
+        reply = one.handle(replace(RELEASE, study=study))
         assert isinstance(reply, ReleaseReply)
         replies.append(reply.columns[0].ranks)
     np.testing.assert_array_equal(replies[0], replies[2])

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from verticopula.alignment import CHECK_BYTES, hash_ids, hash_order, key_check, study_key
 from verticopula.blinding import POINT_BYTES, mask_points, new_mask, points_of
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
-from verticopula.privacy.blobs import Blobs, MemoryBlobs
+from verticopula.privacy.blobs import Blobs
 from verticopula.privacy.ledger import Ledger, Release
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
@@ -212,7 +212,7 @@ class Member:
             known = self._read(request.study)
             if known is not None and known.agrees(record):
                 record = known
-            elif known is not None and (known.seed is None or record.seed is None):
+            elif known is not None:
                 raise ProtocolError(
                     f"party {self.name!r}: a study of this name was opened before, on other terms or with another "
                     "table; choose another name"
@@ -296,7 +296,7 @@ class Member:
             record = self._known(request.study)
             self._check_points(request, record)
             digest = hashlib.sha256(request.points.tobytes()).hexdigest()
-            if record.masked.get(request.origin, digest) != digest and record.seed is None:
+            if record.masked.get(request.origin, digest) != digest:
                 raise ProtocolError(f"party {self.name!r} has masked another list of {request.origin!r}")
             if record.masked.get(request.origin) != digest:
                 self._write(request.study, replace(record, masked={**record.masked, request.origin: digest}))
@@ -307,7 +307,7 @@ class Member:
         return MaskReply(self.name, request.origin, masked)
 
     def _check_points(self, request: MaskRequest, record: StudyRecord) -> None:
-        late = record.is_placed and record.seed is None and request.origin not in record.masked
+        late = record.is_placed and request.origin not in record.masked
         if record.alignment != "psi" or late:
             raise ProtocolError(f"party {self.name!r}: nothing is to be masked in this study, or no longer")
         if request.origin == self.name or request.origin not in {p.name for p in self.federation.parties}:
@@ -331,9 +331,9 @@ class Member:
             by_row = np.empty_like(request.positions)
             by_row[order] = request.positions
             placed = replace(record, n_subjects=int(request.n_subjects), positions=by_row[self._by_id])
-            if record.is_placed and not _same_place(record, placed) and record.seed is None:
+            if record.is_placed and not _same_place(record, placed):
                 raise ProtocolError(f"party {self.name!r}: the cohort of this study is settled, and it is another one")
-            if not record.is_placed or not _same_place(record, placed):
+            if not record.is_placed:
                 self._write(request.study, placed)
         return PlaceReply(self.name, placed.n_subjects)
 
@@ -383,9 +383,8 @@ class Member:
             executor=self._executor,
             on_column=self._on_column,
             noise_label=seeded_study_name(self.federation) if seeded else "",
-            # A seeded study is made again from its seed: the next one of its name may have another, and another table.
-            replies=MemoryBlobs() if seeded else self.vault.replies,
-            fits=None if seeded else self.vault.fits,
+            replies=self.vault.replies,
+            fits=self.vault.fits,
             table_id=self._table_id,
             consent=self._consent,
         )
