@@ -277,7 +277,7 @@ def status(
     from verticopula.network.lead import Lead
 
     with Lead(Kit.read(kit, "lead")) as lead:
-        reply: StatusReply = lead.ask(StatusRequest())
+        reply: StatusReply = lead.ask(StatusRequest(), seconds=10.0)
     if as_json:
         parties = {party.name: party.connected for party in reply.parties}
         studies = [

@@ -12,6 +12,8 @@ from nvflare.fuel.f3.connection import Connection
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver
 
+from verticopula.network.texts import harmless
+
 logger = logging.getLogger(__name__)
 
 _MOST_LINES = 16  # of one peer at a time: one in use, and those that are about to be found dead
@@ -54,7 +56,7 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
                 yield frame
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() != grpc.StatusCode.CANCELLED:
-                reason = str(error.details())
+                reason = harmless(str(error.details()))
                 if reason != self._last_reason:  # it is tried again and again
                     logger.warning("no line to the coordinator: %s", reason)
                 self._last_reason = reason

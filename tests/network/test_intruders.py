@@ -1,0 +1,46 @@
+"""The whole intruder table, row by row: refused, written down, and nobody died of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.network.intruders import ATTACKS, Attack, Scene, scene_of
+
+pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene_of("coordinator", tmp_path_factory.mktemp("coordinator")) as scene:
+        yield scene
+
+
+@pytest.fixture(scope="module")
+def party(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene_of("party", tmp_path_factory.mktemp("party")) as scene:
+        yield scene
+
+
+@pytest.fixture(scope="module")
+def lead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene_of("lead", tmp_path_factory.mktemp("lead")) as scene:
+        yield scene
+
+
+@pytest.mark.parametrize("row", ATTACKS, ids=lambda row: row.name)
+def test_refused_and_logged(row: Attack, request: pytest.FixtureRequest) -> None:
+    scene: Scene = request.getfixturevalue(row.where)
+    assert row.carry_out(scene)
+
+
+def test_secrets_are_not_in_the_logs(coordinator: Scene, party: Scene) -> None:
+    for scene in (coordinator, party):
+        kits = scene.net.folder / "kits"
+        secrets = [path.read_text("ascii") for path in kits.rglob("private-key.pem")]
+        lines = {line for text in secrets for line in text.splitlines() if len(line) > 40 and "KEY" not in line}
+        lines |= {path.read_text("ascii").strip() for path in kits.rglob("id.key")}
+        for path in (*kits.rglob("log.txt"), *kits.rglob("output.txt")):
+            text = path.read_text("utf-8", "replace")
+            assert not [line for line in lines if line in text], path.parent.name
