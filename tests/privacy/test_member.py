@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -180,6 +181,22 @@ def test_a_regression_over_members_equals_one_over_parties(select: str) -> None:
     assert here.strength_ == there.strength_
     for name, coef in here.coef_.items():
         np.testing.assert_array_equal(coef, there.coef_[name])
+
+
+def test_closing_a_study_forgets_its_fits(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        own = {
+            name: {"vault": stack.enter_context(Vault.open(tmp_path / name))} for name in ("left", "right", "third")
+        }
+        members = InProcessTransport(make_members(federation(), tables(), policy=RAW, **own))
+        drive(open_study(federation(), "glm", "raw-glm"), members)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            VerticalGLM("binomial", n_strengths=5).fit_transport(members, federation(), study="glm")
+        assert list((tmp_path / "left" / "fits").iterdir())
+        heads = drive(close_study(federation(), "glm"), members)
+        assert heads["left"][0] == len(own["left"]["vault"].ledger) > 0
+    assert not list(tmp_path.glob("*/fits/*"))
 
 
 @BY_WAY

@@ -190,8 +190,7 @@ class Member:
         if isinstance(request, BlockRequest):
             return self._write_block(request)
         if isinstance(request, CloseRequest):
-            self._known(request.study)
-            return CloseReply(self.name, *self.vault.head())
+            return self._close(request)
         return self._party(request).handle(request)
 
     # ---- opening -------------------------------------------------------------------------
@@ -406,6 +405,15 @@ class Member:
     def _write(self, study: str, record: StudyRecord) -> None:
         self.vault.studies.put(self._record_name(study), record.to_dict())
         self._parties.pop(study, None)
+
+    def _close(self, request: CloseRequest) -> CloseReply:
+        """The study is over: what is kept for its regressions goes; its releases and their entries stay."""
+        with self._lock:
+            self._known(request.study)
+            party = self._parties.pop(request.study, None)
+            if party is not None:
+                party.close(request.study)
+        return CloseReply(self.name, *self.vault.head())
 
     # ---- the synthetic block -------------------------------------------------------------
 

@@ -125,6 +125,10 @@ class LocalParty:
             return self._desk.handle(request)
         raise ProtocolError(f"party {self.name!r} does not know requests of type {type(request).__name__}")
 
+    def close(self, study: str) -> None:
+        """A study is over: forget its regressions."""
+        self._desk.close(study)
+
     # ---- releases ------------------------------------------------------------------------
 
     def _release_once(self, request: ReleaseRequest | CompletedRanksRequest | ResponseRequest) -> Reply:

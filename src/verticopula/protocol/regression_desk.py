@@ -176,11 +176,20 @@ class RegressionDesk:
         self._fits.pop(key, None)  # opened again, it is the newest
         self._fits[key] = fit
         for old in list(self._fits)[:-_MOST_FITS]:
-            del self._fits[old]
-            self._last.pop(old, None)
-            self._asked_again.discard(old)
-            if self.store is not None:
-                self.store.discard(_store_key(self.party, old))
+            self._discard(old)
+
+    def close(self, study: str) -> None:
+        """Forget a study's fits, on disk too: what they keep is exact."""
+        with self._lock:
+            for key in [key for key in self._fits if key[0] == study]:
+                self._discard(key)
+
+    def _discard(self, key: _Key) -> None:
+        del self._fits[key]
+        self._last.pop(key, None)
+        self._asked_again.discard(key)
+        if self.store is not None:
+            self.store.discard(_store_key(self.party, key))
 
     # ---- over a restart ----------------------------------------------------------------------
 
