@@ -23,7 +23,8 @@ _UNITS = ("variable", "client", "block")
 class Steward:
     """Asks before anything is released. No answer, or any but yes, is a no.
 
-    `all` says yes to the later rounds of the same study too (IEVCDS sends ranks in each).
+    `all` says yes to the later rounds of the same study too (IEVCDS sends ranks in each), as long as they ask for no
+    more than was shown.
     """
 
     party: str
@@ -32,14 +33,14 @@ class Steward:
 
     def __post_init__(self) -> None:
         self._one_at_a_time = threading.Lock()
-        self._agreed: set[str] = set()
+        self._agreed: dict[str, list[Release]] = {}
         self.is_asked = False
 
     def consent(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
         """Show the releases and wait; PolicyRefused unless the steward says yes."""
         study = proposed[0].study
         with self._one_at_a_time:
-            if study in self._agreed:
+            if _covers(self._agreed.get(study, []), proposed):
                 return
             self._show(method, proposed, spent)
             self.is_asked = True
@@ -48,7 +49,7 @@ class Steward:
             finally:
                 self.is_asked = False
         if answer == "all":
-            self._agreed.add(study)
+            self._agreed[study] = [*self._agreed.get(study, []), *proposed]
         elif answer not in ("y", "yes"):
             raise PolicyRefused(f"party {self.party!r}: its steward said no")
 
@@ -68,6 +69,20 @@ class Steward:
             old, new = (format_epsilon(getattr(total, unit)) for total in (before, after))
             console.print(f"  epsilon per {unit}: {old} so far, {new} with this")
         console.print(Text("Send it? [y/N/all] ", style="bold"), end="")
+
+
+def _covers(shown: list[Release], proposed: list[Release]) -> bool:
+    """Whether every one of these leaves no more than one of those: same column, same kind, no larger epsilon."""
+    return all(
+        any(
+            (old.column, old.what, old.noise) == (new.column, new.what, new.noise)
+            and new.n_subjects <= old.n_subjects
+            and new.epsilon <= old.epsilon * (1 + 1e-9)
+            and new.mechanism.startswith(old.mechanism)  # ", completed column" may follow
+            for old in shown
+        )
+        for new in proposed
+    )
 
 
 _IN_WORDS = {"ranks": "noisy ranks", "marginal": "noisy counts", "exact": "EXACT VALUES"}

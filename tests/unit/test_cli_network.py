@@ -1,0 +1,142 @@
+"""The commands between organisations, where they cannot work: each says what is wrong, and soon."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders import Call
+from tests.network.harness import POLICY, Net, small_federation
+from verticopula.errors import PartyUnavailable, ProtocolError
+from verticopula.network.lead import write_result
+from verticopula.network.letters import ResultFile, ResultReply, StatusRequest
+from verticopula.network.texts import harmless
+
+COMMANDS = ("provision", "serve", "join", "submit", "status", "stop", "demo-network")
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Net:
+    return Net.prepare(tmp_path_factory.mktemp("cli"), small_federation())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(call: Call, command: str) -> None:
+    said = call(command, "--help")
+    assert said.code == 0
+    assert "Usage" in said.out
+
+
+def test_a_table_of_kits_and_a_warning_about_the_authority(call: Call, tmp_path: Path) -> None:
+    small_federation().to_toml(tmp_path / "federation.toml")
+    said = call("provision", tmp_path / "federation.toml", "--out", tmp_path / "kits", "--host", "h.example.org")
+    assert said.code == 0
+    assert "the coordinator, at h.example.org" in said.out
+    assert "party middle" in said.out
+    assert "Keep" in said.out
+    assert "to yourself" in said.out
+    assert call("provision", tmp_path / "none.toml", "--out", tmp_path / "x").code != 0
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "kit", "expected"),
+    [
+        (["serve"], "left", "is the kit of a party; this command takes that of a coordinator"),
+        (["join"], "server", "is the kit of a coordinator; this command takes that of a party"),
+        (["join"], "lead", "is the kit of a lead"),
+        (["serve"], "authority", "holds no start-up kit"),
+        (["status", "--kit"], "left", "is the kit of a party; this command takes that of a lead"),
+    ],
+)
+def test_the_wrong_kit(call: Call, net: Net, command: list[str], kit: str, expected: str) -> None:
+    data = ["--data", net.folder / "left.csv"] if command == ["join"] else []
+    said = call(*command, net.folder / "kits" / kit, *data)
+    assert said.code == 1
+    assert expected in said.err
+
+
+def test_no_party_joins_without_rules(call: Call, net: Net) -> None:
+    for policy in ([], ["--policy", net.folder / "none.toml"]):
+        said = call("join", net.folder / "kits" / "left", "--data", net.folder / "left.csv", *policy)
+        assert said.code == 1
+        assert "no such file; a party joins with a policy of its own" in said.err
+        assert "min_subjects = 50" in said.err
+
+
+def test_a_policy_with_a_mistake_is_no_policy(call: Call, net: Net, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY + "min_subject = 50\n")
+    files = ["--data", net.folder / "left.csv", "--policy", tmp_path / "policy.toml"]
+    said = call("join", net.folder / "kits" / "left", *files)
+    assert said.code == 1
+    assert "min_subject" in said.err
+
+
+def test_another_federation_file(call: Call, net: Net, tmp_path: Path) -> None:
+    text = (net.folder / "federation.toml").read_text("utf-8").replace("x4", "x5")
+    (tmp_path / "other.toml").write_text(text)
+    kit = net.folder / "kits" / "lead"
+    said = call("submit", tmp_path / "other.toml", "--kit", kit, "--out", tmp_path / "out")
+    assert said.code == 1
+    assert "provision again" in said.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_stop_without_kits_and_without_processes(call: Call, net: Net, tmp_path: Path) -> None:
+    said = call("stop", tmp_path)
+    assert said.code == 1
+    assert "no start-up kits there" in said.err
+    assert call("stop", net.folder / "kits").code == 0
+
+
+def test_a_coordinator_that_is_not_there(net: Net) -> None:
+    expected = f"the coordinator at localhost:{net.federation.network.port} does not answer: is `verticopula serve`"
+    with net.lead() as lead, pytest.raises(PartyUnavailable, match=expected):
+        lead.ask(StatusRequest(), seconds=1.0)
+
+
+@pytest.mark.network
+def test_the_command_says_so_within_seconds(net: Net) -> None:
+    start = time.monotonic()
+    command = [sys.executable, "-m", "verticopula", "status", "--kit", str(net.folder / "kits" / "lead")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 1
+    assert f"the coordinator at localhost:{net.federation.network.port} does not answer" in said
+    assert "`verticopula serve` running there?" in said
+    assert "Traceback" not in said
+    assert time.monotonic() - start < 60.0  # ten, and what a busy machine needs to start
+
+
+# ---- what a coordinator may send ---------------------------------------------------------------------
+
+
+def reply(*names: str) -> ResultReply:
+    return ResultReply(tuple(ResultFile(name, np.frombuffer(b"content", dtype=np.uint8)) for name in names))
+
+
+def test_results_are_written_below_the_folder(tmp_path: Path) -> None:
+    written = write_result(reply("summary.txt", "tables/left.csv"), tmp_path / "out")
+    assert [path.relative_to(tmp_path / "out").as_posix() for path in written] == ["summary.txt", "tables/left.csv"]
+    assert (tmp_path / "out" / "tables" / "left.csv").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "/etc/x", "a/../../x", "..", ".", "", "a\x00b", "a\x1b[2Jb", "a\nb", "..\\x", "a\u202eb"]
+)
+def test_results_go_nowhere_else(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ProtocolError, match="a file whose name"):
+        write_result(reply(name), tmp_path / "out")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_words_of_others_are_made_plain() -> None:
+    assert harmless("\x1b[31mred\x07\r\n\u202eend\u2028") == " [31mred    end "
+    assert harmless("two\nlines\x0b", lines=True) == "two\nlines "
+    assert harmless("ε ≤ 0.5 – größer") == "ε ≤ 0.5 – größer"
+    assert harmless("x" * 10, 3) == "xxx …"
