@@ -7,6 +7,7 @@ that an undisturbed run makes of the releases in the parties' vaults, byte for b
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import tempfile
 import time
@@ -103,6 +104,7 @@ def _fine_points(method: str, last_update: int) -> dict[str, tuple[tuple[str, ..
 
 def measure_share(methods: Sequence[str], share: int, shares: int, parties: Sequence[str] = PARTIES) -> list[Story]:
     """Every `shares`-th study, in a federation of its own."""
+    logging.getLogger("verticopula.network").setLevel(logging.ERROR)  # lost lines are what this is about
     with tempfile.TemporaryDirectory() as folder, ward(Path(folder)) as found:
         plans: list[Plan] = []
         for method in methods:

@@ -155,8 +155,8 @@ def break_party(breaker: Breaker) -> None:
 
 
 def break_coordinator(breaker: Breaker) -> None:
-    """Points of a round, in order: asking, asked, answered, half kept, kept. Of the round `result`: half written,
-    renamed, done."""
+    """Points of a round, in order: asking, asked, answered, half kept, kept; failing. Of the round `result`: half
+    written, renamed, done."""
     from verticopula.network import running
     from verticopula.network.journal import Journal
     from verticopula.network.records import Records
@@ -191,6 +191,8 @@ def break_coordinator(breaker: Breaker) -> None:
         breaker.at("kept")
 
     def breaking_change(self: Any, study: str, **changes: Any) -> Any:
+        if changes.get("state") == "failed":
+            breaker.at("failing")
         if changes.get("state") != "done":
             return change(self, study, **changes)
         breaker.round = "result"

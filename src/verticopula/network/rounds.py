@@ -57,25 +57,27 @@ class WaitingRoom:
         ----------
         questions : party -> key and body; the same key again gets the same answer
         """
-        end = time.monotonic() + seconds
+        before = time.monotonic()
+        end = before + seconds
         with self._changed:
             self._questions = {name: _Question(key, body) for name, (key, body) in questions.items()}
             try:
                 while True:
+                    now = time.monotonic()
+                    if (lost := now - before - _TICK) > _TICK:
+                        # This process itself was suspended: the parties' answers may be waiting to be read.
+                        end = max(end + lost, now + _TICK)
+                    before = now
                     self._raise_refusal()
                     open_ones = tuple(name for name, q in self._questions.items() if q.answer is None)
                     on_waiting(open_ones)
                     if not open_ones:
                         return {name: q.answer or b"" for name, q in self._questions.items()}
-                    left = end - time.monotonic()
+                    left = end - now
                     if left <= 0.0:
                         raise PartyUnavailable(self._name_silent(open_ones, seconds))
                     self._send_open(open_ones)
-                    before = time.monotonic()
                     self._changed.wait(min(left, _TICK))
-                    lost = time.monotonic() - before - _TICK
-                    # This process itself was suspended: the parties' answers may be waiting to be read.
-                    end += lost if lost > _TICK else 0.0
             finally:
                 self._questions = {}
 
