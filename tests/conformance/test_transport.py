@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from tests.network.harness import Net
 from verticopula import Federation, Policy
 from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
+from verticopula.network.demo import free_port
+from verticopula.network.journal import Journal
+from verticopula.network.post import Post
+from verticopula.network.rounds import NetworkTransport, WaitingRoom
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import (
@@ -22,9 +30,11 @@ from verticopula.protocol.messages import (
     Request,
     ReviewReply,
 )
+from verticopula.protocol.opening import open_study
 from verticopula.protocol.party import LocalParty
 from verticopula.protocol.vcds import vcds
 from verticopula.result import FitResult
+from verticopula.schema import seeded_study_name
 from verticopula.tables import align_tables
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -41,44 +51,117 @@ FEDERATION = Federation.from_dict(
 BUDGET = BudgetRequest.build(FEDERATION, unit="variable", epsilon=2.0, delta=None)
 
 
-def parties(seed: int = 0) -> dict[str, LocalParty]:
+def tables() -> dict[str, pl.DataFrame]:
     rng = np.random.default_rng(3)
     x = rng.normal(size=200)
-    tables = {
+    return {
         "a": pl.DataFrame({"subject_id": range(200), "y": (x + rng.normal(size=200) > 0).astype(int)}),
         "b": pl.DataFrame({"subject_id": range(150), "x": x[:150]}),
     }
-    aligned = align_tables(FEDERATION, tables)
+
+
+def parties(seed: int = 0) -> dict[str, LocalParty]:
+    aligned = align_tables(FEDERATION, tables())
     return {name: LocalParty(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
 
 
-def run(transport: Transport) -> FitResult:
-    return drive(vcds(FEDERATION, BUDGET, "study"), transport)
+def run(transport: Transport, study: str = "study") -> FitResult:
+    return drive(vcds(FEDERATION, BUDGET, study), transport)
 
 
-TRANSPORTS: list[Callable[[dict[str, LocalParty]], Transport]] = [InProcessTransport]
+class InProcess:
+    """All parties in this process."""
+
+    study = "study"
+
+    def open(self, seed: int = 0, without: str | None = None) -> Transport:
+        """A transport to the parties of one study."""
+        return InProcessTransport({name: party for name, party in parties(seed).items() if name != without})
 
 
-@pytest.mark.parametrize("make", TRANSPORTS)
-def test_same_seed_same_arrays(make: Callable[[dict[str, LocalParty]], Transport]) -> None:
-    first, second, other = run(make(parties())), run(make(parties())), run(make(parties(1)))
+class OverTheNetwork:
+    """Every party in a process of its own, with mutual TLS between them and this one, which coordinates."""
+
+    def __init__(self, folder: Path) -> None:
+        here = {"host": "localhost", "port": free_port(), "deadline": 60.0}
+        federation = Federation.from_dict({**FEDERATION.to_dict(), "network": here})
+        self.net = Net.prepare(folder, federation, tables())
+        self.post = Post(
+            self.net.kit("server"),
+            lambda *letter: self.room.on_letter(*letter),
+            lambda peer: self.room.on_session(peer),
+        )
+        self.room = WaitingRoom(self.post)
+        self.study = ""
+        self.journals: list[Journal] = []
+
+    def start(self) -> None:
+        self.post.start()
+        self.net.start("a", "b")
+        end = time.monotonic() + 90.0
+        while not (self.post.connected("a") and self.post.connected("b")):
+            assert time.monotonic() < end, "the parties did not connect"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        self.net.close()
+        self.post.stop()
+        for journal in self.journals:
+            journal.close()
+
+    def transport(self, seconds: float = 60.0) -> NetworkTransport:
+        self.journals.append(Journal(self.net.folder / f"{time.monotonic_ns()}.journal"))
+        return NetworkTransport(self.room, self.journals[-1], seconds)
+
+    def open(self, seed: int = 0, without: str | None = None) -> Transport:
+        self.study = f"study-{time.monotonic_ns()}"
+        transport = self.transport()
+        drive(open_study(FEDERATION, self.study, "vcds", seed=seed), transport)
+        if without is not None:
+            self.net.signal(without, signal.SIGKILL)
+            transport.seconds = 2.0
+        return transport
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OverTheNetwork]:
+    over = OverTheNetwork(tmp_path_factory.mktemp("network"))
+    over.start()
+    yield over
+    over.stop()
+
+
+Kind = InProcess | OverTheNetwork
+KINDS = ["in process", pytest.param("network", marks=pytest.mark.network)]
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> Kind:
+    if request.param == "network":
+        found: Kind = request.getfixturevalue("network")
+        return found
+    return InProcess()
+
+
+def test_the_same_arrays_on_every_transport(network: OverTheNetwork) -> None:
+    """The short case of the network in the ordinary suite."""
+    there = run(network.open(seed=5), network.study)
+    here = run(InProcess().open(seed=5), seeded_study_name(FEDERATION))
+    np.testing.assert_array_equal(there.copula.correlation, here.copula.correlation)
+
+
+@pytest.mark.parametrize("kind", KINDS, indirect=True)
+def test_same_seed_same_arrays(kind: Kind) -> None:
+    first, second, other = (run(kind.open(seed), kind.study) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.copula.correlation, second.copula.correlation)
     assert not np.array_equal(first.copula.correlation, other.copula.correlation)
-
-
-@pytest.mark.parametrize("make", TRANSPORTS)
-def test_a_lost_party_raises_and_is_named(make: Callable[[dict[str, LocalParty]], Transport]) -> None:
-    present = parties()
-    del present["b"]
-    with pytest.raises(PartyUnavailable, match="'b'"):
-        run(make(present))
 
 
 class Tampering:
     """Delivers faithfully, but changes one party's replies on the way."""
 
-    def __init__(self, change: Callable[[Reply], Reply]) -> None:
-        self._inner = InProcessTransport(parties())
+    def __init__(self, inner: Transport, change: Callable[[Reply], Reply]) -> None:
+        self._inner = inner
         self._change = change
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
@@ -122,9 +205,18 @@ def no_agreement(reply: Reply) -> Reply:
     "change",
     [no_agreement, shorter_presence, extra_presence_column, no_release, rank_out_of_range, too_few_cells, wrong_kind],
 )
-def test_malformed_replies_are_errors_not_results(change: Callable[[Reply], Reply]) -> None:
+@pytest.mark.parametrize("kind", KINDS, indirect=True)
+def test_malformed_replies_are_errors_not_results(change: Callable[[Reply], Reply], kind: Kind) -> None:
+    transport = Tampering(kind.open(), change)
     with pytest.raises(ProtocolError):
-        run(Tampering(change))
+        run(transport, kind.study)
+
+
+@pytest.mark.network
+def test_a_party_refuses_another_message_version_over_the_network(network: OverTheNetwork) -> None:
+    for request in (PresenceRequest("s", "vcds", version=99), ReleaseRequest("s", "vcds", "exact", (), version=99)):
+        with pytest.raises(VersionMismatch, match="message version"):
+            network.transport().deliver({"a": request})
 
 
 def test_a_party_refuses_another_message_version() -> None:
@@ -139,3 +231,10 @@ def test_who_has_a_value_in_an_unshared_column_is_not_told() -> None:
     party.policy = Policy(columns=("something else",))
     with pytest.raises(PolicyRefused, match="does not share column 'y'"):
         party.handle(PresenceRequest("s", "vcds"))
+
+
+@pytest.mark.parametrize("kind", KINDS, indirect=True)
+def test_a_lost_party_raises_and_is_named(kind: Kind) -> None:
+    transport = kind.open(without="b")  # over the network it is killed, and nothing can follow
+    with pytest.raises(PartyUnavailable, match="'b'"):
+        run(transport, kind.study)
