@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +26,8 @@ PID_FILE = "process.pid"
 LOG_FILE = "log.txt"
 
 _STOP_PATIENCE = 3.0
+_LOG_BYTES = 32 * 2**20
+_OLD_LOGS = 4
 _HANDSHAKE = re.compile(r"Handshake failed[^:]*:(.*)")
 
 logger = logging.getLogger(__name__)
@@ -106,7 +109,8 @@ def _read_pid(path: Path) -> int | None:
 
 def keep_log(kit: Kit, *, quiet: bool) -> None:
     """Everything to the kit's log file; what a person should see to the terminal as well."""
-    file = logging.FileHandler(kit.folder / LOG_FILE, encoding="utf-8")
+    # Bounded: whoever can reach the port can make this file grow, and the ledger needs the disk.
+    file = RotatingFileHandler(kit.folder / LOG_FILE, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.setLevel(logging.INFO)

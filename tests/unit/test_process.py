@@ -1,0 +1,80 @@
+"""One process a kit, and a log that no peer can forge or fill."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from verticopula.errors import SettingsError
+from verticopula.network import process as process_module
+from verticopula.network.kit import Kit
+from verticopula.network.process import frames_of, keep_log, only_process, running_pid, stop_process
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Kit:
+    return Kit(tmp_path, "party", "left", "localhost", 1)
+
+
+@pytest.fixture
+def log(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(process_module, "_listen_to_grpc", lambda: None)
+    monkeypatch.setattr(process_module, "_LOG_BYTES", 10_000)
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    keep_log(kit, quiet=True)
+    yield kit.folder / "log.txt"
+    for handler in [handler for handler in root.handlers if handler not in before]:
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(level)
+
+
+def test_one_process_a_kit(kit: Kit) -> None:
+    assert running_pid(kit.folder) is None
+    with only_process(kit):
+        assert running_pid(kit.folder) == os.getpid()
+        with pytest.raises(SettingsError, match=rf"is already running \(process {os.getpid()}\)"), only_process(kit):
+            pass
+    assert running_pid(kit.folder) is None
+    assert not stop_process(kit.folder)
+
+
+def test_what_a_dead_process_left_does_not_matter(kit: Kit) -> None:
+    (kit.folder / "process.pid").write_text("1\n")  # nobody holds it
+    assert running_pid(kit.folder) is None
+    assert not stop_process(kit.folder)
+    with only_process(kit):
+        assert running_pid(kit.folder) == os.getpid()
+
+
+def test_nobody_writes_a_line_of_their_own(log: Path) -> None:
+    logging.getLogger("nvflare").error("Invalid endpoint name '%s'", "x\n2026-01-01 INFO all is well\x1b[2J\u202e")
+    lines = log.read_text("utf-8").splitlines()
+    assert len(lines) == 1
+    assert "\x1b" not in lines[0]
+    assert "\u202e" not in lines[0]
+    assert "all is well" in lines[0]
+
+
+def test_the_log_does_not_fill_the_disk(log: Path) -> None:
+    for _ in range(2_000):
+        logging.getLogger("verticopula").warning("refused %s", "x" * 100_000)
+    assert sum(path.stat().st_size for path in log.parent.glob("log.txt*")) < 60_000
+
+
+def test_where_an_error_came_from_says_nothing_of_the_data() -> None:
+    def inner(secret: str) -> None:
+        int(secret)
+
+    with pytest.raises(ValueError, match="patient") as caught:
+        inner("patient 4711")
+    said = frames_of(caught.value)
+    assert "test_process.py" in said
+    assert "inner" in said
+    assert "4711" not in said
+    assert "/" not in said

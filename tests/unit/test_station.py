@@ -1,0 +1,151 @@
+"""A party's station: whatever it is asked, it answers or refuses, and neither words nor log quote its table."""
+
+from __future__ import annotations
+
+import logging
+import types
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from tests.members import make_member
+from tests.network.harness import small_federation
+from verticopula import Policy
+from verticopula.network import station as station_module
+from verticopula.network.kit import Kit
+from verticopula.network.letters import Refusal
+from verticopula.network.station import Station
+from verticopula.protocol.messages import (
+    DesignReply,
+    DesignRequest,
+    OpenReply,
+    OpenRequest,
+    PlaceReply,
+    PlaceRequest,
+    fingerprint,
+)
+from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+
+CANARY = "4.7110815"
+PERSON = "canary-person"
+WORDS = ["study", "raw", "other", "", "y", "x1", "x2", "vcds", "raw-glm", "exact", "binomial", "scad", "none", "fit"]
+
+
+class NoPost:
+    def __init__(self, kit: Kit, on_letter: Any) -> None: ...
+
+
+def tables() -> pl.DataFrame:
+    n = 30
+    x = np.linspace(-5.0, 5.0, n)
+    x[7] = float(CANARY)
+    return pl.DataFrame({"subject_id": [f"{PERSON}-{i}" for i in range(n)], "y": [i % 2 for i in range(n)], "x1": x})
+
+
+def make_station(monkeypatch: pytest.MonkeyPatch, **own: Any) -> Station:
+    monkeypatch.setattr(station_module, "Post", NoPost)
+    federation = small_federation()
+    policy = Policy(methods=("vcds", "raw-glm", "ievcds"))
+    member = make_member(federation, "left", tables(), policy=policy, **own)
+    station = Station(Kit(Path(), "party", "left", "localhost", 1), member)
+    for study, method in (("study", "vcds"), ("raw", "raw-glm")):
+        opening = OpenRequest(study, method, federation_fingerprint(federation), "hash", None, 0, "")
+        assert isinstance(answer(station, opening), OpenReply)
+        assert isinstance(answer(station, PlaceRequest(study, 30, np.arange(30))), PlaceReply)
+    design = DesignRequest("raw", "fit", ("x1",), None, True, None, None, "scad", 3.7)
+    assert isinstance(answer(station, design), DesignReply)
+    return station
+
+
+def answer(station: Station, request: Any) -> Any:
+    topic, body = station._answer(fingerprint(request), encode(request))
+    return decode(body, REPLY_KINDS if topic == "answer" else (Refusal,))
+
+
+# ---- requests of every kind, from their type hints ---------------------------------------------------
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return st.sampled_from(get_args(hint))
+    if origin in (types.UnionType, Union):
+        return st.one_of(*(st.none() if part is type(None) else values_of(part) for part in get_args(hint)))
+    if origin is tuple and Ellipsis not in get_args(hint):
+        return st.tuples(*map(values_of, get_args(hint)))
+    if origin is tuple:
+        return st.lists(values_of(get_args(hint)[0]), max_size=3).map(tuple)
+    if origin is np.ndarray:
+        (scalar,) = get_args(get_args(hint)[1])
+        shapes = st.sampled_from([(0,), (1,), (30,), (30, 1), (31,), (2, 16), (3, 32), (1, 1, 1)])
+        sizes = st.integers(-2, 40) if scalar is np.int64 else None
+        return shapes.flatmap(lambda shape: hnp.arrays(scalar, shape, elements=sizes))
+    plain = {
+        str: st.sampled_from(WORDS),
+        int: st.integers(-2, 40) | st.sampled_from([2**62, -(2**62)]),
+        float: st.sampled_from([0.0, 0.1, 1.0, -1.0, 1e300, float("inf"), float("nan")]) | st.floats(0, 2),
+        bool: st.booleans(),
+        bytes: st.binary(max_size=40),
+    }
+    return plain[hint] if hint in plain else requests_of(hint)
+
+
+def requests_of(kind: Any) -> st.SearchStrategy[Any]:
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name != "version"}
+    return st.builds(kind, **{name: values_of(hint) for name, hint in hints.items()})
+
+
+@pytest.mark.parametrize("kind", REQUEST_KINDS, ids=lambda kind: kind.__name__)
+def test_any_request_is_answered_or_refused(kind: type, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.MonkeyPatch.context() as patch:
+        station = make_station(patch)
+
+        @given(requests_of(kind))
+        @settings(max_examples=60)
+        def ask(request: Any) -> None:
+            found = answer(station, request)
+            if isinstance(found, Refusal):
+                assert "internal error" not in found.reason, (request, caplog.text[-2_000:])
+                assert CANARY not in found.reason
+                assert PERSON not in found.reason
+
+        ask()
+    assert CANARY not in caplog.text
+    assert PERSON not in caplog.text
+
+
+def test_an_internal_error_tells_nothing_of_the_data(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    station = make_station(monkeypatch)
+
+    def fail(request: Any) -> Any:
+        try:
+            int(CANARY)
+        except ValueError as error:
+            raise KeyError(f"{PERSON}-7") from error
+
+    monkeypatch.setattr(station.member, "handle", fail)
+    found = answer(station, PlaceRequest("study", 30, np.arange(30)))
+    assert found == Refusal("ProtocolError", "party 'left': internal error (KeyError)")
+    assert "internal error KeyError: test_station.py:" in caplog.text
+    assert CANARY not in caplog.text
+    assert PERSON not in caplog.text
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused(body: bytes) -> None:
+    logging.disable(logging.CRITICAL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(station_module, "Post", NoPost)
+        station = Station(Kit(Path(), "party", "left", "localhost", 1), None)  # type: ignore[arg-type]
+        assert station._answer("key", body)[0] == "refusal"
+    logging.disable(logging.NOTSET)
