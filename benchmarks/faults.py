@@ -115,7 +115,7 @@ def measure_share(methods: Sequence[str], share: int, shares: int, parties: Sequ
         return [found.suffer(plans[number].method, plans[number].faults) for number in sorted(order[share::shares])]
 
 
-def measure(methods: Sequence[str] = tuple(METHODS), workers: int = 2, parties: Sequence[str] = PARTIES) -> list[Story]:
+def measure(methods: Sequence[str] = tuple(METHODS), workers: int = 4, parties: Sequence[str] = PARTIES) -> list[Story]:
     """All studies, in several federations at a time."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
@@ -190,7 +190,7 @@ def write_page(path: Path, report: Report) -> None:
     text = f"""# Faults
 
 Written by `python -m benchmarks faults`; every case is in `benchmarks/results/faults.json`. Real processes on one
-machine: a coordinator, three parties, mutual TLS, {report.results["studies"]} studies with secure noise,
+machine: a coordinator and three parties, mutual TLS. {report.results["studies"]} studies with secure noise suffered
 {report.results["cases"]} faults. A process is killed (SIGKILL) and started again; or stopped (SIGSTOP) for longer than
 the round's deadline of {STOP_DEADLINE:g} s, after which the failed study is resumed; or ended (SIGTERM) and started
 again. A study suffers the same fault in each of its rounds, or at each step of one release; a regression in its first,
@@ -198,9 +198,10 @@ a middle and its last update.
 
 After every study: each ledger holds the entries of an undisturbed study, no more and no less, and held them before
 anything left; a release that was sent twice was the same bytes; the tables are, byte for byte, those that an
-undisturbed run makes of the releases in the vaults (a regression: those of an undisturbed study). A party that was
-stopped was named {report.results["named_after_longest"]:.1f} s after it stopped at the latest.
-{report.results["sent_again"]} answers were sent more than once.
+undisturbed run makes of the releases in the vaults (a regression: fitted from its start). A party that was stopped was
+named {report.results["named_after_longest"]:.1f} s after it stopped at the latest; studies were resumed
+{report.results["resumed"]} times, and {report.results["sent_again"]} answers sent more than once.
+{_list_problems(report.results["problems"])}
 
 {report.tables[0].to_markdown()}
 
@@ -219,28 +220,35 @@ has none; *half kept*: in the middle of the journal's record; *kept*; and of the
     path.write_text(text, encoding="utf-8")
 
 
+def _list_problems(problems: Sequence[str]) -> str:
+    if not problems:
+        return "Nothing was lost, nothing spent twice, in any of them."
+    return "\n".join(["What went wrong:\n", *(f"- {problem}" for problem in problems)])
+
+
+def describe(results: dict[str, Any], methods: Sequence[str]) -> Report:
+    """The report of what `run` has measured."""
+    rows = results["rows"]
+    settings = {"methods": list(methods), "stop_deadline": STOP_DEADLINE}
+    return Report("faults", settings, results, [_summary(rows), _table(rows)])
+
+
 def run(places: Places, *, quick: bool) -> Report:
     """The whole table; quick: one method, one party and the coordinator."""
     start = time.monotonic()
-    stories = measure(("vcds",), parties=("left",)) if quick else measure()
+    methods, parties = (("vcds",), ("left",)) if quick else (tuple(METHODS), PARTIES)
+    stories = measure(methods, parties=parties)
     rows = rows_of(stories)
-    problems = sorted({f"{story.method}: {problem}" for story in stories for problem in story.problems})
-    for problem in problems:
-        print(f"! {problem}")
-    report = Report(
-        "faults",
-        {"methods": ["vcds"] if quick else list(METHODS), "stop_deadline": STOP_DEADLINE},
-        {
-            "studies": len(stories),
-            "cases": len(rows),
-            "seconds": round(time.monotonic() - start, 1),
-            "resumed": sum(story.resumed for story in stories),
-            "sent_again": sum(story.sent_again for story in stories),
-            "named_after_longest": max((row["named_after"] or 0.0 for row in rows), default=0.0),
-            "problems": problems,
-            "rows": rows,
-        },
-        [_summary(rows), _table(rows)],
-    )
+    results = {
+        "studies": len(stories),
+        "cases": len(rows),
+        "seconds": round(time.monotonic() - start, 1),
+        "resumed": sum(story.resumed for story in stories),
+        "sent_again": sum(story.sent_again for story in stories),
+        "named_after_longest": max((row["named_after"] or 0.0 for row in rows), default=0.0),
+        "problems": sorted({f"{story.method}: {problem}" for story in stories for problem in story.problems}),
+        "rows": rows,
+    }
+    report = describe(results, methods)
     write_page(places.pages / PAGE, report)
     return report

@@ -17,6 +17,8 @@ from tests.network.faults import EVERYBODY, METHODS, SERVER, STOP_DEADLINE, Faul
 from tests.network.harness import PATIENCE, Net
 from verticopula.network.provision import provision
 
+_CUT = 60.0  # seconds after which gRPC's keepalive has given a silent line up: 30 without a word, 20 without an answer
+
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 
 
@@ -104,6 +106,20 @@ def test_resumed_too_early_it_fails_again_and_the_next_time_it_is_done(hurt: War
     hurt.net.signal("left", signal.SIGKILL)  # stopped as it is
     hurt.start("left")
     hurt.resume(study)
+    assert_done(hurt, reference.method, study, start)
+
+
+@pytest.mark.parametrize("who", ["left", SERVER])
+def test_stopped_for_so_long_that_the_line_is_cut(hurt: Ward, who: str) -> None:
+    reference, start = hurt.reference("vcds"), time.time()
+    study = hurt.begin("vcds", [Fault(who, "stop", "release", "asked")], 5.0)
+    hurt.wait_for_faults(1)
+    time.sleep(_CUT)
+    if who != SERVER:
+        assert f"party {who!r} " in hurt.wait_until(study, "failed").note
+    hurt.net.signal(who, signal.SIGCONT)
+    if who != SERVER or hurt.wait_until(study, "done", "failed").state == "failed":
+        hurt.resume(study)
     assert_done(hurt, reference.method, study, start)
 
 
