@@ -40,7 +40,16 @@ $(STAMP)-nvflare: $(STAMP)
 demo-network: $(STAMP)-nvflare  ## the same between six processes with mutual TLS on this machine (OUT=...)
 	$(BIN)/verticopula demo-network --out $(OUT)-network
 
-test: $(STAMP)-dev  ## the test suite, without the slow statistical checks and the long network tables
+$(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
+	@if command -v chromium || command -v chromium-browser || command -v google-chrome >/dev/null; then :; \
+	elif command -v apt-get >/dev/null; then \
+	  echo "installing Chromium for the tests of the report …"; \
+	  as_root=; test "$$(id -u)" = 0 || as_root=sudo; \
+	  { $$as_root apt-get install -y -q chromium || { $$as_root apt-get update -q && $$as_root apt-get install -y -q chromium; }; }; \
+	else echo "install Chromium or Google Chrome and have it on the PATH: tests of the report fail without it"; fi
+	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then touch $@; fi >/dev/null
+
+test: $(STAMP)-browser  ## the test suite, without the slow statistical checks and the long network tables
 	$(BIN)/python -m pytest -m "not slow and not network"
 
 test-slow: $(STAMP)-dev  ## the slow statistical checks

@@ -31,13 +31,24 @@ from verticopula.cli_network import register as register_network_commands
 from verticopula.datasets import make_sme
 from verticopula.demo import compare_with_truth, write_inputs
 from verticopula.errors import SchemaError, SettingsError, VerticopulaError
-from verticopula.output import LEDGER_FILE, REGRESSION_FOLDER, prepare_folder, write_study
+from verticopula.output import (
+    LEDGER_FILE,
+    REGRESSION_FILE,
+    REGRESSION_FOLDER,
+    prepare_folder,
+    read_regression,
+    write_study,
+)
 from verticopula.privacy.ledger import Release, read_ledger
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.statement import state_privacy
 from verticopula.privacy.vault import inspect_vault, is_vault
 from verticopula.schema import Federation
 from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer
+from verticopula.report import IN_HOUSE_FILE, REPORT_FILE, Subject, write_report
+from verticopula.report.regressions import fit_if_cheap
+from verticopula.report.study_folder import read_subject
+from verticopula.report.subject import read_real
 from verticopula.tables import AlignedTable, align_tables, read_tables
 
 Found = TypeVar("Found")
@@ -122,8 +133,14 @@ def demo(
         print(f"\n{regression}")
         command = Path(sys.argv[0])  # as it was called: it need not be on the PATH
         inputs = f"{out}/federation.toml --data {out}/data"
+    facts = read_regression(out)
+    reports = [
+        write_report(out / REPORT_FILE, Subject(synthesizer, regression=facts)),
+        write_report(out / IN_HOUSE_FILE, Subject(synthesizer, read_real(study.federation, study.tables), facts)),
+    ]
         print(f"Try next:  {command} check {inputs}")
         print(f"           {command} run {inputs} --out my-study --epsilon 4 --method refined")
+        print("Look at:   " + "\n           ".join(f"{path}" for path in reports))
         print(f"           {command} glm {out} --bootstrap 20")
 
 
@@ -157,7 +174,14 @@ def run(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit on the parties' tables and write complete synthetic ones."""
+    in_house: Annotated[
+        bool,
+        typer.Option(
+            "--in-house",
+            help=f"Also write {IN_HOUSE_FILE}, which compares with the real tables: not private, not to be shared.",
+        ),
+    ] = False,
+    """Fit on the parties' tables and write complete synthetic ones, and a report."""
     if epsilon is not None and (epsilon_ranks is not None or epsilon_marginals is not None):
         raise SettingsError("give either --epsilon, or --epsilon-ranks and --epsilon-marginals")
     whole = 1.0 if epsilon is None and epsilon_ranks is None and epsilon_marginals is None else epsilon
@@ -186,7 +210,17 @@ def run(
             tables, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
         )
     notes = (ALIGNED_NOTE,) if aligned else ()
-    _finish(out, synthesizer, synthesizer.sample(rows, aligned=aligned), quiet, notes=notes)
+    synthetic = synthesizer.sample(rows, aligned=aligned)
+    _finish(out, synthesizer, synthetic, quiet, notes=notes)
+    for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
+        stale.unlink(missing_ok=True)
+    facts = None if aligned else fit_if_cheap(synthesizer, synthetic)
+    written = [write_report(out / REPORT_FILE, Subject(synthesizer, regression=facts, aligned=aligned))]
+    if in_house:
+        written.append(write_report(out / IN_HOUSE_FILE, Subject(synthesizer, tables, facts, aligned)))
+    if not quiet:
+        for path in written:
+            print(f"  {path}")
 
 
 @app.command()
@@ -231,6 +265,33 @@ def check(
 def ledger_show(
     folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
     delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = 1e-6,
+@app.command()
+def report(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder that `run`, `demo` or `submit` wrote.", show_default=False)
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Folder with real tables, of one party or of all. A report that compares with them is not private.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help=f"Default: DIR/{REPORT_FILE}; with --data, DIR/{IN_HOUSE_FILE}.", show_default=False
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a study's report again, for instance after a regression: one page that opens without a network."""
+    subject = read_subject(folder, data)
+    path = write_report(out or folder / (IN_HOUSE_FILE if subject.real else REPORT_FILE), subject)
+    if not quiet:
+        print(f"Written to {path}")
+
+
 ) -> None:
     """Every release, and what all of them together cost at every unit."""
     entries = read_ledger(_ledger_path(folder))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -20,6 +22,7 @@ SUMMARY_FILE = "summary.txt"
 MARGINS_FILE = "margins.csv"  # observed and corrected distribution function of every column
 MISSINGNESS_FILE = "missingness.json"
 REGRESSION_FOLDER = "regression"
+REGRESSION_FILE = "regression.json"  # in that folder: what the report shows of it
 
 
 def prepare_folder(out: Path, *, overwrite: bool) -> None:
@@ -85,17 +88,56 @@ def read_study(folder: Path) -> tuple[Synthesizer, SyntheticTables]:
 
 
 def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
-    """Coefficients as CSV, the summary as text and HTML, the path as a figure."""
+    """Coefficients as CSV, the summary as text, HTML and plain values, the path as a figure."""
     if out.exists() and not out.is_dir():
         raise SettingsError(f"{out} is a file; --out needs a folder")
     out.mkdir(parents=True, exist_ok=True)
     (out / "path.html").unlink(missing_ok=True)  # an earlier fit's, if this one has no path
     summary = model.summary(level)
-    paths = [out / name for name in ("coefficients.csv", "summary.txt", "summary.html")]
+    paths = [out / name for name in ("coefficients.csv", "summary.txt", "summary.html", REGRESSION_FILE)]
     summary.frame.to_csv(paths[0], index=False)
     paths[1].write_text(str(summary), encoding="utf-8")
     paths[2].write_text(summary.to_page(), encoding="utf-8")
+    paths[3].write_text(json.dumps(regression_facts(model, level), indent=1) + "\n", encoding="utf-8")
     if len(model.path_.points) > 1:
         paths.append(out / "path.html")
         model.plot_path().write_html(paths[-1], include_plotlyjs=True)
     return paths
+
+
+def regression_facts(model: VerticalGLM, level: float) -> dict[str, Any]:
+    """A fitted regression as plain values: its table and what belongs around it."""
+    summary = model.summary(level)
+    frame = summary.frame.rename(columns={"std. error": "error", "p-value": "p"})
+    rows = [
+        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
+    return {
+        "response": model.response_,
+        "family": model.family,
+        "intercept": model.fit_intercept,
+        "level": level,
+        "converged": model.converged_,
+        "heading": list(summary.heading),
+        "warnings": list(summary.warnings),
+        "notes": list(summary.notes),
+        "rows": rows,
+    }
+
+
+def read_regression(folder: Path) -> dict[str, Any] | None:
+    """What `write_regression` wrote into a study's folder; None if there is none."""
+    path = folder / REGRESSION_FOLDER / REGRESSION_FILE
+    if not path.is_file():
+        return None
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        wanted = {"response", "family", "intercept", "level", "converged", "heading", "warnings", "notes", "rows"}
+        if not wanted <= set(raw) or not all(
+            {"party", "column", "feature", "coefficient"} <= set(r) for r in raw["rows"]
+        ):
+            raise ValueError
+    except (OSError, ValueError, TypeError):
+        raise SettingsError(f"{path}: cannot be read as a regression; fit it again with `verticopula glm`") from None
+    return dict(raw)

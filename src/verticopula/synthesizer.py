@@ -44,6 +44,8 @@ from verticopula.transport.inprocess import InProcessTransport
 if TYPE_CHECKING:
     import pandas as pd
 
+    from verticopula.estimator import VerticalGLM
+
 METHODS = ("vcds", "evcds", "ievcds", "refined")
 STUDY_FORMAT = 2
 ALIGNED_NOTE = "Aligned rows: synthetic row i is a noisy copy of subject i. For comparisons, not for publication."
@@ -148,6 +150,7 @@ class Synthesizer:
         self._entries: tuple[Release, ...] = ()
         self._study = ""
         self._samples = 0
+        self._drew_aligned = False
         self._backends: dict[str, str] = {}
 
     # ---- fitting -------------------------------------------------------------------------
@@ -208,6 +211,7 @@ class Synthesizer:
             }
             result = drive(self._protocol(study, progress), InProcessTransport(parties))
         self._result, self._study, self._samples, self.opened_ = result, study, 0, None
+        self._drew_aligned = False
         self._entries = tuple(book)[before:]
         self._warn()
         return self
@@ -249,6 +253,7 @@ class Synthesizer:
     def adopt(self, study: str, opened: Opened, result: FitResult) -> Synthesizer:
         """Be fitted with what `protocol` returned; `ledger_` is then what parties were asked for, at their prices."""
         self._result, self._study, self._samples, self.opened_ = result, study, 0, opened
+        self._drew_aligned = False
         self._entries = tuple(self._price(study, result))
         self._warn()
         return self
@@ -387,11 +392,38 @@ class Synthesizer:
         if self.result_.draw_aligned is None:
             raise SettingsError("aligned rows need the parties' releases, which a saved study does not keep: fit again")
         warnings.warn(ALIGNED_NOTE, AlignedWarning, stacklevel=4)
+        self._drew_aligned = True  # the report says so
         return self.result_.draw_aligned
 
     def summary(self) -> str:
         """A page of text: what was fitted, what it cost, what was repaired."""
         return summarise(self.federation, self.settings_, self.result_, self.privacy_)
+
+    def report(
+        self,
+        path: str | Path,
+        *,
+        tables: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        regression: VerticalGLM | None = None,
+    ) -> Path:
+        """Write `report.html`: everything about the study on one page that opens without a network.
+
+        Parameters
+        ----------
+        tables : real tables of those parties that the caller speaks for. The page then compares real and synthetic
+            data, holds exact figures, and says so first: it must stay in the house.
+        id : name of the subject-id column, if it differs from the federation's
+        regression : fitted on synthetic tables of this study
+        """
+        # Imported here: the report stands above everything that it reports on.
+        from verticopula.output import regression_facts
+        from verticopula.report import Subject, write_report
+        from verticopula.report.subject import read_real
+
+        real = {} if tables is None else read_real(self.federation, tables, id)
+        facts = None if regression is None else regression_facts(regression, 0.95)
+        return write_report(path, Subject(self, real, facts, aligned=self._drew_aligned))
 
     @property
     def settings_(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import warnings
@@ -19,9 +20,13 @@ from verticopula.privacy.ledger import Ledger
 from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.opening import close_study, deliver_blocks, open_study
 from verticopula.regression_checks import check_settings as check_regression
+from verticopula.report import REPORT_FILE, Subject, write_report
+from verticopula.report.regressions import fit_if_cheap
 from verticopula.schema import Federation
 from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer, SyntheticTables
 from verticopula.transport.base import Transport, drive
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_DEADLINE = 30 * 86_400.0
 _LEVEL = 0.95
@@ -82,6 +87,18 @@ def _synthesise(record: StudyRecord, federation: Federation, transport: Transpor
     summary = synthesizer.summary() + "".join(f"\n! {note}\n" for note in notes)
     Ledger(out / LEDGER_FILE).append(synthesizer.ledger_)
     write_study(out, synthesizer, _or_none(tables), summary, notes)
+    _report(record, synthesizer, tables, notes[1:] if record.aligned else notes, out / REPORT_FILE)
+
+
+def _report(
+    record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTables, notes: tuple[str, ...], path: Path
+) -> None:
+    """The lead's report, from releases alone. The study has been paid for, so it does not fail for want of a page."""
+    try:
+        facts = None if record.aligned else fit_if_cheap(synthesizer, tables)
+        write_report(path, Subject(synthesizer, regression=facts, aligned=record.aligned, notes=notes))
+    except Exception as error:
+        logger.warning("%s: no report could be written (%s)", record.study, type(error).__name__)
 
 
 def _or_none(tables: SyntheticTables) -> Mapping[str, Any]:

@@ -1,0 +1,192 @@
+"""The page itself: everything gathered, put into the template, written as one file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from verticopula.report import association, margins, propensity, regressions, releases, sensitivity
+from verticopula.report.cautions import find_cautions
+from verticopula.report.subject import Subject
+from verticopula.report.words import clean, number, percent, readable, several, small
+from verticopula.summary import margin_shifts
+
+REPORT_FILE = "report.html"
+IN_HOUSE_FILE = "report-in-house.html"  # made with real tables: not for the lead
+MOST_PATTERNS = 60
+
+# Nothing is loaded from anywhere, and no script runs but the one whose hash is named.
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{}'; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+def write_report(path: str | Path, subject: Subject) -> Path:
+    """Write the page; it opens without a network."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(render_report(subject), encoding="utf-8")
+    return target
+
+
+def render_report(subject: Subject) -> str:
+    """The page as text. Every name in it is escaped; without real tables, nothing of real data is in it."""
+    context = gather(subject)
+    script = _asset("charts.js") + _asset("report.js")
+    return (
+        _environment()
+        .from_string(_asset("report.html.j2"))
+        .render(
+            **context,
+            style=Markup(_asset("report.css")),
+            script=Markup(script),
+            data=Markup(as_json(context["drawn"])),
+            policy=_POLICY.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()),
+        )
+    )
+
+
+def gather(subject: Subject) -> dict[str, Any]:
+    """Everything the template shows; `drawn` is what the figures are drawn from."""
+    result, federation = subject.result, subject.federation
+    regression = regressions.describe_regression(subject)
+    columns = margins.describe_margins(subject)
+    realised = association.realised_errors(subject)
+    moving = sensitivity.margin_sensitivity(subject)
+    moving_fit = sensitivity.regression_sensitivity(subject)
+    expected = association.expected_errors(subject)
+    refinement = result.refinement
+    patterns = _patterns(subject)
+    return {
+        "title": f"Study {federation.name}",
+        "version": version("verticopula"),
+        "in_house": bool(subject.real),
+        "federation": federation,
+        "settings": {k: v for k, v in subject.synthesizer.settings_.items() if v is not None},
+        "n_subjects": result.n_subjects,
+        "n_columns": len(federation.keys),
+        "cautions": find_cautions(subject),
+        "units": releases.describe_units(subject),
+        "releases": releases.describe_parties(subject),
+        "delta": small(subject.synthesizer.privacy_.delta),
+        "missingness": result.missingness,
+        "patterns": patterns,
+        "columns": columns,
+        "first_column": _most_moved(columns, str(federation.response)),
+        "shifts": margin_shifts(result)[:8],
+        "pairs": association.strongest_pairs(subject),
+        "blocks": association.party_blocks(subject),
+        "fit": result.report,
+        "repairs": sorted(result.report.marginal_repairs.items(), key=lambda item: -item[1])[:5],
+        "refinement": refinement,
+        "expected": expected,
+        "realised": realised,
+        "scores": propensity.propensity_scores(subject),
+        "regression": regression,
+        "moving": moving,
+        "moving_fit": _largest_moves(regression, moving_fit),
+        "deltas": sensitivity.DELTAS,
+        "drawn": {
+            "parties": list(result.missingness.parties),
+            "subjects": result.n_subjects,
+            "patterns": patterns,
+            "columns": columns,
+            "correlation": association.describe_correlation(subject),
+            "likelihood": [] if refinement is None else list(refinement.log_likelihood),
+            "expected": {name: expected[name] for name in ("counts", "edges") if name in expected},
+            "realised": [] if realised is None else realised["points"],
+            "effects": [] if regression is None else _effects(regression),
+            "deltas": list(sensitivity.DELTAS),
+            "moving": moving,
+            "movingFit": moving_fit,
+        },
+    }
+
+
+def as_json(value: Any) -> str:
+    """JSON that cannot end the script element it stands in, nor begin anything else."""
+    text = json.dumps(clean(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _patterns(subject: Subject) -> list[dict[str, Any]]:
+    """Which parties know how many; the rarest together, if there are very many."""
+    missing = subject.result.missingness
+    shown = [{"known": list(map(int, pattern)), "count": count} for pattern, count in missing.patterns[:MOST_PATTERNS]]
+    rest = sum(count for _, count in missing.patterns[MOST_PATTERNS:])
+    return [*shown, *([{"known": [], "count": rest}] if rest else [])]
+
+
+def _most_moved(columns: list[dict[str, Any]], response: str) -> str:
+    """The column to show first: of numbers, the one that was corrected most; the response where none was."""
+    numbers = [column for column in columns if column["kind"] in ("continuous", "count") and column["moved"] > 0.0]
+    return str(max(numbers, key=lambda column: column["moved"])["key"]) if numbers else response
+
+
+def _effects(regression: dict[str, Any]) -> list[dict[str, Any]]:
+    """Effects per standard deviation, with intervals, for the figure."""
+    found = []
+    for row in regression["rows"]:
+        if row["party"] and row["sd"] > 0.0:
+            ends = [None if row.get(end) is None else row[end] * row["sd"] for end in ("lower", "upper")]
+            value = row["coefficient"] * row["sd"]
+            found.append({"name": row["name"], "value": value, "low": ends[0], "high": ends[1], "sd": row["sd"]})
+    return found
+
+
+def _largest_moves(regression: dict[str, Any] | None, moving: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Per selected feature: the reported coefficient, and the furthest it goes over all parties and deltas."""
+    if regression is None or moving is None:
+        return []
+    rows = [row for row in regression["rows"] if row["party"]]
+    found = []
+    for index, row in enumerate(rows):
+        moves = [
+            (move[index], part["party"], delta)
+            for part in moving["parties"]
+            for move, delta in zip(part["moves"], sensitivity.DELTAS, strict=True)
+            if move is not None
+        ]
+        far = max(moves, key=lambda move: abs(move[0]))
+        low, high = (row["coefficient"] + pick(move[0] for move in moves) for pick in (min, max))
+        found.append(
+            {
+                "name": row["name"],
+                "coefficient": row["coefficient"],
+                "low": low,
+                "high": high,
+                "party": far[1],
+                "delta": far[2],
+                "errors": abs(far[0]) / row["error"] if row.get("error") else None,
+                "turns": low < 0.0 < high,
+            }
+        )
+    return found
+
+
+@cache
+def _environment() -> Environment:
+    """Escapes everything, and spells out what cannot be seen."""
+    environment = Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: readable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+    )
+    environment.filters |= {"number": number, "percent": percent, "several": several}
+    return environment
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("verticopula.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,263 @@
+"""The report in a real browser, wide and narrow: Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.report.test_report_hostile import hostile_subject
+from verticopula.datasets import make_sme
+from verticopula.report import Subject, write_report
+from verticopula.report.regressions import fit_if_cheap
+from verticopula.report.subject import read_real
+from verticopula.synthesizer import Synthesizer
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+WIDTHS = (1280, 375)
+LOAD_SECONDS = 2.0
+KINDS_OF_TEXT = (
+    *("body", ".lead", ".hint", "nav a", "thead th", "tr.asked .tag", "button", "select", "footer p"),
+    *(".caution.stop .tag", ".caution.care .tag", ".caution.note .tag", ".caution.care p"),
+)
+MARKS = "[...document.querySelectorAll('.plot, canvas')].map(e => [e.id, Number(e.dataset.marks)])"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.fail(
+            f"no browser on the PATH ({', '.join(NAMES)}); `make test` installs one, or: apt-get install chromium"
+        )
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, headless=True, args=list(FLAGS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The large built-in federation with everything in it, and one full of hostile names."""
+    folder = tmp_path_factory.mktemp("reports")
+    study = make_sme(1_500)
+    synthesizer = Synthesizer(study.federation, "refined", epsilon=8.0).fit(study.tables)
+    facts = fit_if_cheap(synthesizer, synthesizer.sample())
+    real = read_real(study.federation, study.tables)
+    return {
+        "large": write_report(folder / "large.html", Subject(synthesizer, real, facts)),
+        "lead": write_report(folder / "lead.html", Subject(synthesizer)),
+        "hostile": write_report(folder / "hostile.html", hostile_subject()),
+    }
+
+
+class Opened:
+    """A page and everything it complained of."""
+
+    def __init__(self, browser: Browser, path: Path, width: int, **settings: Any) -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 800}, offline=True, **settings)
+        self.page: Page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.complaints.append("dialog"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        start = time.perf_counter()
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-ready]")
+        self.seconds = time.perf_counter() - start
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["large", "lead", "hostile"])
+def test_a_page_is_whole_quiet_and_no_wider_than_the_screen(
+    browser: Browser, reports: dict[str, Path], name: str, width: int
+) -> None:
+    with Opened(browser, reports[name], width) as opened:
+        opened.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        marks = dict(opened.page.evaluate(MARKS))
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert opened.complaints == []
+        assert [url for url in opened.requests if not url.startswith("file:")] == []
+    wanted = {"p-missing", "p-margin", "p-heat", "p-likelihood", "p-expected", "p-moving"}
+    wanted |= set() if name == "lead" else {"p-realised", "p-effects", "p-moving-fit"}
+    assert set(marks) == wanted
+    assert all(count > 0 for count in marks.values()), marks
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_picking_changes_the_figures(browser: Browser, reports: dict[str, Path], width: int) -> None:
+    with Opened(browser, reports["large"], width) as opened:
+        page = opened.page
+        for select, plot in (("#column", "#p-margin"), ("#moving", "#p-moving"), ("#moving-party", "#p-moving-fit")):
+            before = page.inner_html(plot)
+            page.select_option(select, index=page.evaluate(f"(document.querySelector('{select}').selectedIndex + 1)"))
+            assert page.inner_html(plot) != before, select
+        picked = page.evaluate("document.querySelector('#column').value")
+        assert picked in page.inner_text("#margin-note")
+        shares = page.inner_html("#p-margin")
+        page.select_option("#column", index=0)
+        page.select_option("#shape", "cumulative")
+        assert page.inner_html("#p-margin") != shares
+        cells = page.get_attribute("#p-heat", "data-marks")
+        page.select_option("#heat-rows", "0")
+        assert page.get_attribute("#p-heat", "data-marks") != cells
+        assert opened.complaints == []
+
+
+def test_zooming_by_button_and_by_dragging(browser: Browser, reports: dict[str, Path]) -> None:
+    with Opened(browser, reports["large"], 1280) as opened:
+        page = opened.page
+        whole = page.inner_html("#p-missing")
+        page.click("[data-zoom=p-missing] [data-by=in]")
+        assert page.inner_html("#p-missing") != whole
+        page.click("[data-zoom=p-missing] [data-by=all]")
+        assert page.inner_html("#p-missing") == whole
+        box = page.locator("#p-missing .pane").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 100, box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 300, box["y"] + 20, steps=4)
+        page.mouse.up()
+        assert page.inner_html("#p-missing") != whole
+
+
+@pytest.mark.parametrize("name", ["large", "hostile"])
+def test_hovering_tells_values_as_text(browser: Browser, reports: dict[str, Path], name: str) -> None:
+    with Opened(browser, reports[name], 1280) as opened:
+        page = opened.page
+        for plot in ("p-missing", "p-margin", "p-likelihood", "p-effects", "p-moving-fit"):
+            page.locator(f"#{plot} .pane").scroll_into_view_if_needed()
+            page.locator(f"#{plot} .pane").hover()
+            assert page.locator("#tip").is_visible(), plot
+            assert re.search(r"\d", page.inner_text("#tip")), plot
+        page.locator("#p-heat").hover()
+        assert "correlation" in page.inner_text("#tip") or "itself" in page.inner_text("#tip")
+        assert page.locator("#tip img, #tip script").count() == 0
+        assert opened.complaints == []
+
+
+def luminance(colour: str) -> float:
+    channels = [int(v) / 255 for v in re.findall(r"\d+", colour)[:3]]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_in_light_and_dark(browser: Browser, reports: dict[str, Path], scheme: Any) -> None:
+    """WCAG AA: 4.5 to 1 between each kind of text and what it stands on."""
+    ask = """selector => { const e = document.querySelector(selector); let b = e;
+      while (getComputedStyle(b).backgroundColor === 'rgba(0, 0, 0, 0)') b = b.parentElement;
+      return [getComputedStyle(e).color, getComputedStyle(b).backgroundColor]; }"""
+    with Opened(browser, reports["large"], 1280, color_scheme=scheme) as opened:
+        for selector in KINDS_OF_TEXT:
+            ink, ground = (luminance(colour) for colour in opened.page.evaluate(ask, selector))
+            contrast = (max(ink, ground) + 0.05) / (min(ink, ground) + 0.05)
+            assert contrast >= 4.5, (selector, contrast)
+
+
+def test_the_theme_follows_the_system_and_can_be_chosen(browser: Browser, reports: dict[str, Path]) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with Opened(browser, reports["lead"], 1280, color_scheme="dark") as opened:
+        page = opened.page
+        assert luminance(page.evaluate(ground)) < 0.05
+        page.click("#theme")
+        assert "light" in page.inner_text("#theme")
+        assert luminance(page.evaluate(ground)) > 0.8
+        page.click("#theme")
+        page.emulate_media(color_scheme="light")
+        assert luminance(page.evaluate(ground)) < 0.05
+        page.click("#theme")
+        assert luminance(page.evaluate(ground)) > 0.8
+
+
+def test_the_keyboard_reaches_every_control(browser: Browser, reports: dict[str, Path]) -> None:
+    with Opened(browser, reports["large"], 1280) as opened:
+        page = opened.page
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        wanted = set(
+            page.evaluate("[...document.querySelectorAll('select:not(:disabled), canvas, #theme')].map(e => e.id)")
+        )
+        reached, outlined = set(), 0
+        for _ in range(120):
+            page.keyboard.press("Tab")
+            now, ring = page.evaluate(
+                "(e => [e.id, getComputedStyle(e).outlineStyle !== 'none'])(document.activeElement)"
+            )
+            reached.add(now)
+            outlined += ring
+            if wanted <= reached:
+                break
+        assert wanted <= reached
+        assert outlined >= len(wanted)
+        page.focus("#p-heat")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        assert "correlation" in page.inner_text("#heat-read")
+
+
+def test_every_figure_has_a_name_and_every_control_a_label(browser: Browser, reports: dict[str, Path]) -> None:
+    with Opened(browser, reports["large"], 1280) as opened:
+        page = opened.page
+        assert page.evaluate("[...document.querySelectorAll('.plot, canvas')].every(e => e.getAttribute('aria-label'))")
+        assert page.evaluate("[...document.querySelectorAll('select')].every(e => e.labels.length === 1)")
+        assert page.evaluate(
+            "[...document.querySelectorAll('button')].every(e => e.getAttribute('aria-label') || e.textContent)"
+        )
+        assert page.evaluate(
+            "[...document.querySelectorAll('section')].every(e => e.querySelector('table, .cautions'))"
+        )
+
+
+def test_it_loads_in_two_seconds(browser: Browser, reports: dict[str, Path]) -> None:
+    """By the clock; on a machine that is busy with other things, by the processor time of the page itself."""
+    waited, worked = [], []
+    for _ in range(3):
+        with Opened(browser, reports["large"], 1280) as opened:
+            waited.append(opened.seconds)
+            session = opened.context.new_cdp_session(opened.page)
+            session.send("Performance.enable", {"timeDomain": "threadTicks"})
+            opened.page.reload()
+            opened.page.wait_for_selector("html[data-ready]")
+            metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+            worked.append(metrics["TaskDuration"])
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+    assert min(worked) > 0.0
+    assert statistics.median(worked if busy else waited) < LOAD_SECONDS, (waited, worked)
+
+
+def test_it_prints(browser: Browser, reports: dict[str, Path], tmp_path: Path) -> None:
+    with Opened(browser, reports["large"], 1280, color_scheme="dark") as opened:
+        pdf = opened.page.pdf(path=tmp_path / "report.pdf", format="A4")
+        assert pdf.startswith(b"%PDF")
+        pages = len(re.findall(rb"/Type\s*/Page\b", pdf))
+        assert 5 <= pages <= 60
+        opened.page.emulate_media(media="print")
+        assert luminance(opened.page.evaluate("getComputedStyle(document.body).backgroundColor")) == 1.0
+        assert not opened.page.locator("nav").is_visible()
+        assert opened.complaints == []

@@ -1,0 +1,174 @@
+"""Every warning shows when its cause is there, and not otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.report import studies
+from verticopula import Federation
+from verticopula.marginals import Marginal
+from verticopula.report import Subject, render_report
+from verticopula.report.cautions import find_cautions
+from verticopula.report.subject import read_real
+from verticopula.result import FitResult
+from verticopula.synthesizer import AlignedWarning, Synthesizer
+
+
+def codes(subject: Subject) -> set[str]:
+    return {caution.code for caution in find_cautions(subject)}
+
+
+def with_result(synthesizer: Synthesizer, **changes: Any) -> Subject:
+    """The same study with something else in its result."""
+    copy = Synthesizer(synthesizer.federation, synthesizer.method, epsilon=8.0)
+    changed: FitResult = dataclasses.replace(synthesizer.result_, **changes)
+    copy._result, copy._entries = changed, synthesizer.ledger_
+    return Subject(copy)
+
+
+def test_a_plain_study_has_only_what_belongs_to_it() -> None:
+    assert codes(studies.subject()) == {"unit", "method-refined", "patterns"}
+
+
+def test_a_complete_study_at_unit_person_has_none_of_them() -> None:
+    data = studies.tables(missing=False)
+    subject = Subject(studies.fit("vcds", data, unit="person", delta=1e-6, epsilon=400.0))
+    assert codes(subject) <= {"noisy"}
+
+
+@pytest.mark.parametrize("unit", ["variable", "client"])
+def test_units_that_do_not_protect_a_person(unit: str) -> None:
+    assert "unit" in codes(Subject(studies.fit("vcds", unit=unit)))
+
+
+def test_unit_block_is_not_warned_of() -> None:
+    assert "unit" not in codes(Subject(studies.fit("vcds", unit="block", delta=1e-6, epsilon=400.0)))
+
+
+def test_seeded_noise() -> None:
+    assert "seeded" in codes(Subject(studies.fit("vcds", random_state=1)))
+
+
+def test_bounds_from_data() -> None:
+    data = studies.tables()
+    guessed = Federation.infer(data, response="bank.default", bounds="from-data")
+    assert "bounds" in codes(Subject(studies.fit("vcds", data, federation=guessed)))
+
+
+def test_aligned_rows() -> None:
+    assert "aligned" in codes(studies.subject(aligned=True))
+
+
+def test_the_synthesizer_remembers_that_it_drew_aligned_rows(tmp_path: Any) -> None:
+    synthesizer = studies.fit()
+    assert 'data-code="aligned"' not in synthesizer.report(tmp_path / "a.html").read_text("utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AlignedWarning)
+        synthesizer.sample(aligned=True)
+    assert 'data-code="aligned"' in synthesizer.report(tmp_path / "a.html").read_text("utf-8")
+
+
+def test_exact_values() -> None:
+    synthesizer = studies.fit("vcds")
+    exact = dataclasses.replace(synthesizer.ledger_[0], what="exact", coins_epsilon=float("inf"))
+    synthesizer._entries = (*synthesizer.ledger_, exact)
+    assert "exact" in codes(Subject(synthesizer))
+
+
+def test_real_tables_and_clamped_values() -> None:
+    real = read_real(studies.federation(), studies.tables())
+    found = codes(studies.subject(real=real))
+    assert "in-house" in found
+    assert "clamped" not in found
+    narrow = studies.federation(income=[-1, 1])
+    found = codes(studies.subject(real=read_real(narrow, studies.tables())))
+    assert "clamped" in found
+
+
+def test_a_heap_at_a_bound() -> None:
+    narrow = studies.federation(income=[-0.8, 0.8])
+    subject = Subject(studies.fit("vcds", federation=narrow, epsilon=30.0))
+    (caution,) = [caution for caution in find_cautions(subject) if caution.code == "at-bounds"]
+    assert "bank.income" in caution.meaning
+    assert "court.suits" not in caution.meaning  # no suits at all is natural
+
+
+def test_heaps_are_looked_for_in_what_is_released_as_well() -> None:
+    key = next(key for key in studies.federation().keys if key.column == "income")
+    result = studies.fitted().result_
+    shares = np.full(20, 0.8 / 19)
+    shares[-1] = 0.2
+    changed = {**result.copula.marginals, key: Marginal(studies.federation().column(key), shares / shares.sum(), 0.0)}
+    copula = dataclasses.replace(result.copula, marginals=changed)
+    assert "at-bounds" in codes(with_result(studies.fitted(), copula=copula))
+
+
+def apart(common: int) -> dict[str, pl.DataFrame]:
+    """Court and shop share only a few subjects."""
+    data = studies.tables(missing=False)
+    half = studies.N // 2
+    return {**data, "court": data["court"][: half + common], "shop": data["shop"][half:]}
+
+
+def test_low_overlap_and_columns_never_observed_together() -> None:
+    assert {"low-overlap", "unidentified"}.isdisjoint(codes(Subject(studies.fit(data=apart(100)))))
+    few = codes(Subject(studies.fit(data=apart(12))))
+    assert "low-overlap" in few
+    assert "unidentified" not in few
+    none = find_cautions(Subject(studies.fit(data=apart(0))))
+    (caution,) = [caution for caution in none if caution.code == "unidentified"]
+    assert "court and shop" in caution.meaning
+    assert "low-overlap" not in {caution.code for caution in none}
+
+
+@pytest.mark.parametrize("method", ["vcds", "evcds", "ievcds"])
+def test_methods_that_do_not_correct(method: str) -> None:
+    more = {"rounds": 2} if method == "ievcds" else {}
+    found = codes(Subject(studies.fit(method, **more)))
+    assert f"method-{method}" in found
+    complete = codes(Subject(studies.fit(method, studies.tables(missing=False), **more)))
+    assert f"method-{method}" not in complete
+    assert "patterns" not in complete
+
+
+def test_refinement_that_has_not_settled() -> None:
+    result = studies.fitted().result_
+    assert result.refinement is not None
+    restless = dataclasses.replace(result.refinement, converged=False)
+    assert "not-converged" in codes(with_result(studies.fitted(), refinement=restless))
+
+
+def test_noisy_correlations() -> None:
+    report = studies.fitted().result_.report
+    noisy = dataclasses.replace(report, standard_error=np.full_like(report.standard_error, 0.5))
+    assert "noisy" in codes(with_result(studies.fitted(), report=noisy))
+
+
+def test_a_regression_with_doubts() -> None:
+    facts = {"warnings": [], "converged": True, "rows": [], "response": "", "heading": ["", ""], "notes": []}
+    assert "regression" not in codes(studies.subject(regression=facts))
+    assert "regression" in codes(studies.subject(regression={**facts, "converged": False}))
+    assert "regression" in codes(studies.subject(regression={**facts, "warnings": ["separated"]}))
+
+
+def test_notes_of_a_study_are_told() -> None:
+    assert "study-note" in codes(studies.subject(notes=("Party 'court' keeps its synthetic block to itself.",)))
+
+
+def test_the_gravest_come_first_and_each_says_what_to_do() -> None:
+    subject = Subject(studies.fit("evcds", random_state=1), aligned=True)
+    cautions = find_cautions(subject)
+    ranks = [["stop", "care", "note"].index(caution.level) for caution in cautions]
+    assert ranks == sorted(ranks)
+    page = render_report(subject)
+    assert page.index('id="warnings"') < page.index('id="released"')
+    for caution in cautions:
+        assert caution.meaning.endswith(".")
+        assert caution.action.endswith(".")
+        assert f'data-code="{caution.code}"' in page

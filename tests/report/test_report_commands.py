@@ -1,0 +1,136 @@
+"""Who writes a report, where, and what is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.builders import Call
+from tests.report import studies
+from verticopula.datasets import make_sme
+from verticopula.report import Subject, render_report
+from verticopula.report.regressions import fit_if_cheap
+from verticopula.report.subject import read_real
+from verticopula.synthesizer import Synthesizer
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    studies.federation().to_toml(tmp_path / "federation.toml")
+    (tmp_path / "tables").mkdir()
+    for name, table in studies.tables().items():
+        table.write_csv(tmp_path / "tables" / f"{name}.csv")
+    return tmp_path
+
+
+def run(call: Call, inputs: Path, *more: object) -> Path:
+    out = inputs / "study"
+    said = call(
+        "run",
+        inputs / "federation.toml",
+        "--data",
+        inputs / "tables",
+        "--out",
+        out,
+        "--method",
+        "refined",
+        "-e",
+        8,
+        *more,
+    )
+    assert said.code == 0, said.err
+    return out
+
+
+def test_run_writes_a_report_without_real_data(call: Call, inputs: Path) -> None:
+    out = run(call, inputs)
+    text = (out / "report.html").read_text("utf-8")
+    assert 'data-code="in-house"' not in text
+    assert "binomial regression of bank.default" in text
+    assert not (out / "report-in-house.html").exists()
+
+
+def test_run_writes_the_in_house_report_when_asked(call: Call, inputs: Path) -> None:
+    out = run(call, inputs, "--in-house")
+    assert 'data-code="in-house"' in (out / "report-in-house.html").read_text("utf-8")
+    assert 'data-code="in-house"' not in (out / "report.html").read_text("utf-8")
+    run(call, inputs, "--overwrite")
+    assert not (out / "report-in-house.html").exists()  # it would be about another study
+
+
+def test_aligned_rows_are_told_of_then_and_later(call: Call, inputs: Path) -> None:
+    out = run(call, inputs, "--aligned")
+    assert 'data-code="aligned"' in (out / "report.html").read_text("utf-8")
+    (out / "report.html").unlink()
+    assert call("report", out).code == 0
+    assert 'data-code="aligned"' in (out / "report.html").read_text("utf-8")
+
+
+def test_report_takes_up_a_later_regression(call: Call, inputs: Path) -> None:
+    out = run(call, inputs, "--rows", 700)
+    assert call("glm", out, "--response", "bank.income", "--quiet").code == 0
+    said = call("report", out)
+    assert said.code == 0
+    assert "report.html" in said.out
+    assert "gaussian regression of bank.income" in (out / "report.html").read_text("utf-8")
+
+
+def test_report_with_one_partys_data(call: Call, inputs: Path) -> None:
+    out = run(call, inputs)
+    (inputs / "tables" / "shop.csv").unlink()
+    (inputs / "tables" / "bank.csv").unlink()
+    assert call("report", out, "--data", inputs / "tables").code == 0
+    text = (out / "report-in-house.html").read_text("utf-8")
+    assert "exact shares and counts of court" in text
+    elsewhere = inputs / "mine.html"
+    assert call("report", out, "--data", inputs / "tables", "--out", elsewhere, "--quiet").out == ""
+    assert elsewhere.is_file()
+
+
+def test_report_says_what_it_cannot_read(call: Call, inputs: Path) -> None:
+    assert "holds no study" in call("report", inputs).err
+    out = run(call, inputs)
+    (inputs / "nothing").mkdir()
+    assert "no table of any party" in call("report", out, "--data", inputs / "nothing").err
+    assert "no such folder" in call("report", out, "--data", inputs / "nowhere").err
+    (out / "regression").mkdir(exist_ok=True)
+    (out / "regression" / "regression.json").write_text("[]")
+    assert "cannot be read as a regression" in call("report", out).err
+
+
+def test_demo_writes_both(call: Call, tmp_path: Path) -> None:
+    said = call("demo", "--subjects", 400, "--out", tmp_path, "--method", "vcds", "--seed", 1)
+    assert said.code == 0, said.err
+    assert "report.html" in said.out
+    assert 'data-code="seeded"' in (tmp_path / "report.html").read_text("utf-8")
+    assert 'data-code="in-house"' in (tmp_path / "report-in-house.html").read_text("utf-8")
+
+
+def test_the_method_takes_tables_and_a_regression(tmp_path: Path) -> None:
+    synthesizer = studies.fitted()
+    path = synthesizer.report(
+        tmp_path / "deep" / "report.html", tables={"court": studies.tables()["court"].to_pandas()}
+    )
+    assert path == tmp_path / "deep" / "report.html"
+    assert "exact shares and counts of court" in path.read_text("utf-8")
+
+
+def test_a_study_of_one_column_has_a_report(tmp_path: Path) -> None:
+    from tests.builders import CONTINUOUS, make_federation
+
+    alone = make_federation({"only": {"y": CONTINUOUS}})
+    table = pl.DataFrame({"subject_id": ["a", "b", "c", "d"], "y": [0.0, 1.0, -1.0, 2.0]})
+    text = Synthesizer(alone, epsilon=2.0).fit({"only": table}).report(tmp_path / "r.html").read_text("utf-8")
+    assert "no two columns" in text
+
+
+def test_fifty_five_columns_and_five_parties_stay_small() -> None:
+    study = make_sme(2_000)
+    synthesizer = Synthesizer(study.federation, "refined", epsilon=8.0).fit(study.tables)
+    assert len(study.federation.keys) == 55
+    facts = fit_if_cheap(synthesizer, synthesizer.sample())
+    real = read_real(study.federation, study.tables)
+    size = len(render_report(Subject(synthesizer, real, facts)).encode())
+    assert size < 1_000_000  # the limit is 5 MB
