@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +52,21 @@ def test_what_a_dead_process_left_does_not_matter(kit: Kit) -> None:
     assert not stop_process(kit.folder)
     with only_process(kit):
         assert running_pid(kit.folder) == os.getpid()
+
+
+def test_last_words_reach_the_terminal(kit: Kit) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from verticopula.network.kit import Kit;"
+        "from verticopula.network.process import keep_log;"
+        "keep_log(Kit(Path(sys.argv[1]), 'party', 'left', 'localhost', 1), quiet=True);"
+        "os.write(2, b'E0 ssl.cc:1] Handshake failed with error SSL_ERROR_SSL: no certificate\\n');"
+        "print('why it ends', file=sys.stderr); sys.exit(1)"
+    )
+    command = [sys.executable, "-c", script, str(kit.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "why it ends\n"
+    assert "refused a connection: no certificate" in (kit.folder / "log.txt").read_text("utf-8")
 
 
 def test_nobody_writes_a_line_of_their_own(log: Path) -> None:

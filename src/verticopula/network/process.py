@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import logging
 import os
 import re
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -152,4 +154,13 @@ def _listen_to_grpc() -> None:
                 else:
                     terminal.write(line)
 
-    threading.Thread(target=listen, name="grpc-log", daemon=True).start()
+    listener = threading.Thread(target=listen, name="grpc-log", daemon=True)
+    listener.start()
+
+    def finish() -> None:
+        """Or the reason why a command ends would be lost on its way to the terminal."""
+        sys.stderr.flush()
+        os.dup2(terminal.fileno(), 2)
+        listener.join(_STOP_PATIENCE)
+
+    atexit.register(finish)
