@@ -1,0 +1,131 @@
+"""`python -m experiments table1 ... table8`: the paper's tables made anew, beside what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from experiments import sme, sme_table
+from experiments.draws import Cell
+from experiments.judge import JUDGE_NAMES
+from experiments.methods import METHODS, NEEDS_TORCH, TABLES
+from experiments.page import render
+from experiments.paper import read_tables
+from experiments.results import count_verdicts, read_cells, summarise, write_csv
+from experiments.runner import BACKENDS, Settings, list_tasks, list_wanted, run_all
+from experiments.store import write_text
+from verticopula.errors import SettingsError
+
+SME = "table8"
+SMALL_DESIGN = {"kind_counts": (4, 4, 4, 3)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what is missing, then write the CSV files and `results.html`."""
+    options = parse(argv)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        run(options, console)
+    except SettingsError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        return 2
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser.add_argument("tables", nargs="+", choices=[*TABLES, SME], metavar="table", help="table1 ... table8")
+    parser.add_argument("--sizes", nargs="+", type=int, help="N; default: the paper's 1000 3000 5000")
+    parser.add_argument("--epsilons", nargs="+", type=float, help="of unit variable; default: the paper's")
+    parser.add_argument(
+        "--methods", nargs="+", metavar="METHOD", help="row labels; default: the table's, less Vertigan"
+    )
+    parser.add_argument("--models", nargs="+", choices=["linear", "logistic"])
+    parser.add_argument(
+        "--mechanisms", nargs="+", metavar="MECHANISM", help="MCAR MAR-simple MAR-complex (tables 4 to 7)"
+    )
+    parser.add_argument(
+        "--replications", type=int, default=30, help="data sets per cell; splits in table8 (at most 10)"
+    )
+    parser.add_argument("--judge", choices=JUDGE_NAMES, default="library", help="which SCAD rule; see the README")
+    parser.add_argument("--gan", action="store_true", help="with Vertigan (slow; pip install 'verticopula[gan]')")
+    parser.add_argument("--subjects", type=int, default=sme.SUBJECTS, help="of table8")
+    parser.add_argument("--small-design", action="store_true", help="15 columns instead of 100: to see that all runs")
+    parser.add_argument("--backend", choices=BACKENDS, default="loky", help="of joblib")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--out", type=Path, default=Path("experiments-out"), help="a folder; what is in it is kept")
+    options = parser.parse_args(argv)
+    for name in options.methods or ():
+        if name not in METHODS:
+            parser.error(f"unknown method {name!r}; known: {', '.join(METHODS)}")
+    for number in (options.replications, options.jobs, *(options.sizes or ())):
+        if number < 1:
+            parser.error("sizes, replications and jobs are whole numbers of at least 1")
+    if any(not epsilon > 0.0 for epsilon in options.epsilons or ()):
+        parser.error("epsilons are above 0")
+    return options
+
+
+def run(options: argparse.Namespace, console: Console) -> None:
+    """All that `main` does but for errors."""
+    settings = Settings(options.judge, SMALL_DESIGN if options.small_design else None)
+    names = [name for name in TABLES if name in options.tables]
+    wanted: dict[Cell, tuple[tuple[str, float | None], ...]] = {}
+    for name in names:
+        for cell, pairs in choose_cells(name, options).items():
+            wanted[cell] = tuple(dict.fromkeys((*wanted.get(cell, ()), *pairs)))
+    tasks = list_tasks(wanted, options.replications, settings, options.out)
+    total = len(wanted) * options.replications
+    if wanted:
+        console.print(f"{total} data sets in {len(wanted)} cells, {len(tasks)} of them not finished yet")
+    run_all(tasks, settings, options.out, backend=options.backend, jobs=options.jobs)
+    if SME in options.tables:
+        sme_table.run(
+            options.out,
+            subjects=options.subjects,
+            splits=min(options.replications, sme.SPLITS),
+            methods=[m for m in sme.SME_METHODS if options.methods is None or m in options.methods],
+            backend=options.backend,
+            jobs=options.jobs,
+        )
+    report(options.out, options.subjects, options.judge, console)
+
+
+def choose_cells(name: str, options: argparse.Namespace) -> dict[Cell, tuple[tuple[str, float | None], ...]]:
+    """The table's cells that were asked for, with the methods wanted there."""
+    design = TABLES[name]
+    methods = [m for m in design.methods if m in options.methods] if options.methods else list(design.methods)
+    if not options.methods and not options.gan:
+        methods = [m for m in methods if m not in NEEDS_TORCH]
+    if any(m in NEEDS_TORCH for m in methods) and importlib.util.find_spec("torch") is None:
+        raise SettingsError("Vertigan needs torch: pip install 'verticopula[gan]'")
+    pairs = list_wanted(methods, options.epsilons or design.epsilons)
+    return {
+        Cell(model, mechanism, n): pairs  # type: ignore[arg-type]
+        for model in design.models
+        if options.models is None or model in options.models
+        for mechanism in design.mechanisms
+        if mechanism == "complete" or options.mechanisms is None or mechanism in options.mechanisms
+        for n in options.sizes or design.sizes
+    }
+
+
+def report(folder: Path, subjects: int, judge: str, console: Console) -> None:
+    """CSV files and the page, from everything that the folder holds."""
+    cells, paper = read_cells(folder), read_tables()
+    tables = {name: figures for name in TABLES if (figures := summarise(name, cells, paper))}
+    for name, figures in tables.items():
+        write_csv(folder / f"{name}.csv", figures)
+        counts = count_verdicts(figures)
+        console.print(f"{name}: {', '.join(f'{count} {word}' for word, count in counts.items())}")
+    write_text(folder / "results.html", render(tables, judge, sme_table.render(folder, subjects)))
+    console.print(f"written to {folder}/: {', '.join(f'{name}.csv' for name in tables)}, results.html")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""The data sets of Section 5: one design cell and a replication number give one data set, whoever asks for it.
+
+The seeds are those of `benchmarks accuracy` and `benchmarks missing`, so the data sets are theirs too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.designs import MarCase, Model, SimulatedData, SimulationDesign, make_complete, mask_mar, mask_mcar
+from experiments.paper import COMPLETE
+from experiments.study import Study
+
+Bools = NDArray[np.bool_]
+
+MODELS: tuple[Model, ...] = ("linear", "logistic")
+FAMILIES = {"linear": "gaussian", "logistic": "binomial"}
+MECHANISMS = ("MAR-simple", "MAR-complex", "MCAR")
+CASES: dict[str, MarCase] = {"MAR-simple": "simple", "MAR-complex": "complex"}
+FEWEST_AT_PARTY, FEWEST_IN_COMMON = 10, 2
+
+
+class Cell(NamedTuple):
+    """One design: a model, how blocks go missing (`complete`: they do not), and how many subjects there are."""
+
+    model: Model
+    mechanism: str
+    n_subjects: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}-{self.mechanism}-{self.n_subjects}"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A data set, who is observed where (None: everybody everywhere), and how many were drawn in vain before it."""
+
+    data: SimulatedData
+    observed: Bools | None
+    drawn_again: int = 0
+
+    @property
+    def complete_cases(self) -> float:
+        """Share of the subjects."""
+        return 1.0 if self.observed is None else float(self.observed.all(axis=1).mean())
+
+    def study(self, epsilon: float, seed: int, rows_per_subject: int) -> Study:
+        """As the parties hold it."""
+        return Study(
+            self.data.federation(),
+            self.data.tables(self.observed),
+            FAMILIES[self.data.design.model],
+            epsilon,
+            seed,
+            rows_per_subject,
+        )
+
+
+def draw(cell: Cell, replication: int, design: SimulationDesign | None = None) -> Drawn:
+    """One replication's data set; `design` in place of the paper's own for smaller ones."""
+    key = [replication, cell.n_subjects, MODELS.index(cell.model)]
+    setting = design or SimulationDesign(model=cell.model)
+    if cell.mechanism == COMPLETE:
+        return Drawn(make_complete(setting, cell.n_subjects, rng=np.random.default_rng(key)), None)
+    rng = np.random.default_rng([*key, MECHANISMS.index(cell.mechanism)])
+    drawn_again = 0
+    while True:
+        data = make_complete(setting, cell.n_subjects, rng=rng)
+        if cell.mechanism == "MCAR":
+            observed = mask_mcar(cell.n_subjects, rng=rng)
+        else:
+            observed = mask_mar(data, rng=rng, case=CASES[cell.mechanism])
+        if _is_usable(observed):
+            return Drawn(data, observed, drawn_again)
+        drawn_again += 1
+
+
+def _is_usable(observed: Bools) -> bool:
+    """Whether VCDS can run: every client has some subjects, every two have some in common."""
+    overlap = observed.astype(np.int64).T @ observed
+    return bool(overlap.min() >= FEWEST_IN_COMMON and overlap.diagonal().min() >= FEWEST_AT_PARTY)

@@ -1,0 +1,118 @@
+"""`results.html`: every cell of ours beside the paper's, in one file that opens offline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from experiments.methods import ORACLE, TABLES, UNPROTECTED
+from experiments.results import WITHIN, Figure, count_verdicts
+from experiments.study import Spent
+from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon
+
+OURS = ("VCDS", "EVCDS", "IEVCDS", "Refined", "Refined-aligned")
+METRIC_NAMES = {"rmse": "RMSE (0 is best)", "gmeans": "G-Means (1 is best)", "fdr": "FDR (0 is best)"}
+
+STYLE = """
+body { font: 14px/1.4 system-ui, sans-serif; margin: 2em; color: #222; }
+table { border-collapse: collapse; margin: .5em 0 1.5em; }
+th, td { border: 1px solid #ccc; padding: .3em .5em; vertical-align: top; text-align: right; white-space: nowrap; }
+th { background: #f3f3f3; text-align: left; }
+td small { color: #555; display: block; }
+.better { background: #d9f2dc; } .equal { background: #fdf6d0; } .worse { background: #f8d7d7; }
+.worse.reach { background: #ece4f3; } .none { background: #fff; }
+p { max-width: 60em; }
+"""
+
+
+def render(tables: Mapping[str, Sequence[Figure]], judge: str, sme: str = "") -> str:
+    """The whole page; `sme` is Table 8's part."""
+    every = [figure for figures in tables.values() for figure in figures]
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>The paper's tables, and ours</title>",
+        f"<style>{STYLE}</style></head><body><h1>The paper's tables, and ours</h1>",
+        "<p>Each cell: <b>our mean</b> (standard error over replications), the paper's figure, and the difference in "
+        "our standard errors, positive where ours is better. "
+        f"<span class='better'>&nbsp;Better&nbsp;</span>, <span class='equal'>&nbsp;equal within {WITHIN:g} "
+        "standard errors&nbsp;</span>, <span class='worse'>&nbsp;worse&nbsp;</span>, <span class='worse reach'>&nbsp;"
+        "worse, but the printed figure is better than the oracle's&nbsp;</span>: the design leaves much open, and in "
+        "our reading nobody can reach those. <i>Oracle</i> is maximum likelihood on the true support of the complete "
+        f"data. All are judged by SCAD, rule <code>{escape(judge)}</code> (<code>experiments/README.md</code>).</p>",
+        "<p>Epsilon is of unit <code>variable</code>: for one comparison of two subjects in one column, and one value "
+        "in one column's marginal. Below each figure stands what the same releases are at <code>client</code>, "
+        f"<code>block</code> and <code>person</code> (δ = {DEFAULT_DELTA:g}), the largest over the replications. "
+        "Seeds make these runs reproducible and not private; the figures are those of the same run without a seed.</p>",
+        f"<p><b>All cells:</b> {_sentence(every)}</p>",
+        f"<p><b>The copula methods alone:</b> {_sentence(f for f in every if f.key.method in OURS)}</p>",
+        f"<p><b>Without protection (Original):</b> {_sentence(f for f in every if f.key.method in UNPROTECTED)}</p>",
+    ]
+    for name, figures in tables.items():
+        parts += _render_table(name, figures)
+    parts += [sme, _render_notes(every), "</body></html>"]
+    return "\n".join(parts) + "\n"
+
+
+def _sentence(figures: Iterable[Figure]) -> str:
+    counts = count_verdicts(figures)
+    total = sum(counts[verdict] for verdict in ("better", "equal", "worse"))
+    return (
+        f"{total} compared with the paper: {counts['better']} better, {counts['equal']} equal within error, "
+        f"{counts['worse']} worse ({counts['out of reach']} of these printed better than the oracle)."
+    )
+
+
+def _render_table(name: str, figures: Sequence[Figure]) -> list[str]:
+    design = TABLES[name]
+    parts = [f"<h2>{name.replace('table', 'Table ')}: {escape(design.title)}</h2>", f"<p>{_sentence(figures)}</p>"]
+    for metric in design.metrics:
+        own = [figure for figure in figures if figure.key.metric == metric]
+        methods = [m for m in (*design.methods, ORACLE) if any(f.key.method == m for f in own)]
+        rows: dict[tuple[str, str, int, float], dict[str, Figure]] = {}
+        for f in own:
+            rows.setdefault((f.key.model, f.key.mechanism, f.key.n_subjects, f.key.epsilon), {})[f.key.method] = f
+        head = "".join(f"<th>{escape(label)}</th>" for label in ("model", "blocks", "N", "ε", *methods))
+        parts.append(f"<h3>{METRIC_NAMES[metric]}</h3><table><tr>{head}</tr>")
+        for (model, mechanism, n, epsilon), found in rows.items():
+            where = "".join(f"<th>{escape(str(v))}</th>" for v in (model, mechanism, n, f"{epsilon:g}"))
+            parts.append(f"<tr>{where}{''.join(_render_cell(found.get(m)) for m in methods)}</tr>")
+        parts.append("</table>")
+    return parts
+
+
+def _render_cell(figure: Figure | None) -> str:
+    if figure is None:
+        return "<td class='none'></td>"
+    colour = figure.verdict or "none"
+    if colour == "worse" and figure.out_of_reach:
+        colour = "worse reach"
+    lines = []
+    if figure.printed is not None:
+        lead = "" if math.isnan(figure.lead) else f", {figure.lead:+.1f} s.e."
+        lines.append(f"paper {figure.printed.mean:.3f}{lead}")
+    if figure.key.method != ORACLE:
+        lines.append(f"oracle {_number(figure.oracle)}")
+    lines.append(f"{figure.replications} replications" + (f", {figure.failures} failed" if figure.failures else ""))
+    if figure.spent is not None and figure.key.method not in UNPROTECTED:
+        lines.append(describe_spent(figure.spent))
+    small = "".join(f"<small>{escape(line)}</small>" for line in lines)
+    error = "" if math.isnan(figure.error) else f" ({figure.error:.3f})"
+    return f"<td class='{colour}'><b>{_number(figure.mean)}</b>{error}{small}</td>"
+
+
+def describe_spent(spent: Spent) -> str:
+    """Epsilon at the three units, in one line."""
+    return " · ".join(f"{unit} {format_epsilon(getattr(spent, unit))}" for unit in ("client", "block", "person"))
+
+
+def _number(value: float) -> str:
+    return "none" if math.isnan(value) else f"{value:.3f}"
+
+
+def _render_notes(figures: Iterable[Figure]) -> str:
+    """What the epsilons do not say, once per method."""
+    notes = {f.key.method: f.spent.note for f in figures if f.spent is not None and f.spent.note}
+    if not notes:
+        return ""
+    items = "".join(f"<li><b>{escape(method)}</b>: {escape(note)}.</li>" for method, note in notes.items())
+    return f"<h2>What the epsilons do not say</h2><ul>{items}</ul>"

@@ -1,0 +1,171 @@
+"""From replications to the tables' cells: means, our own standard errors, the paper's figure beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from experiments.draws import Cell
+from experiments.judge import LARGER_IS_BETTER
+from experiments.methods import ORACLE, TABLES, UNPROTECTED
+from experiments.paper import COMPLETE, Printed, PrintedKey
+from experiments.store import Replication, name_entry, read, write_text
+from experiments.study import Spent
+
+Verdict = Literal["better", "equal", "worse", ""]
+WITHIN = 2.0  # standard errors
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of ours.
+
+    Attributes
+    ----------
+    error : standard error of the mean over replications; NaN with fewer than two
+    failures : data sets on which the method gave no answer; they are left out
+    spent : the largest epsilon over the replications; None for the oracle
+    printed : the paper's, None if it has none
+    oracle : mean of maximum likelihood on the true support
+    """
+
+    key: PrintedKey
+    mean: float
+    error: float
+    replications: int
+    failures: int
+    spent: Spent | None
+    printed: Printed | None
+    oracle: float
+
+    @property
+    def lead(self) -> float:
+        """By how many of our standard errors we are better than printed; NaN if that cannot be said."""
+        if self.printed is None or not self.error > 0.0:
+            return math.nan
+        sign = 1.0 if LARGER_IS_BETTER[self.key.metric] else -1.0
+        return sign * (self.mean - self.printed.mean) / self.error
+
+    @property
+    def verdict(self) -> Verdict:
+        """Against the printed figure, two standard errors either way counting as equal."""
+        if math.isnan(self.lead):
+            return ""
+        if abs(self.lead) <= WITHIN:
+            return "equal"
+        return "better" if self.lead > 0.0 else "worse"
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Printed better than the oracle: our reading of the design does not allow it."""
+        if self.printed is None or math.isnan(self.oracle):
+            return False
+        sign = 1.0 if LARGER_IS_BETTER[self.key.metric] else -1.0
+        return sign * (self.printed.mean - self.oracle) > 0.0
+
+
+@dataclass(frozen=True)
+class CellRows:
+    """All replications of a design cell."""
+
+    cell: Cell
+    rows: Sequence[Replication]
+
+    def values(self, entry: str, metric: str) -> list[float]:
+        return [r.entries[entry].scores[metric] for r in self.rows if entry in r.entries and r.entries[entry].scores]
+
+    def failures(self, entry: str) -> int:
+        return sum(entry in r.entries and bool(r.entries[entry].failure) for r in self.rows)
+
+    def spent(self, entry: str) -> Spent | None:
+        """The largest at every unit."""
+        found = [s for r in self.rows if entry in r.entries and (s := r.entries[entry].spent) is not None]
+        if not found:
+            return None
+        return Spent(*(max(getattr(s, unit) for s in found) for unit in ("client", "block", "person")), found[0].note)
+
+
+def read_cells(folder: Path) -> list[CellRows]:
+    """Everything that is kept, in the order of models, mechanisms and sizes."""
+    cells = []
+    for path in sorted((folder / "replications").glob("*-*")):
+        model, _, rest = path.name.partition("-")
+        mechanism, _, n = rest.rpartition("-")
+        rows = [row for file in sorted(path.glob("[0-9]*.json")) if (row := read(file)) is not None]
+        cells.append(CellRows(Cell(model, mechanism, int(n)), rows))  # type: ignore[arg-type]
+    mechanisms = (COMPLETE, "MCAR", "MAR-simple", "MAR-complex")
+    return sorted(cells, key=lambda c: (c.cell.model, mechanisms.index(c.cell.mechanism), c.cell.n_subjects))
+
+
+def summarise(table: str, cells: Iterable[CellRows], paper: dict[PrintedKey, Printed]) -> list[Figure]:
+    """All of one table's figures that there are replications for."""
+    design, figures = TABLES[table], []
+    for found in cells:
+        model, mechanism, n = found.cell
+        if model not in design.models or mechanism not in design.mechanisms:
+            continue
+        epsilons = _epsilons_of(found, design.methods) or list(design.epsilons)
+        for metric in design.metrics:
+            oracle = _mean(found.values(ORACLE, metric))
+            for epsilon in epsilons:
+                for method in (*design.methods, ORACLE):
+                    entry = name_entry(method, None if method in (*UNPROTECTED, ORACLE) else epsilon)
+                    values = found.values(entry, metric)
+                    if not values and not found.failures(entry):
+                        continue
+                    key = PrintedKey(table, model, mechanism, n, epsilon, method, metric)
+                    figures.append(
+                        Figure(
+                            key,
+                            _mean(values),
+                            _error(values),
+                            len(values),
+                            found.failures(entry),
+                            found.spent(entry),
+                            paper.get(key),
+                            oracle,
+                        )
+                    )
+    return figures
+
+
+def _epsilons_of(found: CellRows, methods: Sequence[str]) -> list[float]:
+    names = {name for row in found.rows for name in row.entries}
+    return sorted({float(e) for m, _, e in (name.partition("@") for name in names) if e and m in methods})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else math.nan
+
+
+def _error(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
+
+
+def write_csv(path: Path, figures: Sequence[Figure]) -> None:
+    """Tidy: the columns of the paper's tables, and how many replications there were."""
+    complete = all(figure.key.mechanism == COMPLETE for figure in figures)
+    head = ["table", "model", *([] if complete else ["mechanism"]), "N", "epsilon", "method", "metric"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*head, "mean", "se", "replications"])
+    for figure in figures:
+        key = figure.key
+        where = [key.table, key.model, *([] if complete else [key.mechanism]), key.n_subjects, f"{key.epsilon:g}"]
+        numbers = ["" if math.isnan(v) else f"{v:.6g}" for v in (figure.mean, figure.error)]
+        writer.writerow([*where, key.method, key.metric, *numbers, figure.replications])
+    write_text(path, out.getvalue())
+
+
+def count_verdicts(figures: Iterable[Figure]) -> dict[str, int]:
+    """How many cells are better, equal within error and worse; and how many of the worse ones nobody could reach."""
+    judged = [figure for figure in figures if figure.verdict]
+    counts = {verdict: sum(f.verdict == verdict for f in judged) for verdict in ("better", "equal", "worse")}
+    return counts | {"out of reach": sum(f.verdict == "worse" and f.out_of_reach for f in judged)}

@@ -1,0 +1,167 @@
+"""Runs what is missing: data sets in parallel, every method on its own draws, nothing twice.
+
+A data set's seed is its cell and its replication number, a method's is its replication number: who computes what, and
+in which order, changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed, parallel_config
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
+
+from experiments.designs import SimulationDesign
+from experiments.draws import Cell, Drawn, draw
+from experiments.judge import JudgeName, judge, score
+from experiments.methods import METHODS, ORACLE, UNPROTECTED
+from experiments.scad import SeparatedClassesError, fit_oracle
+from experiments.store import Entry, Replication, locate, name_entry, read, write
+from experiments.study import MethodFailure
+from verticopula.errors import SettingsError, VerticopulaError
+
+BACKENDS = ("loky", "dask", "ray")
+# The logistic path takes as long as there are rows, and is the slow part of everything.
+ROWS_PER_SUBJECT = {"linear": {1_000: 5, 3_000: 3, 5_000: 3}, "logistic": {1_000: 3, 3_000: 1, 5_000: 1}}
+# Processor time relative to VCDS with its judge, for the time that is left.
+RELATIVE_COST = {"Original-VFL": 8.0, "Vertigan": 20.0, "IEVCDS": 8.0, "Refined-aligned": 4.0, ORACLE: 0.02}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a number depends on besides its cell, method and epsilon.
+
+    Attributes
+    ----------
+    design : changes to the paper's design, for small runs
+    """
+
+    judge: JudgeName = "library"
+    design: Mapping[str, tuple[int, ...]] | None = None
+
+    def rows_per_subject(self, cell: Cell) -> int:
+        return ROWS_PER_SUBJECT[cell.model].get(cell.n_subjects, 1)
+
+    def record(self, cell: Cell) -> dict[str, Any]:
+        """As it is kept with every replication."""
+        kept = {"judge": self.judge, "rows_per_subject": self.rows_per_subject(cell)}
+        return kept | ({"design": {k: list(v) for k, v in self.design.items()}} if self.design else {})
+
+    def make_design(self, cell: Cell) -> SimulationDesign:
+        return SimulationDesign(model=cell.model, **(self.design or {}))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One data set, and what is still wanted of it: methods with their epsilons, None where that does not matter."""
+
+    cell: Cell
+    replication: int
+    wanted: tuple[tuple[str, float | None], ...]
+
+    @property
+    def cost(self) -> float:
+        """Roughly in proportion to the processor time."""
+        slow = 4.0 if self.cell.model == "logistic" else 1.0
+        return slow * self.cell.n_subjects * sum(RELATIVE_COST.get(method, 1.0) for method, _ in self.wanted)
+
+
+def list_wanted(methods: Iterable[str], epsilons: Sequence[float]) -> tuple[tuple[str, float | None], ...]:
+    """Every method at every epsilon, those without protection once, and the oracle."""
+    pairs: list[tuple[str, float | None]] = [(ORACLE, None)]
+    for method in methods:
+        pairs += [(method, None)] if method in UNPROTECTED else [(method, epsilon) for epsilon in epsilons]
+    return tuple(dict.fromkeys(pairs))
+
+
+def list_tasks(
+    wanted: Mapping[Cell, Sequence[tuple[str, float | None]]], replications: int, settings: Settings, folder: Path
+) -> list[Task]:
+    """What is not there yet, the longest first."""
+    tasks = []
+    for cell, pairs in wanted.items():
+        for replication in range(replications):
+            found = read(locate(folder, cell, replication), settings.record(cell))
+            done = set() if found is None else set(found.entries)
+            left = tuple(pair for pair in pairs if name_entry(*pair) not in done)
+            if left:
+                tasks.append(Task(cell, replication, left))
+    return sorted(tasks, key=lambda task: -task.cost)
+
+
+def run_task(task: Task, settings: Settings, folder: Path) -> Task:
+    """Add what is wanted to the replication's file, one method after the other; an interruption loses one at most."""
+    path, record = locate(folder, task.cell, task.replication), settings.record(task.cell)
+    drawn = draw(task.cell, task.replication, settings.make_design(task.cell))
+    found = read(path, record) or Replication(record, drawn.complete_cases)
+    for method, epsilon in task.wanted:
+        # One thread: sums of floating-point numbers depend on how many share them.
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.entries[name_entry(method, epsilon)] = measure(drawn, method, epsilon, task, settings)
+        write(path, found)
+    return task
+
+
+def measure(drawn: Drawn, method: str, epsilon: float | None, task: Task, settings: Settings) -> Entry:
+    """One method on one data set; a failure is an answer too."""
+    began, truth = time.process_time(), drawn.data.coef
+    spent = None
+    try:
+        if method == ORACLE:
+            coef = fit_oracle(drawn.data.x, drawn.data.y, truth != 0, drawn.data.design.model)
+        else:
+            study = drawn.study(epsilon or 1.0, task.replication, settings.rows_per_subject(task.cell))
+            outcome = METHODS[method](study)
+            spent = outcome.spent
+            coef = judge(outcome, study, settings.judge)
+    except (MethodFailure, SeparatedClassesError, VerticopulaError, np.linalg.LinAlgError) as error:
+        return Entry({}, spent, f"{type(error).__name__}: {error}", time.process_time() - began)
+    return Entry(score(coef, truth), spent, "", time.process_time() - began)
+
+
+def run_all(tasks: Sequence[Task], settings: Settings, folder: Path, *, backend: str, jobs: int) -> None:
+    """All tasks, with a bar that knows how long the rest will take."""
+    if not tasks:
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=True)) as progress:
+        bar = progress.add_task(f"0 of {len(tasks)} data sets", total=sum(task.cost for task in tasks))
+        for done, task in enumerate(_in_parallel(tasks, settings, folder, backend, jobs), start=1):
+            progress.update(bar, advance=task.cost, description=f"{done} of {len(tasks)} data sets")
+
+
+def _in_parallel(tasks: Sequence[Task], settings: Settings, folder: Path, backend: str, jobs: int) -> Iterator[Task]:
+    prepare_backend(backend)
+    calls = (delayed(run_task)(task, settings, folder) for task in tasks)
+    with parallel_config(backend=backend, n_jobs=jobs):
+        # ray's back end hands results over at the end only: its bar jumps.
+        yield from Parallel(return_as="list" if backend == "ray" else "generator_unordered", batch_size=1)(calls)
+
+
+def prepare_backend(backend: str) -> None:
+    """Make a back end known to joblib, or say what is missing."""
+    packages = {"dask": "distributed", "ray": "ray"}
+    if backend not in BACKENDS:
+        raise SettingsError(f"unknown back end {backend!r}; known: {', '.join(BACKENDS)}")
+    if backend in packages and importlib.util.find_spec(packages[backend]) is None:
+        raise SettingsError(f"back end {backend!r} needs another package: pip install {packages[backend]}")
+    if backend == "dask":
+        from distributed import Client, get_client  # type: ignore[import-not-found]
+
+        try:
+            get_client()  # the caller's own cluster
+        except ValueError:
+            Client()
+    elif backend == "ray":
+        from ray.util.joblib import register_ray  # type: ignore[import-not-found]
+
+        register_ray()

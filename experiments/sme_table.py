@@ -1,0 +1,168 @@
+"""Table 8: runs the splits, keeps each, and writes the table and its part of the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed, parallel_config
+from rich.progress import track
+
+from experiments import sme
+from experiments.page import describe_spent
+from experiments.paper import read_sme
+from experiments.runner import prepare_backend
+from experiments.store import write_text
+from experiments.study import MethodFailure, Spent
+from verticopula.datasets import make_sme
+from verticopula.errors import VerticopulaError
+
+COLUMNS = ("method", "recall", "recall_se", "auc", "auc_se", "n_selected", "recall_half", "relevant", "irrelevant")
+Kept = dict[str, Any]
+
+
+def locate(folder: Path, subjects: int, method: str, split: int) -> Path:
+    return folder / "replications" / f"sme_{subjects}" / f"{method}.{split:02d}.json"
+
+
+def run(
+    folder: Path, *, subjects: int, splits: int, methods: Sequence[str], backend: str = "loky", jobs: int = 1
+) -> None:
+    """What is not there yet, then `table8.csv` and `table8_selected.csv`."""
+    wanted = [(method, split) for split in range(splits) for method in methods]
+    left = [pair for pair in wanted if not locate(folder, subjects, *pair).exists()]
+    if left:
+        prepare_backend(backend)
+        with parallel_config(backend=backend, n_jobs=jobs):
+            calls = (delayed(run_one)(folder, subjects, method, split) for method, split in left)
+            done = Parallel(return_as="list" if backend == "ray" else "generator_unordered", batch_size=1)(calls)
+            for _ in track(done, "table 8", total=len(left)):
+                pass
+    kept = read_kept(folder, subjects)
+    write_text(folder / "table8.csv", to_csv(kept))
+    write_text(folder / "table8_selected.csv", selections_to_csv(kept, subjects))
+
+
+def run_one(folder: Path, subjects: int, method: str, split: int) -> None:
+    """One method on one split, kept in a file of its own."""
+    study = make_sme(subjects)
+    try:
+        found: Kept = asdict(sme.measure(study.federation, sme.split_study(study, split), method, split))
+        found["spent"] = {k: "inf" if v == math.inf else v for k, v in found["spent"].items()}
+    except (MethodFailure, VerticopulaError, np.linalg.LinAlgError) as error:
+        found = {"failure": f"{type(error).__name__}: {error}"}
+    write_text(locate(folder, subjects, method, split), json.dumps(found, indent=1) + "\n")
+
+
+def read_kept(folder: Path, subjects: int) -> dict[str, list[Kept]]:
+    """All kept splits by method, in the table's order."""
+    kept: dict[str, list[Kept]] = {}
+    for method in sme.SME_METHODS:
+        files = sorted((folder / "replications" / f"sme_{subjects}").glob(f"{method}.[0-9]*.json"))
+        if files:
+            kept[method] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return kept
+
+
+def average(rows: Sequence[Kept], relevant: Sequence[str]) -> dict[str, float]:
+    """One line of the table: means and standard errors over the splits that gave an answer."""
+    rows = [row for row in rows if "failure" not in row]
+    line: dict[str, float] = {"replications": len(rows)}
+    for name in ("recall", "auc", "recall_half"):
+        values = [row[name] for row in rows]
+        line[name] = float(np.mean(values)) if values else math.nan
+        line[f"{name}_se"] = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
+    for name, count in (
+        ("n_selected", lambda chosen: len(chosen)),
+        ("relevant", lambda chosen: len(set(chosen) & set(relevant))),
+        ("irrelevant", lambda chosen: len(set(chosen) - set(relevant))),
+    ):
+        line[name] = float(np.mean([count(row["selected"]) for row in rows])) if rows else math.nan
+    return line
+
+
+def relevant_variables() -> tuple[str, ...]:
+    """Those with a coefficient in the truth."""
+    return make_sme(50).truth.relevant
+
+
+def to_csv(kept: Mapping[str, Sequence[Kept]]) -> str:
+    """The paper's columns, then ours."""
+    out, relevant = io.StringIO(), relevant_variables()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*COLUMNS, "replications"])
+    for method, rows in kept.items():
+        line = average(rows, relevant)
+        cells = ["" if math.isnan(line[c]) else f"{line[c]:.6g}" for c in (*COLUMNS[1:], "replications")]
+        writer.writerow([method, *cells])
+    return out.getvalue()
+
+
+def selections_to_csv(kept: Mapping[str, Sequence[Kept]], subjects: int) -> str:
+    """Per method and variable, in which share of the splits it was selected, and whether it truly matters."""
+    out, relevant = io.StringIO(), relevant_variables()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["method", "variable", "relevant", "share_of_splits"])
+    for method, rows in kept.items():
+        found = [row["selected"] for row in rows if "failure" not in row]
+        for variable in dict.fromkeys([*relevant, *sorted({v for chosen in found for v in chosen})]):
+            share = np.mean([variable in chosen for chosen in found]) if found else 0.0
+            writer.writerow([method, variable, int(variable in relevant), f"{share:.3g}"])
+    return out.getvalue()
+
+
+def render(folder: Path, subjects: int) -> str:
+    """Table 8's part of the page; empty if nothing is kept."""
+    kept, printed, relevant = read_kept(folder, subjects), read_sme(), relevant_variables()
+    if not kept:
+        return ""
+    head = (
+        "method",
+        "Recall",
+        "AUC",
+        "selected",
+        "truly relevant",
+        "others",
+        "Recall at ½",
+        "found in most splits",
+        "ε",
+    )
+    parts = [
+        f"<h2>Table 8: the SME study, {subjects:,} subjects</h2>",
+        "<p>Our data are made up (<code>make_sme</code>): the paper's parties, column counts and missing rates, with "
+        f"a known truth of {len(relevant)} relevant variables. The paper's figures stand beside ours for orientation. "
+        "Recall counts a case as risky above the share of risky rows that the regression saw.</p>",
+        f"<table><tr>{''.join(f'<th>{label}</th>' for label in head)}</tr>",
+    ]
+    for method, rows in kept.items():
+        line, paper = average(rows, relevant), printed.get(method, {})
+        good = [row for row in rows if "failure" not in row]
+        often = [v for v in relevant if good and np.mean([v in row["selected"] for row in good]) > 0.5]
+        spent = Spent(*(float(good[0]["spent"][u]) for u in ("client", "block", "person"))) if good else Spent()
+        cells = [
+            _beside(line["recall"], line["recall_se"], paper.get("recall")),
+            _beside(line["auc"], line["auc_se"], paper.get("auc")),
+            _beside(line["n_selected"], math.nan, paper.get("n_selected")),
+            *(_beside(line[name], math.nan, None) for name in ("relevant", "irrelevant")),
+            _beside(line["recall_half"], line["recall_half_se"], None),
+            f"<small>{escape(', '.join(often))}</small>",
+            f"<small>{escape(describe_spent(spent))}</small>",
+        ]
+        failed = len(rows) - len(good)
+        label = escape(method) + (f" ({failed} splits failed)" if failed else "")
+        parts.append(f"<tr><th>{label}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    return "\n".join([*parts, "</table>"])
+
+
+def _beside(value: float, error: float, paper: float | None) -> str:
+    text = "none" if math.isnan(value) else f"<b>{value:.3g}</b>"
+    text += "" if math.isnan(error) else f" ({error:.2g})"
+    return text + ("" if paper is None else f"<small>paper {paper:g}</small>")
