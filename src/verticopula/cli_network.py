@@ -75,6 +75,10 @@ def provision(
         str | None, typer.Option(help="The coordinator's host, as parties reach it; else from [network].")
     ] = None,
     port: Annotated[int | None, typer.Option(help="The coordinator's port; else from [network].")] = None,
+    renew: Annotated[
+        list[str] | None,
+        typer.Option(help="Who gets a new key although they have a kit; may be given several times.", metavar="NAME"),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Make one start-up kit per organisation: certificates for mutual TLS, its own private key, the federation file.
@@ -87,7 +91,7 @@ def provision(
     study = Federation.from_toml(federation)
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     study = Federation.from_dict({**study.to_dict(), "network": {**study.network.model_dump(), **given}})
-    kits = make_kits(study, out)
+    kits = make_kits(study, out, renew or ())
     if quiet:
         return
     table = Table("kit", "for")
@@ -95,6 +99,9 @@ def provision(
         role = {"coordinator": f"the coordinator, at {kit.host}:{kit.port}", "lead": "the study lead"}
         table.add_row(Text(str(kit.folder)), Text(role.get(kit.role, f"party {kit.name}")))
     Console().print(table)
+    elsewhere = sorted({party.name for party in study.parties} - {kit.name for kit in kits})
+    if elsewhere:
+        print(f"Have their kits already, and need the new federation.toml in them: {', '.join(elsewhere)}")
     print(f"Keep {out / 'authority'} to yourself: it signs certificates, and holds the parties' id key.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,11 @@ def test_private_files_are_private(kits: Path) -> None:
         assert mode(kits / folder) == 0o700
     for path in (*kits.glob("*/private-key.pem"), *kits.glob("*/id.key"), kits / "authority" / "cert.json"):
         assert mode(path) == 0o600, path.name
-    assert sorted(path.name for path in (kits / "authority").iterdir()) == ["cert.json", "id.key"], "nothing is left"
+    assert sorted(path.name for path in (kits / "authority").iterdir()) == [
+        "cert.json",
+        "id.key",
+        "issued.json",
+    ], "nothing is left"
 
 
 def test_the_id_key_is_the_parties_own(kits: Path) -> None:
@@ -98,6 +103,26 @@ def test_again_everybody_keeps_their_key(tmp_path: Path) -> None:
         x509.SubjectAlternativeName
     )
     assert "elsewhere.example.org" in found.value.get_values_for_type(x509.DNSName)
+
+
+def test_the_authority_has_nobodys_private_key(kits: Path) -> None:
+    kept = b"".join(path.read_bytes() for path in (kits / "authority").iterdir())
+    for folder in FOLDERS:
+        middle = (kits / folder / "private-key.pem").read_text().splitlines()[5]
+        assert middle.encode() not in kept
+
+
+def test_a_kit_that_was_handed_over_is_not_made_again_unless_asked(tmp_path: Path) -> None:
+    out = tmp_path / "kits"
+    provision(small_federation(), out)
+    key = content(out, "private-key.pem")["left"]
+    shutil.move(out / "left", tmp_path / "handed-over")
+    assert "left" not in {kit.name for kit in provision(small_federation(), out)}
+    assert not (out / "left").exists()
+    assert "left" in {kit.name for kit in provision(small_federation(), out, renew=["left"])}
+    assert content(out, "private-key.pem")["left"] != key
+    with pytest.raises(SettingsError, match="nobody here is called stranger"):
+        provision(small_federation(), out, renew=["stranger"])
 
 
 @pytest.mark.parametrize("name", ["coordinator", "lead", "server", "authority", "Lead", "SERVER"])
