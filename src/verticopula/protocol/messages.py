@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.secure.sealed import Introduction
+
 MESSAGE_VERSION = 1
 
 
@@ -283,6 +285,96 @@ class CoefficientsReply:
     version: int = MESSAGE_VERSION
 
 
+# ---- secure sums (docs/strict.md) ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SumsPlan:
+    """Which sums are opened, and with how much noise. All of it is public. See `protocol.sums_plan`.
+
+    Attributes
+    ----------
+    parties, widths : who has scores, and how many columns of them each
+    compute : the three that hold shares and add noise; at most one of them, the coordinator, has no scores
+    pattern_of : (N,) every subject's pattern; -1 for none
+    columns : (P, p) which columns a pattern's sums are about, the parties' columns side by side
+    bounds : (P, K) largest squared norm of a party's part of a record, in units of 4^-bits; 0 where it has no part
+    bits : fractional bits of a score
+    mu : Gaussian differential privacy of everything that is opened, as long as one compute party at most is not honest
+    """
+
+    parties: tuple[str, ...]
+    widths: tuple[int, ...]
+    compute: tuple[str, str, str]
+    pattern_of: NDArray[np.int64]
+    columns: NDArray[np.bool_]
+    bounds: NDArray[np.int64]
+    bits: int
+    mu: float
+
+
+@dataclass(frozen=True)
+class SumsKeyRequest:
+    """Send your public key for this study."""
+
+    study: str
+    method: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class SumsKeyReply:
+    """That key, signed."""
+
+    party: str
+    key: Introduction
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class SumsShareRequest:
+    """Share your scores among the plan's compute parties, sealed for each of them."""
+
+    study: str
+    method: str
+    plan: SumsPlan
+    keys: tuple[Introduction, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class SumsShareReply:
+    """One box per compute party, in the plan's order; an empty one for the party itself."""
+
+    party: str
+    boxes: tuple[bytes, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class SumsRequest:
+    """Here is what everybody sealed for you, in the order of the plan's parties. Add up, add noise, send your term."""
+
+    study: str
+    method: str
+    plan: SumsPlan
+    keys: tuple[Introduction, ...]
+    boxes: tuple[bytes, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class SumsReply:
+    """Per pattern, the compute party's noised term of the upper triangle of the Gram matrix, without its last entry.
+
+    The last column is the 1 that is appended to every record, so the last entry is the public number of subjects.
+    """
+
+    party: str
+    terms: tuple[NDArray[np.int64], ...]
+    version: int = MESSAGE_VERSION
+
+
 # ---- opening and closing a study -----------------------------------------------------------------
 
 
@@ -406,6 +498,8 @@ class CloseReply:
 
 RegressionRequest = DesignRequest | ResponseRequest | StrengthRequest | UpdateRequest | CoefficientsRequest
 RegressionReply = DesignReply | ResponseReply | StrengthReply | UpdateReply | CoefficientsReply
+SecureRequest = SumsKeyRequest | SumsShareRequest | SumsRequest
+SecureReply = SumsKeyReply | SumsShareReply | SumsReply
 StudyRequest = OpenRequest | MaskRequest | PlaceRequest | BlockRequest | CloseRequest
 StudyReply = OpenReply | MaskReply | PlaceReply | BlockReply | CloseReply
 Request = (
@@ -415,9 +509,10 @@ Request = (
     | CompletedRanksRequest
     | RawReviewRequest
     | RegressionRequest
+    | SecureRequest
     | StudyRequest
 )
-Reply = PresenceReply | ReviewReply | ReleaseReply | CompletedRanksReply | RegressionReply | StudyReply
+Reply = PresenceReply | ReviewReply | ReleaseReply | CompletedRanksReply | RegressionReply | SecureReply | StudyReply
 
 
 def payload_bytes(message: Request | Reply) -> int:
@@ -445,6 +540,9 @@ def _feed(digest: Any, value: Any) -> None:
             _feed(digest, item)
     elif isinstance(value, np.ndarray):
         digest.update(f"[{value.dtype.str}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, bytes):
+        digest.update(f"bytes{len(value)}:".encode())
+        digest.update(value)
     else:
         text = repr(value).encode()
         digest.update(f"{type(value).__name__}{len(text)}:".encode() + text)

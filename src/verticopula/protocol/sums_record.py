@@ -1,0 +1,60 @@
+"""What a party keeps of one study's secure sums, so that it can answer again in the same bytes, and only in those."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Records(Protocol):
+    """Small durable records by name, of what JSON can hold; a vault's `studies` are such."""
+
+    def get(self, name: str) -> dict[str, Any] | None: ...
+
+    def put(self, name: str, record: dict[str, Any]) -> None: ...
+
+
+class MemoryRecords:
+    """As long as the process lives."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, dict[str, Any]] = {}
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        return self._kept.get(name)
+
+    def put(self, name: str, record: dict[str, Any]) -> None:
+        self._kept[name] = dict(record)
+
+
+@dataclass(frozen=True, repr=False)
+class SumsRecord:
+    """One party's record of one study. No repr: it holds secrets.
+
+    Attributes
+    ----------
+    secret : hex; keys and shares are derived from it
+    plan : digest of the plan and the keys that the party has bound itself to; "" before
+    inputs : digest of the shares that it has added up; "" before
+    noise : its noise on them, as base64 of 64-bit integers; "" before
+    """
+
+    secret: str
+    plan: str = ""
+    inputs: str = ""
+    noise: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def pack_noise(noise: NDArray[np.int64]) -> str:
+    return base64.b64encode(noise.astype("<i8").tobytes()).decode("ascii")
+
+
+def unpack_noise(text: str) -> NDArray[np.int64]:
+    return np.frombuffer(base64.b64decode(text), dtype="<i8").astype(np.int64)

@@ -1,0 +1,129 @@
+"""A few parties with made-up scores, their desks, and transports that look or fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.errors import PartyUnavailable
+from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
+from verticopula.protocol import sums_plan
+from verticopula.protocol.messages import Reply, Request, SumsPlan
+from verticopula.protocol.secure_sums import COORDINATOR, PatternSums, choose_compute, secure_sums
+from verticopula.protocol.sums_desk import SumsDesk
+from verticopula.protocol.sums_record import MemoryRecords, Records
+from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.secure.fixed import encode_scores
+from verticopula.secure.sealed import shared_authenticity
+from verticopula.transport.base import Transport, drive
+from verticopula.transport.inprocess import InProcessTransport
+
+KEY = bytes(range(32))
+STUDY = "study"
+Floats = NDArray[np.float64]
+
+
+class NoNoise(SecureNoise):
+    """A compute party that does not add its share: the dishonest one."""
+
+    def discrete_gaussian(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
+        return values
+
+
+@dataclass
+class World:
+    """Scores, a plan, and everybody's records."""
+
+    scores: dict[str, Floats]  # party -> (N, p_k); NaN where it has no value
+    mu: float = 1.0
+    per_column: float = 1.5
+    records: dict[str, Records] = field(default_factory=dict)
+
+    @property
+    def observed(self) -> NDArray[np.bool_]:
+        return ~np.isnan(np.column_stack(list(self.scores.values())))
+
+    def plan(self) -> SumsPlan:
+        widths = {name: values.shape[1] for name, values in self.scores.items()}
+        return sums_plan.make_plan(widths, self.observed, self.mu, self.per_column, choose_compute(list(widths)))
+
+    def integers(self, plan: SumsPlan, party: str) -> NDArray[np.int64]:
+        rows = self.scores[party][sums_plan.own_rows(plan, party)]
+        return encode_scores(np.nan_to_num(rows), plan.bits, sums_plan.own_bounds(plan, party))
+
+    def desk(self, party: str, noise: Noise | None = None, **settings: Any) -> SumsDesk:
+        return SumsDesk(
+            party,
+            (lambda plan: self.integers(plan, party)) if party in self.scores else None,
+            records=self.records.setdefault(party, MemoryRecords()),
+            noise=SecureNoise() if noise is None else noise,
+            authenticity=shared_authenticity(KEY),
+            **settings,
+        )
+
+    def desks(self, seed: int | None = None, noises: Mapping[str, Noise] | None = None) -> dict[str, SumsDesk]:
+        names = dict.fromkeys([*self.scores, *self.plan().compute])
+        noises = {name: SeededNoise(seed).derive(name) for name in names} if seed is not None else noises or {}
+        return {name: self.desk(name, noises.get(name)) for name in names}
+
+    def moments(self, plan: SumsPlan, pattern: int) -> tuple[Floats, Floats]:
+        """The exact sums and products of the integer scores."""
+        subjects = plan.pattern_of == pattern
+        parts = []
+        for party in plan.parties:
+            whole = np.zeros((subjects.size, self.scores[party].shape[1]))
+            whole[sums_plan.own_rows(plan, party)] = self.integers(plan, party)
+            parts.append(whole)
+        rows = np.column_stack(parts)[subjects][:, plan.columns[pattern]].astype(np.int64)
+        return rows.sum(axis=0) * 2.0**plan.bits / 4.0**plan.bits, (rows.T @ rows) / 4.0**plan.bits
+
+
+class Recorded(InProcessTransport):
+    """Everything travels as bytes, and is kept for a look."""
+
+    def __init__(self, parties: Mapping[str, Any]) -> None:
+        super().__init__(parties)
+        self.sent: list[tuple[str, bytes]] = []
+        self.answered: list[tuple[str, bytes]] = []
+
+    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        coded = {name: encode(request) for name, request in requests.items()}
+        self.sent += coded.items()
+        replies = super().deliver({name: decode(data, REQUEST_KINDS) for name, data in coded.items()})
+        answers = {name: encode(reply) for name, reply in replies.items()}
+        self.answered += answers.items()
+        return {name: decode(data, REPLY_KINDS) for name, data in answers.items()}
+
+
+class Dropping(Recorded):
+    """Loses one party in one round; everybody else may have answered."""
+
+    def __init__(self, parties: Mapping[str, Any], party: str, round_number: int) -> None:
+        super().__init__(parties)
+        self._party, self._left = party, round_number
+
+    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        self._left -= 1
+        replies = super().deliver(requests)
+        if self._left == 0 and self._party in replies:
+            raise PartyUnavailable(f"party {self._party!r} did not answer")
+        return replies
+
+
+def run(plan: SumsPlan, desks: Mapping[str, SumsDesk], transport: Transport | None = None) -> tuple[PatternSums, ...]:
+    own = desks.get(COORDINATOR)
+    way = Recorded({name: desk for name, desk in desks.items() if name != COORDINATOR})
+    return drive(secure_sums(plan, STUDY, "strict", own), transport or way)
+
+
+def some_scores(widths: Mapping[str, int], n: int, seed: int = 1, missing: float = 0.3) -> dict[str, Floats]:
+    """Normal scores; the last party knows everybody, the others not."""
+    rng = np.random.default_rng(seed)
+    scores = {name: rng.standard_normal((n, width)) for name, width in widths.items()}
+    for name in list(widths)[:-1]:
+        scores[name][rng.random(n) < missing] = np.nan
+    return scores
