@@ -1,0 +1,206 @@
+"""Every baseline on a case whose answer is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from experiments.baselines import admm_dp, complete_case, copula, imputed, original_c, original_vfl, single_party
+from experiments.draws import Cell, draw
+from experiments.judge import judge
+from experiments.metrics import g_means, rmse
+from experiments.runner import Settings
+from experiments.study import MethodFailure, Study, keep_common, stack_numbers
+from verticopula import Federation
+from verticopula.glm.families import find_family
+from verticopula.privacy.accounting import Coins, epsilon_of
+
+SMALL = Settings(design={"kind_counts": (4, 4, 4, 3)})
+
+
+@pytest.fixture(scope="module")
+def strong() -> tuple[Study, np.ndarray]:
+    """Few columns, many subjects: whoever sees the data finds the truth."""
+    cell = Cell("linear", "complete", 2_000)
+    drawn = draw(cell, 0, SMALL.make_design(cell))
+    return drawn.study(1.0, 0, 1), drawn.data.coef
+
+
+@pytest.fixture
+def gappy() -> Study:
+    """Two parties, six subjects, one of them unknown to the first party and one with an empty cell."""
+    federation = Federation.from_dict(
+        {
+            "name": "toy",
+            "response": "b.y",
+            "id": "id",
+            "party": [
+                {
+                    "name": "a",
+                    "column": [
+                        {"name": "size", "kind": "continuous", "bounds": (0, 10)},
+                        {"name": "count", "kind": "count", "bounds": (0, 9)},
+                        {"name": "grade", "kind": "ordinal", "categories": ("low", "mid", "high")},
+                        {"name": "colour", "kind": "nominal", "categories": ("red", "blue", "green")},
+                    ],
+                },
+                {"name": "b", "column": [{"name": "y", "kind": "binary"}, {"name": "x", "kind": "binary"}]},
+            ],
+        }
+    )
+    a = pl.DataFrame(
+        {
+            "id": ["s5", "s1", "s2", "s3", "s4"],
+            "size": [1.0, 2.0, None, 4.0, 5.0],
+            "count": [1, 2, 2, 2, 3],
+            "grade": ["high", "low", "high", "high", "mid"],
+            "colour": ["green", "green", "red", "blue", "green"],
+        }
+    )
+    b = pl.DataFrame({"id": [f"s{i}" for i in range(1, 7)], "y": [0, 1, 0, 1, 0, 1], "x": [1, 1, 0, 0, 1, 0]})
+    return Study(federation, {"a": a, "b": b}, "binomial")
+
+
+def test_common_subjects_are_those_with_every_cell_in_the_response_tables_order(gappy: Study) -> None:
+    common = keep_common(gappy.federation, gappy.tables)
+    assert common["a"]["id"].to_list() == common["b"]["id"].to_list() == ["s1", "s3", "s4", "s5"]
+    assert common["a"]["size"].to_list() == [2.0, 4.0, 5.0, 1.0]
+
+
+def test_original_c_finds_the_truth_and_protects_nothing(strong) -> None:
+    study, truth = strong
+    outcome = original_c.fit(study)
+    x, y = stack_numbers(study.federation, outcome.tables)
+    coef = judge(outcome, study, "library")
+    support = truth != 0
+    expected = np.linalg.lstsq(x[:, support], y)[0]
+    assert g_means(coef, truth) == 1.0
+    np.testing.assert_allclose(coef[support], expected, atol=1e-3)
+    assert outcome.spent.person == math.inf
+
+
+def test_original_vfl_agrees_with_original_c(strong) -> None:
+    study, truth = strong
+    coef = original_vfl.fit(study).coef
+    assert coef is not None
+    assert g_means(coef, truth) == 1.0
+    np.testing.assert_allclose(coef, judge(original_c.fit(study), study, "library"), atol=0.01)
+
+
+def test_admm_without_noise_solves_the_regression(strong) -> None:
+    study, _ = strong
+    x, y = stack_numbers(study.federation, study.tables)
+    x = x / x.std(axis=0)
+    blocks = [np.arange(3 * k, 3 * k + 3) for k in range(5)]
+    rng, family = np.random.default_rng(0), find_family("gaussian")
+    coef = admm_dp.run_rounds(x, y, blocks, family, 1e-6, math.inf, 1e-6, rng, rounds=300)
+    np.testing.assert_allclose(coef, np.linalg.lstsq(x, y)[0], atol=2e-3)
+
+
+def test_admm_noise_falls_with_epsilon_and_its_worth_is_infinite(strong) -> None:
+    study, truth = strong
+    errors = []
+    for epsilon in (0.1, 1e6):
+        outcome = admm_dp.fit(replace(study, epsilon=epsilon))
+        assert outcome.coef is not None
+        errors.append(rmse(outcome.coef, truth))
+    assert errors[1] < 0.05 < errors[0]
+    assert (outcome.spent.client, outcome.spent.block, outcome.spent.person) == (math.inf,) * 3
+    assert "240 rounds" in outcome.spent.note
+
+
+def test_admm_noise_has_the_stated_covariance() -> None:
+    rng = np.random.default_rng(1)
+    party = admm_dp.Party(rng.standard_normal((50, 2)) @ np.array([[1.0, 0.5], [0.0, 1.0]]), 1.0)
+    draws = np.array([party.noise(2.0, rng) for _ in range(20_000)])
+    expected = 4.0 * np.linalg.inv(party.columns.T @ party.columns)
+    np.testing.assert_allclose(np.cov(draws.T), expected, atol=0.05 * expected.max())
+
+
+def test_admm_noise_lies_in_the_column_space_so_a_replaced_row_is_seen() -> None:
+    """Why its epsilon is infinite: the message for one table is impossible for its neighbour."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((30, 3))
+    other = x.copy()
+    other[0] += 1.0
+    party = admm_dp.Party(x, 1.0)
+    message = party.columns @ (np.array([0.1, 0.0, -0.2]) + party.noise(5.0, rng))
+
+    def distance(columns: np.ndarray) -> float:
+        return float(np.linalg.norm(message - columns @ np.linalg.lstsq(columns, message)[0]))
+
+    assert distance(x) < 1e-9
+    assert distance(other) > 1e-3
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(1 / 4.2247, 1.0)])
+def test_composed_gaussian_against_the_known_calibration(mu: float, epsilon: float) -> None:
+    assert admm_dp.compose_gaussian(mu, 1e-6) == pytest.approx(epsilon, rel=1e-3)
+
+
+def test_complete_cases_have_their_own_number_of_subjects() -> None:
+    cell = Cell("linear", "MCAR", 300)
+    drawn = draw(cell, 0, SMALL.make_design(cell))
+    outcome = complete_case.fit(drawn.study(4.0, 0, 2))
+    n = int(drawn.observed.all(axis=1).sum())
+    assert outcome.n_subjects == n < 300
+    assert outcome.tables["client1"].height == 2 * n
+
+
+def test_too_few_complete_cases_are_a_failure(gappy: Study) -> None:
+    with pytest.raises(MethodFailure, match="4 complete cases"):
+        complete_case.fit(gappy)
+
+
+def test_imputed_values_by_hand(gappy: Study) -> None:
+    filled, imputed_cells = imputed.fill(gappy.federation, gappy.tables)
+    a = filled["a"].sort("id")
+    assert a["size"].to_list() == [2.0, 3.0, 4.0, 5.0, 1.0, 3.0]  # s2's cell and s6's block get the mean
+    assert a["count"][5] == 2
+    assert a["grade"][5] == "mid"  # mean place 7 / 5 = 1.4
+    assert a["colour"][5] == "green"
+    assert imputed_cells == {
+        ("a", "size"): 2,
+        ("a", "count"): 1,
+        ("a", "grade"): 1,
+        ("a", "colour"): 1,
+        ("b", "y"): 0,
+        ("b", "x"): 0,
+    }
+
+
+def test_imputation_is_charged_for_subjects_that_move_with_the_mean() -> None:
+    cell = Cell("linear", "MCAR", 200)
+    drawn = draw(cell, 0, SMALL.make_design(cell))
+    study = drawn.study(1.0, 0, 1)
+    _, synthesizer = copula.synthesize(
+        replace(study, tables=imputed.fill(study.federation, study.tables)[0]), "vcds", aligned=False
+    )
+    ranks, marginal = synthesizer.ledger_[:2]
+    assert (ranks.what, marginal.what) == ("ranks", "marginal")
+    assert imputed.charge(ranks, 0).coins == ranks.coins == Coins(0.5, 199)
+    assert imputed.charge(ranks, 10).coins == Coins(0.5, 199 + 10 * 190)
+    assert imputed.charge(marginal, 10).coins == Coins(0.5, 11)
+    worth = imputed.fit(study).spent.block
+    assert worth > copula.fit(study).spent.block
+    assert worth > epsilon_of([Coins(0.5, 3 * 199)], 1e-6)
+
+
+def test_single_party_sees_its_own_columns_only(gappy: Study) -> None:
+    n = 60
+    table = pl.DataFrame({"id": [f"s{i}" for i in range(n)], "y": [0, 1] * (n // 2), "x": [0, 0, 1] * (n // 3)})
+    outcome = single_party.fit(replace(gappy, tables={**gappy.tables, "b": table}, epsilon=4.0))
+    assert list(outcome.tables) == ["b"]
+    assert outcome.n_subjects == n
+
+
+def test_ievcds_spends_the_ranks_budget_in_every_round() -> None:
+    cell = Cell("linear", "MCAR", 120)
+    drawn = draw(cell, 0, SMALL.make_design(cell))
+    study = drawn.study(1.0, 0, 1)
+    assert copula.ievcds(study).spent.client == pytest.approx(3 * (10 * 0.5 + 0.5))
+    assert copula.evcds(study).spent.client == pytest.approx(3 * 1.0)

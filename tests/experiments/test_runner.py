@@ -1,0 +1,170 @@
+"""Runs that are taken up again, and runs on several workers, give what one uninterrupted run gives."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from experiments import runner
+from experiments.__main__ import main
+from experiments.draws import Cell, draw
+from experiments.paper import Printed, PrintedKey, read_tables
+from experiments.results import CellRows, Figure, count_verdicts, read_cells, summarise
+from experiments.runner import Settings, Task, list_tasks, list_wanted, run_all
+from experiments.store import Entry, Replication, locate, read, write
+from experiments.study import Spent
+from verticopula.errors import SettingsError
+
+SMALL = Settings(design={"kind_counts": (4, 4, 4, 3)})
+CELL = Cell("linear", "MCAR", 80)
+WANTED = {CELL: list_wanted(["VCDS", "EVCDS"], [2.0])}
+
+
+def scores_in(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Everything that was found, without the time it took."""
+    return {
+        str(path.relative_to(folder)): {
+            name: e["scores"] for name, e in json.loads(path.read_text())["entries"].items()
+        }
+        for path in sorted(folder.glob("replications/*/*.json"))
+    }
+
+
+def run_in(folder: Path, replications: int = 3, jobs: int = 1) -> None:
+    run_all(list_tasks(WANTED, replications, SMALL, folder), SMALL, folder, backend="loky", jobs=jobs)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    run_in(folder)
+    return folder
+
+
+def test_a_run_taken_up_again_ends_with_the_same_files(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = runner.measure, []
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(runner, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_in(tmp_path)
+    assert 0 < sum(len(entries) for entries in scores_in(tmp_path).values()) < 9
+    monkeypatch.setattr(runner, "measure", real)
+    run_in(tmp_path)
+    assert scores_in(tmp_path) == scores_in(whole)
+
+
+def test_what_is_finished_is_not_computed_again(whole: Path) -> None:
+    assert list_tasks(WANTED, 3, SMALL, whole) == []
+    more = list_tasks({CELL: list_wanted(["VCDS", "EVCDS", "Refined"], [2.0])}, 4, SMALL, whole)
+    assert {(task.replication, len(task.wanted)) for task in more} == {(0, 1), (1, 1), (2, 1), (3, 4)}
+
+
+def test_the_number_of_workers_changes_nothing(whole: Path, tmp_path: Path) -> None:
+    run_in(tmp_path, jobs=2)
+    assert scores_in(tmp_path) == scores_in(whole)
+
+
+def test_other_settings_are_refused(whole: Path) -> None:
+    with pytest.raises(SettingsError, match="other settings"):
+        list_tasks(WANTED, 3, Settings("ridge", SMALL.design), whole)
+
+
+def test_a_half_written_file_is_never_read(tmp_path: Path) -> None:
+    path = locate(tmp_path, CELL, 0)
+    kept = Replication({"judge": "library"}, 0.5, {"VCDS@1": Entry({"rmse": 0.1}, Spent(1.0, math.inf, 2.0, "why"))})
+    write(path, kept)
+    (path.parent / f".{path.name}.99").write_text("{")
+    assert read(path) == kept
+    assert [c.cell for c in read_cells(tmp_path)] == [CELL]
+    assert len(read_cells(tmp_path)[0].rows) == 1
+
+
+def test_a_failure_is_kept_with_its_reason(tmp_path: Path) -> None:
+    task = Task(Cell("linear", "MAR-complex", 40), 1, (("CC-VCDS", 1.0),))
+    runner.run_task(task, SMALL, tmp_path)
+    found = read(locate(tmp_path, task.cell, 1))
+    assert found is not None
+    entry = found.entries["CC-VCDS@1"]
+    assert bool(entry.failure) != bool(entry.scores)
+
+
+def test_data_sets_depend_on_cell_and_replication_alone() -> None:
+    for mechanism in ("complete", "MCAR", "MAR-simple", "MAR-complex"):
+        cell = Cell("logistic", mechanism, 60)
+        design = SMALL.make_design(cell)
+        first, again, other = draw(cell, 3, design), draw(cell, 3, design), draw(cell, 4, design)
+        assert (first.data.x == again.data.x).all()
+        assert not (first.data.x == other.data.x).all()
+
+
+def make_figure(mean: float, error: float, printed: float, metric: str = "rmse", oracle: float = 0.0) -> Figure:
+    key = PrintedKey("table1", "linear", "complete", 1000, 1.0, "VCDS", metric)
+    return Figure(key, mean, error, 10, 0, None, Printed(printed, 0.0), oracle)
+
+
+@pytest.mark.parametrize(
+    ("figure", "verdict"),
+    [
+        (make_figure(0.10, 0.01, 0.13), "better"),
+        (make_figure(0.10, 0.01, 0.11), "equal"),
+        (make_figure(0.10, 0.01, 0.07), "worse"),
+        (make_figure(0.90, 0.01, 0.80, "gmeans"), "better"),
+        (make_figure(0.90, 0.01, 0.95, "gmeans", 1.0), "worse"),
+        (make_figure(0.90, math.nan, 0.95), ""),
+    ],
+)
+def test_verdicts_by_hand(figure: Figure, verdict: str) -> None:
+    assert figure.verdict == verdict
+
+
+def test_counts_say_which_of_the_worse_cells_nobody_reaches() -> None:
+    figures = [make_figure(0.10, 0.01, 0.13), make_figure(0.1, 0.01, 0.05), make_figure(0.1, 0.01, 0.05, oracle=0.06)]
+    assert count_verdicts(figures) == {"better": 1, "equal": 0, "worse": 2, "out of reach": 1}
+
+
+def test_means_and_errors_by_hand() -> None:
+    rows = [
+        Replication({}, 1.0, {"VCDS@1": Entry({"rmse": v, "gmeans": v, "fdr": v}, Spent(1.0, v, 3.0))})
+        for v in (0.1, 0.2, 0.3)
+    ]
+    rows.append(Replication({}, 1.0, {"VCDS@1": Entry({}, None, "why")}))
+    (figure,) = summarise("table1", [CellRows(Cell("linear", "complete", 1000), rows)], read_tables())
+    assert (figure.mean, figure.replications, figure.failures) == (pytest.approx(0.2), 3, 1)
+    assert figure.error == pytest.approx(0.1 / math.sqrt(3))
+    assert figure.spent is not None
+    assert figure.spent.block == 0.3
+    assert figure.printed is not None
+    assert figure.printed.mean == 0.149
+
+
+def test_command_writes_tables_and_page(tmp_path: Path) -> None:
+    options = ["--small-design", "--sizes", "80", "--methods", "VCDS", "--replications", "2", "--epsilons", "2"]
+    assert main(["table1", *options, "--models", "linear", "--out", str(tmp_path)]) == 0
+    first, *rows = (tmp_path / "table1.csv").read_text().splitlines()
+    assert first == "table,model,N,epsilon,method,metric,mean,se,replications"
+    assert [row.split(",")[4] for row in rows] == ["VCDS", "Oracle"]
+    assert all(row.endswith(",2") for row in rows)
+    page = (tmp_path / "results.html").read_text()
+    assert "block" in page
+    assert "person" in page
+    again = (tmp_path / "table1.csv").read_bytes()
+    assert main(["table1", *options, "--models", "linear", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "table1.csv").read_bytes() == again
+
+
+def test_a_back_end_that_is_not_installed_is_named() -> None:
+    if runner.importlib.util.find_spec("ray") is not None:
+        pytest.skip("ray is installed")
+    with pytest.raises(SettingsError, match="pip install ray"):
+        runner.prepare_backend("ray")
