@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from verticopula.errors import PartyUnavailable, ProtocolError, VerticopulaError
 from verticopula.network.journal import Journal
 from verticopula.network.letters import Refusal, Topic, Working
 from verticopula.network.post import Post
+from verticopula.network.texts import harmless
 from verticopula.protocol.messages import Reply, Request, fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 
@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 _ASK_AGAIN = 20.0  # seconds of silence
 _TICK = 1.0
 _LONGEST_REASON = 500
-_NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\u02ff\u2013-\u201e]")
 
 
 @dataclass
@@ -141,7 +140,7 @@ class WaitingRoom:
 
 def as_error(refusal: Refusal) -> VerticopulaError:
     """A party's refusal as the exception that it names; its text is a peer's, so it is made harmless."""
-    reason = _NOT_PRINTABLE.sub(" ", refusal.reason)[:_LONGEST_REASON]
+    reason = harmless(refusal.reason, _LONGEST_REASON)
     kind = getattr(errors, refusal.kind, None)
     allowed = (errors.PolicyRefused, errors.BudgetExceeded, errors.LedgerError, errors.VersionMismatch, ProtocolError)
     return kind(reason) if kind in allowed else ProtocolError(reason)
