@@ -41,10 +41,10 @@ demo-network: $(STAMP)-nvflare  ## the same between six processes with mutual TL
 	$(BIN)/verticopula demo-network --out $(OUT)-network
 
 $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
-	@if command -v chromium || command -v chromium-browser || command -v google-chrome >/dev/null; then :; \
+	@if { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then :; \
 	elif command -v apt-get >/dev/null; then \
 	  echo "installing Chromium for the tests of the report …"; \
-	  as_root=; test "$$(id -u)" = 0 || as_root=sudo; \
+	  as_root=; test "$$(id -u)" = 0 || as_root=sudo; export DEBIAN_FRONTEND=noninteractive; \
 	  { $$as_root apt-get install -y -q chromium || { $$as_root apt-get update -q && $$as_root apt-get install -y -q chromium; }; }; \
 	else echo "install Chromium or Google Chrome and have it on the PATH: tests of the report fail without it"; fi
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then touch $@; fi >/dev/null

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import secrets
 import warnings
 from collections.abc import Callable, Mapping
@@ -391,7 +390,9 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         return plot_path(self.path_, self.strength_)
 
     def _repr_html_(self) -> str:
-        return self.summary().to_html() if hasattr(self, "coef_") else f"<code>{html.escape(repr(self))}</code>"
+        from verticopula.report.notebook import regression_html  # stands above this file
+
+        return regression_html(self)
 
     def bootstrap(
         self,

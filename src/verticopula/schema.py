@@ -340,6 +340,11 @@ class Federation(_Frozen):
         parties = ", ".join(f"{p.name} ({len(p.columns)})" for p in self.parties)
         return f"Federation {self.name!r}: {parties}; response {self.response}"
 
+    def _repr_html_(self) -> str:
+        from verticopula.report.notebook import federation_html  # stands above this file
+
+        return federation_html(self)
+
 
 def next_or_key_error(candidates: Iterator[_T], name: str) -> _T:
     """The first candidate, or a KeyError that says which name was not found."""

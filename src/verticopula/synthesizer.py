@@ -399,6 +399,11 @@ class Synthesizer:
         """A page of text: what was fitted, what it cost, what was repaired."""
         return summarise(self.federation, self.settings_, self.result_, self.privacy_)
 
+    def _repr_html_(self) -> str:
+        from verticopula.report.notebook import synthesizer_html  # stands above this file
+
+        return synthesizer_html(self)
+
     def report(
         self,
         path: str | Path,

@@ -168,6 +168,11 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def _repr_html_(self) -> str:
+        from verticopula.report.notebook import ledger_html  # stands above this file
+
+        return ledger_html(self)
+
 
 def read_ledger(path: Path) -> list[Release]:
     """Read and verify a ledger file; LedgerError names the first line that does not fit."""

@@ -81,6 +81,11 @@ class PrivacyStatement:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
+    def _repr_html_(self) -> str:
+        from verticopula.report.notebook import statement_html  # stands above this file
+
+        return statement_html(self)
+
 
 def format_epsilon(epsilon: float) -> str:
     """Three significant digits, rounded up, so that no printed epsilon understates."""

@@ -211,7 +211,7 @@ def _missing(subject: Subject) -> Iterator[Caution]:
         "note",
         "Who is known to whom is public here",
         "No epsilon covers the pattern of missing blocks, and under missing at random it says something about the "
-        f"people: a court that knows a firm gives it away.{example}",
+        f"people: that a court knows somebody is news.{example}",
         "Do not take part if being known to a party is itself a secret.",
     )
 

@@ -45,7 +45,7 @@ def number(value: float | None, digits: int = 3) -> str:
         return "0"
     size = abs(value)
     if size < 1e-4 or size >= 1e9:
-        return f"{value:.{digits - 1}e}"
+        return _short_power(f"{value:.{digits - 1}e}")
     places = max(digits - 1 - math.floor(math.log10(size)), 0)
     text = f"{value:,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -81,4 +81,8 @@ def odds(epsilon: float) -> str:
 
 def small(value: float) -> str:
     """A small number as people write it: 1e-6."""
-    return re.sub(r"e-0+", "e-", f"{value:g}")
+    return _short_power(f"{value:g}")
+
+
+def _short_power(text: str) -> str:
+    return re.sub(r"e([+-])0*", lambda found: "e" + found[1].replace("+", ""), text)
