@@ -26,6 +26,7 @@ from verticopula.cli_common import (
     UnitName,
     progress_bar,
 )
+from verticopula.cli_forecast import forecast
 from verticopula.cli_glm import fit_and_write, glm
 from verticopula.cli_network import register as register_network_commands
 from verticopula.datasets import make_sme
@@ -43,12 +44,12 @@ from verticopula.privacy.ledger import Release, read_ledger
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.statement import state_privacy
 from verticopula.privacy.vault import inspect_vault, is_vault
-from verticopula.schema import Federation
-from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer
 from verticopula.report import IN_HOUSE_FILE, REPORT_FILE, Subject, write_report
 from verticopula.report.regressions import fit_if_cheap
 from verticopula.report.study_folder import read_subject
 from verticopula.report.subject import read_real
+from verticopula.schema import Federation
+from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer
 from verticopula.tables import AlignedTable, align_tables, read_tables
 
 Found = TypeVar("Found")
@@ -66,6 +67,7 @@ ledger_app = typer.Typer(
     help="Look at what was released, and see that nobody changed the record.", no_args_is_help=True
 )
 app.add_typer(ledger_app, name="ledger")
+app.command("forecast")(forecast)
 app.command("glm")(glm)
 register_network_commands(app)
 
@@ -129,18 +131,18 @@ def demo(
     _finish(out, synthesizer, tables, quiet, f"\n{truth}\n")
     with progress_bar(quiet) as progress:
         regression = fit_and_write(tables, str(study.federation.response), out / REGRESSION_FOLDER, progress=progress)
-    if not quiet:
-        print(f"\n{regression}")
-        command = Path(sys.argv[0])  # as it was called: it need not be on the PATH
-        inputs = f"{out}/federation.toml --data {out}/data"
     facts = read_regression(out)
     reports = [
         write_report(out / REPORT_FILE, Subject(synthesizer, regression=facts)),
         write_report(out / IN_HOUSE_FILE, Subject(synthesizer, read_real(study.federation, study.tables), facts)),
     ]
+    if not quiet:
+        print(f"\n{regression}")
+        print("Look at:   " + "\n           ".join(f"{path}" for path in reports))
+        command = Path(sys.argv[0])  # as it was called: it need not be on the PATH
+        inputs = f"{out}/federation.toml --data {out}/data"
         print(f"Try next:  {command} check {inputs}")
         print(f"           {command} run {inputs} --out my-study --epsilon 4 --method refined")
-        print("Look at:   " + "\n           ".join(f"{path}" for path in reports))
         print(f"           {command} glm {out} --bootstrap 20")
 
 
@@ -170,10 +172,6 @@ def run(
     policies: Annotated[
         Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
     ] = None,
-    seed: Seed = None,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-) -> None:
     in_house: Annotated[
         bool,
         typer.Option(
@@ -181,6 +179,10 @@ def run(
             help=f"Also write {IN_HOUSE_FILE}, which compares with the real tables: not private, not to be shared.",
         ),
     ] = False,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
     """Fit on the parties' tables and write complete synthetic ones, and a report."""
     if epsilon is not None and (epsilon_ranks is not None or epsilon_marginals is not None):
         raise SettingsError("give either --epsilon, or --epsilon-ranks and --epsilon-marginals")
@@ -261,10 +263,6 @@ def check(
         _show_check(study, aligned)
 
 
-@ledger_app.command("show")
-def ledger_show(
-    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
-    delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = 1e-6,
 @app.command()
 def report(
     folder: Annotated[
@@ -292,6 +290,10 @@ def report(
         print(f"Written to {path}")
 
 
+@ledger_app.command("show")
+def ledger_show(
+    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
+    delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = 1e-6,
 ) -> None:
     """Every release, and what all of them together cost at every unit."""
     entries = read_ledger(_ledger_path(folder))

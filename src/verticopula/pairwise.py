@@ -1,6 +1,6 @@
 """Correlation from pairs of columns: every pair from the subjects that both have.
 
-Right where blocks are missing completely at random. `assemble` is also how the refinement ends.
+Right where blocks are missing completely at random. `assemble` and `finish` are also how the refinement ends.
 """
 
 from __future__ import annotations
@@ -52,8 +52,30 @@ class FitReport:
     marginal_repairs: Mapping[ColumnKey, float]
 
 
+@dataclass(frozen=True)
+class PairwiseLatents:
+    """What is known of every pair of latents before anything is shrunk or repaired.
+
+    Attributes
+    ----------
+    correlation, variance : (q, q) latent correlations and the variance of each
+    overlap : (q, q) common subjects
+    fixed : (q, q) pairs that shrinking leaves alone: inside a nominal column, or of a latent with all mass in one cell
+    """
+
+    correlation: Floats
+    variance: Floats
+    overlap: NDArray[np.int64]
+    fixed: Bools
+
+
 def fit_pairwise(released: Released) -> tuple[Floats, FitReport]:
     """Latent correlation matrix from noisy ranks, and how it came about."""
+    return finish(correlate_pairs(released), released.marginals)
+
+
+def correlate_pairs(released: Released) -> PairwiseLatents:
+    """Every pair's latent correlation from the noisy ranks of the subjects that both have."""
     latents = released.latent_marginals
     spearman = spearman_pairwise(
         spread_out(released.grades(), released.observed),
@@ -74,8 +96,8 @@ def assemble(
     layout: Layout,
     marginals: Mapping[ColumnKey, Marginal],
     flat: Bools,
-) -> tuple[Floats, FitReport]:
-    """A proper correlation matrix of all latents from pairwise latent correlations.
+) -> PairwiseLatents:
+    """Correlations of all latents, those of categories among them, from pairwise latent correlations.
 
     Parameters
     ----------
@@ -87,11 +109,16 @@ def assemble(
     latent, variance = _to_category_latents(pairwise, layout, marginals, blocks)
     _match_nominal_pairs(latent, indicator_covariance, layout, marginals)
     # Pairs with a flat column are unknown, not known to be zero: the others must not learn from them.
-    shrunk = shrink(latent, variance, blocks | flat[:, None] | flat[None, :])
+    return PairwiseLatents(latent, variance, pairwise.overlap, blocks | flat[:, None] | flat[None, :])
+
+
+def finish(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
+    """A proper correlation matrix: shrunk as far as the noise says, then repaired."""
+    shrunk = shrink(pairs.correlation, pairs.variance, pairs.fixed)
     repaired = nearest_correlation(shrunk.correlation)
     report = FitReport(
-        overlap=pairwise.overlap,
-        standard_error=np.sqrt(variance),
+        overlap=pairs.overlap,
+        standard_error=np.sqrt(pairs.variance),
         shrink_rank=shrunk.rank,
         shrink_change=shrunk.change,
         psd_change=repaired.change,

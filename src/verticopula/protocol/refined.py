@@ -14,7 +14,7 @@ from verticopula.em import find_patterns
 from verticopula.latent import draw_posterior, sweep_latents
 from verticopula.marginals import Marginal
 from verticopula.nominal import boundary_matrix, solve_thresholds
-from verticopula.pairwise import FitReport, assemble
+from verticopula.pairwise import FitReport, PairwiseLatents, assemble, finish
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.rounds import Rounds, collect
 from verticopula.readings import reading_noise
@@ -54,6 +54,13 @@ def refined(
 def latent_correlation(
     released: Released, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
 ) -> tuple[Floats, FitReport]:
+    """The latents' correlation matrix and how it came about; `marginals` are the corrected ones."""
+    return finish(correlate_latents(released, refinement, marginals), marginals)
+
+
+def correlate_latents(
+    released: Released, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
+) -> PairwiseLatents:
     """From correlations of readings to correlations of latents, as VCDS does from those of grades.
 
     Taking the error out divides by the reliabilities; undoing the cells divides by the strengths

@@ -1,0 +1,230 @@
+"""Studies with a known truth on which forecasts are judged, and others on which they may be tuned.
+
+`HELD_OUT` was written before the forecast existed and nothing was tuned to it; `TUNING` is for
+looking at. What a design knows and the forecast does not: the margins, the correlations and why
+blocks are missing. What both know: the schema, N, the shares observed, epsilon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import optimize, stats
+from scipy.special import expit, ndtr
+
+from verticopula.copula import Layout
+from verticopula.correlation import nearest_correlation
+from verticopula.nominal import choose_category, solve_thresholds
+from verticopula.schema import Column, ColumnKey, Federation
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Design:
+    """One study.
+
+    Attributes
+    ----------
+    parties : one word each, a letter per column: c continuous, l continuous on a log scale, k count up to
+        15, w count up to 5,000, o ordinal (4), n nominal (4), b binary; the response is the first column of the first
+    missing : share of subjects that each party has nothing about
+    mechanism : `none`, `mcar`, or `mar` (blocks go missing with the first party's values)
+    truth : `factor`, `dense` (no structure), `toeplitz` or `blocks`
+    strength : about the root mean square correlation
+    """
+
+    name: str
+    n_subjects: int
+    parties: tuple[str, ...]
+    epsilon: float
+    unit: str
+    truth: str
+    strength: float
+    missing: tuple[float, ...] = ()
+    mechanism: str = "none"
+
+    @property
+    def n_columns(self) -> int:
+        return sum(len(word) for word in self.parties)
+
+    @property
+    def observed(self) -> dict[str, float]:
+        """Share of subjects that each party knows: public."""
+        shares = self.missing or (0.0,) * len(self.parties)
+        return {f"p{k}": 1.0 - share for k, share in enumerate(shares)}
+
+    @property
+    def method(self) -> str:
+        """What the documentation recommends for such data."""
+        return "refined" if self.mechanism == "mar" else "vcds"
+
+    def federation(self) -> Federation:
+        """The public schema."""
+        parties = [
+            {"name": f"p{k}", "column": [_describe(letter, i) for i, letter in enumerate(word)]}
+            for k, word in enumerate(self.parties)
+        ]
+        return Federation.from_dict({"name": self.name, "response": "p0.x0", "party": parties})
+
+
+HELD_OUT = (
+    Design("a", 300, ("cb", "ck"), 4.0, "variable", "factor", 0.45),
+    Design("b", 800, ("bcco", "kclb"), 8.0, "client", "toeplitz", 0.4, (0.0, 0.2), "mcar"),
+    Design("c", 1_000, ("bcco", "nkcb", "cwlo"), 2.0, "variable", "dense", 0.1, (0.0, 0.3, 0.5), "mcar"),
+    Design("d", 2_000, ("bccko", "cclbo", "nccbk", "wccob"), 1.0, "variable", "factor", 0.3, (0, 0.4, 0.4, 0.4), "mar"),
+    Design("e", 3_000, ("cccbbokcbl", "ccckkonblc", "ccboccbwko"), 0.3, "variable", "blocks", 0.3),
+    Design(
+        "f", 5_000, ("bcc", "cck", "cbo", "lcn", "cokb"), 4.0, "client", "factor", 0.3, (0, 0.2, 0.4, 0.6, 0.7), "mar"
+    ),
+    Design("g", 8_000, ("cbcokccbcl",) * 4, 1.0, "client", "dense", 0.15, (0.0, 0.1, 0.1, 0.1), "mcar"),
+    Design("h", 12_000, ("bccclokccb",) * 6, 2.0, "variable", "toeplitz", 0.15, (0, 0.1, 0.2, 0.3, 0.4, 0.5), "mar"),
+    Design("i", 20_000, ("ccbcoklc", "ccbcokwc", "ccbcoklcn"), 0.5, "variable", "factor", 0.2, (0.0, 0.7, 0.3), "mcar"),
+    Design("j", 20_000, ("bokbn", "obkob"), 0.3, "client", "blocks", 0.45, (0.0, 0.5), "mar"),
+)
+
+TUNING = (
+    Design("t1", 500, ("bcc", "cok"), 2.0, "variable", "factor", 0.3, (0.0, 0.3), "mcar"),
+    Design("t2", 1_500, ("bcccc", "ccobk", "nccl"), 4.0, "client", "dense", 0.15, (0.0, 0.2, 0.4), "mcar"),
+    Design("t3", 4_000, ("bccoc", "ccckb", "lccnb"), 1.0, "variable", "factor", 0.25, (0.0, 0.5, 0.3), "mar"),
+    Design("t4", 2_500, ("ccbcokc",) * 4, 0.5, "variable", "toeplitz", 0.25),
+    Design("t5", 10_000, ("bcckoc", "ccbcwl"), 2.0, "client", "blocks", 0.3, (0.0, 0.6), "mar"),
+)
+
+
+# ---- drawing -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a design's tables are drawn from."""
+
+    federation: Federation
+    layout: Layout
+    correlation: Floats
+    margins: dict[ColumnKey, Any]
+
+
+def draw_truth(design: Design, seed: int = 0) -> Truth:
+    """The design's margins and correlation; the same for all its replications."""
+    rng = np.random.default_rng([*design.name.encode(), seed])
+    federation = design.federation()
+    layout = Layout.of({key: federation.column(key) for key in federation.keys})
+    margins = {key: _draw_margin(federation.column(key), rng) for key in federation.keys}
+    return Truth(federation, layout, _draw_correlation(design, layout, rng), margins)
+
+
+def draw_tables(design: Design, truth: Truth, rng: np.random.Generator) -> dict[str, pl.DataFrame]:
+    """One table per party, with the design's blocks missing."""
+    n = design.n_subjects
+    latent = rng.standard_normal((n, truth.correlation.shape[0])) @ np.linalg.cholesky(truth.correlation).T
+    seen = _draw_masks(design, truth, latent, rng)
+    ids = pl.Series("subject_id", np.arange(n)).cast(pl.String)
+    columns: dict[str, list[pl.Series]] = {party.name: [ids] for party in truth.federation.parties}
+    for key, part in zip(truth.layout.keys, truth.layout.slices, strict=True):
+        column = truth.federation.column(key)
+        columns[key.party].append(_decode(column, truth.margins[key], latent[:, part]))
+    return {name: pl.DataFrame(found).filter(pl.Series(seen[name])) for name, found in columns.items()}
+
+
+def true_cdf(column: Column, margin: Any, values: Floats) -> Floats:
+    """True distribution function at values (codes for categories)."""
+    if isinstance(margin, np.ndarray):
+        return np.concatenate([[0.0], np.cumsum(margin)])[np.clip(np.floor(values).astype(int) + 1, 0, margin.size)]
+    low, high = column.bounds or (0.0, 1.0)
+    return np.where(values >= high, 1.0, np.where(values < low, 0.0, margin.cdf(values)))
+
+
+def _describe(letter: str, index: int) -> dict[str, Any]:
+    kinds: dict[str, dict[str, Any]] = {
+        "c": {"kind": "continuous", "bounds": (-6.0, 6.0), "clamp": True},
+        "l": {"kind": "continuous", "bounds": (0.01, 1e5), "scale": "log", "clamp": True},
+        "k": {"kind": "count", "bounds": (0, 15), "clamp": True},
+        "w": {"kind": "count", "bounds": (0, 5_000), "clamp": True},
+        "o": {"kind": "ordinal", "categories": ["1", "2", "3", "4"]},
+        "n": {"kind": "nominal", "categories": ["r", "s", "t", "u"]},
+        "b": {"kind": "binary"},
+    }
+    return {"name": f"x{index}", **kinds[letter]}
+
+
+def _draw_margin(column: Column, rng: np.random.Generator) -> Any:
+    """A scipy distribution, or probabilities of the categories."""
+    if column.kind == "binary":
+        share = rng.uniform(0.1, 0.6)
+        return np.array([1.0 - share, share])
+    if column.categories is not None:
+        return rng.dirichlet(np.full(len(column.categories), 5.0))
+    if column.kind == "count":
+        mean = 10.0 ** rng.uniform(0.2, 0.8) if (column.bounds or (0, 0))[1] < 100 else 10.0 ** rng.uniform(1.0, 2.5)
+        return stats.nbinom(3.0, 3.0 / (3.0 + mean))
+    if column.scale == "log":
+        return stats.lognorm(s=rng.uniform(0.8, 2.0), scale=np.exp(rng.uniform(2.0, 5.0)))
+    return [stats.norm(rng.uniform(-1, 1), 1.0), stats.t(4), stats.gamma(2.0, loc=-2.0)][int(rng.integers(3))]
+
+
+def _draw_correlation(design: Design, layout: Layout, rng: np.random.Generator) -> Floats:
+    q = len(layout.labels)
+    size = design.strength
+    if design.truth == "factor":
+        loadings = rng.standard_normal((q, 3)) * np.sqrt(size / np.sqrt(3.0))
+        loadings *= np.minimum(1.0, 0.9 / np.linalg.norm(loadings, axis=1))[:, None]
+        matrix = loadings @ loadings.T
+    elif design.truth == "dense":
+        rows = rng.standard_normal((q, max(round(1.0 / size**2), 2)))
+        rows /= np.linalg.norm(rows, axis=1)[:, None]
+        matrix = rows @ rows.T
+    elif design.truth == "toeplitz":
+        order = rng.permutation(q)
+        signs = rng.choice([-1.0, 1.0], q)
+        base = {0.4: 0.75, 0.25: 0.8, 0.15: 0.7}[size]
+        matrix = np.outer(signs, signs) * base ** np.abs(order[:, None] - order)
+    else:
+        group = rng.integers(0, 3, q)
+        matrix = np.where(group[:, None] == group, 1.6 * size, 0.2 * size)
+    np.fill_diagonal(matrix, 1.0)
+    return _respect_nominal(matrix, layout)
+
+
+def _respect_nominal(matrix: Floats, layout: Layout) -> Floats:
+    """Categories' latents independent of each other, and only their differences related to others."""
+    centre = np.eye(matrix.shape[0])
+    for part in layout.slices:
+        width = part.stop - part.start
+        if width > 1:
+            centre[part, part] -= 1.0 / width
+    matrix = centre @ matrix @ centre.T
+    matrix[layout.nominal_blocks()] = 0.0
+    np.fill_diagonal(matrix, 1.0)
+    return nearest_correlation(matrix, floor=0.02).correlation
+
+
+def _decode(column: Column, margin: Any, latent: Floats) -> pl.Series:
+    if latent.shape[1] > 1:
+        codes = choose_category(latent, solve_thresholds(margin))
+    elif isinstance(margin, np.ndarray):
+        codes = np.searchsorted(np.cumsum(margin)[:-1], ndtr(latent[:, 0]))
+    else:
+        low, high = column.bounds or (0.0, 1.0)
+        values = np.clip(margin.ppf(ndtr(latent[:, 0])), low, high)
+        return pl.Series(column.name, values.astype(np.int64) if column.kind == "count" else values)
+    return pl.Series(column.name, column.categories).gather(codes)
+
+
+def _draw_masks(design: Design, truth: Truth, latent: Floats, rng: np.random.Generator) -> dict[str, Bools]:
+    masks = {}
+    first = [s.start for k, s in zip(truth.layout.keys, truth.layout.slices, strict=True) if k.party == "p0"]
+    pull = 1.2 * latent[:, first[0]] + 0.8 * latent[:, first[-1]] if design.mechanism == "mar" else 0.0 * latent[:, 0]
+    for k, (name, share) in enumerate(design.observed.items()):
+        if share == 1.0:
+            masks[name] = np.ones(design.n_subjects, dtype=bool)
+            continue
+        odds = pull * (-1.0) ** k
+        shift = optimize.brentq(lambda c, odds=odds, share=share: float(expit(odds + c).mean()) - share, -60, 60)
+        masks[name] = rng.random(design.n_subjects) < expit(odds + shift)
+    return masks

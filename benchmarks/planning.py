@@ -1,0 +1,197 @@
+"""Utility against epsilon and N, at every unit, by VCDS and by the refinement; for docs/planning.md.
+
+One study: 4 parties with 5 columns each, the others' blocks missing at random for 30 % of the subjects. Both methods
+are fitted to the same releases. Lines of the forecast are drawn beside the measurements.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from benchmarks.forecast import distance
+from benchmarks.forecast_designs import Design, Truth, draw_tables, draw_truth
+from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
+from benchmarks.record import Places, Report, Table
+from verticopula.curves import correct_marginals
+from verticopula.forecast import forecast
+from verticopula.pairwise import fit_pairwise
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.ledger import Ledger
+from verticopula.privacy.noise import SeededNoise
+from verticopula.privacy.units import Unit
+from verticopula.protocol.party import LocalParty
+from verticopula.protocol.refined import latent_correlation
+from verticopula.protocol.rounds import collect
+from verticopula.refine import refine
+from verticopula.tables import align_tables
+from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
+
+STUDY = Design(
+    "planning", 4_000, ("bccko", "cclob", "cckbo", "lccbk"), 4.0, "client", "factor", 0.3, (0, 0.3, 0.3, 0.3), "mar"
+)
+DELTA = 1e-6
+METHODS = ("vcds", "refined")
+UNITS = tuple(unit.value for unit in Unit)
+MEASURES = {
+    "correlation": "root mean square error of the latent correlations",
+    "margins": "mean Kolmogorov distance of the margins",
+    "regression": "root mean square error of the response's coefficients",
+}
+
+Floats = NDArray[np.float64]
+Figures = dict[str, dict[str, dict[float, dict[str, float]]]]  # unit -> method -> epsilon or N -> measure -> error
+
+
+def fit_both(design: Design, truth: Truth, seed: int) -> dict[str, dict[str, float]]:
+    """Errors of both methods on one draw of the data and of the noise."""
+    aligned = align_tables(truth.federation, draw_tables(design, truth, np.random.default_rng([seed, 29])))
+    request = BudgetRequest.build(truth.federation, unit=design.unit, epsilon=design.epsilon, delta=DELTA)
+    parties = {
+        name: LocalParty(table, noise=SeededNoise(seed).derive(name), ledger=Ledger(None))
+        for name, table in aligned.items()
+    }
+    rounds = collect(truth.federation, request, "planning", "refined")
+    released = drive(rounds, InProcessTransport(parties)).released
+    refinement = refine(released)
+    corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
+    found = {
+        "vcds": (fit_pairwise(released)[0], released.marginals),
+        "refined": (latent_correlation(released, refinement, corrected)[0], corrected),
+    }
+    return {method: _errors(truth, *fitted) for method, fitted in found.items()}
+
+
+def _errors(truth: Truth, correlation: Floats, marginals: Any) -> dict[str, float]:
+    upper = np.triu_indices(correlation.shape[0], 1)
+    return {
+        "correlation": float(np.sqrt(np.mean((correlation - truth.correlation)[upper] ** 2))),
+        "margins": float(np.mean([distance(truth, key, marginal) for key, marginal in marginals.items()])),
+        "regression": float(np.sqrt(np.mean((_coefficients(correlation) - _coefficients(truth.correlation)) ** 2))),
+    }
+
+
+def _coefficients(correlation: Floats) -> Floats:
+    """Of the response's latent (the first) on all others."""
+    return np.asarray(np.linalg.solve(correlation[1:, 1:], correlation[1:, 0]))
+
+
+def measure(designs: dict[float, Design], replications: int) -> Figures:
+    """Mean errors by unit, method and place on the axis."""
+    truth = draw_truth(STUDY)
+    figures: Figures = {unit: {method: {} for method in METHODS} for unit in UNITS}
+    for unit in UNITS:
+        for place, design in designs.items():
+            times = 1 if Unit(unit).needs_delta else replications  # there nothing varies much: noise, shrunk to nothing
+            runs = [fit_both(replace(design, unit=unit), truth, seed) for seed in range(times)]
+            for method in METHODS:
+                figures[unit][method][place] = {
+                    name: float(np.mean([run[method][name] for run in runs])) for name in MEASURES
+                }
+    return figures
+
+
+def predict(designs: dict[float, Design], strength: float) -> Figures:
+    """The forecast's errors for the same studies."""
+    figures: Figures = {unit: {method: {} for method in METHODS} for unit in UNITS}
+    for place, design in designs.items():
+        made = forecast(
+            design.federation(),
+            design.n_subjects,
+            design.epsilon,
+            delta=DELTA,
+            observed=design.observed,
+            at_random=True,
+            strength=strength,
+        )
+        for row in made.rows:
+            figures[row.unit][row.method][place] = {"correlation": row.after, "margins": row.margins}
+    return figures
+
+
+def run(places: Places, *, quick: bool) -> Report:
+    """Two figures and their numbers."""
+    epsilons = (1.0, 16.0) if quick else (0.25, 1.0, 4.0, 16.0, 64.0, 256.0)
+    sizes = (500, 2_000) if quick else (500, 1_000, 2_000, 4_000, 8_000, 16_000)
+    replications = 1 if quick else 3
+    start = time.process_time()
+    truth = draw_truth(STUDY).correlation
+    size = float(np.sqrt(np.mean(truth[np.triu_indices(truth.shape[0], 1)] ** 2)))
+    by_epsilon = {e: replace(STUDY, epsilon=e) for e in epsilons}
+    by_size = {float(n): replace(STUDY, n_subjects=n) for n in sizes}
+    results = {}
+    for axis, designs in (("epsilon", by_epsilon), ("subjects", by_size)):
+        results[axis] = {"measured": measure(designs, replications), "forecast": predict(designs, size)}
+        draw(axis, results[axis], size, places.images / f"planning_{axis}.png")
+    results["seconds"] = time.process_time() - start
+    settings = {
+        "parties": STUDY.parties,
+        "missing": STUDY.missing,
+        "mechanism": STUDY.mechanism,
+        "n_subjects": STUDY.n_subjects,
+        "epsilon": STUDY.epsilon,
+        "delta": DELTA,
+        "true_strength": size,
+        "replications": replications,
+        "replications_at_block_and_person": 1,
+    }
+    return Report("planning", settings, results, [_tabulate(axis, results[axis]["measured"]) for axis in MEASURED_BY])
+
+
+MEASURED_BY = {"epsilon": "ε", "subjects": "N"}
+
+
+def _tabulate(axis: str, figures: Figures) -> Table:
+    places = list(figures["client"]["vcds"])
+    rows = [
+        (unit, method, name, *(f"{by_method[method][p][name]:.3f}" for p in places))
+        for unit, by_method in figures.items()
+        for method in METHODS
+        for name in MEASURES
+    ]
+    header = ("unit", "method", "error of", *(f"{MEASURED_BY[axis]} = {p:,g}" for p in places))
+    return Table(f"Errors against {axis}", header, tuple(rows))
+
+
+def draw(axis: str, results: dict[str, Figures], size: float, path: Path) -> None:
+    """One panel per measure; a colour per unit, a dash per method."""
+    figure, axes = new_figure(1, 3, width=4.6, height=4.4)
+    for ax, (name, title) in zip(axes, MEASURES.items(), strict=True):
+        _draw_panel(ax, results, name)
+        ax.set_title(title, loc="left", fontsize=9)
+        ax.set_xlabel("ε" if axis == "epsilon" else "subjects N")
+        places = [float(p) for p in results["measured"]["client"]["vcds"]]
+        use_log_axes(ax, places)
+        ax.tick_params(axis="x", labelsize=8)
+    axes[0].axhline(size, color=INK, linewidth=0.8)
+    axes[0].annotate("the correlations' own size", (places[0], size), (0, 4), textcoords="offset points", fontsize=8)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False, fontsize=9)
+    fixed = f"N = {STUDY.n_subjects:,}" if axis == "epsilon" else f"ε = {STUDY.epsilon:g}"
+    figure.suptitle(
+        f"20 columns at 4 parties, 30 % of three blocks missing at random, {fixed}, δ = {DELTA:g}", fontsize=11
+    )
+    save_figure(figure, path)
+
+
+def _draw_panel(ax: Axes, results: dict[str, Figures], name: str) -> None:
+    for color, unit in zip(COLORS, UNITS, strict=False):
+        for method, style in (("refined", "o-"), ("vcds", "s--")):
+            measured = results["measured"][unit][method]
+            label = f"unit {unit}" if method == "refined" else None
+            values = [one[name] for one in measured.values()]
+            ax.plot(list(measured), values, style, color=color, label=label, markersize=4, linewidth=1.3)
+        if name != "regression":
+            expected = results["forecast"][unit]["refined"]
+            ax.plot(
+                list(expected), [one[name] for one in expected.values()], ":", color=color, linewidth=2.2, alpha=0.6
+            )
+    for label, style in (("refined", "o-"), ("vcds", "s--"), ("forecast (refined)", ":")):
+        ax.plot([], [], style, color=INK, label=label, markersize=4)

@@ -1,0 +1,118 @@
+"""`verticopula forecast`: what a study will be worth, before any budget is spent."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.cli_common import Epsilon, FederationFile
+from verticopula.errors import SettingsError
+from verticopula.forecast import DEFAULT_DELTA, Expected, Forecast
+from verticopula.forecast import forecast as make_forecast
+from verticopula.presumed import TYPICAL_CORRELATION
+from verticopula.schema import Federation
+
+
+def forecast(
+    federation: FederationFile,
+    subjects: Annotated[int, typer.Option("--subjects", "-n", help="Size of the cohort.", show_default=False)],
+    epsilon: Epsilon = None,
+    observed: Annotated[
+        list[str] | None,
+        typer.Option(help="Share of the cohort that a party knows, as party=share; 1 if not given. May be repeated."),
+    ] = None,
+    together: Annotated[
+        list[str] | None,
+        typer.Option(help="Share that two parties both know, as party+party=share. May be repeated."),
+    ] = None,
+    at_random: Annotated[
+        bool,
+        typer.Option("--at-random", help="Blocks are missing at random given others' data, not completely at random."),
+    ] = False,
+    delta: Annotated[float, typer.Option(help="For units block and person.")] = DEFAULT_DELTA,
+    unit: Annotated[list[str] | None, typer.Option(help="Only this unit; may be repeated. Default: all four.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="vcds, evcds, ievcds or refined; may be repeated. Default: vcds, refined.")
+    ] = None,
+    strength: Annotated[
+        float, typer.Option(help="Presumed root mean square of the correlations.")
+    ] = TYPICAL_CORRELATION,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """The errors to expect of a study, from public quantities alone. Spends nothing, reads no data."""
+    made = make_forecast(
+        Federation.from_toml(federation),
+        subjects,
+        1.0 if epsilon is None else epsilon,
+        delta=delta,
+        units=unit,
+        methods=method or ("vcds", "refined"),
+        observed=dict(_parse(text, "--observed party=share") for text in observed or ()),
+        together=dict(_parse_pair(text) for text in together or ()),
+        at_random=at_random,
+        strength=strength,
+    )
+    if as_json:
+        print(json.dumps(made.to_dict(), indent=1))
+        return
+    show(made)
+
+
+def show(made: Forecast) -> None:
+    """The table, what it presumes, and the advice."""
+    table = Table("unit", "method", "ε per comparison", "correlations", "before shrinkage", "pair, same party")
+    for name in ("pair, two parties", "margins"):
+        table.add_column(name)
+    for row in made.rows:
+        table.add_row(*_cells(row))
+    console = Console()
+    console.print(table)
+    lines = [
+        "Correlations: root mean square error of the latent correlations, as used and before shrinkage; then a typical "
+        "pair's standard error before shrinkage. Margins: mean Kolmogorov distance.",
+        f"Presumed: correlations of size {made.strength:g}, ordinary margins (docs/planning.md). Where noise is shrunk "
+        "away, the error that is left is the correlations themselves.",
+        made.advice,
+    ]
+    for line in lines:
+        console.print(Text(line, style="bold" if line == made.advice else ""), soft_wrap=True)
+
+
+def _cells(row: Expected) -> tuple[str, ...]:
+    return (
+        row.unit,
+        row.method,
+        f"{row.epsilon_ranks:.2g}",
+        f"{row.after:.3f}",
+        f"{row.before:.3f}",
+        _error(row.within),
+        _error(row.between),
+        f"{row.margins:.3f}",
+    )
+
+
+def _error(error: float | None) -> str:
+    if error is None:
+        return "–"
+    return "over 1" if error > 1.0 else f"{error:.3f}"
+
+
+def _parse(text: str, wanted: str) -> tuple[str, float]:
+    name, equals, share = text.rpartition("=")
+    try:
+        return name.strip(), float(share) if equals else float("nan")
+    except ValueError:
+        raise SettingsError(f"{wanted}: {text!r} has no number after '='") from None
+
+
+def _parse_pair(text: str) -> tuple[tuple[str, str], float]:
+    names, share = _parse(text, "--together party+party=share")
+    first, plus, second = names.partition("+")
+    if not plus:
+        raise SettingsError(f"--together party+party=share: {text!r} does not name two parties")
+    return (first.strip(), second.strip()), share

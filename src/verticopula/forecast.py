@@ -1,0 +1,265 @@
+"""What a study's correlations and margins will be worth, before any budget is spent.
+
+Only public quantities enter: the schema, the number of subjects, the shares that the parties know,
+epsilon; and an assumption about the truth (`presumed.py`). The study is rehearsed on presumed data
+(`rehearsal.py`). docs/planning.md compares forecasts with measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtr
+
+from verticopula.errors import SettingsError
+from verticopula.forecast_advice import advise, law_of
+from verticopula.presumed import TYPICAL_CORRELATION, Presence, Presumed
+from verticopula.privacy.accounting import Coins
+from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget, rank_coins
+from verticopula.privacy.units import Unit
+from verticopula.rehearsal import Cohort, Errors, draw_cohort, is_drowned, rehearse, release
+from verticopula.schema import ColumnKey, Federation
+
+Floats = NDArray[np.float64]
+
+METHODS = ("vcds", "evcds", "ievcds", "refined")
+DEFAULT_DELTA = 1e-6
+FEWEST_SUBJECTS = 10
+ROUNDS = 10  # of ievcds
+
+_CELLS = 500_000  # values rehearsed in all: subjects times latents times rehearsals
+_FEWEST_REHEARSED = 3_000  # subjects, if the study has them
+_PAIRS = 1_200  # pairs of latents to average over; small studies are rehearsed more often
+_MOST_REHEARSALS = 50
+_LARGEST_COIN = 40.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What to expect of one method at one unit.
+
+    Attributes
+    ----------
+    epsilon_ranks : per comparison, typical over the columns
+    before : root mean square error of the latent correlations before shrinkage; hardly depends on the truth
+    after : the same of the matrix that is used; noise that is shrunk away leaves the truth's own size
+    within, between : typical standard error of a pair of columns of one party, of two parties; None without such pairs
+    margins : mean Kolmogorov distance of the margins
+    """
+
+    method: str
+    unit: str
+    epsilon_ranks: float
+    before: float
+    after: float
+    within: float | None
+    between: float | None
+    margins: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Expected errors by method and unit, what they presume, and one sentence of advice."""
+
+    n_subjects: int
+    epsilon: float
+    delta: float
+    strength: float
+    observed: Mapping[str, float]
+    rows: tuple[Expected, ...]
+    advice: str
+
+    def row(self, method: str, unit: str) -> Expected:
+        """The row of that method and unit."""
+        return next(row for row in self.rows if (row.method, row.unit) == (method, unit))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def forecast(
+    federation: Federation,
+    n_subjects: int,
+    epsilon: float,
+    *,
+    delta: float = DEFAULT_DELTA,
+    units: Sequence[str] | None = None,
+    methods: Sequence[str] = ("vcds", "refined"),
+    observed: Mapping[str, float] | None = None,
+    together: Mapping[tuple[str, str], float] | None = None,
+    at_random: bool = False,
+    strength: float = TYPICAL_CORRELATION,
+    seed: int = 0,
+) -> Forecast:
+    """Expected errors of a study, without any data.
+
+    Parameters
+    ----------
+    n_subjects : size of the cohort
+    epsilon : the same for all units; half for the ranks
+    delta : used for units `block` and `person`
+    units : all if not given; without `person` where parties have an epsilon of their own
+    observed : party -> share of the cohort it knows, in (0, 1]; 1 if not given
+    together : two parties -> share that both know; about the product of their shares if not given
+    at_random : blocks are missing at random: presence depends on what the response's party holds
+    strength : presumed root mean square of the latent correlations
+
+    Notes
+    -----
+    The same arguments give the same forecast.
+    """
+    check_size(n_subjects, strength)
+    own = any(party.epsilon is not None for party in federation.parties)
+    units = units or [unit.value for unit in Unit if not (own and unit is Unit.PERSON)]
+    presence = check_presence(federation, observed or {}, together or {}, at_random)
+    for method in methods:
+        if method not in METHODS:
+            raise SettingsError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
+    requests = {
+        (unit, rounds): BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta, rounds=rounds)
+        for unit in units
+        for rounds, _ in _by_rounds(methods)
+    }
+    width = len(Presumed.draw(federation, strength, np.random.default_rng(0)).layout.labels)
+    times = int(np.clip(math.ceil(_PAIRS / max(width * (width - 1) / 2, 1)), 1, _MOST_REHEARSALS))
+    rehearsed = min(n_subjects, max(_CELLS // (width * times), _FEWEST_REHEARSED))
+    found: dict[tuple[str, str], list[Errors]] = {}
+    budgets: dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]] = {}
+    for repeat in range(times):
+        rng = np.random.default_rng([seed, repeat])
+        truth = Presumed.draw(federation, strength, rng)
+        cohort = draw_cohort(federation, truth, n_subjects, rehearsed, presence, rng)
+        for unit in units:
+            for rounds, group in _by_rounds(methods):
+                if repeat == 0:
+                    budgets[unit, rounds] = plan_quickly(federation, requests[unit, rounds], cohort)
+                released = release(cohort, budgets[unit, rounds], np.random.default_rng([seed, repeat, rounds]))
+                done: dict[bool, Errors] = {}
+                for method in group:
+                    # Methods that differ in nothing that can be forecast are rehearsed once.
+                    refines = method == "refined" and not is_drowned(released)
+                    if refines not in done:
+                        done[refines] = rehearse(cohort, released, refines=refines)
+                    found.setdefault((method, unit), []).append(done[refines])
+    rows = tuple(
+        _summarise(method, unit, found[method, unit], budgets[unit, ROUNDS if method == "ievcds" else 1])
+        for unit in units
+        for method in methods
+    )
+    by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
+    laws = {unit: law_of(unit, planned, by_name, n_subjects, epsilon, delta) for (unit, _), planned in budgets.items()}
+    advice = advise(rows, laws, strength)
+    return Forecast(n_subjects, epsilon, delta, strength, by_name, rows, advice)
+
+
+def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
+    """Methods by how often they rank. EVCDS's correlations are VCDS's; so, to first order, are its margins."""
+    once = [m for m in methods if m != "ievcds"]
+    return [(rounds, group) for rounds, group in ((1, once), (ROUNDS, [m for m in methods if m == "ievcds"])) if group]
+
+
+def _summarise(method: str, unit: str, errors: Sequence[Errors], budgets: Mapping[ColumnKey, ColumnBudget]) -> Expected:
+    before = np.concatenate([e.before for e in errors])
+    within = np.concatenate([e.within for e in errors])
+    return Expected(
+        method,
+        str(unit),
+        float(np.median([budget.epsilon_ranks for budget in budgets.values()])),
+        _root_mean_square(before),
+        _root_mean_square(np.concatenate([e.after for e in errors])),
+        _typical(before[within]),
+        _typical(before[~within]),
+        float(np.mean([e.margins.mean() for e in errors])),
+    )
+
+
+def _root_mean_square(values: Floats) -> float:
+    return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
+
+
+def _typical(errors: Floats) -> float | None:
+    """Standard error of a typical pair: half of a normal's absolute errors are below 0.6745 of it."""
+    return float(np.median(np.abs(errors)) / 0.6745) if errors.size else None
+
+
+# ---- what was asked ------------------------------------------------------------------------
+
+
+def check_size(n_subjects: int, strength: float) -> None:
+    """SettingsError for a cohort or a strength that makes no sense."""
+    if isinstance(n_subjects, bool) or not isinstance(n_subjects, (int, np.integer)) or n_subjects < FEWEST_SUBJECTS:
+        raise SettingsError(f"the number of subjects must be a whole number of at least {FEWEST_SUBJECTS}")
+    if not (math.isfinite(strength) and 0.0 < strength < 0.8):
+        raise SettingsError("the presumed strength of correlations must lie between 0 and 0.8")
+
+
+def check_presence(
+    federation: Federation, observed: Mapping[str, float], together: Mapping[tuple[str, str], float], at_random: bool
+) -> Presence:
+    """Shares by party and of two parties; SettingsError for those that cannot be."""
+    names = [party.name for party in federation.parties]
+    strangers = sorted({name for name in (*observed, *(n for pair in together for n in pair)) if name not in names})
+    if strangers:
+        raise SettingsError(f"no party of this federation: {', '.join(strangers)}; known: {', '.join(names)}")
+    for name, share in observed.items():
+        if not (math.isfinite(share) and 0.0 < share <= 1.0):
+            raise SettingsError(f"party {name!r}: the share observed must lie in (0, 1]")
+    cohort = federation.response.party
+    if observed.get(cohort, 1.0) < 1.0:
+        raise SettingsError(f"party {cohort!r} holds the response and knows the whole cohort: its share is 1")
+    shares = np.array([float(observed.get(name, 1.0)) for name in names])
+    joint: dict[tuple[int, int], float] = {}
+    for (first, second), share in together.items():
+        j, k = names.index(first), names.index(second)
+        low, high = max(shares[j] + shares[k] - 1.0, 0.0), min(shares[j], shares[k])
+        if j == k or not (math.isfinite(share) and low - 1e-9 <= share <= high + 1e-9 and share > 0.0):
+            raise SettingsError(
+                f"{first!r} and {second!r}: the share that two parties both know must be positive and lie in "
+                f"[{low:.3g}, {high:.3g}], given their own"
+            )
+        joint[j, k] = share
+    return Presence(shares, joint, at_random)
+
+
+# ---- budgets, quickly ------------------------------------------------------------------------
+
+
+def plan_quickly(federation: Federation, request: BudgetRequest, cohort: Cohort) -> Mapping[ColumnKey, ColumnBudget]:
+    """`plan_budget`, with the privacy loss of very many coins taken as normal for units `block` and `person`."""
+    counts = cohort.counts()
+    if not request.unit.needs_delta:
+        return plan_budget(federation, request, counts, cohort.n_subjects)
+    groups = [[key for key in federation.keys if key.party == party.name] for party in federation.parties]
+    plan: dict[ColumnKey, ColumnBudget] = {}
+    for keys in [list(federation.keys)] if request.unit is Unit.PERSON else groups:
+        ranks, marginals = request.of_party(keys[0].party)
+        weights = {key: federation.column(key).weight for key in keys}
+        total = sum(weights.values())
+        low, high = 1e-9, _LARGEST_COIN / max(weights.values())
+        while high / low > 1.0 + 1e-4:
+            scale = math.sqrt(low * high)
+            coins = [
+                Coins(c.epsilon, c.count * request.split_over)
+                for key in keys
+                for missing in [cohort.n_subjects - counts[key] if request.rounds > 1 else 0]
+                for c in [rank_coins(federation.column(key), "exact", scale * weights[key], counts[key], missing)]
+            ]
+            low, high = (scale, high) if _normal_delta(coins, ranks) <= (request.delta or 0.0) else (low, scale)
+        plan |= {key: ColumnBudget(low * weights[key], marginals * weights[key] / total) for key in keys}
+    return {key: plan[key] for key in federation.keys}
+
+
+def _normal_delta(coins: Sequence[Coins], epsilon: float) -> float:
+    """E[(1 - e^(epsilon - loss))+] for a normal loss with the coins' mean and variance."""
+    mean = sum(c.count * c.epsilon * math.tanh(c.epsilon / 2.0) for c in coins)
+    deviation = math.sqrt(sum(c.count * (c.epsilon / math.cosh(min(c.epsilon / 2.0, 300.0))) ** 2 for c in coins))
+    if deviation <= 1e-12 * mean:
+        return 1.0 if mean > epsilon else 0.0
+    tail = float(log_ndtr((mean - epsilon - deviation**2) / deviation))
+    return float(ndtr((mean - epsilon) / deviation)) - math.exp(min(epsilon - mean + deviation**2 / 2.0 + tail, 0.0))

@@ -1,0 +1,300 @@
+"""Forecasts: what they presume, how they move, and that they are about right."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders import CONTINUOUS, Call, fit_seeded, make_federation, make_tables
+from verticopula import Federation
+from verticopula.errors import SettingsError
+from verticopula.forecast import Expected, forecast, plan_quickly
+from verticopula.forecast_advice import ErrorLaw, advise
+from verticopula.presumed import Presence, Presumed, PresumedMargin
+from verticopula.privacy.budget import BudgetRequest, plan_budget
+from verticopula.privacy.units import Unit
+from verticopula.rehearsal import Cohort, draw_cohort
+from verticopula.schema import Column
+
+BINARY = {"kind": "binary"}
+NOMINAL = {"kind": "nominal", "categories": ["a", "b", "c"]}
+COUNT = {"kind": "count", "bounds": [0, 12]}
+
+
+@pytest.fixture(autouse=True)
+def _few_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests are about directions, not digits."""
+    monkeypatch.setattr("verticopula.forecast._MOST_REHEARSALS", 8)
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Federation:
+    first = {"y": BINARY, "a": CONTINUOUS, "b": CONTINUOUS}
+    return make_federation({"bank": first, "agency": {"c": CONTINUOUS, "k": COUNT, "n": NOMINAL}})
+
+
+@pytest.fixture(scope="module")
+def continuous() -> Federation:
+    return make_federation({"bank": dict.fromkeys("abcd", CONTINUOUS), "agency": dict.fromkeys("efgh", CONTINUOUS)})
+
+
+# ---- how it moves ----------------------------------------------------------------------------
+
+
+def test_more_subjects_and_more_epsilon_help(mixed: Federation) -> None:
+    for method in ("vcds", "refined"):
+        errors = {
+            (n, e): forecast(mixed, n, e, units=("client",), methods=(method,)).rows[0]
+            for n in (400, 1_600, 6_400)
+            for e in (0.3, 8.0)
+        }
+        for name in ("before", "after", "between", "margins"):
+            found = {key: getattr(row, name) for key, row in errors.items()}
+            for e in (0.3, 8.0):
+                assert found[400, e] > found[1_600, e] > found[6_400, e]
+            for n in (400, 1_600, 6_400):
+                assert found[n, 0.3] > found[n, 8.0]
+
+
+def test_stricter_units_are_worse_and_all_four_are_shown(mixed: Federation) -> None:
+    made = forecast(mixed, 2_000, 4.0)
+    assert {row.unit for row in made.rows} == {"variable", "client", "block", "person"}
+    before = [made.row("vcds", unit).before for unit in ("variable", "client", "block")]
+    assert before == sorted(before)
+    # Once everything is shrunk away, what is left is the presumed correlations themselves.
+    assert made.row("vcds", "person").after == pytest.approx(0.25, rel=0.15)
+    assert "mostly noise" in made.advice
+
+
+def test_missing_blocks_hurt_and_a_smaller_overlap_hurts_more(continuous: Federation) -> None:
+    def between(**settings: object) -> float:
+        found = forecast(continuous, 2_000, 4.0, units=("variable",), methods=("vcds",), **settings).rows[0].between  # type: ignore[arg-type]
+        assert found is not None
+        return found
+
+    three = make_federation({p: {f"{p}{i}": CONTINUOUS for i in range(3)} for p in "xyz"})
+    apart, joined = (
+        forecast(
+            three,
+            2_000,
+            4.0,
+            units=("variable",),
+            methods=("vcds",),
+            observed={"y": 0.5, "z": 0.5},
+            together={("y", "z"): share},
+        ).rows[0]
+        for share in (0.05, 0.45)
+    )
+    assert apart.before > 1.2 * joined.before
+    assert between(observed={"agency": 0.25}) > 1.5 * between()
+
+
+def test_the_same_question_gets_the_same_answer(mixed: Federation) -> None:
+    settings = {"units": ("client",), "methods": ("refined",), "observed": {"agency": 0.6}, "at_random": True}
+    assert forecast(mixed, 700, 2.0, **settings) == forecast(mixed, 700, 2.0, **settings)  # type: ignore[arg-type]
+
+
+def test_a_rehearsal_on_fewer_subjects_says_the_same(continuous: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verticopula.forecast._MOST_REHEARSALS", 24)
+    whole = forecast(continuous, 3_000, 1.0, units=("client",))
+    monkeypatch.setattr("verticopula.forecast._FEWEST_REHEARSED", 600)
+    monkeypatch.setattr("verticopula.forecast._CELLS", 1)
+    part = forecast(continuous, 3_000, 1.0, units=("client",))
+    for row, other in zip(whole.rows, part.rows, strict=True):
+        assert other.before == pytest.approx(row.before, rel=0.12)
+        assert other.after == pytest.approx(row.after, rel=0.12)
+        assert other.margins == pytest.approx(row.margins, rel=0.12)
+
+
+def test_evcds_is_forecast_as_vcds_and_ievcds_pays_for_its_rounds(continuous: Federation) -> None:
+    made = forecast(continuous, 1_000, 4.0, units=("client",), methods=("vcds", "evcds", "ievcds"))
+    assert made.row("evcds", "client").before == made.row("vcds", "client").before
+    assert made.row("ievcds", "client").epsilon_ranks == pytest.approx(made.row("vcds", "client").epsilon_ranks / 10)
+    assert made.row("ievcds", "client").before > 2 * made.row("vcds", "client").before
+
+
+# ---- whether it is right ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "epsilon", "rho"), [(800, 1.0, 0.3), (400, 4.0, 0.5)])
+def test_it_agrees_with_real_studies(
+    continuous: Federation, n: int, epsilon: float, rho: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verticopula.forecast._MOST_REHEARSALS", 40)
+    truth = rho ** np.abs(np.subtract.outer(np.arange(8), np.arange(8)))
+    upper = np.triu_indices(8, 1)
+    squares, errors = [], []
+    for seed in range(12):
+        rng = np.random.default_rng([seed, n])
+        values = rng.standard_normal((n, 8)) @ np.linalg.cholesky(truth).T
+        tables = make_tables(continuous, dict(zip("abcdefgh", values.T, strict=True)))
+        fitted = fit_seeded(continuous, tables, seed, epsilon=epsilon, unit="client").result_
+        squares.append(np.mean((fitted.copula.correlation - truth)[upper] ** 2))
+        errors.append(np.mean(fitted.report.standard_error[upper] ** 2))
+    strength = float(np.sqrt(np.mean(truth[upper] ** 2)))
+    expected = forecast(continuous, n, epsilon, units=("client",), methods=("vcds",), strength=strength).rows[0]
+    assert expected.after == pytest.approx(math.sqrt(np.mean(squares)), rel=0.2)
+    # The report's standard errors are of the coins alone; sampling comes on top.
+    assert expected.before > 0.95 * math.sqrt(np.mean(errors))
+
+
+@pytest.mark.parametrize("unit", ["block", "person"])
+def test_the_quick_budget_is_the_exact_one(mixed: Federation, unit: str) -> None:
+    truth = Presumed.draw(mixed, 0.25, np.random.default_rng(0))
+    presence = Presence(np.array([1.0, 0.5]), {}, False)
+    cohort: Cohort = draw_cohort(mixed, truth, 900, 900, presence, np.random.default_rng(1))
+    request = BudgetRequest.build(mixed, unit=unit, epsilon=4.0, delta=1e-6)
+    exact = plan_budget(mixed, request, cohort.counts(), 900)
+    for key, quick in plan_quickly(mixed, request, cohort).items():
+        assert quick.epsilon_ranks == pytest.approx(exact[key].epsilon_ranks, rel=0.01)
+        assert quick.epsilon_marginal == exact[key].epsilon_marginal
+
+
+# ---- what it presumes ------------------------------------------------------------------------
+
+
+def test_presumed_margins_are_distributions_and_draws_follow_them() -> None:
+    rng = np.random.default_rng(3)
+    columns = [
+        Column(name="c", kind="continuous", bounds=(-1, 1)),
+        Column(name="k", kind="count", bounds=(5, 900)),
+        Column(name="o", kind="ordinal", categories=("1", "2", "3")),
+        Column(name="b", kind="binary"),
+    ]
+    for column in columns:
+        margin = PresumedMargin.draw(column, rng)
+        cells = 16 if column.kind == "continuous" else margin.cell_probabilities(0).size
+        shares = margin.cell_probabilities(cells)
+        values = margin.values(rng.standard_normal((50_000, 1)))
+        drawn = np.bincount(margin.cells(values, cells), minlength=cells) / 50_000
+        assert shares.min() >= 0.0
+        assert shares.sum() == pytest.approx(1.0)
+        assert np.max(np.abs(drawn - shares)) < 0.01
+
+
+def test_presumed_correlations_have_the_size_asked_for(continuous: Federation, mixed: Federation) -> None:
+    for federation, strength in ((continuous, 0.1), (continuous, 0.3), (mixed, 0.2)):
+        sizes = []
+        for seed in range(20):
+            truth = Presumed.draw(federation, strength, np.random.default_rng(seed))
+            assert np.linalg.eigvalsh(truth.correlation)[0] > 0.0
+            assert np.max(np.abs(truth.correlation[truth.layout.nominal_blocks()]), initial=0.0) < 0.05
+            free = np.triu(~truth.layout.nominal_blocks(), 1)
+            sizes.append(np.mean(truth.correlation[free] ** 2))
+        assert np.sqrt(np.mean(sizes)) == pytest.approx(strength, rel=0.25)
+
+
+def test_masks_have_the_shares_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    score = rng.standard_normal(40_000)
+    for at_random in (False, True):
+        presence = Presence(np.array([1.0, 0.4, 0.3]), {(1, 2): 0.05}, at_random)
+        masks = presence.draw(score, rng)
+        assert np.allclose(masks.mean(axis=0), [1.0, 0.4, 0.3], atol=0.01)
+        assert float(np.mean(masks[:, 1] & masks[:, 2])) == pytest.approx(0.05, abs=0.02)
+        shift = abs(score[masks[:, 1]].mean())
+        assert shift > 0.2 if at_random else shift < 0.05
+
+
+def test_the_law_behind_the_advice() -> None:
+    law = ErrorLaw(Unit.CLIENT, 1_000, 2.0, 1e-6, np.ones(4), np.full(4, 0.05))
+    target = law.error(1_000, 2.0) / 2.0
+    assert law.error(law.subjects_for(target), 2.0) == pytest.approx(target, rel=1e-3)
+    assert law.error(1_000, law.epsilon_for(target)) == pytest.approx(target, rel=1e-3)
+    assert law.epsilon_for(0.01) == math.inf  # below what a thousand subjects can tell
+    row = Expected("vcds", "client", 0.2, 0.1, 0.05, 0.1, 0.1, 0.01)
+    assert "would halve" in advise([row], {"client": law}, 0.25)
+
+
+# ---- hostile input ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"n_subjects": 9}, "at least 10"),
+        ({"n_subjects": True}, "at least 10"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"delta": 2.0}, "delta"),
+        ({"units": ("cilent",)}, "cilent"),
+        ({"methods": ("magic",)}, "magic"),
+        ({"strength": 0.0}, "strength"),
+        ({"strength": math.nan}, "strength"),
+        ({"observed": {"nobody": 0.5}}, "nobody"),
+        ({"observed": {"agency": 0.0}}, "(0, 1]"),
+        ({"observed": {"agency": 1.5}}, "(0, 1]"),
+        ({"observed": {"agency": math.nan}}, "(0, 1]"),
+        ({"observed": {"bank": 0.5}}, "response"),
+        ({"observed": {"agency": 0.5}, "together": {("bank", "agency"): 0.4}}, "[0.5, 0.5]"),
+        ({"together": {("bank", "nobody"): 0.4}}, "nobody"),
+        ({"together": {("agency", "agency"): 1.0}}, "two parties"),
+    ],
+)
+def test_nonsense_is_refused_by_name(mixed: Federation, settings: dict[str, object], word: str) -> None:
+    asked = {"n_subjects": 500, "epsilon": 1.0, **settings}
+    with pytest.raises(SettingsError) as raised:
+        forecast(mixed, **asked)  # type: ignore[arg-type]
+    assert word in str(raised.value)
+
+
+def test_odd_but_possible_studies() -> None:
+    alone = make_federation({"bank": {"y": BINARY}})
+    assert forecast(alone, 10, 1.0, units=("client",)).rows[0].within is None
+    own = make_federation({"bank": {"y": BINARY}, "agency": {"a": CONTINUOUS}}, agency=0.5)
+    assert {row.unit for row in forecast(own, 50, 1.0).rows} == {"variable", "client", "block"}
+    few = forecast(own, 10, 1.0, units=("client",), observed={"agency": 0.01})
+    assert all(math.isfinite(row.after) for row in few.rows)
+
+
+# ---- the command -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(mixed: Federation, tmp_path: Path) -> Path:
+    mixed.to_toml(tmp_path / "federation.toml")
+    return tmp_path / "federation.toml"
+
+
+def test_command_shows_a_table_and_advice(call: Call, file: Path) -> None:
+    said = call(
+        "forecast", file, "--subjects", 500, "--epsilon", 4, "--observed", "agency=0.5", "--together", "bank+agency=0.5"
+    )
+    assert said.code == 0, said.err
+    for word in ("variable", "client", "block", "person", "vcds", "refined", "Presumed", "mostly noise"):
+        assert word in said.out
+
+
+def test_command_prints_json(call: Call, file: Path) -> None:
+    said = call("forecast", file, "-n", 300, "--unit", "client", "--method", "vcds", "--json")
+    found = json.loads(said.out)
+    assert [(row["method"], row["unit"]) for row in found["rows"]] == [("vcds", "client")]
+    assert found["advice"]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--observed", "nobody=0.5"), "nobody"),
+        (("--observed", "agency"), "agency"),
+        (("--observed", "agency=much"), "no number"),
+        (("--observed", "agency=1.2"), "(0, 1]"),
+        (("--together", "agency=0.2"), "two parties"),
+        (("--unit", "house"), "house"),
+        (("--epsilon", "-1"), "epsilon"),
+    ],
+)
+def test_command_refuses_nonsense(call: Call, file: Path, options: tuple[str, ...], word: str) -> None:
+    said = call("forecast", file, "-n", 300, *options)
+    assert said.code == 1
+    assert word in said.err
+
+
+def test_command_refuses_a_tiny_cohort(call: Call, file: Path) -> None:
+    said = call("forecast", file, "-n", 9)
+    assert said.code == 1
+    assert "at least 10" in said.err
