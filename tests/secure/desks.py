@@ -17,7 +17,6 @@ from verticopula.protocol.secure_sums import COORDINATOR, PatternSums, choose_co
 from verticopula.protocol.sums_desk import SumsDesk
 from verticopula.protocol.sums_record import MemoryRecords, Records
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.secure.fixed import encode_scores
 from verticopula.secure.sealed import shared_authenticity
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -52,8 +51,7 @@ class World:
         return sums_plan.make_plan(widths, self.observed, self.mu, self.per_column, choose_compute(list(widths)))
 
     def integers(self, plan: SumsPlan, party: str) -> NDArray[np.int64]:
-        rows = self.scores[party][sums_plan.own_rows(plan, party)]
-        return encode_scores(np.nan_to_num(rows), plan.bits, sums_plan.own_bounds(plan, party))
+        return sums_plan.code_scores(plan, party, self.scores[party])
 
     def desk(self, party: str, noise: Noise | None = None, **settings: Any) -> SumsDesk:
         return SumsDesk(

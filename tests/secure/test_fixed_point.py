@@ -26,7 +26,7 @@ from verticopula.secure.fixed import (
 )
 from verticopula.secure.gaussian import gram_scales, mu_of, share_scale
 
-ANY_SCORE = st.floats(-1e300, 1e300) | st.floats(-5.0, 5.0) | st.sampled_from([0.0, -0.0, np.inf, -np.inf, 5e-324])
+ANY_SCORE = st.floats(-1.7e308, 1.7e308) | st.floats(-5.0, 5.0) | st.sampled_from([0.0, -0.0, np.inf, -np.inf, 5e-324])
 
 
 def exact_norm(row: np.ndarray) -> int:
@@ -101,6 +101,8 @@ def test_bad_input_is_refused() -> None:
         check_norms(np.array([[3, 4]]), np.array([24]))
     with pytest.raises(SettingsError, match="longer"):
         check_norms(np.array([[2**32, 2**32]]), np.array([2**62]))  # its square wraps around to 0
+    with pytest.raises(SettingsError, match="longer"):
+        check_norms(np.array([[-(2**63)]]), np.array([2**62]))  # and so does its absolute value
 
 
 # ---- room ------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.secure_sums import COORDINATOR, choose_compute, secure_sums
 from verticopula.protocol.sums_desk import SumsDesk
+from verticopula.protocol.sums_plan import code_scores
 from verticopula.protocol.sums_record import MemoryRecords
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 from verticopula.secure.sealed import shared_authenticity
@@ -243,6 +244,31 @@ def test_scores_that_do_not_fit_the_plan_stay_in_the_house(wrong: str) -> None:
     )
     with pytest.raises((ProtocolError, SettingsError), match=r"shape|longer than its bound|stands where"):
         run(plan, desks)
+
+
+def test_a_plan_that_counts_on_values_the_party_does_not_have_is_refused(world: World) -> None:
+    everything = World({name: np.nan_to_num(values) for name, values in world.scores.items()})
+    with pytest.raises(ProtocolError, match="'a': the plan counts on values"):
+        run(everything.plan(), world.desks())
+    with pytest.raises(ProtocolError, match="shape"):
+        code_scores(world.plan(), "a", world.scores["a"][:-1])
+
+
+def test_noise_that_could_not_be_kept_is_not_used(world: World) -> None:
+    desks, _, requests = opened_rounds(world)
+
+    class FullDisk(MemoryRecords):
+        def get(self, name: str) -> dict[str, object] | None:
+            return world.records["a"].get(name)
+
+        def put(self, name: str, record: dict[str, object]) -> None:
+            raise OSError("no space left")
+
+    desk = World(world.scores, records={"a": FullDisk()}).desk("a")
+    with pytest.raises(OSError, match="no space"):
+        desk.handle(requests["a"])
+    first = desks["a"].handle(requests["a"])
+    assert encode(world.desk("a").handle(requests["a"])) == encode(first)
 
 
 # ---- what the coordinator refuses --------------------------------------------------------

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.protocol.messages import SumsPlan
-from verticopula.secure.fixed import FEWEST_BITS, MOST_BITS, bound_of, check_room, choose_bits
+from verticopula.secure.fixed import FEWEST_BITS, MOST_BITS, bound_of, check_room, choose_bits, encode_scores
 from verticopula.secure.gaussian import gram_scales, share_scale, slack_of
 from verticopula.secure.sharing import COMPUTE, Ring, public_share
 
@@ -109,6 +109,20 @@ def own_bounds(plan: SumsPlan, party: str) -> Ints:
 def own_mask(plan: SumsPlan, party: str) -> Bools:
     """(n_k, p_k) where those rows may be other than zero."""
     return np.asarray(plan.columns[:, own_columns(plan, party)][plan.pattern_of[own_rows(plan, party)]])
+
+
+def code_scores(plan: SumsPlan, party: str, scores: NDArray[np.float64]) -> Ints:
+    """A party's scores as the integers that it shares: coded, clipped, in the plan's rows.
+
+    `scores` : (N, p_k) over the whole cohort; NaN where there is no value
+    """
+    mask, rows = own_mask(plan, party), own_rows(plan, party)
+    if scores.shape != (rows.size, mask.shape[1]):
+        raise ProtocolError(f"party {party!r}: its scores do not have the shape that the plan says")
+    asked = scores[rows]
+    if np.isnan(asked[mask]).any():
+        raise ProtocolError(f"party {party!r}: the plan counts on values that it does not have")
+    return encode_scores(np.where(mask, asked, 0.0), plan.bits, own_bounds(plan, party))
 
 
 def pattern_bound(plan: SumsPlan, pattern: int) -> int:

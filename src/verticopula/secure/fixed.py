@@ -87,11 +87,10 @@ def encode_scores(scores: NDArray[np.float64], bits: int, bounds: Ints | int) ->
     if limits.size and (int(limits.min()) < 0 or int(limits.max()) * max(scores.shape[1], 1) >= ROOM):
         raise SettingsError("the bound of a squared norm is below 0, or too large for 64 bits")
     longest = np.sqrt(limits.astype(np.float64))[:, None]
-    scaled = np.clip(scores * 2.0**bits, -longest, longest)  # leaves alone what is within the bound anyway
+    most = longest / 2.0**bits
+    scaled = np.clip(scores, -most, most) * 2.0**bits  # leaves alone what is within the bound anyway
     rounded = np.rint(scaled).astype(np.int64)
-    squares = squared_norms(rounded)
-    over = np.flatnonzero(squares > limits)
-    shrink = np.ones(over.size)
+    over = np.flatnonzero(squared_norms(rounded) > limits)
     for step in range(_MOST_SHRINKING):
         if not over.size:
             break
@@ -110,8 +109,8 @@ def squared_norms(rows: Ints) -> Ints:
 
 def check_norms(rows: Ints, bounds: Ints) -> None:
     """SettingsError unless every integer row's squared norm is within its bound."""
-    longest = np.abs(rows).max(initial=0)
-    if int(longest) ** 2 * max(rows.shape[1], 1) >= 2**63 or bool((squared_norms(rows) > bounds).any()):
+    longest = max(int(rows.max(initial=0)), -int(rows.min(initial=0)))
+    if longest**2 * max(rows.shape[1], 1) >= 2**63 or bool((squared_norms(rows) > bounds).any()):
         raise SettingsError("a record is longer than its bound: the noise would not cover it")
 
 

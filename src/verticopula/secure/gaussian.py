@@ -18,7 +18,9 @@ discrete Gaussians of scale s to the one continuous Gaussian above; both hold fo
 factor e^(+-t):
 
 1. The sum of two is the discrete Gaussian of scale sqrt(2) s, up to t = 10 exp(-pi^2 s^2)
-   (Kairouz, Liu and Steinke 2021, "The Distributed Discrete Gaussian Mechanism", for n = 2).
+   (Kairouz, Liu and Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
+   Aggregation", for n = 2). Directly: P(y) is proportional to exp(-y^2/(4 s^2)) times the sum over x of
+   exp(-(x - y/2)^2/s^2), which by Poisson summation differs from a constant by at most 2.01 exp(-pi^2 s^2).
 2. The discrete Gaussian of variance v + r^2 around an integer is what becomes of a continuous Gaussian of variance v
    around it when y is replaced by an integer z drawn with probability proportional to exp(-(z - y)^2/(2 r^2)): their
    convolution has variance v + r^2, and both normalisers differ from constants by at most 2.01 exp(-2 pi^2 r^2)
