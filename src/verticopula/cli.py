@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from verticopula.cli_audit import audit
 from verticopula.cli_common import (
     Delta,
     Epsilon,
@@ -69,6 +70,7 @@ ledger_app = typer.Typer(
 app.add_typer(ledger_app, name="ledger")
 app.command("forecast")(forecast)
 app.command("glm")(glm)
+app.command("audit")(audit)
 register_network_commands(app)
 
 DataFolder = Annotated[

@@ -1,0 +1,66 @@
+"""What an attack on a finished table found, and the intervals it comes with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One figure with its interval, beside what an attack without the table would get.
+
+    Attributes
+    ----------
+    expected : what it would be if the table held nothing about its own people
+    baseline : what the same attack gets from rows that were made up from the margins alone, or from no row at all; None
+        where that makes no sense
+    means : one sentence for a person in the data
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    expected: float
+    baseline: float | None
+    means: str
+    details: dict[str, Any] | None = None
+    worse: Literal["higher", "lower"] = "higher"
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether chance is no explanation."""
+        return self.low > self.expected if self.worse == "higher" else self.high < self.expected
+
+
+def normal_interval(value: float, error: float, confidence: float) -> tuple[float, float]:
+    """value ± z standard errors."""
+    z = float(ndtri(0.5 + confidence / 2.0))
+    return value - z * error, value + z * error
+
+
+def difference_of_means(first: Floats, second: Floats, confidence: float) -> tuple[float, float, float]:
+    """Mean of the first less that of the second, with a normal interval (Welch)."""
+    value = float(first.mean() - second.mean())
+    error = float(np.sqrt(first.var(ddof=1) / first.size + second.var(ddof=1) / second.size))
+    return (value, *normal_interval(value, error, confidence))
+
+
+def auc(positive: Floats, negative: Floats, confidence: float) -> tuple[float, float, float]:
+    """Probability that a positive scores above a negative (ties half), with DeLong's interval."""
+    m, n = positive.size, negative.size
+    together = rankdata(np.concatenate([positive, negative]))
+    above = (together[:m] - rankdata(positive)) / n  # for each positive, the share of negatives below it
+    below = 1.0 - (together[m:] - rankdata(negative)) / m
+    value = float(above.mean())
+    error = float(np.sqrt(above.var(ddof=1) / m + below.var(ddof=1) / n))
+    low, high = normal_interval(value, error, confidence)
+    return value, max(low, 0.0), min(high, 1.0)

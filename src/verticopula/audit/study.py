@@ -1,0 +1,154 @@
+"""A whole audit of one study: its claims, and its synthetic tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from verticopula.audit.aligned import attack_aligned
+from verticopula.audit.findings import Finding
+from verticopula.audit.holdout import Subjects, check_same_people, given_holdout, repeat_without, restrict
+from verticopula.audit.mechanism import check_trials
+from verticopula.audit.metrics import HOW_TO_INSTALL, is_installed, sdmetrics_findings
+from verticopula.audit.plan import MechanismFinding, StudyTerms, plan_attacks, run_attacks
+from verticopula.audit.records import Scale
+from verticopula.audit.report import AuditReport
+from verticopula.audit.tables import Exposed, attack_tables
+from verticopula.errors import SettingsError
+from verticopula.privacy.budget import coins_per_comparison
+from verticopula.privacy.statement import DEFAULT_DELTA
+from verticopula.synthesizer import Synthesizer
+from verticopula.tables import AlignedTable, align_tables
+
+Frames = Mapping[str, pl.DataFrame]
+Progress = Callable[[str, int, int], None]
+
+_ATTACKS = 10  # on tables, the aligned ones and SDMetrics' included
+
+REPEATED = (
+    "Nothing was released and no budget was spent: the study was repeated in this process, with the same settings, "
+    "without the people who were left out, and forgotten."
+)
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """How hard to try.
+
+    Attributes
+    ----------
+    trials : releases per claim; attacks on many columns get fewer
+    confidence : with which all bounds on claims hold together, and all intervals of the attacks on tables
+    holdout : share of the people to leave out of a repetition of the study
+    party : audit only this party's part, with its table alone
+    seed : makes the audit repeatable; its own noise protects nobody
+    """
+
+    trials: int = 4000
+    confidence: float = 0.95
+    holdout: float = 0.5
+    party: str | None = None
+    seed: int | None = None
+    workers: int = 1
+
+
+def audit_study(
+    study: Synthesizer,
+    settings: AuditSettings,
+    *,
+    synthetic: Frames | None = None,
+    data: Frames | None = None,
+    holdout: Frames | None = None,
+    aligned_rows: bool = False,
+    mechanism: bool = True,
+    release: bool = True,
+    progress: Progress | None = None,
+) -> AuditReport:
+    """Attack a study's claims and its tables.
+
+    Parameters
+    ----------
+    synthetic : the study's tables, needed if a `holdout` is given
+    data : the real tables; without them only claims are attacked, on chosen data sets
+    holdout : tables of people who were not in the study; without them the study is repeated in memory
+    aligned_rows : whether the study's rows follow its people
+    """
+    check_trials(settings.trials, settings.confidence)
+    names = [p.name for p in study.federation.parties]
+    if settings.party is not None and settings.party not in names:
+        raise SettingsError(f"no party {settings.party!r} in this study; there are {', '.join(names)}")
+    rng = np.random.default_rng(settings.seed)
+    federation, fresh = restrict(study, settings.party)
+    tables: dict[str, AlignedTable] | None = None
+    if data is not None:
+        tables = align_tables(federation, data, need_overlap=False)
+        check_same_people(study, federation, tables)
+    notes: list[str] = []
+    found: list[Finding] = []
+    if release:
+        if data is None or tables is None:
+            raise SettingsError("attacks on tables need --data, the study's own real tables")
+        if holdout is None:
+            subjects = repeat_without(
+                fresh, tables, settings.holdout, aligned_rows=aligned_rows, rng=rng, progress=progress
+            )
+            notes.append(REPEATED)
+        else:
+            subjects = given_holdout(study, federation, data, holdout, synthetic or {})
+        found = _attack(subjects, aligned_rows, settings.confidence, rng)
+        if not is_installed():
+            notes.append(HOW_TO_INSTALL)
+    measured: list[MechanismFinding] = []
+    if mechanism:
+        attacks = plan_attacks(_terms(study), tables=tables, party=settings.party, rng=rng)
+        measured = run_attacks(
+            attacks,
+            settings.trials,
+            confidence=settings.confidence,
+            seed=settings.seed,
+            workers=settings.workers,
+            progress=progress,
+        )
+    return AuditReport(
+        study=study.federation.name,
+        unit=study.unit,
+        party=settings.party,
+        confidence=settings.confidence,
+        seed=settings.seed,
+        stated=study.privacy_,
+        mechanism=tuple(measured),
+        tables=tuple(found),
+        notes=tuple(notes),
+    )
+
+
+def _terms(study: Synthesizer) -> StudyTerms:
+    delta = DEFAULT_DELTA if study.delta is None else study.delta
+    from_data = study.federation.bounds_source == "from-data"
+    return StudyTerms(
+        study.federation, study.result_.budgets, study.budget.sampler, study.method, delta, bounds_from_data=from_data
+    )
+
+
+def _attack(subjects: Subjects, aligned_rows: bool, confidence: float, rng: np.random.Generator) -> list[Finding]:
+    federation = subjects.study.federation
+    scale = Scale(federation, {name: subjects.synthetic[name] for name in subjects.members})
+    members, others, rows = scale.people(subjects.members), scale.people(subjects.others), scale.synthetic
+    exposed = Exposed.draw(members, others, rows, rng)
+    confidence = 1.0 - (1.0 - confidence) / _ATTACKS  # all intervals hold together
+    found = list(attack_tables(exposed, confidence, rng))
+    if aligned_rows and len(rows) >= len(members):
+        sampler = subjects.study.budget.sampler
+        coins = {
+            key: subjects.study.result_.budgets[key].epsilon_ranks
+            / coins_per_comparison(federation.column(key), sampler)
+            for key in scale.keys
+        }
+        own = rows.rows(slice(0, len(members)))
+        found += attack_aligned(members, own, coins, confidence, rng)
+    if is_installed():
+        found += sdmetrics_findings(exposed, confidence, rng)
+    return found

@@ -1,0 +1,149 @@
+"""`verticopula audit` on the output of a small `run`: what it says, what it refuses, and what it never shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.audit.studies import N, federation, people, write_tables
+from tests.builders import Call
+from verticopula import cli_audit
+from verticopula.audit import study as audit_study_module
+from verticopula.audit.plan import plan_attacks
+from verticopula.audit.report import plain_values
+from verticopula.output import write_study
+from verticopula.privacy.ledger import Ledger
+from verticopula.synthesizer import Synthesizer
+
+NUMBER = 6.123456789
+ID = "zq-canary-4711"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study, its tables with a planted value and id, and people who were left out."""
+    folder = tmp_path_factory.mktemp("audit")
+    tables = people(0, N, 1)
+    bank = tables["bank"].with_row_index()
+    tables["bank"] = bank.with_columns(
+        pl.when(pl.col("index") == 3).then(NUMBER).otherwise(pl.col("y")).alias("y")
+    ).drop("index")
+    for name, table in tables.items():
+        tables[name] = table.with_columns(pl.col("subject_id").replace({"p3": ID}))
+    write_tables(tables, folder / "data")
+    write_tables(people(1000, 120, 2), folder / "left-out")
+    study = Synthesizer(federation(), method="refined", epsilon=4.0, unit="client")
+    study.fit(tables, ledger=Ledger(folder / "study" / "ledger.jsonl"))
+    write_study(folder / "study", study, study.sample(), study.summary())
+    return folder
+
+
+def assert_no_cell(text: str) -> None:
+    for spelling in (*(f"{NUMBER:.{digits}f}" for digits in range(4, 10)), ID):
+        assert spelling not in text
+
+
+def test_a_whole_audit_says_what_it_found_and_shows_no_cell(home: Path, call: Call, tmp_path: Path) -> None:
+    before = (home / "study" / "ledger.jsonl").read_bytes()
+    said = call("audit", home / "study", "--data", home / "data", "--trials", 100, "--seed", 1, "--out", tmp_path / "o")
+    assert said.code == 0, said.err
+    assert "holds" in said.out
+    assert "leaves open" in said.out
+    assert "no budget was spent" in said.out
+    assert (home / "study" / "ledger.jsonl").read_bytes() == before
+    assert not (home / "study" / "audit.json").exists()
+    raw = json.loads((tmp_path / "o" / "audit.json").read_text())
+    assert raw["holds"] is True
+    assert {m["unit"] for m in raw["mechanism"]} == {"variable", "client", "block", "person"}
+    assert {m["pairs"] for m in raw["mechanism"]} == {"chosen", "typical"}
+    assert all(m["means"] and m["trials"] >= 100 for m in raw["mechanism"])
+    assert len(raw["left_open"]) == 6  # two parties and the person, chosen and typical
+    assert all(t["means"] and t["low"] <= t["value"] <= t["high"] for t in raw["tables"])
+    text = (tmp_path / "o" / "audit.txt").read_text()
+    assert_no_cell(said.out + said.err + json.dumps(raw) + text)
+
+
+def test_a_holdout_folder_audits_the_study_itself(home: Path, call: Call) -> None:
+    said = call("audit", home / "study", "--data", home / "data", "--holdout", home / "left-out", "--release-only")
+    assert said.code == 0, said.err
+    assert "no budget was spent" not in said.out  # nothing was repeated
+    assert "closest record" in said.out
+    assert_no_cell(said.out)
+
+
+def test_one_party_needs_nothing_but_its_own_table(home: Path, call: Call, tmp_path: Path) -> None:
+    shutil.copytree(home / "study", tmp_path / "study")
+    for name in ("clinic", "joined"):
+        (tmp_path / "study" / "synthetic" / f"{name}.parquet").unlink()
+    (tmp_path / "data").mkdir()
+    shutil.copy(home / "data" / "bank.csv", tmp_path / "data")
+    options = ("--party", "bank", "--trials", 100, "--seed", 1)
+    said = call("audit", tmp_path / "study", "--data", tmp_path / "data", *options)
+    assert said.code == 0, said.err
+    assert "clinic" not in said.out
+
+
+def test_a_claim_that_is_too_small_is_red_and_ends_with_three(
+    home: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def understate(*args: object, **options: object) -> object:
+        attacks = plan_attacks(*args, **options)  # type: ignore[arg-type]
+        attack = next(a for a in attacks if a.change == "one replaced block")
+        claim = type(attack.claim)("block", 0.1, 1e-6)
+        return [type(attack)(**{**vars(attack), "claim": claim})]
+
+    monkeypatch.setattr(audit_study_module, "plan_attacks", understate)
+    said = call("audit", home / "study", "--mechanism-only", "--trials", 400, "--seed", 1)
+    assert said.code == cli_audit.REFUTED_CODE
+    assert "REFUTED" in said.out
+    assert "protected less than you were promised" in said.out
+
+
+def test_without_sdmetrics_it_says_how_to_install_it(home: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_study_module, "is_installed", lambda: False)
+    said = call("audit", home / "study", "--data", home / "data", "--release-only", "--seed", 1)
+    assert said.code == 0
+    assert "pip install 'verticopula[audit]'" in said.out
+    assert "closest record" in said.out
+
+
+def test_bad_input_is_named(home: Path, call: Call, tmp_path: Path) -> None:
+    study, data = home / "study", ("--data", home / "data")
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copy(study / "study.json", bare)
+    write_tables(people(5000, N, 9), tmp_path / "others")
+    overlapping = people(1000, 120, 2)
+    # one of these four has the planted id in the study
+    overlapping["bank"] = pl.concat([overlapping["bank"], people(0, N, 1)["bank"].head(4)])
+    write_tables(overlapping, tmp_path / "overlapping")
+    write_tables(people(1000, 20, 2), tmp_path / "few")
+    (tmp_path / "file").write_text("x")
+    for arguments, expected in (
+        ((tmp_path, *data), "holds no study"),
+        ((bare, *data), "synthetic tables cannot be read"),
+        ((study, "--data", tmp_path / "others"), "does not hold the study's own tables"),
+        ((study, *data, "--holdout", tmp_path / "overlapping"), "3 of the 124 people"),
+        ((study, *data, "--holdout", tmp_path / "few"), "at least 50 people"),
+        ((study, *data, "--holdout", "0.01"), "at least 50 people"),
+        ((study, *data, "--holdout", "1.5"), "between 0 and 1"),
+        ((study, *data, "--holdout", tmp_path / "nowhere"), "neither a fraction nor a folder"),
+        ((study, *data, "--trials", 99), "at least 100 trials"),
+        ((study, *data, "--confidence", 1.0), "confidence"),
+        ((study, *data, "--party", "nobody"), "no party 'nobody'"),
+        ((study,), "--data is needed"),
+        ((study, *data, "--mechanism-only", "--release-only"), "either"),
+        ((study, *data, "--out", tmp_path / "file"), "is a file"),
+    ):
+        said = call("audit", *arguments, "--quiet")
+        assert said.code == 1, arguments
+        assert expected in said.err, (expected, said.err)
+        assert_no_cell(said.err)
+
+
+def test_reports_have_no_words_that_json_lacks() -> None:
+    assert plain_values({"a": [float("inf"), float("nan"), 1.0]}) == {"a": ["inf", None, 1.0]}

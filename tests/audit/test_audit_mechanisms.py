@@ -1,0 +1,92 @@
+"""Three broken mechanisms are found out, three correct ones are not accused; so are the product's own releases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.audit.mechanisms import CASES, Case
+from tests.audit.studies import federation, people
+from verticopula.audit.mechanism import audit_release
+from verticopula.audit.neighbours import flipped_comparison, replaced_value, typical_people
+from verticopula.audit.plan import StudyTerms, plan_attacks, run_attacks
+from verticopula.privacy.budget import ColumnBudget
+from verticopula.ranks import sort_with_ties
+from verticopula.tables import align_tables
+
+CONFIDENCE = 0.999
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_broken_mechanisms_are_found_out_and_correct_ones_pass(case: Case) -> None:
+    found = audit_release(case.release, case.neighbours, case.claim, 2_000, confidence=CONFIDENCE, seed=2)
+    assert found.holds is case.keeps_it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_same_with_cryptographic_noise_and_many_trials(case: Case) -> None:
+    found = audit_release(case.release, case.neighbours, case.claim, 20_000, confidence=CONFIDENCE)
+    assert found.holds is case.keeps_it
+
+
+def terms(epsilon: float, sampler: str, method: str) -> StudyTerms:
+    budgets = {key: ColumnBudget(epsilon, epsilon) for key in federation().keys}
+    return StudyTerms(federation(), budgets, sampler, method, 1e-6)
+
+
+@pytest.mark.parametrize(("sampler", "method"), [("exact", "ievcds"), ("binomial", "vcds")])
+def test_every_release_of_the_product_keeps_its_claims(sampler: str, method: str) -> None:
+    attacks = plan_attacks(terms(1.0, sampler, method), n_subjects=40)
+    assert {a.claim.unit for a in attacks} == {"variable", "client", "block", "person"}
+    kinds = ("continuous", "binary", "count", "nominal")
+    for what in ("ranks", "marginal", "all", *(["completed ranks"] if method == "ievcds" else [])):
+        assert all(any(a.what.startswith(what) and kind in a.what for a in attacks) for kind in kinds)
+    for found in run_attacks(attacks, 100, confidence=CONFIDENCE, seed=4):
+        assert found.measured.holds, found.what
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("sampler", ["exact", "binomial"])
+def test_bounds_come_close_to_what_one_comparison_costs(sampler: str) -> None:
+    wanted = [a for a in plan_attacks(terms(1.0, sampler, "ievcds")) if a.change == "one flipped comparison"]
+    for found in run_attacks(wanted, 20_000, confidence=CONFIDENCE, seed=4, workers=2):
+        assert 0.5 < found.measured.epsilon_low <= 1.0, found.what
+
+
+def test_claims_are_those_that_the_product_prints() -> None:
+    attacks = plan_attacks(terms(0.5, "exact", "vcds"))
+    by_change = {(a.what, a.change): a.claim.epsilon for a in attacks}
+    assert by_change["ranks of bank.y (continuous)", "one flipped comparison"] == 0.5
+    assert by_change["all of bank.y (continuous)", "one replaced value, which is in one comparison"] == 1.0
+    assert by_change["everything from bank", "one comparison and one value in each column"] == 3.0
+    one, all_of_it = (by_change[f"everything from {who}", f"one replaced {what}"] for who, what in
+                      (("bank", "block"), ("all parties", "person")))  # fmt: skip
+    assert 3.0 < one < all_of_it
+
+
+def test_neighbours_differ_in_exactly_what_they_say() -> None:
+    party = federation().party("bank")
+    pair = flipped_comparison(party, ["y"], 30)
+    first, second = (table.columns["y"].values for table in (pair.first, pair.second))
+    before, after = (np.sign(v[:, None] - v[None, :]) for v in (first, second))
+    assert np.count_nonzero(before != after) == 2  # one comparison, seen from both sides
+    assert np.array_equal(np.sort(first), np.sort(second))
+    moved = replaced_value(party, ["y", "late", "a"], 30)
+    for name in ("y", "late", "a"):
+        a, b = moved.first.columns[name].values, moved.second.columns[name].values
+        assert np.flatnonzero(a != b).tolist() == [0]
+    order, *_ = sort_with_ties(moved.first.columns["y"].values)
+    assert order[0] == 0
+
+
+def test_typical_people_are_real_and_keep_their_empty_cells() -> None:
+    aligned = align_tables(federation(), people(0, 80, 1))
+    for pair in typical_people(aligned, 40, 3, np.random.default_rng(0)):
+        for name in aligned:
+            assert np.array_equal(pair.first[name].observed(), pair.second[name].observed())
+            for column, cells in pair.first[name].columns.items():
+                other = pair.second[name].columns[column].values
+                assert set(np.flatnonzero(cells.values != other)) <= {0}
+                assert np.isin(other, aligned[name].columns[column].values).all()

@@ -1,0 +1,135 @@
+"""Attacks on tables: they find a copy, and nothing in rows that know nothing of the people."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.audit.studies import federation, people
+from tests.builders import CONTINUOUS, fit_seeded, make_federation, make_tables
+from verticopula.audit.aligned import attack_aligned
+from verticopula.audit.findings import auc, difference_of_means
+from verticopula.audit.metrics import is_installed, sdmetrics_findings
+from verticopula.audit.records import Records, Scale, nearest
+from verticopula.audit.tables import Exposed, attack_tables
+from verticopula.privacy.coins import flip_probability
+from verticopula.schema import ColumnKey
+from verticopula.synthesizer import AlignedWarning
+from verticopula.tables import align_tables
+
+CONFIDENCE = 0.9999
+COUNT = 300
+
+
+def exposed(copies: bool) -> Exposed:
+    """Rows that are the members themselves, or a third group of people."""
+    groups = [align_tables(federation(), people(k * COUNT, COUNT, seed=k), need_overlap=False) for k in range(3)]
+    rows = people(2 * COUNT, COUNT, seed=2)
+    rows["clinic"] = people(2 * COUNT, 2 * COUNT, seed=7)["clinic"].head(COUNT)
+    scale = Scale(federation(), rows)
+    members, others = scale.people(groups[0]), scale.people(groups[1])
+    synthetic = scale.synthetic
+    if copies:
+        synthetic = replace(members, values=np.where(np.isnan(members.values), 0.5, members.values))
+    return Exposed.draw(members, others, synthetic, np.random.default_rng(0))
+
+
+def test_copied_people_are_found() -> None:
+    found = {f.name: f for f in attack_tables(exposed(copies=True), CONFIDENCE, np.random.default_rng(0))}
+    for name in (
+        "membership, by distance",
+        "closest record",
+        "attribute inference, beyond the left-out",
+        "linkability, beyond the left-out",
+    ):
+        assert found[name].is_suspicious, name
+        assert found[name].low <= found[name].value <= found[name].high
+    assert found["membership, by distance"].value > 0.9
+
+
+def test_strangers_rows_say_nothing() -> None:
+    found = list(attack_tables(exposed(copies=False), CONFIDENCE, np.random.default_rng(0)))
+    assert len(found) == 5
+    assert not [f.name for f in found if f.is_suspicious]
+    assert all(f.means and f.low < f.expected < f.high for f in found)
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra `audit` is not installed")
+@pytest.mark.parametrize("copies", [True, False])
+def test_sdmetrics_agrees(copies: bool) -> None:
+    found = {f.name: f for f in sdmetrics_findings(exposed(copies), CONFIDENCE, np.random.default_rng(0))}
+    assert len(found) == 3
+    assert found["SDMetrics: closer to training"].is_suspicious is copies
+    assert (found["SDMetrics: baseline protection"].value < 0.1) is copies
+
+
+def test_aligned_rows_have_the_error_that_the_coins_give_them() -> None:
+    n, epsilon = 400, 1.0
+    study = make_federation({"left": {"y": CONTINUOUS, "x": CONTINUOUS}})
+    rng = np.random.default_rng(5)
+    tables = make_tables(study, {name: rng.standard_normal(n).clip(-7, 7) for name in ("y", "x")})
+    fitted = fit_seeded(study, tables, 1, method="evcds", epsilon=2 * epsilon, unit="variable")
+    with pytest.warns(AlignedWarning):
+        scale = Scale(study, fitted.sample(aligned=True))
+    members = scale.people(align_tables(study, tables))
+    coins = dict.fromkeys(study.keys, epsilon)
+    own, error = attack_aligned(members, scale.synthetic, coins, CONFIDENCE, rng)
+    assert own.is_suspicious
+    assert error.is_suspicious
+    theta = flip_probability(epsilon)
+    formula = math.sqrt(theta * (1 - theta) / n) / (1 - 2 * theta)
+    assert error.details == {"sqrt(theta(1-theta)/n)/(1-2 theta)": pytest.approx(formula)}
+    assert 0.7 * formula < error.value < 1.3 * formula  # ranking the noisy ranks again bends it at both ends
+
+
+def test_nearest_is_the_obvious_loop() -> None:
+    rng = np.random.default_rng(1)
+    keys = tuple(ColumnKey("p", str(k)) for k in range(3))
+    columns = tuple(federation().party("bank").columns)
+    unordered = np.array([False, True, False])
+
+    def draw(rows: int) -> Records:
+        values = np.column_stack([rng.random(rows), rng.integers(0, 3, rows), rng.random(rows)])
+        values[rng.random(values.shape) < 0.2] = np.nan
+        return Records(keys, values, unordered, columns)
+
+    people_, rows = draw(20), draw(30)
+    index, distance = nearest(people_, rows, 4)
+    for i, person in enumerate(people_.values):
+        each = np.column_stack(
+            [np.where(u, (person[j] != rows.values[:, j]).astype(float), np.abs(person[j] - rows.values[:, j]))
+             for j, u in enumerate(unordered)]
+        )  # fmt: skip
+        each[np.isnan(rows.values) | np.isnan(person)] = np.nan
+        known = ~np.isnan(each).all(axis=1)
+        all_of_them = np.full(30, np.inf)
+        all_of_them[known] = np.nanmean(each[known], axis=1)
+        np.testing.assert_allclose(distance[i], np.sort(all_of_them)[:4])
+        found = index[i] >= 0
+        np.testing.assert_allclose(all_of_them[index[i][found]], distance[i][found])
+
+
+def test_intervals_are_those_of_the_textbook() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(0.5, 1.0, 80), rng.normal(0.0, 1.0, 60)
+    value, low, high = auc(a, b, 0.95)
+    assert value == pytest.approx(stats.mannwhitneyu(a, b).statistic / (80 * 60))
+    assert low < value < high
+    assert auc(np.ones(5), np.ones(7), 0.95)[0] == 0.5
+    difference, low, high = difference_of_means(a, b, 0.95)
+    error = math.sqrt(a.var(ddof=1) / 80 + b.var(ddof=1) / 60)
+    assert (difference - low, high - difference) == pytest.approx((1.959964 * error,) * 2)
+
+
+def test_intervals_of_the_auc_cover() -> None:
+    rng = np.random.default_rng(4)
+    truth = stats.norm.cdf(0.5 / math.sqrt(2.0))
+    inside = 0
+    for _ in range(400):
+        _, low, high = auc(rng.normal(0.5, 1.0, 60), rng.normal(0.0, 1.0, 60), 0.9)
+        inside += low <= truth <= high
+    assert abs(inside / 400 - 0.9) < 4.0 * math.sqrt(0.09 / 400)
