@@ -8,7 +8,7 @@ PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-network test test-slow test-network check format bench bench-glm bench-missing bench-network \
-        bench-sdv clean
+        bench-sdv tables tables-smoke test-gan clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -50,13 +50,27 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then touch $@; fi >/dev/null
 
 test: $(STAMP)-browser  ## the test suite, without the slow statistical checks and the long network tables
-	$(BIN)/python -m pytest -m "not slow and not network"
+	$(BIN)/python -m pytest -m "not slow and not network and not gan"
 
 test-slow: $(STAMP)-dev  ## the slow statistical checks
 	$(BIN)/python -m pytest -m slow
 
 test-network: $(STAMP)-dev  ## the fault and intruder tables: real processes, killed and attacked
 	$(BIN)/python -m pytest -m network
+
+$(STAMP)-gan: $(STAMP)-dev
+	@echo "installing PyTorch into $(VENV) …"
+	$(PIP) install -e '.[gan]'
+	@touch $@
+
+test-gan: $(STAMP)-gan  ## the Vertigan baseline (installs PyTorch)
+	$(BIN)/python -m pytest -m gan
+
+tables-smoke: $(STAMP)-dev  ## the paper's tables in miniature (a minute; part of make test)
+	$(BIN)/python -m pytest tests/experiments/test_tables_smoke.py
+
+tables: $(STAMP)-dev  ## the paper's tables in full, to experiments-out/ (hours; can be interrupted and run again)
+	$(BIN)/python -m experiments table1 table2 table3 table4 table5 table6 table7 table8 --jobs 2
 
 check: $(STAMP)-dev  ## ruff and mypy (strict on src)
 	$(BIN)/ruff check .

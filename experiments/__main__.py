@@ -124,7 +124,8 @@ def report(folder: Path, subjects: int, judge: str, console: Console) -> None:
         counts = count_verdicts(figures)
         console.print(f"{name}: {', '.join(f'{count} {word}' for word, count in counts.items())}")
     write_text(folder / "results.html", render(tables, judge, sme_table.render(folder, subjects)))
-    console.print(f"written to {folder}/: {', '.join(f'{name}.csv' for name in tables)}, results.html")
+    written = sorted(path.name for path in folder.glob("table*.csv"))
+    console.print(f"written to {folder}/: {', '.join(written)}, results.html")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""Table 8: splits, measures and the files that it writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import sme, sme_table
+from experiments.study import NOTHING_PROTECTED, Outcome, keep_common
+from verticopula.datasets import make_sme
+
+
+@pytest.fixture(scope="module")
+def study():
+    return make_sme(3_000)
+
+
+def test_a_split_puts_complete_cases_aside_and_keeps_everybody_else(study) -> None:
+    split = sme.split_study(study, 0, test_cases=3)
+    name, response = study.federation.id.name, study.federation.response
+    complete = keep_common(study.federation, study.tables)[response.party][name]
+    tested = split.test[response.party][name]
+    assert len(tested) == 3
+    assert tested.is_in(complete.implode()).all()
+    for party, table in split.tables.items():
+        assert not table[name].is_in(tested.implode()).any()
+        assert table.height == study.tables[party].height - 3
+    assert split.test["credit_agency"][name].to_list() == tested.to_list()
+    assert sme.split_study(study, 1, test_cases=3).test[response.party][name].to_list() != tested.to_list()
+
+
+def test_no_more_than_half_of_the_complete_cases_are_put_aside(study) -> None:
+    complete = keep_common(study.federation, study.tables)["law_enforcement"].height
+    assert sme.split_study(study, 0).test["law_enforcement"].height == complete // 2
+
+
+def test_recall_and_auc_by_hand() -> None:
+    predicted = np.array([0.9, 0.4, 0.4, 0.1])
+    risky = np.array([True, True, False, False])
+    assert sme.recall(predicted, risky, 0.5) == 0.5
+    assert sme.recall(predicted, risky, 0.3) == 1.0
+    assert sme.auc(predicted, risky) == pytest.approx((1 + 1 + 0.5 + 1) / 4)
+    assert sme.auc(predicted, np.zeros(4, dtype=bool)) == 0.5
+
+
+def test_on_the_complete_truth_most_relevant_variables_are_found() -> None:
+    study = make_sme(20_000)
+    tables = {party: table.drop("subject_id") for party, table in study.truth.complete.items()}
+    model = sme.fit_tables(study.federation, Outcome(NOTHING_PROTECTED, 20_000, tables))
+    found = set(model.selected)
+    assert len(found & set(study.truth.relevant)) >= 11
+    assert len(found - set(study.truth.relevant)) <= 2
+    predicted = model.predict(tables)
+    assert np.corrcoef(predicted, study.truth.probability)[0, 1] > 0.95
+
+
+def test_lines_of_the_table_by_hand() -> None:
+    spent = {"client": 1.0, "block": "inf", "person": "inf", "note": ""}
+    rows = [
+        {"recall": 0.5, "recall_half": 0.0, "auc": 0.6, "selected": ["a.x", "a.z"], "spent": spent},
+        {"recall": 0.7, "recall_half": 0.2, "auc": 0.8, "selected": ["a.x"], "spent": spent},
+        {"failure": "why"},
+    ]
+    line = sme_table.average(rows, ["a.x", "a.y"])
+    assert line["replications"] == 2
+    assert (line["recall"], line["auc"]) == (pytest.approx(0.6), pytest.approx(0.7))
+    assert line["recall_se"] == pytest.approx(0.1)
+    assert (line["n_selected"], line["relevant"], line["irrelevant"]) == (1.5, 1.0, 0.5)
+    assert math.isnan(sme_table.average(rows[2:], ["a.x"])["auc"])
+
+
+def test_a_run_writes_the_table_and_is_not_repeated(tmp_path: Path) -> None:
+    sme_table.run(tmp_path, subjects=1_500, splits=1, methods=["Single-VCDS", "CC-VCDS"])
+    first = (tmp_path / "table8.csv").read_text()
+    assert first.splitlines()[0].startswith("method,recall,recall_se,auc,auc_se,n_selected")
+    kept = sme_table.locate(tmp_path, 1_500, "Single-VCDS", 0)
+    assert "failure" not in json.loads(kept.read_text())
+    before = kept.stat().st_mtime_ns
+    sme_table.run(tmp_path, subjects=1_500, splits=1, methods=["Single-VCDS", "CC-VCDS"])
+    assert kept.stat().st_mtime_ns == before
+    assert (tmp_path / "table8.csv").read_text() == first
+    assert "Single-VCDS" in sme_table.render(tmp_path, 1_500)
