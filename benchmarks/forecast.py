@@ -7,10 +7,10 @@ depends on the truth's strength, which a forecast must presume: it is shown with
 
 from __future__ import annotations
 
+import json
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,60 +18,77 @@ from numpy.typing import NDArray
 
 from benchmarks.forecast_designs import HELD_OUT, TUNING, Design, Truth, draw_tables, draw_truth, true_cdf
 from benchmarks.record import Places, Report, Table
-from verticopula import Synthesizer, pairwise
+from verticopula.curves import correct_marginals
 from verticopula.forecast import forecast
-from verticopula.marginals import from_unit
-from verticopula.protocol import refined as refined_protocol
-from verticopula.synthesizer import NotPrivateWarning
+from verticopula.marginals import Marginal, from_unit
+from verticopula.pairwise import correlate_pairs, finish
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.noise import SeededNoise
+from verticopula.protocol.party import LocalParty
+from verticopula.protocol.refined import correlate_latents
+from verticopula.protocol.rounds import collect
+from verticopula.refine import refine
+from verticopula.schema import ColumnKey
+from verticopula.tables import align_tables
+from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
 
 METHODS = ("vcds", "refined")
+PARTS = tuple(design.name for design in HELD_OUT)
 TARGET = 0.2
-REPLICATIONS = 6
+PAIRS = 400  # errors of pairs to average over, at least
+REPLICATIONS = (3, 30)
+DELTA = 1e-6
 
 Floats = NDArray[np.float64]
 
 
-@contextmanager
-def record_pairs() -> Iterator[list[Floats]]:
-    """The correlations that are handed to shrinkage while this is open."""
-    seen: list[Floats] = []
-    original = pairwise.finish
+@dataclass(frozen=True)
+class Fit:
+    """What one method made of one study: correlations before and after shrinkage, margins."""
 
-    def finish(pairs: pairwise.PairwiseLatents, *rest: Any) -> Any:
-        seen.append(pairs.correlation)
-        return original(pairs, *rest)
-
-    pairwise.finish = refined_protocol.finish = finish
-    try:
-        yield seen
-    finally:
-        pairwise.finish = refined_protocol.finish = original
+    before: Floats
+    after: Floats
+    marginals: Mapping[ColumnKey, Marginal]
 
 
-def measure(design: Design, method: str, replications: int) -> dict[str, float]:
-    """Errors of real fits: the truth stays, samples and noise are drawn anew."""
-    truth = draw_truth(design)
-    free = np.triu(~truth.layout.nominal_blocks(), 1)
-    before, after, margins = [], [], []
-    for r in range(replications):
-        tables = draw_tables(design, truth, np.random.default_rng([r, 17]))
-        synthesizer = Synthesizer(truth.federation, method, design.epsilon, None, design.unit, random_state=r)
-        with warnings.catch_warnings(), record_pairs() as seen:
-            warnings.simplefilter("ignore", NotPrivateWarning)
-            synthesizer.fit(tables)
-        copula = synthesizer.result_.copula
-        before.append(np.mean((seen[-1] - truth.correlation)[free] ** 2))
-        after.append(np.mean((copula.correlation - truth.correlation)[free] ** 2))
-        margins.append(np.mean([distance(truth, key, copula.marginals[key]) for key in copula.layout.keys]))
+def fit_both(design: Design, truth: Truth, seed: int, study: str = "forecast", stream: int = 17) -> dict[str, Fit]:
+    """Both methods on the same releases, as the parties make them; `study` and `stream` go into the seeds."""
+    aligned = align_tables(truth.federation, draw_tables(design, truth, np.random.default_rng([seed, stream])))
+    request = BudgetRequest.build(truth.federation, unit=design.unit, epsilon=design.epsilon, delta=DELTA)
+    parties = {name: LocalParty(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
+    rounds = collect(truth.federation, request, study, "refined")
+    released = drive(rounds, InProcessTransport(parties)).released
+    pairs = correlate_pairs(released)
+    refinement = refine(released)
+    corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
+    refined = correlate_latents(released, refinement, corrected)
     return {
-        "before": float(np.sqrt(np.mean(before))),
-        "before_se": float(np.std(np.sqrt(before), ddof=1) / np.sqrt(replications)),
-        "after": float(np.sqrt(np.mean(after))),
-        "margins": float(np.mean(margins)),
+        "vcds": Fit(pairs.correlation, finish(pairs, released.marginals)[0], released.marginals),
+        "refined": Fit(refined.correlation, finish(refined, corrected)[0], corrected),
     }
 
 
-def distance(truth: Truth, key: Any, marginal: Any) -> float:
+def measure(design: Design, replications: int) -> dict[str, dict[str, float]]:
+    """Errors of real fits: the truth stays, samples and noise are drawn anew."""
+    truth = draw_truth(design)
+    free = np.triu(~truth.layout.nominal_blocks(), 1)
+    fits = [fit_both(design, truth, seed) for seed in range(replications)]
+    found = {}
+    for method in METHODS:
+        before = np.array([np.mean((fit[method].before - truth.correlation)[free] ** 2) for fit in fits])
+        after = [np.mean((fit[method].after - truth.correlation)[free] ** 2) for fit in fits]
+        margins = [distance(truth, key, m) for fit in fits for key, m in fit[method].marginals.items()]
+        found[method] = {
+            "before": float(np.sqrt(np.mean(before))),
+            "before_se": float(np.std(np.sqrt(before), ddof=1) / np.sqrt(replications)),
+            "after": float(np.sqrt(np.mean(after))),
+            "margins": float(np.mean(margins)),
+        }
+    return found
+
+
+def distance(truth: Truth, key: ColumnKey, marginal: Marginal) -> float:
     """Kolmogorov distance of a margin to the truth; of two shares for a nominal column."""
     column, margin = truth.federation.column(key), truth.margins[key]
     if column.kind == "nominal":
@@ -97,26 +114,24 @@ def predict(design: Design, strength: float | None = None) -> dict[str, dict[str
     }
 
 
-def compare(designs: Sequence[Design], replications: int) -> dict[str, Any]:
-    """Measured and forecast figures of every design."""
-    found = {}
-    for design in designs:
-        truth = draw_truth(design)
-        free = np.triu(~truth.layout.nominal_blocks(), 1)
-        strength = float(np.sqrt(np.mean(truth.correlation[free] ** 2)))
-        start = time.process_time()
-        forecasts = predict(design)
-        seconds = time.process_time() - start
-        found[design.name] = {
-            "design": describe(design),
-            "strength": strength,
-            "recommended": design.method,
-            "measured": {method: measure(design, method, replications) for method in METHODS},
-            "forecast": forecasts,
-            "forecast_at_true_strength": predict(design, strength),
-            "forecast_seconds": seconds,
-        }
-    return found
+def compare(design: Design) -> dict[str, Any]:
+    """Measured and forecast figures of a design; the fewer pairs it has, the more replications."""
+    truth = draw_truth(design)
+    free = np.triu(~truth.layout.nominal_blocks(), 1)
+    strength = float(np.sqrt(np.mean(truth.correlation[free] ** 2)))
+    replications = int(np.clip(np.ceil(PAIRS / free.sum()), *REPLICATIONS))
+    start = time.process_time()
+    forecasts = predict(design)
+    return {
+        "design": describe(design),
+        "strength": strength,
+        "recommended": design.method,
+        "replications": replications,
+        "forecast_seconds": time.process_time() - start,
+        "forecast": forecasts,
+        "forecast_at_true_strength": predict(design, strength),
+        "measured": measure(design, replications),
+    }
 
 
 def describe(design: Design) -> str:
@@ -152,9 +167,14 @@ def tabulate(found: dict[str, Any]) -> list[Table]:
     ]
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """Measure the held-out designs; a quick run looks at tuning designs instead."""
-    designs = TUNING if quick else HELD_OUT
-    replications = 4 if quick else REPLICATIONS
-    found = compare(designs, replications)
-    return Report("forecast", {"replications": replications, "designs": len(designs)}, found, tabulate(found))
+def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
+    """Measure the held-out designs, or some of them; a quick run looks at tuning designs instead."""
+    kept = places.results / "forecast.json"
+    found = json.loads(kept.read_text(encoding="utf-8"))["results"] if parts and kept.exists() else {}
+    for design in TUNING if quick else HELD_OUT:
+        if not parts or design.name in parts:
+            found[design.name] = compare(design)
+            print(design.name, found[design.name], flush=True)
+    found = dict(sorted(found.items()))
+    settings = {"pairs_wanted": PAIRS, "fewest_and_most_replications": REPLICATIONS, "judged": "before shrinkage"}
+    return Report("forecast", settings, found, tabulate(found))

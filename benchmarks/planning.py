@@ -15,30 +15,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from benchmarks.forecast import distance
-from benchmarks.forecast_designs import Design, Truth, draw_tables, draw_truth
+from benchmarks.forecast import DELTA, METHODS, distance, fit_both
+from benchmarks.forecast_designs import Design, Truth, draw_truth
 from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
 from benchmarks.record import Places, Report, Table
-from verticopula.curves import correct_marginals
 from verticopula.forecast import forecast
-from verticopula.pairwise import fit_pairwise
-from verticopula.privacy.budget import BudgetRequest
-from verticopula.privacy.ledger import Ledger
-from verticopula.privacy.noise import SeededNoise
 from verticopula.privacy.units import Unit
-from verticopula.protocol.party import LocalParty
-from verticopula.protocol.refined import latent_correlation
-from verticopula.protocol.rounds import collect
-from verticopula.refine import refine
-from verticopula.tables import align_tables
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
 
 STUDY = Design(
     "planning", 4_000, ("bccko", "cclob", "cckbo", "lccbk"), 4.0, "client", "factor", 0.3, (0, 0.3, 0.3, 0.3), "mar"
 )
-DELTA = 1e-6
-METHODS = ("vcds", "refined")
 UNITS = tuple(unit.value for unit in Unit)
 MEASURES = {
     "correlation": "root mean square error of the latent correlations",
@@ -48,25 +34,6 @@ MEASURES = {
 
 Floats = NDArray[np.float64]
 Figures = dict[str, dict[str, dict[float, dict[str, float]]]]  # unit -> method -> epsilon or N -> measure -> error
-
-
-def fit_both(design: Design, truth: Truth, seed: int) -> dict[str, dict[str, float]]:
-    """Errors of both methods on one draw of the data and of the noise."""
-    aligned = align_tables(truth.federation, draw_tables(design, truth, np.random.default_rng([seed, 29])))
-    request = BudgetRequest.build(truth.federation, unit=design.unit, epsilon=design.epsilon, delta=DELTA)
-    parties = {
-        name: LocalParty(table, noise=SeededNoise(seed).derive(name), ledger=Ledger(None))
-        for name, table in aligned.items()
-    }
-    rounds = collect(truth.federation, request, "planning", "refined")
-    released = drive(rounds, InProcessTransport(parties)).released
-    refinement = refine(released)
-    corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
-    found = {
-        "vcds": (fit_pairwise(released)[0], released.marginals),
-        "refined": (latent_correlation(released, refinement, corrected)[0], corrected),
-    }
-    return {method: _errors(truth, *fitted) for method, fitted in found.items()}
 
 
 def _errors(truth: Truth, correlation: Floats, marginals: Any) -> dict[str, float]:
@@ -90,11 +57,10 @@ def measure(designs: dict[float, Design], replications: int) -> Figures:
     for unit in UNITS:
         for place, design in designs.items():
             times = 1 if Unit(unit).needs_delta else replications  # there nothing varies much: noise, shrunk to nothing
-            runs = [fit_both(replace(design, unit=unit), truth, seed) for seed in range(times)]
+            fits = [fit_both(replace(design, unit=unit), truth, seed, STUDY.name, 29) for seed in range(times)]
             for method in METHODS:
-                figures[unit][method][place] = {
-                    name: float(np.mean([run[method][name] for run in runs])) for name in MEASURES
-                }
+                errors = [_errors(truth, fit[method].after, fit[method].marginals) for fit in fits]
+                figures[unit][method][place] = {name: float(np.mean([e[name] for e in errors])) for name in MEASURES}
     return figures
 
 
