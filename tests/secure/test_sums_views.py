@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.secure.desks import STUDY, Recorded, World, run, some_scores
+from tests.secure.desks import KEY, STUDY, Recorded, World, run, some_scores
 from tests.secure.test_secret_sharing import chi_square_of_bytes
-from verticopula.protocol.messages import SumsReply, SumsRequest
+from verticopula.privacy.noise import Keystream
+from verticopula.protocol.messages import SumsReply, SumsRequest, fingerprint
 from verticopula.protocol.sums_desk import ShareParcel
+from verticopula.protocol.sums_plan import pattern_shares
+from verticopula.protocol.sums_record import unpack_noise
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.secure.sealed import SealedPost, shared_authenticity
+from verticopula.secure.sharing import gram_share, held_shares, seeds_for, to_bytes
 
 WIDTHS = {"a": 4, "b": 3, "c": 5, "d": 2}
 
@@ -51,7 +55,7 @@ def test_what_compute_parties_and_coordinator_receive_is_uniform_for_extreme_dat
         if not isinstance(request, SumsRequest):
             continue
         secret = bytes.fromhex(world.records[name].get(f"sums/{name}/{STUDY}")["secret"])  # type: ignore[index]
-        post = SealedPost(STUDY, name, secret, shared_authenticity(bytes(range(32))))
+        post = SealedPost(STUDY, name, secret, shared_authenticity(KEY))
         post.meet(request.keys)
         for sender, box in zip(plan.parties, request.boxes, strict=True):
             if sender != name:
@@ -61,6 +65,30 @@ def test_what_compute_parties_and_coordinator_receive_is_uniform_for_extreme_dat
     pvalues.append(chi_square_of_bytes(terms))
     assert len(pvalues) > 10
     assert min(pvalues) > 1e-5
+
+
+def test_a_term_is_hidden_by_a_key_that_the_curious_party_lacks() -> None:
+    """Party a knows S_0 and S_1, so to it b's term is linear in the scores: only the key of b and c hides it."""
+    world = World(some_scores(WIDTHS, 40, missing=0.0))
+    plan = world.plan()
+    transport = Recorded(world.desks(seed=2))
+    run(plan, {}, transport)
+    requests = {n: decode(d, REQUEST_KINDS) for n, d in transport.sent[-3:]}
+    sent = decode(dict(transport.answered[-3:])["b"], REPLY_KINDS).terms[0].view(np.uint64)
+    digest, posts, whole = fingerprint((plan, requests["b"].keys)), {}, {}
+    for name in WIDTHS:
+        secret = bytes.fromhex(world.records[name].get(f"sums/{name}/{STUDY}")["secret"])  # type: ignore[index]
+        posts[name] = SealedPost(STUDY, name, secret, shared_authenticity(KEY))
+        posts[name].meet(requests["b"].keys)
+        seeds, third = world.desk(name)._own_shares(posts[name], plan, digest)
+        whole[name] = held_shares(1, third.shape, seeds_for(1, seeds), to_bytes(third))
+    places = {name: np.arange(40) for name in WIDTHS}
+    term = gram_share(*pattern_shares(plan, 0, 1, whole, places))[:-1]
+    noise = unpack_noise(world.records["b"].get(f"sums/b/{STUDY}")["noise"]).view(np.uint64)  # type: ignore[index]
+    known = Keystream(posts["a"].common_key("b", "zero", digest, "0")).words(term.size)
+    mask = sent - term - noise + known  # b is after a, so it takes their keystream away
+    np.testing.assert_array_equal(mask, Keystream(posts["b"].common_key("c", "zero", digest, "0")).words(term.size))
+    assert np.unique(mask).size == mask.size
 
 
 def test_sizes_follow_from_the_plan_and_not_from_the_data() -> None:
