@@ -174,7 +174,7 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
     for design in TUNING if quick else HELD_OUT:
         if not parts or design.name in parts:
             found[design.name] = compare(design)
-            print(design.name, found[design.name], flush=True)
+            print(f"{design.name}: {describe(design)}", flush=True)
     found = dict(sorted(found.items()))
     settings = {"pairs_wanted": PAIRS, "fewest_and_most_replications": REPLICATIONS, "judged": "before shrinkage"}
     return Report("forecast", settings, found, tabulate(found))
