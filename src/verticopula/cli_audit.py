@@ -42,6 +42,9 @@ def audit(
         ),
     ] = "0.5",
     trials: Annotated[int, typer.Option(help="Releases per claim.")] = 4000,
+    output_trials: Annotated[
+        int, typer.Option(help="Also whole studies, attacked through their synthetic tables; slow, so none by default.")
+    ] = 0,
     confidence: Annotated[float, typer.Option(help="Of all bounds together, and of every interval.")] = 0.95,
     mechanism_only: Annotated[bool, typer.Option("--mechanism-only", help="Attack the claims only.")] = False,
     release_only: Annotated[bool, typer.Option("--release-only", help="Attack the synthetic tables only.")] = False,
@@ -67,7 +70,7 @@ def audit(
     fraction, people = _holdout(holdout)
     study, synthetic, aligned = read_for_audit(folder, party)
     workers = 1 if trials < _MANY_TRIALS else min(os.cpu_count() or 1, 8)
-    settings = AuditSettings(trials, confidence, fraction, party, seed, workers)
+    settings = AuditSettings(trials, confidence, fraction, party, seed, workers, output_trials)
     federation, _ = restrict(study, party)
     with progress_bar(quiet) as progress:
         report = audit_study(

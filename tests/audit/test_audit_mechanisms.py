@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from tests.audit.studies import federation, people
 from verticopula.audit.mechanism import audit_release
 from verticopula.audit.neighbours import flipped_comparison, replaced_value, typical_people
 from verticopula.audit.plan import StudyTerms, plan_attacks, run_attacks
-from verticopula.privacy.budget import ColumnBudget
+from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.ranks import sort_with_ties
 from verticopula.tables import align_tables
 
@@ -53,6 +55,19 @@ def test_bounds_come_close_to_what_one_comparison_costs(sampler: str) -> None:
     wanted = [a for a in plan_attacks(terms(1.0, sampler, "ievcds")) if a.change == "one flipped comparison"]
     for found in run_attacks(wanted, 20_000, confidence=CONFIDENCE, seed=4, workers=2):
         assert 0.5 < found.measured.epsilon_low <= 1.0, found.what
+
+
+def test_the_synthetic_tables_leak_no_more_than_the_releases() -> None:
+    request = BudgetRequest.build(federation(), unit="person", epsilon=2.0, delta=1e-6)
+    study = replace(terms(1.0, "exact", "vcds"), request=request)
+    attacks = plan_attacks(study, n_subjects=30, output_trials=100)
+    wanted = [a for a in attacks if a.what == "the synthetic tables"]
+    assert len(wanted) == 1
+    person = next(a for a in attacks if a.claim.unit == "person")
+    assert wanted[0].claim.epsilon == pytest.approx(person.claim.epsilon)  # what the tables are made from
+    (found,) = run_attacks(wanted, 1_000, confidence=CONFIDENCE, seed=4)
+    assert found.measured.trials == 100
+    assert found.measured.holds
 
 
 def test_claims_are_those_that_the_product_prints() -> None:

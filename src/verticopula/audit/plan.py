@@ -19,9 +19,10 @@ from verticopula.audit.neighbours import (
     replaced_value,
     typical_people,
 )
+from verticopula.audit.outputs import OutputRelease
 from verticopula.audit.releases import CompletedRelease, PartyRelease, PersonRelease, claim_of
 from verticopula.copula import latent_count
-from verticopula.privacy.budget import ColumnBudget
+from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.privacy.units import Unit
 from verticopula.protocol.messages import ColumnOrder, Imputation
@@ -47,6 +48,7 @@ class StudyTerms:
     method: str
     delta: float
     bounds_from_data: bool = False
+    request: BudgetRequest | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Attack:
     change : how the two data sets differ, in words
     pairs : `chosen` for the worst that the schema allows, `typical` for people of a real table
     n_subjects : in the data sets of the attack
+    trials : of its own, in place of the audit's
     """
 
     what: str
@@ -69,6 +72,7 @@ class Attack:
     release: Any
     neighbours: Neighbours[Any] | Sequence[Neighbours[Any]]
     columns: int = 1
+    trials: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,11 +92,13 @@ def plan_attacks(
     tables: Mapping[str, AlignedTable] | None = None,
     party: str | None = None,
     n_subjects: int = AUDIT_SIZE,
+    output_trials: int = 0,
     rng: np.random.Generator | None = None,
 ) -> list[Attack]:
     """The attacks on one study, or on one party's part of it.
 
     `tables` are the real ones, for the attacks on typical people; without them only chosen data sets are used.
+    `output_trials` are for whole studies up to their synthetic tables, which are slow; none if zero.
     """
     parties = [p for p in terms.federation.parties if party in (None, p.name)]
     attacks = [a for key in _one_of_each_kind(terms, parties) for a in _on_column(terms, key, n_subjects)]
@@ -103,6 +109,8 @@ def plan_attacks(
             attacks.append(_on_typical(terms, {own.name: tables[own.name]}, Unit.BLOCK, n_subjects, rng))
     if party is None:
         attacks.append(_on_person(terms, n_subjects))
+        if output_trials:
+            attacks.append(_on_output(terms, attacks[-1], output_trials))
         if tables is not None:
             attacks.append(_on_typical(terms, tables, Unit.PERSON, n_subjects, rng))
     return attacks
@@ -128,7 +136,7 @@ def run_attacks(
             attack.release,
             attack.neighbours,
             attack.claim,
-            max(trials // attack.columns, min(trials, _FEWEST)),
+            attack.trials or max(trials // attack.columns, min(trials, _FEWEST)),
             confidence=each,
             seed=seed,
             label=f"{k}",
@@ -215,6 +223,23 @@ def _on_person(terms: StudyTerms, n_subjects: int) -> Attack:
     claim = claim_of(Unit.PERSON, release.entries(pair.first, _ENTRIES), terms.delta)
     what, change = "everything from all parties", "one replaced person"
     return Attack(what, change, "chosen", n_subjects, claim, release, pair, len(terms.federation.keys))
+
+
+def _on_output(terms: StudyTerms, person: Attack, trials: int) -> Attack:
+    """The same person, seen through the synthetic tables: post-processing may not leak more."""
+    assert terms.request is not None  # a study has one
+    check_trials(trials, 0.95)
+    request = replace(terms.request, rounds=1, per_round=False)
+    if request.unit is not Unit.VARIABLE:  # the study's own shares, which need no calibration in every trial
+        sums: dict[str, tuple[float, float]] = {}
+        for key, budget in terms.budgets.items():
+            ranks, marginals = sums.get(key.party, (0.0, 0.0))
+            sums[key.party] = (ranks + budget.epsilon_ranks, marginals + budget.epsilon_marginal)
+        request = replace(request, unit=Unit.CLIENT, parties=sums)
+    release = OutputRelease(terms.federation, request)
+    assert isinstance(person.neighbours, Neighbours)
+    claim = claim_of(Unit.PERSON, release.entries(person.neighbours.first, _ENTRIES), terms.delta)
+    return replace(person, what="the synthetic tables", claim=claim, release=release, trials=trials)
 
 
 def _on_typical(

@@ -113,14 +113,15 @@ class PersonRelease:
 
     def __call__(self, tables: Mapping[str, AlignedTable], noise: Noise) -> Floats:
         # Seeded streams are labelled by study and column, so every party needs a source of its own.
-        return np.concatenate([r(tables[name], _own(noise, name)) for name, r in self.parties.items()])
+        return np.concatenate([r(tables[name], own_noise(noise, name)) for name, r in self.parties.items()])
 
     def entries(self, tables: Mapping[str, AlignedTable], noise: Noise) -> list[Release]:
         """What all parties write to their ledgers for it."""
-        return [e for name, r in self.parties.items() for e in r.entries(tables[name], _own(noise, name))]
+        return [e for name, r in self.parties.items() for e in r.entries(tables[name], own_noise(noise, name))]
 
 
-def _own(noise: Noise, party: str) -> Noise:
+def own_noise(noise: Noise, party: str) -> Noise:
+    """A party's own source: seeded streams would otherwise be shared by parties with equal column names."""
     derive = getattr(noise, "derive", None)
     own: Noise = noise if derive is None else derive(party)
     return own

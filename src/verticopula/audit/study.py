@@ -45,6 +45,7 @@ class AuditSettings:
     holdout : share of the people to leave out of a repetition of the study
     party : audit only this party's part, with its table alone
     seed : makes the audit repeatable; its own noise protects nobody
+    output_trials : whole studies up to their synthetic tables, attacked too; none if zero, because they are slow
     """
 
     trials: int = 4000
@@ -53,6 +54,7 @@ class AuditSettings:
     party: str | None = None
     seed: int | None = None
     workers: int = 1
+    output_trials: int = 0
 
 
 def audit_study(
@@ -103,7 +105,9 @@ def audit_study(
             notes.append(HOW_TO_INSTALL)
     measured: list[MechanismFinding] = []
     if mechanism:
-        attacks = plan_attacks(_terms(study), tables=tables, party=settings.party, rng=rng)
+        attacks = plan_attacks(
+            _terms(study), tables=tables, party=settings.party, output_trials=settings.output_trials, rng=rng
+        )
         measured = run_attacks(
             attacks,
             settings.trials,
@@ -129,7 +133,13 @@ def _terms(study: Synthesizer) -> StudyTerms:
     delta = DEFAULT_DELTA if study.delta is None else study.delta
     from_data = study.federation.bounds_source == "from-data"
     return StudyTerms(
-        study.federation, study.result_.budgets, study.budget.sampler, study.method, delta, bounds_from_data=from_data
+        study.federation,
+        study.result_.budgets,
+        study.budget.sampler,
+        study.method,
+        delta,
+        bounds_from_data=from_data,
+        request=study.budget,
     )
 
 
