@@ -15,7 +15,8 @@ from benchmarks.record import Places, save, show
 # `missing` take as long again, and `sdv` makes an environment of its own.
 DEFAULT = ("coins", "memory", "growth", "errors", "accuracy", "refinement")
 GLM = ("glm_agreement", "glm_rounds", "glm_speed", "glm_original", "glm_coverage")
-ALL = (*DEFAULT, *GLM, "missing_reference", "missing", "forecast", "planning", "network", "faults", "intruders", "sdv")
+PLANNING = ("forecast", "planning", "audit")
+ALL = (*DEFAULT, *GLM, "missing_reference", "missing", *PLANNING, "network", "faults", "intruders", "sdv")
 
 
 def main(argv: list[str] | None = None) -> None:
