@@ -10,6 +10,7 @@ import importlib.util
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,15 +141,18 @@ def run_all(tasks: Sequence[Task], settings: Settings, folder: Path, *, backend:
 
 
 def _in_parallel(tasks: Sequence[Task], settings: Settings, folder: Path, backend: str, jobs: int) -> Iterator[Task]:
-    prepare_backend(backend)
-    calls = (delayed(run_task)(task, settings, folder) for task in tasks)
-    with parallel_config(backend=backend, n_jobs=jobs):
-        # ray's back end hands results over at the end only: its bar jumps.
+    yield from call_in_parallel((delayed(run_task)(task, settings, folder) for task in tasks), backend, jobs)
+
+
+def call_in_parallel(calls: Iterable[Any], backend: str, jobs: int) -> Iterator[Any]:
+    """joblib's delayed calls, their answers as they come; ray's back end hands them over at the end only."""
+    with ready_backend(backend, jobs), parallel_config(backend=backend, n_jobs=jobs):
         yield from Parallel(return_as="list" if backend == "ray" else "generator_unordered", batch_size=1)(calls)
 
 
-def prepare_backend(backend: str) -> None:
-    """Make a back end known to joblib, or say what is missing."""
+@contextmanager
+def ready_backend(backend: str, jobs: int) -> Iterator[None]:
+    """A back end that joblib knows, with workers of its own unless the caller runs a cluster."""
     packages = {"dask": "distributed", "ray": "ray"}
     if backend not in BACKENDS:
         raise SettingsError(f"unknown back end {backend!r}; known: {', '.join(BACKENDS)}")
@@ -158,10 +162,13 @@ def prepare_backend(backend: str) -> None:
         from distributed import Client, get_client  # type: ignore[import-not-found]
 
         try:
-            get_client()  # the caller's own cluster
+            get_client()
         except ValueError:
-            Client()
+            with Client(n_workers=jobs, threads_per_worker=1):
+                yield
+            return
     elif backend == "ray":
         from ray.util.joblib import register_ray  # type: ignore[import-not-found]
 
         register_ray()
+    yield

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
+from joblib import delayed
 from rich.progress import track
 
 from experiments import sme
 from experiments.page import describe_spent
 from experiments.paper import read_sme
-from experiments.runner import prepare_backend
+from experiments.runner import call_in_parallel
 from experiments.store import write_text
 from experiments.study import MethodFailure, Spent
 from verticopula.datasets import make_sme
@@ -40,12 +40,9 @@ def run(
     wanted = [(method, split) for split in range(splits) for method in methods]
     left = [pair for pair in wanted if not locate(folder, subjects, *pair).exists()]
     if left:
-        prepare_backend(backend)
-        with parallel_config(backend=backend, n_jobs=jobs):
-            calls = (delayed(run_one)(folder, subjects, method, split) for method, split in left)
-            done = Parallel(return_as="list" if backend == "ray" else "generator_unordered", batch_size=1)(calls)
-            for _ in track(done, "table 8", total=len(left)):
-                pass
+        calls = (delayed(run_one)(folder, subjects, method, split) for method, split in left)
+        for _ in track(call_in_parallel(calls, backend, jobs), "table 8", total=len(left)):
+            pass
     kept = read_kept(folder, subjects)
     write_text(folder / "table8.csv", to_csv(kept))
     write_text(folder / "table8_selected.csv", selections_to_csv(kept, subjects))

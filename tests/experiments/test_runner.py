@@ -166,5 +166,5 @@ def test_command_writes_tables_and_page(tmp_path: Path) -> None:
 def test_a_back_end_that_is_not_installed_is_named() -> None:
     if runner.importlib.util.find_spec("ray") is not None:
         pytest.skip("ray is installed")
-    with pytest.raises(SettingsError, match="pip install ray"):
-        runner.prepare_backend("ray")
+    with pytest.raises(SettingsError, match="pip install ray"), runner.ready_backend("ray", 1):
+        pass
