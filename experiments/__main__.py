@@ -124,6 +124,9 @@ def report(folder: Path, subjects: int, judge: str, console: Console) -> None:
         counts = count_verdicts(figures)
         console.print(f"{name}: {', '.join(f'{count} {word}' for word, count in counts.items())}")
     write_text(folder / "results.html", render(tables, judge, sme_table.render(folder, subjects)))
+    failed = sum(figure.failures for figures in tables.values() for figure in figures)
+    if failed:
+        console.print(f"{failed} answers are missing because a method failed on a data set; the page says where")
     written = sorted(path.name for path in folder.glob("table*.csv"))
     console.print(f"written to {folder}/: {', '.join(written)}, results.html")
 

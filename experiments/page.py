@@ -92,7 +92,8 @@ def _render_cell(figure: Figure | None) -> str:
         lines.append(f"paper {figure.printed.mean:.3f}{lead}")
     if figure.key.method != ORACLE:
         lines.append(f"oracle {_number(figure.oracle)}")
-    lines.append(f"{figure.replications} replications" + (f", {figure.failures} failed" if figure.failures else ""))
+    count = f"{figure.replications} replication{'' if figure.replications == 1 else 's'}"
+    lines.append(count + (f", {figure.failures} failed" if figure.failures else ""))
     if figure.spent is not None and figure.key.method not in UNPROTECTED:
         lines.append(describe_spent(figure.spent))
     small = "".join(f"<small>{escape(line)}</small>" for line in lines)
@@ -110,9 +111,9 @@ def _number(value: float) -> str:
 
 
 def _render_notes(figures: Iterable[Figure]) -> str:
-    """What the epsilons do not say, once per method."""
-    notes = {f.key.method: f.spent.note for f in figures if f.spent is not None and f.spent.note}
+    """What the epsilons do not say, once each."""
+    notes = dict.fromkeys((f.key.method, f.spent.note) for f in figures if f.spent is not None and f.spent.note)
     if not notes:
         return ""
-    items = "".join(f"<li><b>{escape(method)}</b>: {escape(note)}.</li>" for method, note in notes.items())
+    items = "".join(f"<li><b>{escape(method)}</b>: {escape(note)}.</li>" for method, note in notes)
     return f"<h2>What the epsilons do not say</h2><ul>{items}</ul>"

@@ -47,11 +47,17 @@ class Figure:
 
     @property
     def lead(self) -> float:
-        """By how many of our standard errors we are better than printed; NaN if that cannot be said."""
-        if self.printed is None or not self.error > 0.0:
+        """By how many of our standard errors we are better than printed; NaN if that cannot be said.
+
+        Infinite where all replications agree (an FDR of 0 in each) and the paper has another figure.
+        """
+        if self.printed is None or math.isnan(self.error):
             return math.nan
         sign = 1.0 if LARGER_IS_BETTER[self.key.metric] else -1.0
-        return sign * (self.mean - self.printed.mean) / self.error
+        ahead = sign * (self.mean - self.printed.mean)
+        if self.error > 0.0 or ahead == 0.0:
+            return ahead / (self.error or 1.0)
+        return math.copysign(math.inf, ahead)
 
     @property
     def verdict(self) -> Verdict:

@@ -122,6 +122,8 @@ def make_figure(mean: float, error: float, printed: float, metric: str = "rmse",
         (make_figure(0.90, 0.01, 0.80, "gmeans"), "better"),
         (make_figure(0.90, 0.01, 0.95, "gmeans", 1.0), "worse"),
         (make_figure(0.90, math.nan, 0.95), ""),
+        (make_figure(0.0, 0.0, 0.01, "fdr"), "better"),
+        (make_figure(0.0, 0.0, 0.0, "fdr"), "equal"),
     ],
 )
 def test_verdicts_by_hand(figure: Figure, verdict: str) -> None:
