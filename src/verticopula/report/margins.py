@@ -97,14 +97,14 @@ def _facts(key: ColumnKey, observed: Marginal, corrected: Marginal) -> list[list
     """Rows of [what, among the observed, corrected]: a text alternative to the figure."""
     if observed.column.kind in ("continuous", "count"):
         points = (
-            ("5 % lie below", 0.05),
-            ("a quarter lies below", 0.25),
+            ("5 % are at most", 0.05),
+            ("a quarter is at most", 0.25),
             ("median", 0.5),
-            ("three quarters lie below", 0.75),
+            ("three quarters are at most", 0.75),
         )
         rows = [
             [name, *(number(float(m.quantile(np.array([at]))[0])) for m in (observed, corrected))]
-            for name, at in (*points, ("95 % lie below", 0.95))
+            for name, at in (*points, ("95 % are at most", 0.95))
         ]
         return [["mean", *(number(mean_of(m)) for m in (observed, corrected))], *rows]
     order = np.argsort(-corrected.probabilities, kind="stable")[:8]

@@ -77,7 +77,7 @@ figure("p-margin", (self, svg, width) => {
 function showColumn() {
   const column = data.columns.find((c) => c.key === columnPick.value) || data.columns[0];
   shapePick.disabled = !["continuous", "count"].includes(column.kind);
-  const lost = column.missing ? percent(column.missing) + " of the cohort without a value; corrected by at most " + percent(column.moved) + " of a cumulative share" : "Observed for everybody";
+  const lost = column.missing ? percent(column.missing) + " of the cohort without a value; a cumulative share was corrected by up to " + (100 * column.moved).toFixed(1) + " points" : "Observed for everybody";
   byId("margin-note").textContent = column.key + ": " + column.kind + ", " + count(column.known) + " subjects. " + lost + ".";
   const body = byId("margin-table").tBodies[0];
   body.replaceChildren();
@@ -119,7 +119,7 @@ function drawHeat() {
   const room = heat.parentElement.clientWidth;
   const named = rows <= 40 && columns <= 40 && room / columns >= 9;
   const left = named ? Math.min(150, room * 0.36) : Math.min(room * 0.3, 130), top = named ? 110 : 8;
-  const cell = Math.max(Math.min((room - left - 2) / columns, named ? 34 : 14), 0.5);
+  const cell = Math.max(Math.min((room - left - 2) / columns, named ? 56 : 14), 0.5);
   const width = left + cell * columns + 2, height = top + cell * rows + (named ? 6 : 96);
   const scale = Math.min(devicePixelRatio || 1, 3);
   heat.width = Math.round(width * scale);
@@ -131,7 +131,7 @@ function drawHeat() {
   const most = what === "r" ? 1 : data.correlation.se.reduce((top, v) => Math.max(top, Math.min(v / 1000, 1)), 0.05);
   for (let j = 0; j < rows; j++) for (let k = 0; k < columns; k++) {
     const value = entry(what, r0 + j, c0 + k) / most;
-    const [red, green, blue] = mix(zero, value < 0 ? minus : plus, Math.min(Math.pow(Math.abs(value), 0.8), 1));
+    const [red, green, blue] = mix(zero, value < 0 ? minus : plus, Math.min(Math.pow(Math.abs(value), 0.7), 1));
     g.fillStyle = `rgb(${red},${green},${blue})`;
     g.fillRect(left + k * cell, top + j * cell, cell + 0.35, cell + 0.35);
   }
@@ -165,7 +165,7 @@ function drawHeat() {
       g.translate(left + ((Math.max(from, c0) + Math.min(to, c1)) / 2 - c0) * cell, top + rows * cell + 6);
       g.rotate(-Math.PI / 4);
       g.textAlign = "right";
-      g.fillText(cut(name, 110), 0, 0);
+      g.fillText(cut(name, 128), 0, 0);
       g.restore();
     }
   }
@@ -178,6 +178,9 @@ function drawHeat() {
   }
   Object.assign(heatState, { rows: [r0, r1], columns: [c0, c1], cell, left, top });
   heat.dataset.marks = rows * columns;
+  byId("heat-low").textContent = what === "r" ? "−1" : "0";
+  byId("heat-high").textContent = what === "r" ? "+1" : most.toFixed(2);
+  byId("heat-scale").className = what === "r" ? "both" : "one";
   if (heatState.cursor) {
     const [j, k] = heatState.cursor;
     g.lineWidth = 2.5;
