@@ -162,6 +162,24 @@ def test_replacing_one_person_never_moves_the_sums_by_more_than_mu() -> None:
     assert largest > 0.8 * mu  # and it is nearly attained on this grid
 
 
+def test_the_noise_of_a_plan_covers_every_replacement() -> None:
+    """From scores to opened sums: what moves, in units of two shares' noise as the plan has it."""
+    rng = np.random.default_rng(1)
+    scores = {name: rng.standard_normal((4, 1)) for name in "abc"}
+    grid = list(itertools.product([-9.0, -1.2, 0.0, 0.6, 9.0], repeat=3))
+    opened = []
+    for record in grid:
+        for name, value in zip("abc", record, strict=True):
+            scores[name][2, 0] = value
+        world = World(scores, mu=0.4)
+        plan = world.plan()
+        sums, products = (moment * 4.0**plan.bits for moment in world.moments(plan, 0))
+        whole = np.block([[products, sums[:, None]], [sums, 0.0]])
+        opened.append(whole[np.triu_indices(4)][:-1] / (math.sqrt(2.0) * share_scales(plan, 0)))
+    largest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(opened, 2))
+    assert 0.98 * 0.4 < largest <= 0.4
+
+
 def test_the_bound_is_attained() -> None:
     first, second = np.array([3.0, 0.0, 1.0, 0.0]), np.array([-1.0 / 3.0, 0.0, 1.0, math.sqrt(9.0 - 1.0 / 9.0)])
     assert first @ second == pytest.approx(0.0, abs=1e-12)

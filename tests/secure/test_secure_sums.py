@@ -116,6 +116,14 @@ def test_a_vault_keeps_what_is_needed(world: World, tmp_path: object) -> None:
     np.testing.assert_array_equal(opened[0][0].products, opened[1][0].products)
 
 
+def test_a_party_that_lost_its_record_does_not_get_a_second_look(world: World) -> None:
+    plan = world.plan()
+    run(plan, world.desks())
+    world.records.pop("a")
+    with pytest.raises(ProtocolError, match=r"other keys|another public key"):
+        run(plan, world.desks())
+
+
 def test_a_reply_that_is_missing_is_named(world: World) -> None:
     class Forgetful(Recorded):
         def deliver(self, requests):  # type: ignore[no-untyped-def]
@@ -150,6 +158,15 @@ def test_one_plan_a_study(world: World) -> None:
         desks["a"].handle(replace(share, plan=other))
     with pytest.raises(ProtocolError, match="another plan"):
         desks["b"].handle(replace(requests["b"], plan=other))
+
+
+def test_everybody_has_to_be_shown_the_same_plan(world: World) -> None:
+    plan, desks = world.plan(), world.desks()
+    keys = tuple(desks[name].handle(SumsKeyRequest(STUDY, "strict")).key for name in FOUR)  # type: ignore[union-attr]
+    shown = {name: plan if name != "d" else replace(plan, mu=2.0 * plan.mu) for name in FOUR}
+    boxes = [desks[name].handle(SumsShareRequest(STUDY, "strict", shown[name], keys)).boxes[0] for name in FOUR]  # type: ignore[union-attr]
+    with pytest.raises(ProtocolError, match="'d' shared its scores for another plan"):
+        desks["a"].handle(SumsRequest(STUDY, "strict", plan, keys, tuple(boxes)))
 
 
 def test_one_set_of_shares_a_study(world: World) -> None:
