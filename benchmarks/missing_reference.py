@@ -57,6 +57,7 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
         cell: {s: average_scores(found.answers, s) for s in SOURCES if s in found.answers[0].scores}
         for cell, found in measured.items()
     }
+    absent = [f"{c.model}/{c.case}/{c.n_subjects}" for c in list_cells(replications) if c not in measured]
     tables = [_tabulate(metric, title, averages) for metric, title in (("rmse", "RMSE"), ("gmeans", "G-Means"))]
     times = {name_part(cell): f"{len(found.answers)}, {found.date}" for cell, found in measured.items()}
     page = [
@@ -65,7 +66,9 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
         f"The cells of [missing.md](missing.md), same data sets, masks and judges, at ε = {EPSILON:g} of unit "
         f"`{UNIT}`, where no coin flips: what is left is what missing blocks and sampling do. A printed figure that "
         "is better than this cannot be reached here by spending more.",
-        f"Replications, and when they were made: {'; '.join(f'{part}: {run}' for part, run in times.items())}.",
+        f"Replications, and when they were made: {'; '.join(f'{part}: {run}' for part, run in times.items())}. "
+        f"Cells not measured: {', '.join(absent) or 'none'}; what falls short there would count as short, not as out "
+        "of reach.",
     ]
     for table in tables:
         page += [f"## {table.title}", table.to_markdown()]
