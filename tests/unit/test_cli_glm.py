@@ -17,7 +17,7 @@ from verticopula import Federation, cli
 from verticopula.privacy.ledger import read_ledger
 
 N = 300
-FILES = {"coefficients.csv", "summary.txt", "summary.html", "path.html"}
+FILES = {"coefficients.csv", "regression.json", "summary.txt", "summary.html", "path.html"}
 
 
 def federation() -> Federation:
