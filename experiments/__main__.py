@@ -13,7 +13,7 @@ from rich.console import Console
 from experiments import sme, sme_table
 from experiments.draws import Cell
 from experiments.judge import JUDGE_NAMES
-from experiments.methods import METHODS, NEEDS_TORCH, TABLES
+from experiments.methods import MECHANISMS, METHODS, NEEDS_TORCH, TABLES
 from experiments.page import render
 from experiments.paper import read_tables
 from experiments.results import count_verdicts, read_cells, summarise, write_csv
@@ -47,7 +47,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--models", nargs="+", choices=["linear", "logistic"])
     parser.add_argument(
-        "--mechanisms", nargs="+", metavar="MECHANISM", help="MCAR MAR-simple MAR-complex (tables 4 to 7)"
+        "--mechanisms", nargs="+", choices=MECHANISMS, help="how blocks go missing in tables 4 to 7; default: all"
     )
     parser.add_argument(
         "--replications", type=int, default=30, help="data sets per cell; splits in table8 (at most 10)"
@@ -79,6 +79,8 @@ def run(options: argparse.Namespace, console: Console) -> None:
     for name in names:
         for cell, pairs in choose_cells(name, options).items():
             wanted[cell] = tuple(dict.fromkeys((*wanted.get(cell, ()), *pairs)))
+    if not wanted and SME not in options.tables:
+        raise SettingsError(f"none of these methods is in {', '.join(names)}")
     tasks = list_tasks(wanted, options.replications, settings, options.out)
     total = len(wanted) * options.replications
     if wanted:
@@ -102,6 +104,8 @@ def choose_cells(name: str, options: argparse.Namespace) -> dict[Cell, tuple[tup
     methods = [m for m in design.methods if m in options.methods] if options.methods else list(design.methods)
     if not options.methods and not options.gan:
         methods = [m for m in methods if m not in NEEDS_TORCH]
+    if not methods:
+        return {}
     if any(m in NEEDS_TORCH for m in methods) and importlib.util.find_spec("torch") is None:
         raise SettingsError("Vertigan needs torch: pip install 'verticopula[gan]'")
     pairs = list_wanted(methods, options.epsilons or design.epsilons)

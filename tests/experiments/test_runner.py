@@ -6,10 +6,12 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments import runner
 from experiments.__main__ import main
+from experiments.designs import make_complete
 from experiments.draws import Cell, draw
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import CellRows, Figure, count_verdicts, read_cells, summarise
@@ -106,6 +108,28 @@ def test_data_sets_depend_on_cell_and_replication_alone() -> None:
         first, again, other = draw(cell, 3, design), draw(cell, 3, design), draw(cell, 4, design)
         assert (first.data.x == again.data.x).all()
         assert not (first.data.x == other.data.x).all()
+
+
+def test_complete_data_sets_are_those_of_the_accuracy_benchmark() -> None:
+    cell = Cell("logistic", "complete", 40)
+    expected = make_complete(SMALL.make_design(cell), 40, rng=np.random.default_rng([2, 40, 1]))
+    assert (draw(cell, 2, SMALL.make_design(cell)).data.x == expected.x).all()
+
+
+def test_blocks_go_missing_at_the_rates_of_their_mechanism() -> None:
+    cell = Cell("linear", "MCAR", 4_000)
+    assert draw(cell, 0, SMALL.make_design(cell)).complete_cases == pytest.approx(0.95**5, abs=0.03)
+    assert draw(Cell("linear", "complete", 50), 0).complete_cases == 1.0
+    cell = Cell("linear", "MAR-simple", 500)
+    observed = draw(cell, 0, SMALL.make_design(cell)).observed
+    assert observed is not None
+    assert observed.all(axis=0).any()  # a client that is always observed
+    assert not observed.all()
+
+
+def test_a_table_without_any_of_the_methods_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table4", "--methods", "IEVCDS", "--out", str(tmp_path)]) == 2
+    assert "none of these methods" in capsys.readouterr().out
 
 
 def make_figure(mean: float, error: float, printed: float, metric: str = "rmse", oracle: float = 0.0) -> Figure:
