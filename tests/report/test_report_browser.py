@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.report.test_report_hostile import hostile_subject
+from tests.report.test_report_hostile import hostile_subject, regression_of
 from verticopula.datasets import make_sme
 from verticopula.report import Subject, write_report
-from verticopula.report.regressions import fit_if_cheap
 from verticopula.report.subject import read_real
 from verticopula.synthesizer import Synthesizer
 
@@ -59,7 +58,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     study = make_sme(1_500)
     synthesizer = Synthesizer(study.federation, "refined", epsilon=8.0).fit(study.tables)
-    facts = fit_if_cheap(synthesizer, synthesizer.sample())
+    numbers = [key for key in study.federation.keys if study.federation.column(key).kind in ("continuous", "count")]
+    facts = regression_of(numbers[:6], str(study.federation.response))
     real = read_real(study.federation, study.tables)
     return {
         "large": write_report(folder / "large.html", Subject(synthesizer, real, facts)),

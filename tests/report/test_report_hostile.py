@@ -8,6 +8,7 @@ import warnings
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ import pytest
 
 from tests.builders import CONTINUOUS, make_federation, make_tables
 from tests.report import studies
-from verticopula import Federation, NotPrivateWarning, Synthesizer
+from verticopula import ColumnKey, Federation, NotPrivateWarning, Synthesizer
 from verticopula.report import Subject, render_report
 from verticopula.report.subject import read_real
 
@@ -56,32 +57,27 @@ def hostile_tables() -> dict[str, pl.DataFrame]:
     return {**frames, "right": frames["right"][:200]}
 
 
-def hostile_subject(*, real: bool = True) -> Subject:
-    federation, tables = hostile_federation(), hostile_tables()
-    synthesizer = Synthesizer(federation, "refined", epsilon=20.0).fit(tables)
-    facts = {
-        "response": "left.y",
+def regression_of(keys: list[ColumnKey], response: str) -> dict[str, Any]:
+    """What a regression leaves behind, made up: fitting one takes longer than looking at it."""
+    numbers = {"coefficient": 0.5, "error": 0.1, "lower": 0.3, "upper": 0.7, "p": 0.01}
+    return {
+        "response": response,
         "family": "binomial",
         "intercept": True,
         "level": 0.95,
-        "converged": False,
-        "heading": [HOSTILE[0], HOSTILE[1]],
-        "warnings": [HOSTILE[2]],
-        "notes": [HOSTILE[3]],
-        "rows": [
-            {
-                "party": "left",
-                "column": name,
-                "feature": name,
-                "coefficient": 0.5,
-                "error": 0.1,
-                "lower": 0.3,
-                "upper": 0.7,
-                "p": 0.01,
-            }
-            for name in HOSTILE
-        ],
+        "converged": True,
+        "heading": ["made up", "made up"],
+        "warnings": [],
+        "notes": [],
+        "rows": [{"party": key.party, "column": key.column, "feature": key.column, **numbers} for key in keys],
     }
+
+
+def hostile_subject(*, real: bool = True) -> Subject:
+    federation, tables = hostile_federation(), hostile_tables()
+    synthesizer = Synthesizer(federation, "refined", epsilon=20.0).fit(tables)
+    facts = regression_of([ColumnKey("left", name) for name in HOSTILE], "left.y")
+    facts |= {"heading": HOSTILE[:2], "warnings": [HOSTILE[2]], "notes": [HOSTILE[3]], "converged": False}
     held = read_real(federation, tables) if real else {}
     return Subject(synthesizer, held, facts, notes=(HOSTILE[0],))
 
