@@ -185,9 +185,7 @@ def test_a_regression_over_members_equals_one_over_parties(select: str) -> None:
 
 def test_closing_a_study_forgets_its_fits(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        own = {
-            name: {"vault": stack.enter_context(Vault.open(tmp_path / name))} for name in ("left", "right", "third")
-        }
+        own = {name: {"vault": stack.enter_context(Vault.open(tmp_path / name))} for name in ("left", "right", "third")}
         members = InProcessTransport(make_members(federation(), tables(), policy=RAW, **own))
         drive(open_study(federation(), "glm", "raw-glm"), members)
         with warnings.catch_warnings():
