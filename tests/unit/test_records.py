@@ -10,7 +10,8 @@ import pytest
 
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.letters import SubmitRequest
-from verticopula.network.records import RECORD_FILE, WITNESS_FILE, Records, StudyRecord, write_atomically
+from verticopula.network.records import RECORD_FILE, WITNESS_FILE, Records, StudyRecord
+from verticopula.privacy.blobs import write_atomically
 
 
 def request(**changes: object) -> SubmitRequest:
@@ -97,14 +98,14 @@ def test_witnesses_that_cannot_be_read_are_no_empty_ones(tmp_path: Path, text: s
 
 def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file.json"
-    write_atomically(path, json.dumps({"old": 1}))
+    write_atomically(path, json.dumps({"old": 1}).encode())
 
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, "new")
+        write_atomically(path, b"new")
     assert json.loads(path.read_text()) == {"old": 1}
 
 

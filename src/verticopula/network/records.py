@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.letters import StudyState, SubmitRequest
+from verticopula.privacy.blobs import write_atomically
 
 State = Literal["queued", "running", "failed", "done"]
 
@@ -102,7 +102,7 @@ class Records:
     def save(self, record: StudyRecord) -> None:
         folder = self.folder / record.study
         folder.mkdir(exist_ok=True)
-        write_atomically(folder / RECORD_FILE, json.dumps(asdict(record), indent=1))
+        write_atomically(folder / RECORD_FILE, json.dumps(asdict(record), indent=1).encode())
 
     def change(self, study: str, **changes: Any) -> StudyRecord:
         changed = replace(self.get(study), **changes)
@@ -127,7 +127,7 @@ class Records:
             raise VerticopulaError(f"{path} cannot be read") from None
 
     def remember_witnesses(self, heads: Mapping[str, tuple[int, str]]) -> None:
-        write_atomically(self.folder / WITNESS_FILE, json.dumps({**self.witnesses(), **heads}))
+        write_atomically(self.folder / WITNESS_FILE, json.dumps({**self.witnesses(), **heads}).encode())
 
     @staticmethod
     def _read(path: Path) -> StudyRecord:
@@ -137,13 +137,3 @@ class Records:
             return StudyRecord(**raw)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             raise VerticopulaError(f"{path} cannot be read as a study's record") from None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The old file or the new one, whatever happens in between."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    with scratch.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
