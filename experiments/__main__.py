@@ -12,7 +12,7 @@ from rich.console import Console
 
 from experiments import sme, sme_table
 from experiments.draws import Cell
-from experiments.judge import JUDGE_NAMES
+from experiments.judge import JUDGE_NAMES, MIXED
 from experiments.methods import MECHANISMS, METHODS, NEEDS_TORCH, TABLES
 from experiments.page import render
 from experiments.paper import read_tables
@@ -52,7 +52,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--replications", type=int, default=30, help="data sets per cell; splits in table8 (at most 10)"
     )
-    parser.add_argument("--judge", choices=JUDGE_NAMES, default="library", help="which SCAD rule; see the README")
+    parser.add_argument(
+        "--judge", choices=[*JUDGE_NAMES, MIXED], default="library", help="which SCAD rule; see the README"
+    )
     parser.add_argument("--gan", action="store_true", help="with Vertigan (slow; pip install 'verticopula[gan]')")
     parser.add_argument("--subjects", type=int, default=sme.SUBJECTS, help="of table8")
     parser.add_argument("--small-design", action="store_true", help="15 columns instead of 100: to see that all runs")

@@ -1,7 +1,8 @@
 """How every table, real or synthetic, is turned into coefficients: SCAD without an intercept, as in the paper.
 
 `library` is the package's own regression, BIC on refits, and judges by default. `ridge` adds a ridge term and chooses
-by gMDL: the rule of `benchmarks accuracy`, better in small logistic designs (see `experiments.scad`).
+by gMDL: the rule of `benchmarks accuracy`, better in small logistic designs (see `experiments.scad`). `mixed` takes the
+first for linear and the second for logistic tables, as `benchmarks missing` does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ Scores = dict[str, float]
 
 JUDGES: Mapping[str, Callable[..., ScadFit]] = {"library": fit_scad_refit, "ridge": fit_scad}
 JUDGE_NAMES: tuple[JudgeName, ...] = get_args(JudgeName)
+MIXED = "mixed"
+MIXTURE: Mapping[str, JudgeName] = {"linear": "library", "logistic": "ridge"}
 METRICS = {"rmse": rmse, "gmeans": g_means, "fdr": fdr}
 LARGER_IS_BETTER = {"rmse": False, "gmeans": True, "fdr": False}
 MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}

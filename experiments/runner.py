@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from experiments.designs import SimulationDesign
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import JudgeName, judge, score
+from experiments.judge import JUDGE_NAMES, MIXED, MIXTURE, JudgeName, judge, score
 from experiments.methods import METHODS, ORACLE, UNPROTECTED
 from experiments.scad import SeparatedClassesError, fit_oracle
 from experiments.store import Entry, Replication, locate, name_entry, read, write
@@ -45,15 +45,20 @@ class Settings:
     design : changes to the paper's design, for small runs
     """
 
-    judge: JudgeName = "library"
+    judge: str = "library"
     design: Mapping[str, tuple[int, ...]] | None = None
+
+    def judge_of(self, cell: Cell) -> JudgeName:
+        """The rule for this cell: a mixture is resolved, so that its cells can be taken over from a plain run."""
+        name = MIXTURE[cell.model] if self.judge == MIXED else self.judge
+        return JUDGE_NAMES[JUDGE_NAMES.index(name)]  # type: ignore[arg-type]
 
     def rows_per_subject(self, cell: Cell) -> int:
         return ROWS_PER_SUBJECT[cell.model].get(cell.n_subjects, 1)
 
     def record(self, cell: Cell) -> dict[str, Any]:
         """As it is kept with every replication."""
-        kept = {"judge": self.judge, "rows_per_subject": self.rows_per_subject(cell)}
+        kept = {"judge": self.judge_of(cell), "rows_per_subject": self.rows_per_subject(cell)}
         return kept | ({"design": {k: list(v) for k, v in self.design.items()}} if self.design else {})
 
     def make_design(self, cell: Cell) -> SimulationDesign:
@@ -123,7 +128,7 @@ def measure(drawn: Drawn, method: str, epsilon: float | None, task: Task, settin
             study = drawn.study(epsilon or 1.0, task.replication, settings.rows_per_subject(task.cell))
             outcome = METHODS[method](study)
             spent = outcome.spent
-            coef = judge(outcome, study, settings.judge)
+            coef = judge(outcome, study, settings.judge_of(task.cell))
     except (MethodFailure, SeparatedClassesError, VerticopulaError, np.linalg.LinAlgError) as error:
         return Entry({}, spent, f"{type(error).__name__}: {error}", time.process_time() - began)
     return Entry(score(coef, truth), spent, "", time.process_time() - began)

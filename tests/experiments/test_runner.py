@@ -82,6 +82,11 @@ def test_other_settings_are_refused(whole: Path) -> None:
         list_tasks(WANTED, 3, Settings("ridge", SMALL.design), whole)
 
 
+def test_a_mixture_of_judges_takes_over_what_one_of_them_has_judged(whole: Path) -> None:
+    assert list_tasks(WANTED, 3, Settings("mixed", SMALL.design), whole) == []
+    assert Settings("mixed").judge_of(Cell("logistic", "MCAR", 80)) == "ridge"
+
+
 def test_a_half_written_file_is_never_read(tmp_path: Path) -> None:
     path = locate(tmp_path, CELL, 0)
     kept = Replication({"judge": "library"}, 0.5, {"VCDS@1": Entry({"rmse": 0.1}, Spent(1.0, math.inf, 2.0, "why"))})
