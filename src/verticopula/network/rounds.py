@@ -140,7 +140,7 @@ class WaitingRoom:
 
 def as_error(refusal: Refusal) -> VerticopulaError:
     """A party's refusal as the exception that it names; its text is a peer's, so it is made harmless."""
-    reason = harmless(refusal.reason, _LONGEST_REASON)
+    reason = harmless(refusal.reason, _LONGEST_REASON - len(" …"))
     kind = getattr(errors, refusal.kind, None)
     allowed = (errors.PolicyRefused, errors.BudgetExceeded, errors.LedgerError, errors.VersionMismatch, ProtocolError)
     return kind(reason) if kind in allowed else ProtocolError(reason)
