@@ -47,6 +47,7 @@ def test_recall_and_auc_by_hand() -> None:
     assert sme.auc(predicted, np.zeros(4, dtype=bool)) == 0.5
 
 
+@pytest.mark.slow
 def test_on_the_complete_truth_most_relevant_variables_are_found() -> None:
     study = make_sme(20_000)
     tables = {party: table.drop("subject_id") for party, table in study.truth.complete.items()}
