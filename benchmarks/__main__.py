@@ -16,7 +16,18 @@ from benchmarks.record import Places, save, show
 DEFAULT = ("coins", "memory", "growth", "errors", "accuracy", "refinement")
 GLM = ("glm_agreement", "glm_rounds", "glm_speed", "glm_original", "glm_coverage")
 PLANNING = ("forecast", "planning", "audit")
-ALL = (*DEFAULT, *GLM, "missing_reference", "missing", *PLANNING, "network", "faults", "intruders", "sdv")
+ALL = (
+    *DEFAULT,
+    *GLM,
+    "missing_reference",
+    "missing",
+    *PLANNING,
+    "network",
+    "faults",
+    "intruders",
+    "secure_sums",
+    "sdv",
+)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Secure sums at the size of the SME study: seconds and bytes per party. `python -m benchmarks.secure_sums [--quick]`.
+"""Secure sums at the size of the SME study: seconds and bytes per party. `python -m benchmarks secure_sums [--quick]`.
 
 Two designs with 55 columns: the study's own missing blocks, and everybody known to everybody, which is the most that
 can be sent. Seconds are those of the processor, one core, per party and round; bytes are those of encoded messages.
@@ -6,15 +6,13 @@ can be sent. Seconds are those of the processor, one core, per party and round; 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
-from rich.console import Console
 
-from benchmarks.record import Places, Report, Table, save, show, verdict
+from benchmarks.record import Places, Report, Table, verdict
 from tests.secure.desks import World
 from verticopula.protocol import sums_plan
 from verticopula.protocol.messages import Reply, Request, SumsPlan
@@ -123,10 +121,3 @@ def run(places: Places, *, quick: bool) -> Report:
     ]
     settings = {"n_subjects": n, "epsilon": 1.0, "delta": 1e-6, "missing": MISSING, "repetitions": repetitions}
     return Report("secure_sums", settings, {"product_seconds": gram, **results}, tables)
-
-
-if __name__ == "__main__":
-    quick = "--quick" in sys.argv[1:]
-    made = run(Places.of(quick=quick), quick=quick)
-    show(made, Console(width=160))
-    save(made, Places.of(quick=quick), "python -m benchmarks.secure_sums" + (" --quick" if quick else ""))
