@@ -108,13 +108,24 @@ def _start(arguments: Sequence[str], output: IO[bytes]) -> subprocess.Popen[byte
 def _wait_until_all_are_there(kits: Sequence[Kit], processes: Sequence[subprocess.Popen[bytes]]) -> None:
     end = time.monotonic() + _PATIENCE
     lead = next(kit for kit in kits if kit.role == "lead")
+
+    def look() -> None:
+        if any(process.poll() is not None for process in processes):
+            raise VerticopulaError(f"a process of the demo ended; see {lead.folder.parent}/*/{LOG_FILE}")
+        if time.monotonic() > end:
+            raise SettingsError("the demo's processes did not find each other")
+        time.sleep(0.1)
+
+    while not _listens(lead.port):
+        look()
     with Lead(lead) as line:
         while True:
-            if any(process.poll() is not None for process in processes):
-                raise VerticopulaError(f"a process of the demo ended; see {lead.folder.parent}/*/{LOG_FILE}")
-            if time.monotonic() > end:
-                raise SettingsError("the demo's processes did not find each other")
             with contextlib.suppress(VerticopulaError):
                 if all(party.connected for party in line.ask(StatusRequest(), seconds=1.0).parties):
                     return
-            time.sleep(0.1)
+            look()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
