@@ -22,6 +22,7 @@ SUMMARY_FILE = "summary.txt"
 MARGINS_FILE = "margins.csv"  # observed and corrected distribution function of every column
 MISSINGNESS_FILE = "missingness.json"
 REGRESSION_FOLDER = "regression"
+DIAGNOSTICS_FOLDER = "diagnostics"
 REGRESSION_FILE = "regression.json"  # in that folder: what the report shows of it
 
 
@@ -47,12 +48,10 @@ def write_study(
     """Each party's table and the joined one as CSV and Parquet, the fitted study and the summary."""
     folder = out / "synthetic"
     folder.mkdir(parents=True, exist_ok=True)
-    joined = pl.concat(
-        [table.rename({name: f"{party}.{name}" for name in table.columns}) for party, table in tables.items()],
-        how="horizontal",
-    )
+    named = [table.rename({name: f"{party}.{name}" for name in table.columns}) for party, table in tables.items()]
+    joined = {"joined": pl.concat(named, how="horizontal")} if named else {}
     written: list[Path] = []
-    for name, table in {**tables, "joined": joined}.items():
+    for name, table in {**tables, **joined}.items():
         table.write_csv(folder / f"{name}.csv")
         table.write_parquet(folder / f"{name}.parquet")
         written += [folder / f"{name}.csv", folder / f"{name}.parquet"]
@@ -62,7 +61,7 @@ def write_study(
     if warnings:
         notice.write_text("\n".join(warnings) + "\n", encoding="utf-8")
         written.append(notice)
-    diagnostics = out / "diagnostics"
+    diagnostics = out / DIAGNOSTICS_FOLDER
     diagnostics.mkdir(exist_ok=True)
     synthesizer.margins_.write_csv(diagnostics / MARGINS_FILE)
     missingness = json.dumps(synthesizer.missingness_.to_dict(), indent=1)

@@ -15,7 +15,7 @@ from verticopula.network.records import Records, StudyRecord
 from verticopula.transport.inprocess import InProcessTransport
 
 
-def submitted(folder: Path, **changes: Any) -> tuple[Path, Path]:
+def submitted(folder: Path, keeping: tuple[str, ...] = (), **changes: Any) -> tuple[Path, Path]:
     """A study over members that share no process with the coordinator; its result's folder and the parties'."""
     record = StudyRecord(
         study="canary-1",
@@ -32,7 +32,8 @@ def submitted(folder: Path, **changes: Any) -> tuple[Path, Path]:
     policy = Policy(**changes.pop("policy", {}))
     for name, value in changes.items():
         object.__setattr__(record, name, value)
-    members = make_members(canary_federation(), canary_tables(), policy=policy, out=folder / "parties")
+    own = {name: {"policy": Policy(synthetic="keep")} for name in keeping}
+    members = make_members(canary_federation(), canary_tables(), policy=policy, out=folder / "parties", **own)
     records = Records(folder / "coordinator")
     running.run_study(record, canary_federation(), InProcessTransport(members), records)
     return records.result_folder(record.study), folder / "parties"
@@ -47,7 +48,27 @@ def test_the_lead_gets_a_report_without_any_cell(tmp_path: Path) -> None:
         assert spelling not in text
 
 
-def test_aligned_rows_and_blocks_that_stay_are_told_of(tmp_path: Path) -> None:
+def test_a_block_that_stays_cannot_be_drawn_again_by_the_lead(tmp_path: Path) -> None:
+    names = [party.name for party in canary_federation().parties]
+    kept = names[-1]
+    result, parties = submitted(tmp_path, keeping=(kept,))
+    found = {path.relative_to(result).as_posix() for path in result.rglob("*") if path.is_file()}
+    assert not found & {"study.json", "report.html", "diagnostics/margins.csv", f"synthetic/{kept}.csv"}
+    assert f"{kept}." not in (result / "synthetic" / "joined.csv").read_text().splitlines()[0]
+    assert f"synthetic/{names[0]}.csv" in found
+    assert "kept synthetic blocks to themselves" in (result / "summary.txt").read_text()
+    assert list(parties.rglob(f"{kept}.csv")), "the party has it"
+
+
+def test_a_study_whose_parties_all_keep_their_blocks_is_not_lost(tmp_path: Path) -> None:
+    names = tuple(party.name for party in canary_federation().parties)
+    result, parties = submitted(tmp_path, keeping=names)
+    assert not list((result / "synthetic").glob("*.csv"))
+    assert (result / "ledger.jsonl").is_file()
+    assert {path.name for path in parties.rglob("*.csv")} == {f"{name}.csv" for name in names}
+
+
+def test_aligned_rows_are_told_of(tmp_path: Path) -> None:
     result, _ = submitted(tmp_path, aligned=True)
     assert 'data-code="aligned"' in (result / "report.html").read_text("utf-8")
 

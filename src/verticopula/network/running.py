@@ -6,7 +6,6 @@ import logging
 import math
 import shutil
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from verticopula.errors import SettingsError
 from verticopula.estimator import VerticalGLM
 from verticopula.network.records import Records, StudyRecord
-from verticopula.output import LEDGER_FILE, write_regression, write_study
+from verticopula.output import DIAGNOSTICS_FOLDER, LEDGER_FILE, MARGINS_FILE, STUDY_FILE, write_regression, write_study
 from verticopula.privacy.ledger import Ledger
 from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.opening import close_study, deliver_blocks, open_study
@@ -31,6 +30,7 @@ logger = logging.getLogger(__name__)
 _LONGEST_DEADLINE = 30 * 86_400.0
 _LEVEL = 0.95
 _MOST_ROWS = 100_000_000
+_WITHHELD = "The fitted model, the margins and the report are not sent: the blocks could be drawn again from them."
 
 
 def check_settings(federation: Federation, kind: str, settings: Any, deadline: float, rows: int | None = None) -> None:
@@ -83,28 +83,26 @@ def _synthesise(record: StudyRecord, federation: Federation, transport: Transpor
     for name in keepers:
         del tables[name]
     notes: tuple[str, ...] = (ALIGNED_NOTE,) if record.aligned else ()
-    notes += tuple(f"Party {name!r} keeps its synthetic block to itself." for name in keepers)
+    if keepers:
+        names = ", ".join(repr(name) for name in keepers)
+        notes += (f"{names} kept synthetic blocks to themselves. {_WITHHELD}",)
     summary = synthesizer.summary() + "".join(f"\n! {note}\n" for note in notes)
     Ledger(out / LEDGER_FILE).append(synthesizer.ledger_)
-    write_study(out, synthesizer, _or_none(tables), summary, notes)
-    _report(record, synthesizer, tables, notes[1:] if record.aligned else notes, out / REPORT_FILE)
+    write_study(out, synthesizer, tables, summary, notes)
+    if keepers:
+        for name in (STUDY_FILE, f"{DIAGNOSTICS_FOLDER}/{MARGINS_FILE}"):
+            (out / name).unlink()
+        return
+    _report(record, synthesizer, tables, out / REPORT_FILE)
 
 
-def _report(
-    record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTables, notes: tuple[str, ...], path: Path
-) -> None:
+def _report(record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTables, path: Path) -> None:
     """The lead's report, from releases alone. The study has been paid for, so it does not fail for want of a page."""
     try:
         facts = None if record.aligned else fit_if_cheap(synthesizer, tables)
-        write_report(path, Subject(synthesizer, regression=facts, aligned=record.aligned, notes=notes))
+        write_report(path, Subject(synthesizer, regression=facts, aligned=record.aligned))
     except Exception as error:
         logger.warning("%s: no report could be written (%s)", record.study, type(error).__name__)
-
-
-def _or_none(tables: SyntheticTables) -> Mapping[str, Any]:
-    if not tables:
-        raise SettingsError("every party keeps its synthetic block to itself: there is nothing to send to the lead")
-    return tables
 
 
 def _regress(record: StudyRecord, federation: Federation, transport: Transport, out: Path) -> None:
