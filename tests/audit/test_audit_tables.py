@@ -13,7 +13,7 @@ from tests.audit.studies import federation, people
 from tests.builders import CONTINUOUS, fit_seeded, make_federation, make_tables
 from verticopula.audit.aligned import attack_aligned
 from verticopula.audit.findings import auc, difference_of_means
-from verticopula.audit.metrics import is_installed, sdmetrics_findings
+from verticopula.audit.metrics import sdmetrics_findings
 from verticopula.audit.records import Records, Scale, nearest
 from verticopula.audit.tables import Exposed, attack_tables
 from verticopula.privacy.coins import flip_probability
@@ -58,7 +58,6 @@ def test_strangers_rows_say_nothing() -> None:
     assert all(f.means and f.low < f.expected < f.high for f in found)
 
 
-@pytest.mark.skipif(not is_installed(), reason="the extra `audit` is not installed")
 @pytest.mark.parametrize("copies", [True, False])
 def test_sdmetrics_agrees(copies: bool) -> None:
     found = {f.name: f for f in sdmetrics_findings(exposed(copies), CONFIDENCE, np.random.default_rng(0))}

@@ -11,7 +11,6 @@ from experiments.draws import Cell, draw
 from experiments.runner import Settings
 from verticopula.schema import Column, ColumnKey
 
-pytest.importorskip("torch")
 pytestmark = [pytest.mark.gan, pytest.mark.filterwarnings("default")]
 
 SMALL = Settings(design={"kind_counts": (4, 4, 4, 3)})
