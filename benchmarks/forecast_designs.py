@@ -17,8 +17,8 @@ from scipy import optimize, stats
 from scipy.special import expit, ndtr
 
 from verticopula.copula import Layout
-from verticopula.correlation import nearest_correlation
 from verticopula.nominal import choose_category, solve_thresholds
+from verticopula.presumed import respect_nominal
 from verticopula.schema import Column, ColumnKey, Federation
 
 Floats = NDArray[np.float64]
@@ -188,20 +188,7 @@ def _draw_correlation(design: Design, layout: Layout, rng: np.random.Generator) 
         group = rng.integers(0, 3, q)
         matrix = np.where(group[:, None] == group, 1.6 * size, 0.2 * size)
     np.fill_diagonal(matrix, 1.0)
-    return _respect_nominal(matrix, layout)
-
-
-def _respect_nominal(matrix: Floats, layout: Layout) -> Floats:
-    """Categories' latents independent of each other, and only their differences related to others."""
-    centre = np.eye(matrix.shape[0])
-    for part in layout.slices:
-        width = part.stop - part.start
-        if width > 1:
-            centre[part, part] -= 1.0 / width
-    matrix = centre @ matrix @ centre.T
-    matrix[layout.nominal_blocks()] = 0.0
-    np.fill_diagonal(matrix, 1.0)
-    return nearest_correlation(matrix, floor=0.02).correlation
+    return respect_nominal(matrix, layout)
 
 
 def _decode(column: Column, margin: Any, latent: Floats) -> pl.Series:
