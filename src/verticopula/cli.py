@@ -26,6 +26,7 @@ from verticopula.cli_common import (
     Seed,
     UnitName,
     progress_bar,
+    whole_epsilon,
 )
 from verticopula.cli_forecast import forecast
 from verticopula.cli_glm import fit_and_write, glm
@@ -186,9 +187,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Fit on the parties' tables and write complete synthetic ones, and a report."""
-    if epsilon is not None and (epsilon_ranks is not None or epsilon_marginals is not None):
-        raise SettingsError("give either --epsilon, or --epsilon-ranks and --epsilon-marginals")
-    whole = 1.0 if epsilon is None and epsilon_ranks is None and epsilon_marginals is None else epsilon
+    whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
     if rows is not None and rows < 1:
         raise SettingsError("--rows must be at least 1")
     study = Federation.from_toml(federation)

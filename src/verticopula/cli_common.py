@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from verticopula.errors import SettingsError
+
 OnProgress = Callable[[str, int, int], None]
 
 FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML).", show_default=False)]
@@ -42,6 +44,13 @@ Seed = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the tables of a study already in --out.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
+
+
+def whole_epsilon(epsilon: float | None, ranks: float | None, marginals: float | None) -> float | None:
+    """What --epsilon means beside its two parts: 1 if nothing is given; SettingsError if all are."""
+    if epsilon is not None and (ranks is not None or marginals is not None):
+        raise SettingsError("give either --epsilon, or --epsilon-ranks and --epsilon-marginals")
+    return 1.0 if epsilon is None and ranks is None and marginals is None else epsilon
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from verticopula.cli_common import (
     Seed,
     UnitName,
     progress_bar,
+    whole_epsilon,
 )
 from verticopula.cli_glm import strength_or_rule
 from verticopula.datasets import make_sme
@@ -235,7 +236,7 @@ def submit(
     if method == RAW_REGRESSION:
         settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
     else:
-        whole = 1.0 if epsilon is None and epsilon_ranks is None and epsilon_marginals is None else epsilon
+        whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
         settings = {
             "method": method,
             "epsilon": whole,

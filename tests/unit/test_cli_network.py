@@ -12,7 +12,8 @@ import pytest
 
 from tests.builders import Call
 from tests.network.harness import POLICY, Net, small_federation
-from verticopula.errors import PartyUnavailable, ProtocolError
+from verticopula.cli_common import whole_epsilon
+from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError
 from verticopula.network.lead import write_result
 from verticopula.network.letters import ResultFile, ResultReply, StatusRequest
 from verticopula.network.texts import harmless
@@ -140,3 +141,10 @@ def test_words_of_others_are_made_plain() -> None:
     assert harmless("two\nlines\x0b", lines=True) == "two\nlines "
     assert harmless("ε ≤ 0.5 – größer") == "ε ≤ 0.5 – größer"
     assert harmless("x" * 10, 3) == "xxx …"
+
+
+def test_epsilon_and_its_parts_do_not_go_together() -> None:
+    assert whole_epsilon(None, None, None) == 1.0
+    assert whole_epsilon(None, 0.5, 0.5) is None
+    with pytest.raises(SettingsError, match="give either"):
+        whole_epsilon(1.0, 0.5, None)
