@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
+from scipy.spatial.distance import pdist
 from scipy.stats import chisquare, kstest, norm
 
 from tests.secure.desks import NoNoise, World, run, some_scores
 from verticopula.errors import SettingsError
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.protocol.sums_plan import pattern_bound, plan_slack, share_scales
+from verticopula.protocol.sums_plan import block_factor, check_plan, pattern_bound, plan_slack, share_scales
 from verticopula.secure.fixed import bound_of, encode_scores
 from verticopula.secure.gaussian import (
     SMALLEST_SHARE,
@@ -178,6 +180,44 @@ def test_the_noise_of_a_plan_covers_every_replacement() -> None:
         opened.append(whole[np.triu_indices(4)][:-1] / (math.sqrt(2.0) * share_scales(plan, 0)))
     largest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(opened, 2))
     assert 0.98 * 0.4 < largest <= 0.4
+
+
+@pytest.mark.parametrize("per_column", [0.4, 1.5])
+@pytest.mark.parametrize("party", ["a", "b", "c"])
+def test_replacing_one_partys_part_moves_the_sums_by_its_factor_at_most(party: str, per_column: float) -> None:
+    """All replacements of one part on a grid, with all rests on a grid; a holds most of the record, c little of it."""
+    widths = {"a": 2, "b": 1, "c": 1}
+    world = World({name: np.zeros((3, width)) for name, width in widths.items()}, mu=0.4, per_column=per_column)
+    plan = world.plan()
+    plan = replace(plan, bounds=plan.bounds * np.array([3, 1, 1]) // np.array([1, 1, 2]))
+    check_plan(plan)
+    bounds = dict(zip(plan.parties, plan.bounds[0].tolist(), strict=True))
+    grid = [-9.0, -0.7, -0.3, 0.0, 0.3, 1.1, 9.0]
+    codes = {
+        name: encode_scores(np.array(list(itertools.product(grid, repeat=width))), plan.bits, bounds[name])
+        for name, width in widths.items()
+    }
+    own, others = codes[party], [codes[name] for name in widths if name != party]
+    rests = [np.concatenate([*rest, [2**plan.bits]]) for rest in itertools.product(*(o[::3] for o in others))]
+    largest, (off, diagonal) = 0.0, gram_scales(pattern_bound(plan, 0), plan.mu)
+    for rest in rests:
+        records = np.column_stack([own, np.tile(rest, (own.shape[0], 1))]).astype(np.float64)
+        rows, columns = np.triu_indices(records.shape[1])
+        grams = records[:, rows] * records[:, columns] / np.where(rows == columns, diagonal, off)
+        largest = max(largest, float(pdist(grams).max()))
+    claimed = plan.mu * block_factor(plan, party)
+    assert 0.9 * claimed < largest <= claimed
+    assert (block_factor(plan, party) == 1.0) == (2 * bounds[party] > pattern_bound(plan, 0))
+
+
+def test_a_block_is_charged_for_the_pattern_where_it_weighs_most() -> None:
+    scores = some_scores({"a": 3, "b": 3, "c": 1}, 40)
+    plan = World(scores).plan()
+    shares = plan.bounds[:, 1] / np.array([pattern_bound(plan, i) for i in range(plan.bounds.shape[0])])
+    expected = max(math.sqrt(4.0 * f * (1.0 - f)) if f <= 0.5 else 1.0 for f in shares)
+    assert expected <= block_factor(plan, "b") <= expected * (1.0 + 1e-12)
+    alone = replace(plan, bounds=plan.bounds * np.array([1, 0, 1]))
+    assert block_factor(alone, "b") == 0.0
 
 
 def test_the_bound_is_attained() -> None:

@@ -130,6 +130,23 @@ def pattern_bound(plan: SumsPlan, pattern: int) -> int:
     return int(plan.bounds[pattern].sum()) + (1 << 2 * plan.bits)
 
 
+def block_factor(plan: SumsPlan, party: str) -> float:
+    """What replacing one party's part of a record moves, relative to a whole record: its mu is plan.mu times this.
+
+    The rest of the record stays: x = (u, w) becomes y = (u, v) with |u|^2 <= A = B - B_k and |w|^2, |v|^2 <= B_k. Then
+    |x x' - y y'|^2 = 2 |u|^2 |w - v|^2 + |w w' - v v'|^2, which is largest for full lengths and, with c the cosine
+    between w and v, 4 A B_k (1 - c) + 2 B_k^2 (1 - c^2). If B_k <= A that is 8 A B_k, at c = -1; otherwise 2 B^2, at
+    c = -A/B_k. A whole record moves it by 2 B^2, so the factor is sqrt(4 f (1 - f)) with f = B_k/B, or 1. From exact
+    integers, rounded up.
+    """
+    index, largest = plan.parties.index(party), 0.0
+    for pattern in range(plan.columns.shape[0]):
+        part, whole = int(plan.bounds[pattern, index]), pattern_bound(plan, pattern)
+        squared = 4 * part * (whole - part) / whole**2 if 2 * part <= whole else 1.0
+        largest = max(largest, squared)
+    return min(math.sqrt(largest) * (1.0 + 2.0**-50), 1.0)
+
+
 def pattern_size(plan: SumsPlan, pattern: int) -> int:
     """How many numbers are opened: the upper triangle with the appended 1, without the public corner."""
     width = int(plan.columns[pattern].sum())
