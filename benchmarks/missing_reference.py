@@ -15,18 +15,13 @@ from benchmarks.missing import (
     PARTS,
     QUICK,
     REPLICATIONS,
-    Answer,
-    Cell,
-    Pair,
-    average_scores,
     draw_replication,
     list_cells,
     measure,
-    name_part,
-    read_paper,
     record_cell,
     run_method,
 )
+from benchmarks.missing_verdicts import Answer, Cell, Pair, average_scores, name_part, read_paper
 from benchmarks.record import Places, Report, Table
 
 __all__ = ["PARTS", "run"]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import missing
-from benchmarks.missing import Answer, Cell, Lead, Measured, count_verdicts, judge, measure, record_cell
+from benchmarks.missing import measure, record_cell
+from benchmarks.missing_verdicts import Answer, Cell, Lead, Measured, count_verdicts, judge
 
 CELL = Cell("logistic", "simple", 1_000)
 PAPER = {
