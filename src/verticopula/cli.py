@@ -44,7 +44,7 @@ from verticopula.output import (
 )
 from verticopula.privacy.ledger import Release, read_ledger
 from verticopula.privacy.policy import Policy
-from verticopula.privacy.statement import state_privacy
+from verticopula.privacy.statement import format_price, state_privacy
 from verticopula.privacy.vault import inspect_vault, is_vault
 from verticopula.report import IN_HOUSE_FILE, REPORT_FILE, Subject, write_report
 from verticopula.report.regressions import fit_if_cheap
@@ -306,9 +306,8 @@ def ledger_show(
         console.print(Text(f"{study}, {own[0].time} ({marks})", style="bold"), soft_wrap=True)
         table = Table("party.column", "what", "subjects", "epsilon")
         for e in own:
-            size = "infinite" if e.what == "exact" else f"{e.epsilon:.4g}"
-            epsilon = f"{size} per {'comparison' if e.what == 'ranks' else 'value'}"
-            table.add_row(*(Text(cell) for cell in (f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", epsilon)))
+            cells = (f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", format_price(e))
+            table.add_row(*(Text(cell) for cell in cells))
         console.print(table)
     print("\n".join(state_privacy(entries, delta).lines()))
 

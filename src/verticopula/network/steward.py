@@ -14,7 +14,7 @@ from rich.text import Text
 from verticopula.errors import PolicyRefused
 from verticopula.network.texts import harmless
 from verticopula.privacy.ledger import Release
-from verticopula.privacy.statement import format_epsilon, party_epsilons
+from verticopula.privacy.statement import format_epsilon, format_price, party_epsilons
 
 _UNITS = ("variable", "client", "block")
 
@@ -59,9 +59,8 @@ class Steward:
         console.print(Text(title, style="bold"), soft_wrap=True)
         table = Table("column", "what leaves", "people", "how", "epsilon")
         for entry in proposed:
-            size = format_epsilon(entry.epsilon)
-            per = "comparison" if entry.what == "ranks" else "value"
-            cells = (entry.column, _IN_WORDS[entry.what], f"{entry.n_subjects:,}", entry.mechanism, f"{size} per {per}")
+            words = _IN_WORDS[entry.what]
+            cells = (entry.column, words, f"{entry.n_subjects:,}", entry.mechanism, format_price(entry))
             table.add_row(*(Text(cell) for cell in cells))
         console.print(table)
         before, after = party_epsilons(spent, self.delta), party_epsilons([*spent, *proposed], self.delta)
@@ -77,7 +76,7 @@ def _covers(shown: list[Release], proposed: list[Release]) -> bool:
         any(
             (old.column, old.what, old.noise) == (new.column, new.what, new.noise)
             and new.n_subjects <= old.n_subjects
-            and new.epsilon <= old.epsilon * (1 + 1e-9)
+            and _costs_no_more(new, old)
             and new.mechanism.startswith(old.mechanism)  # ", completed column" may follow
             for old in shown
         )
@@ -85,4 +84,16 @@ def _covers(shown: list[Release], proposed: list[Release]) -> bool:
     )
 
 
-_IN_WORDS = {"ranks": "noisy ranks", "marginal": "noisy counts", "exact": "EXACT VALUES"}
+def _costs_no_more(new: Release, old: Release) -> bool:
+    if new.is_gaussian or old.is_gaussian:  # epsilon says nothing then
+        both = new.is_gaussian and old.is_gaussian
+        return both and new.mu <= old.mu * (1 + 1e-9) and new.mu_person <= old.mu_person * (1 + 1e-9)
+    return new.epsilon <= old.epsilon * (1 + 1e-9)
+
+
+_IN_WORDS = {
+    "ranks": "noisy ranks",
+    "marginal": "noisy counts",
+    "moments": "noisy sums over all parties' columns",
+    "exact": "EXACT VALUES",
+}

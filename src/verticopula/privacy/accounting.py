@@ -7,6 +7,9 @@ person's value (the noisy marginal) is dominated by one coin of ε (Kairouz, Oh 
 B ~ Binomial(m, e^ε/(1+e^ε)), and its δ at any ε' is a finite sum. Coins of different ε add up by
 convolving their losses.
 
+Gaussian noise that a change of data moves by mu standard deviations has the loss N(mu²/2, mu²). It
+composes with itself in closed form (`privacy.gaussian`), and with coins by convolution too.
+
 Replacing one person's value moves that person past at most n-1 others in a column: n-1 coins,
 all of which flip their meaning when a record goes from lowest to highest. That is the worst case
 and it is attained, so these figures are not only bounds (see `tests/privacy`).
@@ -22,12 +25,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
+from scipy.special import ndtr
 from scipy.stats import binom
+
+from verticopula.privacy import gaussian
 
 _TAIL_DEVIATIONS = 40.0  # beyond them a binomial has less than 1e-300 of its mass
 _GRID = 1 << 18
 _FFT_SLACK = 1e-12  # more mass than the rounding of one FFT can misplace; counted as lost
 _FINEST = 64  # grid points between two losses of the finest coins, if the grid has room
+_GAUSSIAN_DEVIATIONS = 12.0  # beyond them a normal has less than 2e-33 of its mass
+_GAUSSIAN_FINEST = 1024  # grid points to a standard deviation, if the grid has room
 
 
 @dataclass(frozen=True)
@@ -38,35 +46,44 @@ class Coins:
     count: int
 
 
-def epsilon_of(coins: Iterable[Coins], delta: float) -> float:
+def epsilon_of(coins: Iterable[Coins], delta: float, mu: float = 0.0) -> float:
     """Smallest ε such that touching all these coins is (ε, δ)-indistinguishable.
 
-    Exact for coins of one ε. For mixed coins the losses are rounded up to a grid, so the answer
-    is an upper bound; the rounding is below a 64th of the finest loss per kind of coin where the
-    grid has room for that.
+    Exact for coins of one ε, and for Gaussian noise alone. For mixed coins the losses are rounded up to a grid, so
+    the answer is an upper bound; the rounding is below a 64th of the finest loss per kind of coin, and a 1024th of
+    mu, where the grid has room for that.
+
+    Parameters
+    ----------
+    mu : Gaussian noise that the same change moves by so many standard deviations, all of it together
     """
     merged = _merge(coins)
-    if not merged:
+    if mu <= 0.0 and not merged:
         return 0.0
-    if any(math.isinf(c.epsilon) for c in merged):
+    if math.isinf(mu) or math.isnan(mu) or any(math.isinf(c.epsilon) for c in merged):
         return math.inf
+    pure = sum(c.epsilon * c.count for c in merged)
     if delta <= 0.0:
-        return sum(c.epsilon * c.count for c in merged)
-    loss, mass, lost = _loss_distribution(merged)
-    total = sum(c.epsilon * c.count for c in merged)
+        return math.inf if mu > 0.0 else pure
+    total = pure + (gaussian.epsilon_of(mu, delta) if mu > 0.0 else 0.0)  # one after the other: never below the truth
+    if not merged:
+        return total
+    loss, mass, lost = _loss_distribution(merged, mu)
     if lost >= delta or _delta_at(0.0, loss, mass, lost) <= delta:
         return total if lost >= delta else 0.0
     return min(_bisect_decreasing(lambda e: _delta_at(e, loss, mass, lost), delta, 0.0, total), total)
 
 
-def delta_of(coins: Iterable[Coins], epsilon: float) -> float:
-    """Smallest δ such that touching all these coins is (ε, δ)-indistinguishable."""
+def delta_of(coins: Iterable[Coins], epsilon: float, mu: float = 0.0) -> float:
+    """Smallest δ such that touching all these coins, and moving Gaussian noise by mu, is (ε, δ)-indistinguishable."""
     merged = _merge(coins)
-    if not merged:
+    if mu <= 0.0 and not merged:
         return 0.0
-    if any(math.isinf(c.epsilon) for c in merged):
+    if math.isinf(mu) or math.isnan(mu) or any(math.isinf(c.epsilon) for c in merged):
         return 1.0
-    loss, mass, lost = _loss_distribution(merged)
+    if not merged:
+        return gaussian.delta_of(mu, epsilon)
+    loss, mass, lost = _loss_distribution(merged, mu)
     return _delta_at(epsilon, loss, mass, lost)
 
 
@@ -114,15 +131,19 @@ def _binomial_window(coins: Coins) -> tuple[int, NDArray[np.float64], float]:
     return first, mass, above
 
 
-def _loss_distribution(merged: list[Coins]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def _loss_distribution(merged: list[Coins], mu: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Losses, their masses, and the mass counted as unbounded loss."""
     windows = [_binomial_window(c) for c in merged]
-    if len(merged) == 1:
+    if len(merged) == 1 and mu <= 0.0:
         first, mass, above = windows[0]
         counts = np.arange(first, first + mass.size)
         return np.asarray(merged[0].epsilon * (2.0 * counts - merged[0].count)), mass, above
     width = sum(2.0 * c.epsilon * w[1].size for c, w in zip(merged, windows, strict=True))
-    step = max(2.0 * merged[0].epsilon / _FINEST, width / _GRID)
+    fine = 2.0 * merged[0].epsilon / _FINEST
+    if mu > 0.0:
+        width += 2.0 * _GAUSSIAN_DEVIATIONS * mu
+        fine = min(fine, mu / _GAUSSIAN_FINEST)
+    step = max(fine, width / _GRID)
     total = np.ones(1)
     offset = 0
     lost = 0.0
@@ -134,7 +155,26 @@ def _loss_distribution(merged: list[Coins]) -> tuple[NDArray[np.float64], NDArra
         total = _convolve(total, spread)
         offset += int(cells[0])
         lost += above + _FFT_SLACK
+    if mu > 0.0:
+        lowest, spread, above = _gaussian_cells(mu, step)
+        total = _convolve(total, spread)
+        offset += lowest
+        lost += above + _FFT_SLACK
     return np.asarray(step * (offset + np.arange(total.size))), total, lost
+
+
+def _gaussian_cells(mu: float, step: float) -> tuple[int, NDArray[np.float64], float]:
+    """N(mu²/2, mu²) on the grid: the first cell, masses from there on, and the mass above.
+
+    A cell holds what lies between the one below and itself, so every loss is rounded up; the first one holds all
+    that lies below it too.
+    """
+    reach = _GAUSSIAN_DEVIATIONS * mu
+    lowest, highest = math.floor((mu * mu / 2.0 - reach) / step), math.ceil((mu * mu / 2.0 + reach) / step)
+    ends = (step * np.arange(lowest, highest + 1) - mu * mu / 2.0) / mu
+    # From above where that is where the mass is small, so that nothing is lost to rounding near 1.
+    mass = np.where(ends <= 0.0, np.diff(ndtr(ends), prepend=0.0), -np.diff(ndtr(-ends), prepend=1.0))
+    return lowest, np.maximum(mass, 0.0), float(ndtr(-ends[-1]))
 
 
 def _convolve(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:

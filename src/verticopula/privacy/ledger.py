@@ -24,30 +24,37 @@ from verticopula.privacy.accounting import Coins
 logger = logging.getLogger(__name__)
 
 GENESIS = "0" * 64
+_MAY_BE_INFINITE = ("epsilon", "mu", "mu_person")
+ALL_COLUMNS = "*"  # what stands in an entry's column where it is about all of the party's columns together
 
 
 @dataclass(frozen=True)
 class Release:
-    """One release of one column.
+    """One release of one column; `moments` are of all of a party's columns, together with the other parties'.
 
     Attributes
     ----------
-    what : `ranks`, `marginal`, or `exact` (no noise at all: epsilon is infinite)
+    what : `ranks`, `marginal`, `moments`, or `exact` (no noise at all: epsilon is infinite)
     mechanism : how it was made, for a reader
-    epsilon : per comparison (`ranks`), per person's value in this column (`marginal`)
+    epsilon : per comparison (`ranks`), per person's value in this column (`marginal`); infinite where the noise is
+        Gaussian, so that a reader who does not know `mu` counts too much and never too little
     coins_epsilon, coins_count : the coins that replacing one person's value may touch
     noise : `secure`, or `seeded` (not private)
     bounds : `public`, or `from-data` (the marginal's range is then not private: epsilon is infinite)
     table : whom it is about, whatever the file or the party is called; "" where nobody kept track. Tables that
         turned out to be about the same people have their names joined by "+".
     request : fingerprint of the request that it answers; "" in old ledgers
+    mu : Gaussian noise: how many standard deviations replacing everything the party holds about one person moves the
+        release; 0 for other noise
+    mu_person : the same for replacing what all parties hold about that person
+    joint : the same in the entries of all parties whose data went into one release; "" where it is the party's alone
     """
 
     time: str
     study: str
     party: str
     column: str
-    what: Literal["ranks", "marginal", "exact"]
+    what: Literal["ranks", "marginal", "moments", "exact"]
     mechanism: str
     n_subjects: int
     epsilon: float
@@ -59,6 +66,14 @@ class Release:
     hash: str = ""
     table: str = ""
     request: str = ""
+    mu: float = 0.0
+    mu_person: float = 0.0
+    joint: str = ""
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether `mu`, in place of the coins, says what it costs."""
+        return self.mu > 0.0 and self.mu_person >= self.mu
 
     @property
     def coins(self) -> Coins:
@@ -73,7 +88,7 @@ class Release:
         raw: dict[str, Any] = json.loads(line)
         known = {f.name for f in fields(cls)}
         values: dict[str, Any] = {
-            k: float("inf") if v == "inf" and k.endswith("epsilon") else v for k, v in raw.items() if k in known
+            k: float("inf") if v == "inf" and k.endswith(_MAY_BE_INFINITE) else v for k, v in raw.items() if k in known
         }
         return cls(**values)
 

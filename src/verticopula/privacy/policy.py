@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
-from verticopula.privacy.ledger import Release
+from verticopula.privacy.ledger import ALL_COLUMNS, Release
 from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon, party_epsilons
 
 # A regression on raw columns: its releases carry no noise, so it is allowed only where the policy names it.
@@ -36,7 +36,7 @@ class Policy(BaseModel):
     methods : the protocols it takes part in; None for all that add noise. `raw-glm`, a regression on the
         raw columns, shows exact values to the coordinator and must be named.
     caps : the largest epsilon ever to be spent, over all studies in its ledger
-    delta : the δ at which the `block` cap is counted
+    delta : the δ at which the `block` cap is counted, and Gaussian noise at every unit
     min_subjects : the smallest number of observed subjects from which a column may be released
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
     allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
@@ -83,7 +83,7 @@ class Policy(BaseModel):
             )
         if self.methods is not None and method not in self.methods:
             raise PolicyRefused(f"party {party!r} does not take part in method {method!r}")
-        self.check_columns(party, (release.column for release in proposed))
+        self.check_columns(party, (release.column for release in proposed if release.column != ALL_COLUMNS))
         for release in proposed:
             if release.n_subjects < self.min_subjects:
                 raise PolicyRefused(

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from verticopula.privacy.budget import rank_coins
-from verticopula.privacy.ledger import Release
+from verticopula.privacy.ledger import ALL_COLUMNS, Release
 from verticopula.schema import Column
 
+# Whole numbers in place of continuous noise add less than 1e-30 to epsilon (secure/gaussian.py): less than this.
+_WHOLE_NUMBERS = 1.0 + 1e-12
 _MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
 
 
@@ -82,6 +84,36 @@ class Pricing:
             coins_epsilon=coins.epsilon,
             coins_count=coins.count,
         )
+
+    def gaussian_marginal(self, column: Column, n_observed: int, mu: float) -> Release:
+        """A column's cell counts with Gaussian noise, which a replaced value moves by `mu` standard deviations."""
+        return Release(
+            **self._common(column.name, n_observed),
+            what="marginal",
+            mechanism="discrete Gaussian on cell counts",
+            **self._gaussian(mu, mu),
+        )
+
+    def moments(self, n_subjects: int, mu: float, mu_person: float) -> Release:
+        """A party's part in secure sums; `mu` for what it holds about a person, `mu_person` for what all hold."""
+        return Release(
+            **self._common(ALL_COLUMNS, n_subjects),
+            what="moments",
+            mechanism="discrete Gaussian on sums under secret sharing",
+            joint=self.study,
+            **self._gaussian(mu, mu_person),
+        )
+
+    def _gaussian(self, mu: float, mu_person: float) -> dict[str, Any]:
+        """What a Gaussian release costs; ranges from the data leave nothing to count with."""
+        known = not self.bounds_from_data
+        return {
+            "epsilon": math.inf,
+            "coins_epsilon": math.inf,
+            "coins_count": 1,
+            "mu": mu * _WHOLE_NUMBERS if known else 0.0,
+            "mu_person": mu_person * _WHOLE_NUMBERS if known else 0.0,
+        }
 
     def exact(self, column: Column, n_subjects: int) -> Release:
         """A column's own values."""

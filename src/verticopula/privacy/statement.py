@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from verticopula.privacy.accounting import epsilon_of
+from verticopula.privacy.accounting import Coins, epsilon_of
+from verticopula.privacy.gaussian import compose
 from verticopula.privacy.ledger import Release
 from verticopula.privacy.units import Unit
 
@@ -16,7 +17,11 @@ NOTICE_FILE = "READ-ME-FIRST.txt"  # stands beside synthetic tables that a warni
 
 @dataclass(frozen=True)
 class PartyEpsilons:
-    """One party's epsilon at the units it can account for alone."""
+    """One party's epsilon at the units it can account for alone.
+
+    Gaussian noise has no epsilon without a δ. Where there is some, `variable` and `client` are the pure part plus the
+    epsilon at δ of all the Gaussian noise together.
+    """
 
     variable: float
     client: float
@@ -29,12 +34,13 @@ class PrivacyStatement:
 
     Attributes
     ----------
-    delta : the δ of `block` and `person`; `variable` and `client` are pure
+    delta : the δ of `block` and `person`; `variable` and `client` are pure, unless there is Gaussian noise
     parties : every party's own figures
     person : all parties together
     is_private : False if the noise was seeded
     bounds_from_data : True if a range was taken from the data; all units are then infinite
     exact : True if something left without noise; all units are then infinite
+    gaussian : True if some noise is Gaussian; every unit then has the δ
     """
 
     delta: float
@@ -43,6 +49,11 @@ class PrivacyStatement:
     is_private: bool
     bounds_from_data: bool
     exact: bool = False
+    gaussian: bool = False
+
+    def has_delta(self, unit: Unit) -> bool:
+        """Whether the epsilon at this unit is one at `delta`."""
+        return unit.needs_delta or self.gaussian
 
     def epsilon(self, unit: Unit) -> float:
         """The study's epsilon at one unit."""
@@ -66,12 +77,14 @@ class PrivacyStatement:
         """The statement as text."""
         lines = [*self.warnings, "epsilon by unit (what it bounds):"]
         for unit in Unit:
-            at = f" at delta = {self.delta:g}" if unit.needs_delta else ""
+            at = f" at delta = {self.delta:g}" if self.has_delta(unit) else ""
             lines.append(f"  {unit.value:<9} {format_epsilon(self.epsilon(unit)):>9}{at}: {unit.meaning}")
         lines.append("by party (variable / client / block):")
         for name, party in self.parties.items():
             figures = " / ".join(format_epsilon(e) for e in (party.variable, party.client, party.block))
             lines.append(f"  {name}: {figures}")
+        if self.gaussian:
+            lines.append("Gaussian noise protects a person's whole block at once: it counts in full at every unit.")
         lines.append(
             "Which subjects each party knows is public in this setting; where data are missing at random, "
             "that itself says something about them."
@@ -107,10 +120,11 @@ def state_privacy(releases: Iterable[Release], delta: float | None = None) -> Pr
     return PrivacyStatement(
         delta=at,
         parties=parties,
-        person=epsilon_of((e.coins for e in entries), at),
+        person=epsilon_of(_coins_of(entries), at, _person_mu(entries)),
         is_private=all(e.noise == "secure" for e in entries),
         bounds_from_data=any(e.bounds == "from-data" for e in entries),
         exact=any(e.what == "exact" for e in entries),
+        gaussian=any(e.is_gaussian for e in entries),
     )
 
 
@@ -118,9 +132,39 @@ def party_epsilons(entries: list[Release], delta: float) -> PartyEpsilons:
     """One party's releases at the units it can account for alone."""
     columns: dict[str, float] = {}
     for entry in entries:
-        columns[entry.column] = columns.get(entry.column, 0.0) + entry.epsilon
+        if not entry.is_gaussian:
+            columns[entry.column] = columns.get(entry.column, 0.0) + entry.epsilon
+    mu = compose(entry.mu for entry in entries if entry.is_gaussian)
+    more = epsilon_of((), delta, mu)
     return PartyEpsilons(
-        variable=max(columns.values(), default=0.0),
-        client=sum(columns.values()),
-        block=epsilon_of((e.coins for e in entries), delta),
+        variable=max(columns.values(), default=0.0) + more,
+        client=sum(columns.values()) + more,
+        block=epsilon_of(_coins_of(entries), delta, mu),
     )
+
+
+def _coins_of(entries: Iterable[Release]) -> list[Coins]:
+    """Of everything that is not Gaussian."""
+    return [entry.coins for entry in entries if not entry.is_gaussian]
+
+
+def _person_mu(entries: Iterable[Release]) -> float:
+    """The Gaussian noise that a replaced person moves.
+
+    A joint release is in every party's ledger and was made once; a party that made it twice has two entries.
+    """
+    alone: list[float] = []
+    joint: dict[str, dict[str, list[float]]] = {}
+    for entry in entries:
+        if entry.is_gaussian:
+            known = joint.setdefault(entry.joint, {}).setdefault(entry.party, []) if entry.joint else alone
+            known.append(entry.mu_person)
+    return compose([*alone, *(max(compose(mus) for mus in parties.values()) for parties in joint.values())])
+
+
+def format_price(entry: Release) -> str:
+    """What one entry costs, for a reader: an epsilon and what it is of, or how far a person moves Gaussian noise."""
+    if entry.is_gaussian:
+        whole = f", all parties {entry.mu_person:.4g}" if entry.mu_person > entry.mu else ""
+        return f"mu {entry.mu:.4g} per block{whole}"
+    return f"{format_epsilon(entry.epsilon)} per {'comparison' if entry.what == 'ranks' else 'value'}"

@@ -355,7 +355,8 @@ class LocalParty:
 
 
 def _price_of(entry: Release) -> tuple[object, ...]:
-    return entry.table, entry.column, entry.what, entry.epsilon, entry.coins, entry.noise, entry.bounds
+    price = entry.epsilon, entry.coins, entry.mu, entry.mu_person, entry.joint
+    return entry.table, entry.column, entry.what, *price, entry.noise, entry.bounds
 
 
 def complete_column(encoded: EncodedColumn, item: Imputation, keys: NDArray[np.uint64]) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from verticopula.privacy.ledger import Release
-from verticopula.privacy.statement import PrivacyStatement, format_epsilon
+from verticopula.privacy.statement import PrivacyStatement, format_epsilon, format_price
 from verticopula.privacy.units import Unit
 from verticopula.report.words import listed, number, percent, readable, several, small
 
@@ -71,7 +71,7 @@ def statement_html(statement: PrivacyStatement) -> str:
         [
             unit.value,
             format_epsilon(statement.epsilon(unit)),
-            small(statement.delta) if unit.needs_delta else "0",
+            small(statement.delta) if statement.has_delta(unit) else "0",
             unit.meaning,
         ]
         for unit in Unit
@@ -86,7 +86,7 @@ def ledger_html(entries: Iterable[Release]) -> str:
     known = list(entries)
     rows = [
         [e.time, e.study, f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}",
-         f"{format_epsilon(e.epsilon)} per {'comparison' if e.what == 'ranks' else 'value'}"]
+         format_price(e)]
         for e in known[-MOST_ROWS:]
     ]  # fmt: skip
     parties = listed(list(dict.fromkeys(entry.party for entry in known)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from verticopula.privacy.ledger import Release
-from verticopula.privacy.statement import PrivacyStatement, format_epsilon
+from verticopula.privacy.ledger import ALL_COLUMNS, Release
+from verticopula.privacy.statement import PartyEpsilons, PrivacyStatement, format_epsilon, format_price
 from verticopula.privacy.units import Unit
 from verticopula.report.subject import Subject
 from verticopula.report.words import odds, several, small
@@ -19,6 +19,8 @@ _SENTENCES = {
     Unit.PERSON: "Everything all parties together hold about one person. This is what the person would ask about.",
 }
 
+_ALL_OF_IT = " The Gaussian noise is counted in full, as for a whole person."
+
 
 def describe_units(subject: Subject) -> list[dict[str, Any]]:
     """Every unit with its epsilon and what that means; the one that was asked for is marked."""
@@ -27,8 +29,8 @@ def describe_units(subject: Subject) -> list[dict[str, Any]]:
         {
             "unit": unit.value,
             "epsilon": format_epsilon(privacy.epsilon(unit)),
-            "delta": small(privacy.delta) if unit.needs_delta else "0",
-            "sentence": _SENTENCES[unit],
+            "delta": small(privacy.delta) if privacy.has_delta(unit) else "0",
+            "sentence": _SENTENCES[unit] + (_ALL_OF_IT if privacy.gaussian and not unit.needs_delta else ""),
             "odds": odds(privacy.epsilon(unit)),
             "asked": unit == subject.synthesizer.unit,
         }
@@ -50,7 +52,8 @@ def _party(name: str, entries: list[Release], privacy: PrivacyStatement) -> dict
     own = privacy.parties[name]
     times = sorted(entry.time for entry in entries)
     columns = list(dict.fromkeys(entry.column for entry in entries))
-    known = max(entry.n_subjects for entry in entries)
+    named = several(len([column for column in columns if column != ALL_COLUMNS]), "column")
+    at_most = f"{max(entry.n_subjects for entry in entries):,} subjects at most"
     marks = [f"{noise} noise" for noise in sorted({entry.noise for entry in entries})]
     marks += [f"{bounds} bounds" for bounds in sorted({entry.bounds for entry in entries})]
     return {
@@ -58,26 +61,43 @@ def _party(name: str, entries: list[Release], privacy: PrivacyStatement) -> dict
         "when": _moment(times[0])
         if times[0][:16] == times[-1][:16]
         else f"{_moment(times[0])} to {_moment(times[-1])}",
-        "what": f"noisy ranks and noisy cell counts of {several(len(columns), 'column')}, {known:,} subjects at most",
+        "what": f"{_WHAT_LEFT[any(entry.what == 'moments' for entry in entries)]} of {named}, {at_most}",
         "marks": ", ".join(marks),
         "epsilons": [format_epsilon(value) for value in (own.variable, own.client, own.block)],
-        "sentence": f"This bounds what one comparison or value reveals: it changes the odds of a guess "
-        f"{odds(own.variable)}. For a whole person at this party epsilon is {format_epsilon(own.block)} "
-        f"at δ = {small(privacy.delta)}: {odds(own.block)}.",
+        "sentence": _sentence(own, privacy, gaussian=any(entry.is_gaussian for entry in entries)),
         "columns": [_column(column, (e for e in entries if e.column == column)) for column in columns],
     }
+
+
+_WHAT_LEFT = {
+    False: "noisy ranks and noisy cell counts",
+    True: "noisy cell counts, and shares of scores that were opened as noisy sums only,",
+}
+
+
+def _sentence(own: PartyEpsilons, privacy: PrivacyStatement, *, gaussian: bool) -> str:
+    person = (
+        f"For a whole person at this party epsilon is {format_epsilon(own.block)} at δ = {small(privacy.delta)}: "
+        f"{odds(own.block)}."
+    )
+    if gaussian:
+        return f"{person} “mu” is how far one person moves a release, in standard deviations of its Gaussian noise."
+    lesser = f"This bounds what one comparison or value reveals: it changes the odds of a guess {odds(own.variable)}."
+    return f"{lesser} {person}"
 
 
 def _column(name: str, entries: Iterable[Release]) -> dict[str, Any]:
     own = list(entries)
     ranks = [entry for entry in own if entry.what == "ranks"]
-    others = [entry for entry in own if entry.what != "ranks"]
+    others = [entry for entry in own if entry.what != "ranks" and not entry.is_gaussian]
+    gaussian = [format_price(entry) for entry in own if entry.is_gaussian]
+    pure = [format_epsilon(sum(entry.epsilon for entry in others))] if others else []
     return {
-        "name": name,
+        "name": "all columns together" if name == ALL_COLUMNS else name,
         "subjects": max(entry.n_subjects for entry in own),
         "per_comparison": format_epsilon(sum(entry.epsilon for entry in ranks)) if ranks else "–",
         "rounds": len(ranks),
-        "per_value": format_epsilon(sum(entry.epsilon for entry in others)) if others else "–",
+        "per_value": "; ".join([*pure, *gaussian]) or "–",
         "mechanism": "; ".join(dict.fromkeys(entry.mechanism for entry in own)),
     }
 

@@ -34,62 +34,14 @@ third share, and wrapping around at 2^64, are post-processing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-
-from scipy.special import log_ndtr
 
 from verticopula.errors import SettingsError
+from verticopula.privacy.gaussian import compose, delta_of, epsilon_of, mu_of
+
+__all__ = ["compose", "delta_of", "epsilon_of", "gram_scales", "mu_of", "share_scale", "slack_of"]
 
 SMOOTHING = 3.0  # r above
 SMALLEST_SHARE = 3.0
-
-
-def delta_of(mu: float, epsilon: float) -> float:
-    """Smallest delta such that mu-Gaussian DP is (epsilon, delta)."""
-    if mu <= 0.0:
-        return 0.0
-    first = float(log_ndtr(mu / 2.0 - epsilon / mu))
-    second = epsilon + float(log_ndtr(-mu / 2.0 - epsilon / mu))
-    return max(0.0, -math.exp(first) * math.expm1(min(second - first, 0.0)))
-
-
-def epsilon_of(mu: float, delta: float, slack: float = 0.0) -> float:
-    """Smallest epsilon (from above, to 1e-12) such that mu-Gaussian DP is (epsilon, delta).
-
-    `slack`: what `slack_of` says about the release; 0 for continuous noise.
-    """
-    _check_delta(delta)
-    if mu < 0.0 or math.isnan(mu) or slack < 0.0:
-        raise SettingsError("mu and slack are not below 0")
-    if math.isinf(mu):
-        return math.inf
-    target = delta * math.exp(-slack)
-    low, high = 0.0, mu * mu / 2.0 + mu * math.sqrt(-2.0 * math.log(target))  # by way of zCDP: not below the truth
-    if delta_of(mu, 0.0) <= target:
-        return 2.0 * slack
-    while high - low > 1e-12 * max(1.0, high):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if delta_of(mu, middle) <= target else (middle, high)
-    return high + 2.0 * slack
-
-
-def mu_of(epsilon: float, delta: float) -> float:
-    """Largest mu (from below) such that mu-Gaussian DP is (epsilon, delta); 1/4.2247 for (1, 1e-6)."""
-    _check_delta(delta)
-    if not (math.isfinite(epsilon) and epsilon > 0.0):
-        raise SettingsError("epsilon must be positive")
-    low, high = 0.0, 1.0
-    while delta_of(high, epsilon) <= delta:
-        low, high = high, 2.0 * high
-    while high - low > 1e-13 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if delta_of(middle, epsilon) <= delta else (low, middle)
-    return low
-
-
-def compose(mus: Iterable[float]) -> float:
-    """The mu of several releases about the same people."""
-    return math.sqrt(math.fsum(mu * mu for mu in mus))
 
 
 def gram_scales(bound: float, mu: float) -> tuple[float, float]:
@@ -114,8 +66,3 @@ def slack_of(entries: int, smallest_share: float) -> float:
         raise SettingsError("the noise is too small for whole numbers: use more fractional bits")
     of_sum = 10.0 * math.exp(-((math.pi * smallest_share) ** 2))
     return entries * (of_sum + 5.0 * math.exp(-2.0 * (math.pi * SMOOTHING) ** 2))
-
-
-def _check_delta(delta: float) -> None:
-    if not 0.0 < delta < 1.0:
-        raise SettingsError("delta lies between 0 and 1")

@@ -1,0 +1,168 @@
+"""Gaussian noise in the ledger: composed with coins as another library does it, at every unit, never understated."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from verticopula.errors import BudgetExceeded, PolicyRefused
+from verticopula.network.steward import Steward
+from verticopula.privacy import gaussian
+from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
+from verticopula.privacy.ledger import ALL_COLUMNS, Release
+from verticopula.privacy.policy import Caps, Policy
+from verticopula.privacy.pricing import Pricing
+from verticopula.privacy.statement import format_price, party_epsilons, state_privacy
+from verticopula.privacy.units import Unit
+from verticopula.schema import Column
+
+DELTA = 1e-6
+COLUMN = Column(name="x", kind="continuous", bounds=(0.0, 1.0))
+
+
+def entries(party: str = "a", mu: float = 0.1, whole: float = 0.2, study: str = "s") -> list[Release]:
+    pricing = Pricing(study, party)
+    return [pricing.gaussian_marginal(COLUMN, 100, 0.05), pricing.moments(100, mu, whole)]
+
+
+# ---- composition -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.2367, 1.0])
+@pytest.mark.parametrize("coins", [[Coins(0.5, 1)], [Coins(0.02, 400)], [Coins(0.01, 50), Coins(0.7, 2)]], ids=str)
+def test_dp_accounting_composes_coins_and_gaussians_the_same(mu: float, coins: list[Coins]) -> None:
+    fine = 1e-3
+    other = pld.from_gaussian_mechanism(1.0, sensitivity=mu, value_discretization_interval=fine)
+    for c in coins:
+        one = pld.from_privacy_parameters(
+            pld.common.DifferentialPrivacyParameters(c.epsilon, 0.0), value_discretization_interval=fine
+        )
+        other = other.compose(one.self_compose(c.count))
+    found, theirs = epsilon_of(coins, DELTA, mu), other.get_epsilon_for_delta(DELTA)
+    # Theirs rounds losses up to its grid too, by a step for every coin at most.
+    assert theirs - fine * (1 + sum(c.count for c in coins)) <= found <= theirs * (1.0 + 2e-3) + fine
+
+
+@given(mu=st.floats(1e-3, 8.0), delta=st.floats(1e-9, 0.3))
+@settings(max_examples=25, deadline=None)
+def test_gaussians_alone_are_exact(mu: float, delta: float) -> None:
+    assert epsilon_of([], delta, mu) == gaussian.epsilon_of(mu, delta)
+    assert delta_of([], 0.7, mu) == gaussian.delta_of(mu, 0.7)
+
+
+@given(
+    mu=st.floats(1e-3, 5.0),
+    delta=st.floats(1e-8, 0.1),
+    coins=st.lists(st.builds(Coins, epsilon=st.floats(1e-3, 2.0), count=st.integers(1, 200)), min_size=1, max_size=3),
+)
+@settings(max_examples=10, deadline=None)
+def test_together_costs_more_than_either_and_no_more_than_one_after_the_other(
+    mu: float, delta: float, coins: list[Coins]
+) -> None:
+    both, pure = epsilon_of(coins, delta, mu), sum(c.epsilon * c.count for c in coins)
+    # The coins' own figure may be rounded up on a coarser grid, by a 64th of the finest loss per kind.
+    grid = len(coins) * 2.0 * min(c.epsilon for c in coins) / 64.0
+    assert max(gaussian.epsilon_of(mu, delta), epsilon_of(coins, delta) - grid) <= both * (1.0 + 1e-9)
+    assert both <= pure + gaussian.epsilon_of(mu, delta)
+    if both < pure:
+        assert delta_of(coins, both, mu) <= delta * (1.0 + 1e-6)
+
+
+def test_ends() -> None:
+    assert epsilon_of([], DELTA, 0.0) == 0.0
+    assert epsilon_of([], 0.0, 0.1) == math.inf
+    assert epsilon_of([Coins(math.inf, 1)], DELTA, 0.1) == math.inf
+    assert epsilon_of([], DELTA, math.inf) == math.inf
+    assert epsilon_of([Coins(0.1, 1)], 1e-14, 0.2) == 0.1 + gaussian.epsilon_of(0.2, 1e-14)  # below the grid's reach
+    assert delta_of([Coins(0.1, 1)], 0.0, math.nan) == 1.0
+
+
+# ---- in the ledger ---------------------------------------------------------------------------
+
+
+def test_entries_come_back_as_they_were_and_old_readers_count_too_much() -> None:
+    for entry in entries():
+        assert Release.from_json(entry.to_json()) == entry
+        raw = json.loads(entry.to_json())
+        old = Release.from_json(json.dumps({k: v for k, v in raw.items() if k not in ("mu", "mu_person", "joint")}))
+        assert party_epsilons([old], DELTA).block == math.inf
+
+
+@pytest.mark.parametrize("broken", [{"mu": math.inf}, {"mu": -1.0}, {"mu": math.nan}, {"mu_person": 0.01}], ids=str)
+def test_a_mu_that_cannot_be_counts_as_no_protection(broken: dict[str, float]) -> None:
+    entry = replace(entries()[1], **broken)
+    if not math.isnan(entry.mu):
+        entry = Release.from_json(entry.to_json())
+    assert state_privacy([entry], DELTA).person == math.inf
+
+
+def test_a_block_is_all_of_a_partys_gaussians_and_a_person_counts_a_joint_release_once() -> None:
+    both = [*entries("a", 0.1), *entries("b", 0.15)]
+    said = state_privacy(both, DELTA)
+    assert said.parties["a"].block == pytest.approx(gaussian.epsilon_of(math.hypot(0.05, 0.1), DELTA), rel=1e-9)
+    assert said.parties["b"].block == pytest.approx(gaussian.epsilon_of(math.hypot(0.05, 0.15), DELTA), rel=1e-9)
+    assert said.person == pytest.approx(gaussian.epsilon_of(math.hypot(0.05, 0.05, 0.2), DELTA), rel=1e-9)
+    assert said.person > gaussian.epsilon_of(math.hypot(0.05, 0.05, 0.2), DELTA)
+    assert said.parties["a"].variable == said.parties["a"].client == said.parties["a"].block
+    text = "\n".join(said.lines())
+    assert text.count("at delta = 1e-06") == len(Unit)
+
+
+def test_two_studies_and_a_release_made_twice_count_twice() -> None:
+    first, second = entries()[1:], entries(study="other")[1:]
+    twice = gaussian.epsilon_of(math.hypot(0.2, 0.2), DELTA)
+    assert state_privacy([*first, *second], DELTA).person == pytest.approx(twice, rel=1e-9)
+    assert state_privacy([*first, *first], DELTA).person == pytest.approx(twice, rel=1e-9)
+
+
+def test_ranks_and_gaussians_of_one_party_compose() -> None:
+    ranks, cells = Pricing("r", "a").first_round(COLUMN, "exact", 100, 0.01, 0.2)
+    said = party_epsilons([ranks, cells, *entries()], DELTA)
+    mu = gaussian.compose(entry.mu for entry in entries())
+    assert said.block == epsilon_of([ranks.coins, cells.coins], DELTA, mu)
+    assert said.client == pytest.approx(0.21 + gaussian.epsilon_of(mu, DELTA))
+
+
+def test_ranges_from_the_data_leave_no_epsilon() -> None:
+    pricing = Pricing("s", "a", bounds_from_data=True)
+    for entry in (pricing.gaussian_marginal(COLUMN, 9, 0.1), pricing.moments(9, 0.1, 0.1)):
+        assert state_privacy([entry]).person == math.inf
+        assert "infinite" in format_price(entry)
+
+
+# ---- policy and steward ----------------------------------------------------------------------
+
+
+def test_a_block_cap_counts_at_the_policys_delta() -> None:
+    mu = gaussian.compose(entry.mu for entry in entries())
+    cap = gaussian.epsilon_of(mu, 1e-5)
+    policy = Policy(methods=("strict",), caps=Caps(block=cap), delta=1e-5)
+    policy.check("a", "strict", entries(), [])
+    with pytest.raises(BudgetExceeded, match="per block"):
+        policy.model_copy(update={"delta": 1e-6}).check("a", "strict", entries(), [])
+    with pytest.raises(BudgetExceeded):
+        policy.check("a", "strict", entries(), entries(study="before"))
+    with pytest.raises(PolicyRefused, match="'strict'"):
+        Policy(methods=("vcds",)).check("a", "strict", entries(), [])
+
+
+def test_a_column_that_is_not_shared_is_not_hidden_behind_all_columns() -> None:
+    assert entries()[1].column == ALL_COLUMNS
+    with pytest.raises(PolicyRefused, match="'x'"):
+        Policy(columns=("y",)).check("a", "strict", entries(), [])
+
+
+def test_a_steward_is_asked_again_about_more_noise_taken_away() -> None:
+    answers = ["all\n", "n\n"]
+    steward = Steward("a", DELTA, read=lambda: answers.pop(0))
+    steward.consent("strict", entries(mu=0.1), [])
+    steward.consent("strict", entries(mu=0.09), [])
+    with pytest.raises(PolicyRefused, match="steward"):
+        steward.consent("strict", entries(mu=0.11), [])
+    assert not answers
