@@ -1,0 +1,111 @@
+"""What correlations are expected to look like: a few factors between parties, and something of their own inside them.
+
+A noisy correlation is modelled as r_jk = l_j'l_k + u_jk + e_jk: factors; a residual u with variance tau^2, one for pairs
+inside a party and one for pairs of two parties; and noise e of known variance v_jk. Loadings and both tau^2 maximise the
+likelihood of all noisy correlations at once, with loadings of factor f around 0 with a variance of its own (automatic
+relevance determination): a factor that does not stand out of the noise is pruned, which chooses the rank.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+MOST_FACTORS = 8
+_LEAST_SPREAD, _MOST_SPREAD = 1e-6, 0.1  # tau^2
+_LEAST_LOADING = 1e-3  # added to a factor's mean squared loading
+_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The expectation, as it stands.
+
+    Attributes
+    ----------
+    loadings : (q, factors)
+    spread : (groups,) tau^2
+    groups : (q, q) which tau^2 a pair has; -1 for pairs without any (inside one nominal column, flat latents, j = k)
+    """
+
+    loadings: Floats
+    spread: Floats
+    groups: Ints
+
+    @property
+    def rank(self) -> int:
+        """Factors that explain at least a hundredth of a column on average."""
+        return int(np.sum(np.mean(self.loadings**2, axis=0) > 0.01))
+
+    @property
+    def expected(self) -> Floats:
+        return np.asarray(self.loadings @ self.loadings.T)
+
+    @property
+    def variance(self) -> Floats:
+        """(q, q) tau^2 of every pair."""
+        return np.asarray(np.append(self.spread, 1.0)[self.groups])
+
+    def blend(self, correlation: Floats, variance: Floats) -> Floats:
+        """Posterior means of all correlations: noisy ones moved towards the expectation as far as their noise says."""
+        known = np.isfinite(variance)
+        weight = np.where(known, self.variance / (self.variance + np.where(known, variance, 1.0)), 0.0)
+        return self.expected + weight * (np.where(known, correlation, 0.0) - self.expected)
+
+
+def group_pairs(parties: Ints, apart: Bools) -> Ints:
+    """0 for two latents of one party, 1 of two; -1 where `apart`, and on the diagonal."""
+    groups = np.where(parties[:, None] == parties, 0, 1)
+    groups[apart] = -1
+    np.fill_diagonal(groups, -1)
+    return groups
+
+
+def start_structure(correlation: Floats, variance: Floats, groups: Ints, factors: int = MOST_FACTORS) -> Structure:
+    """Principal factors of the damped correlations."""
+    known = (groups >= 0) & np.isfinite(variance)
+    damped = np.where(known, correlation * 0.05 / (0.05 + np.where(known, variance, 1.0)), 0.0)
+    factors = min(factors, max(len(damped) // 3, 1))
+    diagonal = np.full(len(damped), 0.5)
+    loadings = np.zeros((len(damped), factors))
+    for _ in range(10):
+        np.fill_diagonal(damped, diagonal)
+        values, vectors = np.linalg.eigh(damped)
+        loadings = vectors[:, -factors:] * np.sqrt(np.maximum(values[-factors:], 1e-3))
+        diagonal = np.clip(np.sum(loadings**2, axis=1), 0.05, 0.95)
+    return Structure(loadings, np.array([0.01, 0.001]), groups)
+
+
+def fit_structure(structure: Structure, correlation: Floats, variance: Floats) -> Structure:
+    """Loadings and spreads that maximise the likelihood of the noisy correlations, from where they stand."""
+    q, factors = structure.loadings.shape
+    known = (structure.groups >= 0) & np.isfinite(variance)
+    target = np.where(known, correlation, 0.0)
+    noise = np.where(known, variance, 1.0)
+    members = [known & (structure.groups == group) for group in range(structure.spread.size)]
+
+    def lost(parameters: Floats) -> tuple[float, Floats]:
+        loadings = parameters[: q * factors].reshape(q, factors)
+        spread = np.exp(parameters[q * factors :])
+        total = np.where(known, np.append(spread, 1.0)[structure.groups] + noise, 1.0)
+        residual = np.where(known, target - loadings @ loadings.T, 0.0)
+        weighted = residual / total
+        size = np.mean(loadings**2, axis=0) + _LEAST_LOADING
+        value = 0.25 * float(np.sum(weighted * residual + np.log(total))) + 0.5 * q * float(np.sum(np.log(size)))
+        by_loading = -(weighted @ loadings) + loadings / size
+        by_total = 0.25 * (1.0 / total - weighted**2)
+        by_spread = [s * float(np.sum(by_total[chosen])) for s, chosen in zip(spread, members, strict=True)]
+        return value, np.concatenate([by_loading.ravel(), by_spread])
+
+    start = np.concatenate([structure.loadings.ravel(), np.log(structure.spread)])
+    bounds = [(-1.0, 1.0)] * (q * factors) + [(math.log(_LEAST_SPREAD), math.log(_MOST_SPREAD))] * len(members)
+    found = minimize(lost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS})
+    return Structure(found.x[: q * factors].reshape(q, factors), np.exp(found.x[q * factors :]), structure.groups)
