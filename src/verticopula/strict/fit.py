@@ -1,4 +1,4 @@
-"""From opened sums to a copula: pooled moments, a factor structure, what cutting did undone, then margins and the bridge."""
+"""From opened sums to a copula: moments, a factor structure, what cutting did undone, then margins and the bridge."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from verticopula.strict.latent_scores import LatentScore, latent_scores
 from verticopula.strict.moments import NoisyMoments, read_sums
 from verticopula.strict.report import LARGEST_ERROR, StrictFit, StrictReport, by_parties
 from verticopula.strict.structure import Structure, fit_structure, group_pairs, start_structure
+
+__all__ = ["StrictFit", "StrictReport", "fit_strict"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,17 +65,16 @@ def fit_strict(
     groups = group_pairs(owners, layout.nominal_blocks() | flat[:, None] | flat)
     simulator = Simulator(layout, marginals, scores, owners, rng.standard_normal((DRAWS, len(scores))))
     gap = ClipGap.none(len(scores))
-    structure: Structure | None = None
     correlation = np.eye(len(scores))
-    change, rounds = np.inf, 0
-    for rounds in range(1, MOST_ROUNDS + 1):  # noqa: B007
+    structure = Structure(np.zeros((len(scores), 1)), np.ones(2), groups)
+    for rounds in range(1, MOST_ROUNDS + 1):
         moments, variance = pool([undo_cut(pattern, gap) for pattern in noisy], len(scores))
         means = np.where(flat, 0.0, moments[:-1, -1])
         shifts = np.array([solve_shift(score, m) for score, m in zip(scores, means, strict=True)])
         slopes = np.array([max(score.slope(x), 0.02) for score, x in zip(scores, shifts, strict=True)])
         found = (moments[:-1, :-1] - np.outer(means, means)) / np.outer(slopes, slopes)
         known = variance[:-1, :-1] / np.outer(slopes, slopes) ** 2
-        structure = fit_structure(structure or start_structure(found, known, groups), found, known)
+        structure = fit_structure(structure if rounds > 1 else start_structure(found, known, groups), found, known)
         fitted = np.where(groups >= 0, structure.blend(found, known), 0.0)
         before = correlation
         pairs = to_latents(fitted, known, slopes, shifts, scores, layout, marginals, flat, noisy)
@@ -96,9 +97,7 @@ def fit_strict(
     )
     k = len(plan.parties)
     raw = by_parties(known, groups >= 0, owners, k)
-    posterior = np.where(
-        np.isfinite(known), structure.variance * known / (structure.variance + known), structure.variance
-    )
+    posterior = 1.0 / (1.0 / structure.variance + 1.0 / np.maximum(known, 1e-12))
     expected = by_parties(posterior, groups >= 0, owners, k)
     strict = StrictReport(
         rank=structure.rank,

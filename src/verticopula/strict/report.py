@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,8 @@ class StrictReport:
     Attributes
     ----------
     rank : factors that stand out of the noise
-    spread_within, spread_between : standard deviation of correlations around the factors, inside a party and between two
-    iterations, converged, change : rounds made; whether nothing moved any more; largest move of a correlation in the last
+    spread_within, spread_between : standard deviation of correlations around the factors, inside a party and across
+    iterations, converged, change : rounds made; whether nothing moved any more; largest move in the last
     patterns, left_out : patterns opened; subjects in none of them
     cut : party -> share of its records that were cut to their bound (by the model)
     parties : their names, in the order of the next ones
@@ -54,11 +55,39 @@ class StrictReport:
     supported: Bools
     flat: tuple[str, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for files and reports; None where an error is infinite."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> StrictReport:
+        """What `to_dict` wrote."""
+        arrays: dict[str, Any] = {
+            name: np.array([[np.inf if x is None else x for x in row] for row in raw[name]], dtype=kind)
+            for name, kind in _ARRAYS.items()
+        }
+        names = {name: tuple(raw[name]) for name in ("parties", "flat")}
+        return cls(**{**raw, **arrays, **names})
+
     @property
     def unsupported(self) -> tuple[tuple[str, str], ...]:
         """Pairs of parties whose correlations are more expectation than data."""
         names = self.parties
         return tuple((names[a], names[b]) for a, b in np.argwhere(np.triu(~self.supported)))
+
+
+_ARRAYS: dict[str, type] = {
+    "raw_error": np.float64,
+    "expected_error": np.float64,
+    "realised_error": np.float64,
+    "supported": np.bool_,
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [[None if x == np.inf else x for x in row] for row in value.tolist()]
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True)

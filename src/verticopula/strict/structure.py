@@ -1,7 +1,7 @@
 """What correlations are expected to look like: a few factors between parties, and something of their own inside them.
 
-A noisy correlation is modelled as r_jk = l_j'l_k + u_jk + e_jk: factors; a residual u with variance tau^2, one for pairs
-inside a party and one for pairs of two parties; and noise e of known variance v_jk. Loadings and both tau^2 maximise the
+A noisy correlation is modelled as r_jk = l_j'l_k + u_jk + e_jk: factors; a residual u with variance tau^2, one for
+pairs inside a party and one for pairs of two; and noise e of known variance v_jk. Loadings and both tau^2 maximise the
 likelihood of all noisy correlations at once, with loadings of factor f around 0 with a variance of its own (automatic
 relevance determination): a factor that does not stand out of the noise is pruned, which chooses the rank.
 """
