@@ -1,11 +1,14 @@
-"""`python -m experiments table1 ... table8`: the paper's tables made anew, beside what it prints."""
+"""`python -m experiments table1 ... table8`: the paper's tables made anew, beside what it prints.
+
+Other commands, each with its own --help: theory, real.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -16,20 +19,26 @@ from experiments.judge import JUDGE_NAMES, MIXED
 from experiments.methods import MECHANISMS, METHODS, NEEDS_TORCH, TABLES
 from experiments.page import render
 from experiments.paper import read_tables
+from experiments.real import command as real
 from experiments.results import count_verdicts, read_cells, summarise, write_csv
 from experiments.runner import BACKENDS, Settings, list_tasks, list_wanted, run_all
 from experiments.store import write_text
+from experiments.theory import command as theory
 from verticopula.errors import SettingsError
 
 SME = "table8"
+COMMANDS: Mapping[str, Callable[[Sequence[str], Console], int]] = {"theory": theory.main, "real": real.main}
 SMALL_DESIGN = {"kind_counts": (4, 4, 4, 3)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is missing, then write the CSV files and `results.html`."""
-    options = parse(argv)
+    """Run what is missing, then write the CSV files and `results.html`; or one of the other commands."""
     console = Console(width=None if sys.stdout.isatty() else 160)
+    given = list(sys.argv[1:] if argv is None else argv)
     try:
+        if given and given[0] in COMMANDS:
+            return COMMANDS[given[0]](given[1:], console)
+        options = parse(given)
         run(options, console)
     except SettingsError as error:
         console.print(f"error: {error}", style="red", markup=False)
