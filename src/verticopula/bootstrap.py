@@ -101,7 +101,7 @@ def repeat_study(synthesizer: Synthesizer, *, seed: int, n_rows: int) -> Synthet
     if synthesizer.unit in ("variable", "client") and settings["sampler"] == "exact" and not own_budgets:
         # As noisy as flipping every comparison, in no time: the sampler pays for its two coins with twice the epsilon.
         settings |= {"sampler": "binomial", "epsilon_ranks": 2.0 * settings["epsilon_ranks"]}
-    again = Synthesizer(synthesizer.federation, epsilon=None, **settings)
+    again = Synthesizer(synthesizer.federation, **({"epsilon": None} | settings))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)  # nobody's data are in it
         again.fit_aligned(_draw_cohort(synthesizer, np.random.default_rng(seed)))

@@ -51,7 +51,13 @@ from verticopula.report.regressions import fit_if_cheap
 from verticopula.report.study_folder import read_subject
 from verticopula.report.subject import read_real
 from verticopula.schema import Federation
-from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer
+from verticopula.synthesizer import (
+    ALIGNED_NOTE,
+    AlignedWarning,
+    NotPrivateWarning,
+    Synthesizer,
+    WeakPrivacyWarning,
+)
 from verticopula.tables import AlignedTable, align_tables, read_tables
 
 Found = TypeVar("Found")
@@ -86,6 +92,7 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
             warnings.simplefilter("ignore", AlignedWarning)  # and this
+            warnings.simplefilter("ignore", WeakPrivacyWarning)  # and this
             app()
     except VerticopulaError as error:
         console.print(Text.assemble(("error: ", "bold red"), str(error)))
@@ -118,7 +125,7 @@ def demo(
     method: Method = "refined",
     epsilon: Epsilon = 4.0,
     delta: Delta = None,
-    unit: UnitName = "client",
+    unit: UnitName = None,
     seed: Seed = None,
     quiet: Quiet = False,
 ) -> None:
@@ -157,7 +164,7 @@ def run(
     method: Method = "vcds",
     epsilon: Epsilon = None,
     delta: Delta = None,
-    unit: UnitName = "client",
+    unit: UnitName = None,
     epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
     epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
@@ -235,7 +242,7 @@ def check(
     method: Method = "vcds",
     epsilon: Epsilon = None,
     delta: Delta = None,
-    unit: UnitName = "client",
+    unit: UnitName = None,
     policies: Annotated[
         Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
     ] = None,

@@ -19,16 +19,18 @@ FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML)
 Epsilon = Annotated[
     float | None,
     typer.Option(
-        "--epsilon", "-e", help="Privacy budget; what it bounds is said by --unit. Default 1, half for ranks."
+        "--epsilon", "-e", help="Privacy budget; what it bounds is said by --unit. Default 1, half for ranks, if any."
     ),
 ]
 Delta = Annotated[float | None, typer.Option("--delta", help="Needed for units block and person, e.g. 1e-6.")]
 UnitName = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--unit",
         help="What epsilon bounds: variable (one comparison or value in one column), client (the same, over a party's "
-        "columns), block (one person's whole block at a party), person (one person's data at all parties).",
+        "columns), block (one person's whole block at a party), person (one person's data at all parties). "
+        "Default: person for method strict, client otherwise.",
+        show_default=False,
     ),
 ]
 Method = Annotated[
@@ -36,7 +38,8 @@ Method = Annotated[
     typer.Option(
         "--method",
         help="vcds (complete data, or missing completely at random), refined (missing at random, at the same cost), "
-        "evcds or ievcds (the paper's own methods for missing at random).",
+        "evcds or ievcds (the paper's own methods for missing at random), strict (for a whole person: units person and "
+        "block, with --delta).",
     ),
 ]
 Seed = Annotated[

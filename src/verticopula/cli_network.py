@@ -35,6 +35,7 @@ from verticopula.errors import ProtocolError, SettingsError
 from verticopula.network.kit import Kit
 from verticopula.network.letters import ResultRequest, ResumeRequest, StatusReply, StatusRequest, SubmitRequest
 from verticopula.network.process import keep_log, only_process, run_until_stopped, stop_process
+from verticopula.network.signing import certificate_authenticity
 from verticopula.network.steward import Steward
 from verticopula.network.texts import harmless
 from verticopula.output import SUMMARY_FILE, prepare_folder
@@ -170,6 +171,7 @@ def join(
             vault=Vault.open(vault or own.folder / "vault"),
             policy=rules,
             out=out or own.folder / "synthetic",
+            authenticity=certificate_authenticity(own),
             executor=ThreadPoolExecutor(os.cpu_count()),
             consent=steward.consent if review else lambda method, proposed, spent: None,
         )
@@ -188,13 +190,13 @@ def submit(
         str,
         typer.Option(
             "--method",
-            help="vcds, refined, evcds, ievcds; or raw-glm, a regression on the raw columns, which every party's "
-            "policy must name.",
+            help="vcds, refined, evcds, ievcds, strict; or raw-glm, a regression on the raw columns, which every "
+            "party's policy must name.",
         ),
     ] = "vcds",
     epsilon: Epsilon = None,
     delta: Delta = None,
-    unit: UnitName = "client",
+    unit: UnitName = None,
     epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
     epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from verticopula.pairwise import FitReport
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.refine import RefineReport
 from verticopula.schema import ColumnKey
+
+if TYPE_CHECKING:
+    from verticopula.strict.report import StrictReport
 
 Floats = NDArray[np.float64]
 
@@ -38,6 +42,24 @@ class Unidentified:
 
 
 @dataclass(frozen=True)
+class StrictSpending:
+    """What a strict study has released, as its price needs it.
+
+    Attributes
+    ----------
+    deviations : column -> standard deviation of the noise on each of its cell counts
+    mu : Gaussian differential privacy of the sums, for a whole person
+    factors : party -> what replacing its block moves the sums by, relative to a whole person
+    subjects : party -> how many people's records it had a part in
+    """
+
+    deviations: Mapping[ColumnKey, float]
+    mu: float
+    factors: Mapping[str, float]
+    subjects: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class FitResult:
     """A fitted copula and how it came about.
 
@@ -47,13 +69,14 @@ class FitResult:
     observed_marginals : margins of the observed subjects; the same where nothing was corrected
     report : repairs
     missingness : who is observed where
-    budgets : what each column spent
+    budgets : what each column spent; empty for `strict`, which has its `spending`
     refinement : how the iteration went, for `refined`
     unidentified : pairs of latents about which the data say nothing
     margin_sensitivity : for `evcds` and `ievcds`, the most that one replaced value can move any margin, given the
         drawn latents; what noise on the margin itself would have had to cover
     draw_aligned : latents (N, q) of the cohort's own subjects; None where there is no aligned release
         or where the study was loaded from a file, which does not keep the releases
+    strict, spending : how a strict fit went, and what it has spent
     """
 
     copula: FittedCopula
@@ -65,6 +88,8 @@ class FitResult:
     unidentified: tuple[Unidentified, ...] = ()
     margin_sensitivity: float | None = None
     draw_aligned: AlignedDraw | None = None
+    strict: StrictReport | None = None
+    spending: StrictSpending | None = None
 
     @property
     def n_subjects(self) -> int:

@@ -15,8 +15,9 @@ from verticopula.missingness import Missingness
 from verticopula.pairwise import FitReport
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.refine import RefineReport
-from verticopula.result import FitResult, Unidentified
+from verticopula.result import FitResult, StrictSpending, Unidentified
 from verticopula.schema import ColumnKey, Federation
+from verticopula.strict.report import StrictReport
 
 
 def result_to_dict(result: FitResult) -> dict[str, Any]:
@@ -30,8 +31,7 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
             {
                 "party": key.party,
                 "column": key.column,
-                "epsilon_ranks": result.budgets[key].epsilon_ranks,
-                "epsilon_marginal": result.budgets[key].epsilon_marginal,
+                **_spent_on(result, key),
                 "cell_probabilities": copula.marginals[key].probabilities.tolist(),
                 "observed_cell_probabilities": result.observed_marginals[key].probabilities.tolist(),
                 "marginal_repair": copula.marginals[key].repair,
@@ -49,7 +49,19 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
         "refinement": None if result.refinement is None else asdict(result.refinement),
         "margin_sensitivity": result.margin_sensitivity,
         "unidentified": [asdict(pair) for pair in result.unidentified],
+        **({} if result.strict is None else {"strict": result.strict.to_dict()}),
+        **({} if result.spending is None else {"sums": _sums(result.spending)}),
     }
+
+
+def _spent_on(result: FitResult, key: ColumnKey) -> dict[str, float]:
+    if result.spending is not None:
+        return {"deviation": result.spending.deviations[key]}
+    return asdict(result.budgets[key])
+
+
+def _sums(spending: StrictSpending) -> dict[str, Any]:
+    return {"mu": spending.mu, "factors": dict(spending.factors), "subjects": dict(spending.subjects)}
 
 
 def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResult:
@@ -91,5 +103,11 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
         else RefineReport(**{**raw["refinement"], "log_likelihood": tuple(raw["refinement"]["log_likelihood"])}),
         margin_sensitivity=raw["margin_sensitivity"],
         unidentified=tuple(Unidentified(**pair) for pair in raw["unidentified"]),
-        budgets={key: ColumnBudget(saved[key]["epsilon_ranks"], saved[key]["epsilon_marginal"]) for key in layout.keys},
+        budgets={}
+        if "sums" in raw
+        else {key: ColumnBudget(saved[key]["epsilon_ranks"], saved[key]["epsilon_marginal"]) for key in layout.keys},
+        strict=StrictReport.from_dict(raw["strict"]) if "strict" in raw else None,
+        spending=StrictSpending({key: saved[key]["deviation"] for key in layout.keys}, **raw["sums"])
+        if "sums" in raw
+        else None,
     )

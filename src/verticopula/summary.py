@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from verticopula.missingness import Missingness
 from verticopula.privacy.statement import PrivacyStatement
+from verticopula.privacy.units import Unit
 from verticopula.result import FitResult
 from verticopula.schema import Federation
 
@@ -23,7 +24,7 @@ def summarise(federation: Federation, settings: Mapping[str, Any], result: FitRe
         f"Study {federation.name!r}: {result.n_subjects:,} subjects, {len(federation.keys)} columns, "
         f"{len(federation.parties)} parties, response {federation.response}"
     ]
-    cautions = data_warnings(result, settings["method"])
+    cautions = [*data_warnings(result, settings["method"]), *filter(None, [delta_warning(settings, result.n_subjects)])]
     lines += [f"! {warning}" for warning in (*privacy.warnings, *cautions)]
     lines += ["", "Settings"]
     lines += [f"  {name}: {value}" for name, value in settings.items() if value is not None]
@@ -45,6 +46,17 @@ def summarise(federation: Federation, settings: Mapping[str, Any], result: FitRe
     ]
     lines += _refinement_lines(result)
     return "\n".join(lines) + "\n"
+
+
+def delta_warning(settings: Mapping[str, Any], n_subjects: int) -> str:
+    """What to say about a delta that is not well below 1/N; nothing otherwise."""
+    delta = settings.get("delta")
+    if delta is None or not Unit.parse(settings["unit"]).needs_delta or delta * n_subjects < 1.0:
+        return ""
+    return (
+        f"delta = {delta:g} is not below 1/{n_subjects:,}: such a delta would allow everything about one of the "
+        f"subjects to be told. Choose it well below, for example {0.01 / n_subjects:.0e}."
+    )
 
 
 def _typical(values: NDArray[np.float64]) -> float:
@@ -170,4 +182,5 @@ _MISSING_WARNINGS = {
     "the observed subjects; see method 'refined'.",
     "ievcds": "Blocks are missing. IEVCDS corrects for it only in part; see method 'refined'.",
     "refined": "Blocks are missing. The refinement is right if they are missing at random given what is observed.",
+    "strict": "Blocks are missing. The correction is right if they are missing at random given what is observed.",
 }

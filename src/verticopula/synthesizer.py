@@ -26,17 +26,25 @@ from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_ge
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.statement import PrivacyStatement, state_privacy
+from verticopula.privacy.units import Unit
 from verticopula.protocol.evcds import evcds
 from verticopula.protocol.ievcds import ievcds
 from verticopula.protocol.opening import Alignment, LedgerHead, Opened, open_study
 from verticopula.protocol.party import LocalParty
 from verticopula.protocol.refined import refined
 from verticopula.protocol.rounds import Rounds, needs_overlap
+from verticopula.protocol.secure_sums import COORDINATOR, Desk
+from verticopula.protocol.strict import check_parties, needs_desk, strict
+from verticopula.protocol.strict_party import STRICT
+from verticopula.protocol.sums_desk import SumsDesk
+from verticopula.protocol.sums_record import MemoryRecords, Records
 from verticopula.protocol.vcds import vcds
-from verticopula.result import AlignedDraw, FitResult
+from verticopula.result import AlignedDraw, FitResult, StrictSpending
 from verticopula.schema import ColumnKey, Federation, IdRule, seeded_study_name
+from verticopula.secure.sealed import Authenticity, shared_authenticity
+from verticopula.strict.margins import cell_sensitivity, gaussian_cell_count
 from verticopula.study import result_from_dict, result_to_dict
-from verticopula.summary import margins_table, summarise
+from verticopula.summary import delta_warning, margins_table, summarise
 from verticopula.tables import AlignedTable, align_tables, backend_of, decode_column, from_polars, to_polars
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -46,7 +54,7 @@ if TYPE_CHECKING:
 
     from verticopula.estimator import VerticalGLM
 
-METHODS = ("vcds", "evcds", "ievcds", "refined")
+METHODS = ("vcds", "evcds", "ievcds", "refined", STRICT)
 STUDY_FORMAT = 2
 ALIGNED_NOTE = "Aligned rows: synthetic row i is a noisy copy of subject i. For comparisons, not for publication."
 
@@ -55,6 +63,10 @@ Progress = Callable[[str, int, int], None]
 
 class NotPrivateWarning(UserWarning):
     """A result that must not leave the house."""
+
+
+class WeakPrivacyWarning(UserWarning):
+    """A delta that would allow everything about somebody to be told."""
 
 
 class AlignedWarning(UserWarning):
@@ -83,10 +95,11 @@ class Synthesizer:
     ----------
     federation : who holds which column
     method : `vcds` (data complete or missing completely at random), `refined` (missing at random, at the
-        same cost), `evcds` and `ievcds` (the paper's methods for missing at random)
-    epsilon : what it bounds is said by `unit`; half goes to the ranks, half to the marginals
+        same cost), `evcds` and `ievcds` (the paper's methods for missing at random), `strict` (for units `person`
+        and `block`: no ranks, but second moments that nobody sees without noise)
+    epsilon : what it bounds is said by `unit`; half goes to the ranks, half to the marginals; `strict` splits it itself
     delta : needed for units `block` and `person`
-    unit : `variable`, `client`, `block` or `person`
+    unit : `variable`, `client`, `block` or `person`; by default `person` for `strict`, `client` otherwise
     epsilon_ranks, epsilon_marginals : in place of `epsilon`, the two parts
     sampler : `exact` flips every comparison; `binomial` is O(n) and costs twice the coins
     rounds : how often `ievcds` ranks; other methods rank once
@@ -111,7 +124,7 @@ class Synthesizer:
         method: str = "vcds",
         epsilon: float | None = 1.0,
         delta: float | None = None,
-        unit: str = "client",
+        unit: str | None = None,
         random_state: int | None = None,
         *,
         epsilon_ranks: float | None = None,
@@ -128,6 +141,9 @@ class Synthesizer:
             isinstance(random_state, bool) or not isinstance(random_state, (int, np.integer))
         ):
             raise SettingsError("random_state must be a whole number or None")
+        unit = (Unit.PERSON.value if method == STRICT else Unit.CLIENT.value) if unit is None else unit
+        if method == STRICT:
+            _check_strict(federation, unit)
         self.federation = federation
         self.method = method
         self.unit = unit
@@ -196,6 +212,7 @@ class Synthesizer:
         total = sum(_comparisons(table, self.budget.rounds) for table in aligned.values())
         counter = _Counter(progress, "flipping comparisons", total)
         before = len(book)
+        authenticity = shared_authenticity(secrets.token_bytes(32))
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as executor:
             parties = {
                 name: LocalParty(
@@ -206,10 +223,12 @@ class Synthesizer:
                     bounds_from_data=self.federation.bounds_source == "from-data",
                     executor=executor,
                     on_column=counter.add,
+                    authenticity=authenticity,
                 )
                 for name, table in aligned.items()
             }
-            result = drive(self._protocol(study, progress), InProcessTransport(parties))
+            desk = self.make_desk(MemoryRecords(), authenticity)
+            result = drive(self._protocol(study, progress, desk), InProcessTransport(parties))
         self._result, self._study, self._samples, self.opened_ = result, study, 0, None
         self._drew_aligned = False
         self._entries = tuple(book)[before:]
@@ -224,6 +243,7 @@ class Synthesizer:
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
         progress: Progress | None = None,
+        desk: Desk | None = None,
     ) -> Synthesizer:
         """Fit on tables that members hold, over any transport; the study is opened first.
 
@@ -231,9 +251,10 @@ class Synthesizer:
         ----------
         study : its name; None for one that nobody used before
         witnesses : party -> the end of its ledger as `opened_` last showed it
+        desk : what `make_desk` made, for a strict study of two parties
         """
         name = study or self._unused_name()
-        rounds = self.protocol(name, alignment=alignment, witnesses=witnesses, progress=progress)
+        rounds = self.protocol(name, alignment=alignment, witnesses=witnesses, progress=progress, desk=desk)
         return self.adopt(name, *drive(rounds, transport))
 
     def protocol(
@@ -243,12 +264,29 @@ class Synthesizer:
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
         progress: Progress | None = None,
+        desk: Desk | None = None,
     ) -> Rounds[tuple[Opened, FitResult]]:
         """The whole study over members, as rounds; `adopt` takes what it returns."""
+        if desk is None and self.method == STRICT and needs_desk(self.federation):
+            raise SettingsError("a strict study of two parties needs the coordinator as the third: give it a desk")
         opened = yield from open_study(
             self.federation, study, self.method, seed=self.random_state, alignment=alignment, witnesses=witnesses
         )
-        return opened, (yield from self._protocol(study, progress))
+        return opened, (yield from self._protocol(study, progress, desk))
+
+    def make_desk(self, records: Records, authenticity: Authenticity) -> Desk | None:
+        """The coordinator's own desk, for a strict study of two parties; None where it has no part in the sums.
+
+        Parameters
+        ----------
+        records : where its secret and its noise are kept; over a network they must outlive the process
+        authenticity : how parties know that a public key is the coordinator's
+        """
+        if self.method != STRICT or not needs_desk(self.federation):
+            return None
+        label = "" if self.random_state is None else seeded_study_name(self.federation)
+        noise = self._noise(COORDINATOR)
+        return SumsDesk(COORDINATOR, None, records=records, noise=noise, authenticity=authenticity, noise_label=label)
 
     def adopt(self, study: str, opened: Opened, result: FitResult) -> Synthesizer:
         """Be fitted with what `protocol` returned; `ledger_` is then what parties were asked for, at their prices."""
@@ -263,6 +301,9 @@ class Synthesizer:
 
     def _price(self, study: str, result: FitResult) -> Iterator[Release]:
         """The releases that were asked for, round by round."""
+        if result.spending is not None:
+            yield from self._price_strict(study, result, result.spending)
+            return
         for round_number in range(self.budget.rounds):
             for key, budget in result.budgets.items():
                 pricing = Pricing(
@@ -278,19 +319,36 @@ class Synthesizer:
                         column, self.budget.sampler, n, result.n_subjects - n, budget.epsilon_ranks
                     )
 
+    def _price_strict(self, study: str, result: FitResult, spent: StrictSpending) -> Iterator[Release]:
+        """Every party's margins and its part in the sums."""
+        for party in self.federation.parties:
+            pricing = Pricing(
+                study, party.name, self.random_state is None, self.federation.bounds_source == "from-data"
+            )
+            for column in party.columns:
+                key = ColumnKey(party.name, column.name)
+                n, deviation = result.missingness.observed[key], spent.deviations[key]
+                sensitivity = cell_sensitivity(gaussian_cell_count(column, n, deviation))
+                yield pricing.gaussian_marginal(column, n, sensitivity / deviation)
+            factor = spent.factors[party.name]
+            if factor > 0.0:
+                yield pricing.moments(spent.subjects[party.name], spent.mu * factor, spent.mu)
+
     @property
     def needs_overlap(self) -> bool:
         """Whether two columns without common subjects are an error."""
         return needs_overlap(self.method)
 
-    def _protocol(self, study: str, progress: Progress | None) -> Rounds[FitResult]:
+    def _protocol(self, study: str, progress: Progress | None, desk: Desk | None = None) -> Rounds[FitResult]:
         rng = server_generator(self._server_seed, "fit")
+        show = progress or (lambda what, done, total: None)
+        if self.method == STRICT:
+            return strict(self.federation, self.budget, study, rng, show, desk)
         if self.method == "evcds":
             return evcds(self.federation, self.budget, study, rng)
         if self.method == "ievcds":
             return ievcds(self.federation, self.budget, study, rng)
         if self.method == "refined":
-            show = progress or (lambda what, done, total: None)
             return refined(self.federation, self.budget, study, lambda done, most: show("refining", done, most))
         return vcds(self.federation, self.budget, study)
 
@@ -304,6 +362,9 @@ class Synthesizer:
     def _warn(self) -> None:
         for line in self.privacy_.warnings:
             warnings.warn(line, NotPrivateWarning, stacklevel=3)
+        weak = delta_warning(self.settings_, self.n_subjects_)
+        if weak and self.method == STRICT:
+            warnings.warn(weak, WeakPrivacyWarning, stacklevel=3)
 
     # ---- results -------------------------------------------------------------------------
 
@@ -382,8 +443,8 @@ class Synthesizer:
 
     def check_aligned(self, n_rows: int | None, n_subjects: int) -> None:
         """SettingsError if so many aligned rows of such a cohort cannot be had; can be asked before `fit`."""
-        if self.method == "vcds":
-            raise SettingsError("method 'vcds' has no aligned release: its rows belong to no subject")
+        if self.method in ("vcds", STRICT):
+            raise SettingsError(f"method {self.method!r} has no aligned release: its rows belong to no subject")
         if n_rows is not None and n_rows % n_subjects:
             raise SettingsError(f"aligned rows come in multiples of the cohort's {n_subjects} subjects")
 
@@ -433,6 +494,14 @@ class Synthesizer:
     @property
     def settings_(self) -> dict[str, Any]:
         """The settings, as plain values."""
+        if self.method == STRICT:
+            return {
+                "method": self.method,
+                "unit": self.unit,
+                "epsilon": self.budget.epsilon_ranks + self.budget.epsilon_marginals,
+                "delta": self.delta,
+                "random_state": self.random_state,
+            }
         return {
             "method": self.method,
             "unit": self.unit,
@@ -470,7 +539,7 @@ class Synthesizer:
                     f"{Path(path).name}: study format {raw['format']}, this version reads {STUDY_FORMAT}"
                 )
             federation = Federation.from_dict(raw["federation"])
-            loaded = cls(federation, epsilon=None, **raw["settings"])
+            loaded = cls(federation, **{"epsilon": None, **raw["settings"]})
             loaded._result = result_from_dict(federation, raw["fit"])
             loaded._entries = tuple(Release.from_json(json.dumps(entry)) for entry in raw["releases"])
             loaded._study = raw["study"]
@@ -479,6 +548,16 @@ class Synthesizer:
                 raise
             raise VerticopulaError(f"{Path(path).name}: cannot be read as a saved study") from None
         return loaded
+
+
+def _check_strict(federation: Federation, unit: str) -> None:
+    """SettingsError for a strict study that makes no sense."""
+    check_parties(federation)
+    if Unit.parse(unit) not in (Unit.PERSON, Unit.BLOCK):
+        raise SettingsError(
+            f"method 'strict' protects everything about one person: unit 'person' (at all parties) or 'block' (at "
+            f"one), not {unit!r}. For {unit!r} use method 'refined' or 'vcds'"
+        )
 
 
 def _comparisons(table: AlignedTable, rounds: int) -> int:

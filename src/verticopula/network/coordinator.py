@@ -37,7 +37,9 @@ from verticopula.network.process import frames_of
 from verticopula.network.records import Records, StudyRecord
 from verticopula.network.rounds import NetworkTransport, WaitingRoom
 from verticopula.network.running import check_deadline, check_settings, run_study
+from verticopula.network.signing import certificate_authenticity
 from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.strict_party import STRICT
 from verticopula.protocol.wire import decode, encode, kinds_of
 
 logger = logging.getLogger(__name__)
@@ -94,9 +96,11 @@ class Coordinator:
         transport = NetworkTransport(self._room, journal, record.deadline)
         transport.on_waiting = lambda number, names: self._waiting.__setitem__(record.study, (number, names))
         try:
-            run_study(record, self.federation, transport, self.records)
+            authenticity = certificate_authenticity(self.kit) if record.method == STRICT else None
+            run_study(record, self.federation, transport, self.records, authenticity)
             self.records.change(record.study, state="done", rounds=transport.number, note="")
             journal.remove()
+            self.records.desk_records(record.study).remove()
             logger.info("study %s is done", record.study)
         except VerticopulaError as error:
             if self._room.closed:

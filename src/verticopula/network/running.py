@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from verticopula.errors import SettingsError
 from verticopula.estimator import VerticalGLM
-from verticopula.network.records import Records, StudyRecord
+from verticopula.network.records import DeskRecords, Records, StudyRecord
 from verticopula.output import DIAGNOSTICS_FOLDER, LEDGER_FILE, MARGINS_FILE, STUDY_FILE, write_regression, write_study
 from verticopula.privacy.ledger import Ledger
 from verticopula.privacy.policy import RAW_REGRESSION
@@ -22,7 +22,15 @@ from verticopula.regression_checks import check_settings as check_regression
 from verticopula.report import REPORT_FILE, Subject, write_report
 from verticopula.report.regressions import fit_if_cheap
 from verticopula.schema import Federation
-from verticopula.synthesizer import ALIGNED_NOTE, AlignedWarning, NotPrivateWarning, Synthesizer, SyntheticTables
+from verticopula.secure.sealed import Authenticity
+from verticopula.synthesizer import (
+    ALIGNED_NOTE,
+    AlignedWarning,
+    NotPrivateWarning,
+    Synthesizer,
+    SyntheticTables,
+    WeakPrivacyWarning,
+)
 from verticopula.transport.base import Transport, drive
 
 logger = logging.getLogger(__name__)
@@ -55,26 +63,48 @@ def check_deadline(seconds: float) -> None:
         raise SettingsError("the deadline is a positive number of seconds, 30 days at most")
 
 
-def run_study(record: StudyRecord, federation: Federation, transport: Transport, records: Records) -> None:
-    """Run the study's rounds and write its result; repeated after a crash, it makes the same files."""
+def run_study(
+    record: StudyRecord,
+    federation: Federation,
+    transport: Transport,
+    records: Records,
+    authenticity: Authenticity | None = None,
+) -> None:
+    """Run the study's rounds and write its result; repeated after a crash, it makes the same files.
+
+    `authenticity` : how parties know the coordinator's public keys, where it is a compute party in a strict study
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
         warnings.simplefilter("ignore", AlignedWarning)
+        warnings.simplefilter("ignore", WeakPrivacyWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        run = _synthesise if record.kind == "synthesis" else _regress
         scratch = records.result_folder(record.study).with_suffix(".scratch")
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
-        run(record, federation, transport, scratch)
+        if record.kind == "synthesis":
+            _synthesise(record, federation, transport, scratch, records.desk_records(record.study), authenticity)
+        else:
+            _regress(record, federation, transport, scratch)
         records.remember_witnesses(drive(close_study(federation, record.study), transport))
     shutil.rmtree(records.result_folder(record.study), ignore_errors=True)
     scratch.rename(records.result_folder(record.study))
 
 
-def _synthesise(record: StudyRecord, federation: Federation, transport: Transport, out: Path) -> None:
+def _synthesise(
+    record: StudyRecord,
+    federation: Federation,
+    transport: Transport,
+    out: Path,
+    kept: DeskRecords,
+    authenticity: Authenticity | None,
+) -> None:
     synthesizer = Synthesizer(federation, **record.settings)
     synthesizer.server_seed = record.server_seed if synthesizer.random_state is None else None
-    synthesizer.fit_transport(transport, study=record.study, alignment=record.alignment, witnesses=record.witnesses)
+    desk = None if authenticity is None else synthesizer.make_desk(kept, authenticity)
+    synthesizer.fit_transport(
+        transport, study=record.study, alignment=record.alignment, witnesses=record.witnesses, desk=desk
+    )
     values = synthesizer.draw(record.rows, record.aligned)
     drive(deliver_blocks(federation, record.study, values), transport)
     opened = synthesizer.opened_

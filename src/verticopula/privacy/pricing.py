@@ -12,7 +12,7 @@ from verticopula.privacy.ledger import ALL_COLUMNS, Release
 from verticopula.schema import Column
 
 # Whole numbers in place of continuous noise add less than 1e-30 to epsilon (secure/gaussian.py): less than this.
-_WHOLE_NUMBERS = 1.0 + 1e-12
+_WHOLE_NUMBERS = 1.0 + 2.0**-50
 _MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
 
 

@@ -48,6 +48,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.opening import Alignment, LedgerHead, federation_fingerprint
 from verticopula.protocol.party import LocalParty
 from verticopula.schema import Column, Federation, seeded_study_name
+from verticopula.secure.sealed import Authenticity, shared_authenticity
 from verticopula.tables import OwnTable, decode_column
 
 _MOST_SUBJECTS = 10_000_000
@@ -137,6 +138,7 @@ class Member:
     key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
     vault : ledger, replies and study records
     out : folder for its own synthetic blocks; None if it wants none
+    authenticity : how its public keys are signed, and the others' are known; by default with the id key
     executor, on_column, consent : as `LocalParty` has them
     """
 
@@ -150,6 +152,7 @@ class Member:
         vault: Vault,
         policy: Policy | None = None,
         out: Path | None = None,
+        authenticity: Authenticity | None = None,
         executor: Executor | None = None,
         on_column: Callable[[int], None] = lambda comparisons: None,
         consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None,
@@ -166,6 +169,9 @@ class Member:
         self._by_id = self._table.ids.arg_sort().to_numpy().astype(np.int64)
         self._key = key
         self._out = out
+        self._authenticity = authenticity
+        if authenticity is None and key is not None:  # the coordinator, who relays public keys, does not have it
+            self._authenticity = shared_authenticity(key)
         self._executor = executor
         self._on_column = on_column
         self._consent = consent
@@ -384,6 +390,8 @@ class Member:
             noise_label=seeded_study_name(self.federation) if seeded else "",
             replies=self.vault.replies,
             fits=self.vault.fits,
+            records=self.vault.studies,
+            authenticity=self._authenticity,
             table_id=self._table_id,
             consent=self._consent,
         )

@@ -285,6 +285,50 @@ class CoefficientsReply:
     version: int = MESSAGE_VERSION
 
 
+# ---- strict mode (docs/strict.md) ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MarginOrder:
+    """One column's cell counts, with Gaussian noise worth that of this standard deviation."""
+
+    column: str
+    deviation: float
+
+
+@dataclass(frozen=True)
+class StrictReviewRequest:
+    """Would you send these margins, and then take part in secure sums? Nothing is drawn or recorded.
+
+    `mu_moments` : what the sums would cost a person's block at this party at most, as Gaussian differential privacy
+    """
+
+    study: str
+    method: str
+    orders: tuple[MarginOrder, ...]
+    mu_moments: float
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class GaussianMarginsRequest:
+    """Send noisy cell counts of all your columns, in the schema's order. There is one such request a study."""
+
+    study: str
+    method: str
+    orders: tuple[MarginOrder, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class GaussianMarginsReply:
+    """Per column, the noisy number of subjects in each public cell."""
+
+    party: str
+    cells: tuple[NDArray[np.int64], ...]
+    version: int = MESSAGE_VERSION
+
+
 # ---- secure sums (docs/strict.md) ----------------------------------------------------------------
 
 
@@ -500,6 +544,7 @@ RegressionRequest = DesignRequest | ResponseRequest | StrengthRequest | UpdateRe
 RegressionReply = DesignReply | ResponseReply | StrengthReply | UpdateReply | CoefficientsReply
 SecureRequest = SumsKeyRequest | SumsShareRequest | SumsRequest
 SecureReply = SumsKeyReply | SumsShareReply | SumsReply
+StrictRequest = StrictReviewRequest | GaussianMarginsRequest
 StudyRequest = OpenRequest | MaskRequest | PlaceRequest | BlockRequest | CloseRequest
 StudyReply = OpenReply | MaskReply | PlaceReply | BlockReply | CloseReply
 Request = (
@@ -509,10 +554,20 @@ Request = (
     | CompletedRanksRequest
     | RawReviewRequest
     | RegressionRequest
+    | StrictRequest
     | SecureRequest
     | StudyRequest
 )
-Reply = PresenceReply | ReviewReply | ReleaseReply | CompletedRanksReply | RegressionReply | SecureReply | StudyReply
+Reply = (
+    PresenceReply
+    | ReviewReply
+    | ReleaseReply
+    | CompletedRanksReply
+    | RegressionReply
+    | GaussianMarginsReply
+    | SecureReply
+    | StudyReply
+)
 
 
 def payload_bytes(message: Request | Reply) -> int:

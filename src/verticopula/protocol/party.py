@@ -36,6 +36,8 @@ from verticopula.protocol.messages import (
     CompletedRanksReply,
     CompletedRanksRequest,
     DesignRequest,
+    GaussianMarginsReply,
+    GaussianMarginsRequest,
     Imputation,
     PresenceReply,
     PresenceRequest,
@@ -49,17 +51,24 @@ from verticopula.protocol.messages import (
     ResponseRequest,
     ReviewReply,
     ReviewRequest,
+    SecureRequest,
+    StrictReviewRequest,
     fingerprint,
 )
 from verticopula.protocol.regression_desk import RegressionDesk
+from verticopula.protocol.strict_party import STRICT, StrictDesk
+from verticopula.protocol.sums_record import MemoryRecords, Records
 from verticopula.protocol.wire import decode, encode
 from verticopula.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.schema import Column
+from verticopula.secure.sealed import Authenticity
 from verticopula.tables import AlignedTable, EncodedColumn
 
 logger = logging.getLogger(__name__)
 
 _MOST_ROUNDS = 1000
+
+OnceRequest = ReleaseRequest | CompletedRanksRequest | ResponseRequest | GaussianMarginsRequest  # answered once
 
 
 @dataclass(repr=False)
@@ -73,7 +82,8 @@ class LocalParty:
     on_column : called with the number of comparisons after each column, for progress bars
     noise_label : what seeded streams are keyed by in place of the study's name, so that a simulation can be repeated
         under another name; secure streams do not depend on it
-    replies, fits : where answers, and the state of regressions, are kept; a vault has both
+    replies, fits, records : where answers, the state of regressions, and a study's secrets are kept; a vault has all
+    authenticity : how its public keys in secure sums are signed, and the others' are known; None for none
     table_id : whom the table is about (`Vault.identify`), so that caps hold whatever the party is called in a study
     consent : called with the method, the proposed releases and what was spent on this table before, after the policy
         agreed and before anything is recorded; may take its time, and may raise PolicyRefused
@@ -89,12 +99,26 @@ class LocalParty:
     noise_label: str = ""
     replies: Blobs = field(default_factory=MemoryBlobs)
     fits: Blobs | None = None
+    records: Records = field(default_factory=MemoryRecords)
+    authenticity: Authenticity | None = None
     table_id: str = ""
     consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
     _desk: RegressionDesk = field(init=False)
+    _strict: StrictDesk = field(init=False)
 
     def __post_init__(self) -> None:
         self._desk = RegressionDesk(self.name, self._exact_features, self.fits)
+        self._strict = StrictDesk(
+            self.table,
+            self.policy,
+            self.noise,
+            self.records,
+            self.authenticity,
+            self._pricing,
+            lambda entries, key: self._record(STRICT, entries, key, once=self.replies.is_durable),
+            self._stored_margins,
+            self.noise_label,
+        )
 
     @property
     def name(self) -> str:
@@ -119,25 +143,31 @@ class LocalParty:
                 RAW_REGRESSION, self._price_exact(request.study, names, request.subjects)[0], list(self.ledger)
             )
             return ReviewReply(self.name)
-        if isinstance(request, ReleaseRequest | CompletedRanksRequest | ResponseRequest):
+        if isinstance(request, StrictReviewRequest):
+            self._approve(STRICT, self._strict.price_review(request), list(self.ledger))
+            return ReviewReply(self.name)
+        if isinstance(request, OnceRequest):
             return self._release_once(request)
         if isinstance(request, RegressionRequest):
             return self._desk.handle(request)
+        if isinstance(request, SecureRequest):
+            return self._strict.handle(request)
         raise ProtocolError(f"party {self.name!r} does not know requests of type {type(request).__name__}")
 
     def close(self, study: str) -> None:
-        """A study is over: forget its regressions."""
+        """A study is over: forget its regressions and its sums."""
         self._desk.close(study)
+        self._strict.close(study)
 
     # ---- releases ------------------------------------------------------------------------
 
-    def _release_once(self, request: ReleaseRequest | CompletedRanksRequest | ResponseRequest) -> Reply:
+    def _release_once(self, request: OnceRequest) -> Reply:
         """In this order: on the ledger, drawn, stored, sent; and from the store if it is asked for again."""
         key = self._key(request)
         with self.replies.alone(key):  # the store's, not the party's: a study may be opened twice on one vault
             stored = self.replies.get(key)
             if stored is not None:
-                reply: Reply = decode(stored, (ReleaseReply, CompletedRanksReply, ResponseReply))
+                reply: Reply = decode(stored, (ReleaseReply, CompletedRanksReply, ResponseReply, GaussianMarginsReply))
                 return reply
             method, entries, draw = self._prepare(request)
             # What is not stored has not left; where nothing outlives the process, nobody can know.
@@ -151,10 +181,16 @@ class LocalParty:
         """One organisation may be several parties of a study, all of them asked the same."""
         return fingerprint((self.name, request))
 
-    def _prepare(
-        self, request: ReleaseRequest | CompletedRanksRequest | ResponseRequest
-    ) -> tuple[str, list[Release], Callable[[], Reply]]:
+    def _stored_margins(self, key: str) -> GaussianMarginsReply | None:
+        stored = self.replies.get(key)
+        return None if stored is None else decode(stored, (GaussianMarginsReply,))
+
+    def _prepare(self, request: OnceRequest) -> tuple[str, list[Release], Callable[[], Reply]]:
         """The method, the ledger entries, and what draws the answer once they are written."""
+        if isinstance(request, GaussianMarginsRequest):
+            key, entries = self._key(request), self._strict.price_margins(request)
+            self._strict.check_margins(request, key)
+            return STRICT, entries, lambda: self._strict.release_margins(request, key)
         if isinstance(request, ReleaseRequest):
             return request.method, self._price(request), lambda: self._release(request)
         if isinstance(request, CompletedRanksRequest):

@@ -46,7 +46,7 @@ class Collected:
 
 def needs_overlap(method: str) -> bool:
     """Whether two columns without common subjects are an error."""
-    return method != "refined"
+    return method not in ("refined", "strict")
 
 
 def collect(federation: Federation, request: BudgetRequest, study: str, method: str) -> Rounds[Collected]:

@@ -13,7 +13,7 @@ from verticopula.privacy.units import Unit
 from verticopula.report.subject import Subject, real_columns
 from verticopula.report.words import listed, percent, several, small
 from verticopula.schema import ColumnKey
-from verticopula.summary import LOW_OVERLAP
+from verticopula.summary import LOW_OVERLAP, delta_warning
 
 FEW_IN_PATTERN = 10
 PILED_UP = 0.05  # of all mass in the outermost cell, and twice its neighbour's, is a heap at a bound
@@ -87,6 +87,9 @@ def _privacy(subject: Subject) -> Iterator[Caution]:
             "Row i is a noisy copy of subject i; epsilons per comparison were not made for that.",
             "Use such tables for comparisons in the house; sample without “aligned” for anything else.",
         )
+    weak = delta_warning(subject.synthesizer.settings_, subject.result.n_subjects)
+    if weak:
+        yield Caution("delta", "care", "δ is too large for this many subjects", weak, "Run again with a smaller δ.")
     if subject.synthesizer.unit in (Unit.VARIABLE, Unit.CLIENT):
         per = "one column" if subject.synthesizer.unit == Unit.VARIABLE else "one party's columns"
         yield Caution(
@@ -183,6 +186,13 @@ _METHODS: dict[str, tuple[Literal["care", "note"], str, str, str]] = {
         "IEVCDS corrects for missing blocks only in part",
         "Its margins and correlations remain between those of the observed subjects and of everybody.",
         "Use method “refined”: it corrects fully where blocks are missing at random, and spends ranks once.",
+    ),
+    "strict": (
+        "note",
+        "Blocks are taken to be missing at random",
+        "The correction is right if what is missing depends on what was observed, and wrong if it depends on the "
+        "missing values themselves.",
+        "See below how far results would move if that were not so.",
     ),
     "refined": (
         "note",

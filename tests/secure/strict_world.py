@@ -1,0 +1,76 @@
+"""Small strict studies: parties in this process, with or without vaults, and what they release."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tests.members import KEY
+from tests.network.harness import small_federation, small_tables
+from tests.secure.desks import Recorded
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.noise import SecureNoise, SeededNoise
+from verticopula.privacy.vault import Vault
+from verticopula.protocol.party import LocalParty
+from verticopula.protocol.strict import Opened, open_all
+from verticopula.schema import Federation
+from verticopula.secure.sealed import shared_authenticity
+from verticopula.tables import align_tables
+from verticopula.transport.base import Transport, drive
+
+STUDY = "study"
+FEDERATION = small_federation()
+TABLES = small_tables(200)
+
+
+def request(epsilon: float = 4.0, unit: str = "person", federation: Federation = FEDERATION) -> BudgetRequest:
+    return BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=1e-6)
+
+
+def make_parties(
+    tables: Mapping[str, pl.DataFrame] = TABLES,
+    federation: Federation = FEDERATION,
+    *,
+    seed: int | None = None,
+    vaults: Mapping[str, Vault] | None = None,
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, LocalParty]:
+    """All parties; `own` holds one party's own settings."""
+    found = {}
+    for name, table in align_tables(federation, dict(tables), need_overlap=False).items():
+        settings: dict[str, Any] = {"noise": SecureNoise() if seed is None else SeededNoise(seed).derive(name)}
+        if vaults is not None:
+            vault = vaults[name]
+            settings |= {"ledger": vault.ledger, "replies": vault.replies, "records": vault.studies}
+            settings |= {"table_id": vault.identify(tables[name]["subject_id"].to_list())}
+        settings |= {"authenticity": shared_authenticity(KEY)}
+        found[name] = LocalParty(table, **{**settings, **(own or {}).get(name, {})})
+    return found
+
+
+@contextlib.contextmanager
+def open_vaults(folder: Path, names: tuple[str, ...] = tuple(TABLES)) -> Iterator[dict[str, Vault]]:
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(Vault.open(folder / name)) for name in names}
+
+
+def release(
+    parties: Mapping[str, LocalParty], transport: Transport | None = None, budget: BudgetRequest | None = None
+) -> Opened:
+    """All rounds of a strict study of three parties, as bytes; without the fit."""
+    rounds = open_all(FEDERATION, budget or request(), STUDY, lambda *told: None, None)
+    return drive(rounds, transport or Recorded(parties))
+
+
+def same(first: Opened, second: Opened) -> bool:
+    """Whether two studies have released the same."""
+    sums = all(np.array_equal(a.products, b.products) for a, b in zip(first.sums, second.sums, strict=True))
+    margins = all(
+        np.array_equal(m.probabilities, second.marginals[k].probabilities) for k, m in first.marginals.items()
+    )
+    return sums and margins

@@ -1,0 +1,367 @@
+"""A party in a strict study: it prices before it draws, releases once, and refuses what does not fit."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from tests.secure.desks import Dropping, NoNoise, Recorded
+from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, open_vaults, release, request, same
+from verticopula.errors import (
+    BudgetExceeded,
+    PartyUnavailable,
+    PolicyRefused,
+    ProtocolError,
+    VerticopulaError,
+    WireError,
+)
+from verticopula.privacy import gaussian
+from verticopula.privacy.ledger import ALL_COLUMNS, Release
+from verticopula.privacy.policy import Caps, Policy
+from verticopula.privacy.statement import state_privacy
+from verticopula.protocol.messages import (
+    GaussianMarginsReply,
+    GaussianMarginsRequest,
+    MarginOrder,
+    PresenceRequest,
+    Reply,
+    Request,
+    StrictReviewRequest,
+    SumsKeyRequest,
+    SumsPlan,
+    SumsReply,
+    SumsShareReply,
+    SumsShareRequest,
+)
+from verticopula.protocol.party import LocalParty
+from verticopula.protocol.sums_plan import block_factor, own_rows
+from verticopula.protocol.wire import encode
+
+NAMES = tuple(TABLES)
+ORDERS = (MarginOrder("y", 5.0), MarginOrder("x1", 7.0))
+MARGINS = GaussianMarginsRequest(STUDY, "strict", ORDERS)
+
+
+def party(**settings: Any) -> LocalParty:
+    return make_parties(own={"left": settings})["left"]
+
+
+# ---- review and margins ----------------------------------------------------------------------
+
+
+def test_a_review_prices_margins_and_moments_and_spends_nothing() -> None:
+    asked = StrictReviewRequest(STUDY, "strict", ORDERS, 0.3)
+    mu = math.hypot(1.0 / 5.0, math.sqrt(2.0) / 7.0, 0.3)  # a binary column counts one cell
+    cap = gaussian.epsilon_of(mu, 1e-6)
+    generous = party(policy=Policy(caps=Caps(block=cap * (1 + 1e-9))))
+    generous.handle(asked)
+    assert len(generous.ledger) == 0
+    with pytest.raises(BudgetExceeded, match=r"'left': epsilon per block.*nothing was drawn"):
+        party(policy=Policy(caps=Caps(block=cap * (1 - 1e-6)))).handle(asked)
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        (),
+        ORDERS[:1],
+        ORDERS[::-1],
+        (*ORDERS, ORDERS[0]),
+        (MarginOrder("y", 5.0), MarginOrder("elsewhere", 5.0)),
+        *((MarginOrder("y", 5.0), MarginOrder("x1", bad)) for bad in (0.0, -1.0, math.nan, math.inf, 1e12)),
+    ],
+    ids=str,
+)
+def test_orders_that_do_not_fit_are_refused(orders: tuple[MarginOrder, ...]) -> None:
+    here = party()
+    for asked in (replace(MARGINS, orders=orders), StrictReviewRequest(STUDY, "strict", orders, 0.1)):
+        with pytest.raises(PolicyRefused, match="'left'"):
+            here.handle(asked)
+    assert len(here.ledger) == 0
+
+
+@pytest.mark.parametrize("mu", [0.0, -1.0, math.nan, math.inf])
+def test_a_review_needs_a_mu(mu: float) -> None:
+    with pytest.raises(PolicyRefused, match="mu must be positive"):
+        party().handle(StrictReviewRequest(STUDY, "strict", ORDERS, mu))
+
+
+def test_what_a_policy_does_not_name_is_not_had_under_another_name() -> None:
+    here = party(policy=Policy(methods=("vcds",)))
+    for asked in (MARGINS, StrictReviewRequest(STUDY, "strict", ORDERS, 0.1), SumsKeyRequest(STUDY, "strict")):
+        with pytest.raises(PolicyRefused, match="does not take part in method 'strict'"):
+            here.handle(asked)
+        with pytest.raises(ProtocolError, match="belongs to method 'strict'"):
+            here.handle(replace(asked, method="vcds"))
+
+
+def test_margins_are_on_the_ledger_before_they_are_drawn_and_made_once() -> None:
+    known: list[int] = []
+
+    class Watching(NoNoise):
+        def discrete_gaussian(self, values: Any, scale: float, *label: str) -> Any:
+            known.append(len(here.ledger))
+            return super().discrete_gaussian(values, scale, *label) + np.random.default_rng().integers(99)
+
+    here = party(noise=Watching())
+    first, again = here.handle(MARGINS), here.handle(MARGINS)
+    assert encode(first) == encode(again)
+    assert known == [2, 2]
+    assert [(e.column, e.what) for e in here.ledger] == [("y", "marginal"), ("x1", "marginal")]
+    with pytest.raises(ProtocolError, match="margins in this study already"):
+        here.handle(replace(MARGINS, orders=(MarginOrder("y", 50.0), MarginOrder("x1", 70.0))))
+    assert len(here.ledger) == 2
+    here.handle(replace(MARGINS, study="another"))
+    assert len(here.ledger) == 4
+
+
+def test_two_cells_say_one_number() -> None:
+    reply = party().handle(MARGINS)
+    assert isinstance(reply, GaussianMarginsReply)
+    assert reply.cells[0].shape == (2,)
+    assert reply.cells[0].sum() == TABLES["left"].height
+
+
+# ---- the plan --------------------------------------------------------------------------------
+
+
+def test_the_ledgers_say_what_was_opened_at_every_unit() -> None:
+    parties = make_parties()
+    opened = release(parties)
+    entries = [entry for name in NAMES for entry in parties[name].ledger]
+    for name in NAMES:
+        (moments,) = [e for e in parties[name].ledger if e.what == "moments"]
+        assert moments.column == ALL_COLUMNS
+        assert moments.mu == pytest.approx(opened.plan.mu * block_factor(opened.plan, name), rel=1e-12)
+        assert moments.mu_person == pytest.approx(opened.plan.mu, rel=1e-12)
+        assert moments.joint == STUDY
+    assert state_privacy(entries, 1e-6).person == pytest.approx(4.0, rel=1e-9)
+    assert all(own.block < 4.0 for own in state_privacy(entries, 1e-6).parties.values())
+
+
+@pytest.mark.parametrize("epsilons", [{}, {"left": 1.0, "right": 6.0}], ids=["equal", "own"])
+def test_unit_block_gives_every_party_its_own_budget_and_none_more(epsilons: dict[str, float]) -> None:
+    named = FEDERATION.to_dict()
+    for own in named["party"]:
+        own |= {"epsilon": epsilons[own["name"]]} if own["name"] in epsilons else {}
+    federation = type(FEDERATION).from_dict(named)
+    parties = make_parties(federation=federation)
+    release(parties, budget=request(3.0, "block", federation))
+    for name in NAMES:
+        block = state_privacy(parties[name].ledger, 1e-6).parties[name].block
+        assert block <= epsilons.get(name, 3.0) * (1 + 1e-9)
+        assert block >= 0.2 * epsilons.get(name, 3.0)  # the margins' part is spent in full
+
+
+class Replacing(Recorded):
+    """A coordinator that asks for something else than it should."""
+
+    def __init__(self, parties: Any, change: Callable[[Any], Any], kind: type) -> None:
+        super().__init__(parties)
+        self._change, self._kind = change, kind
+
+    def deliver(self, requests: Any) -> dict[str, Reply]:
+        return super().deliver({n: self._change(r) if isinstance(r, self._kind) else r for n, r in requests.items()})
+
+
+def with_plan(change: Callable[[SumsPlan], SumsPlan]) -> Callable[[SumsShareRequest], SumsShareRequest]:
+    return lambda asked: replace(asked, plan=change(asked.plan))
+
+
+def test_a_plan_with_more_mu_than_was_reviewed_is_priced_for_real() -> None:
+    def louder(plan: SumsPlan) -> SumsPlan:
+        return replace(plan, mu=3.0 * plan.mu)
+
+    capped = make_parties(own={"middle": {"policy": Policy(caps=Caps(block=4.0))}})
+    with pytest.raises(BudgetExceeded, match="'middle'"):
+        release(capped, Replacing(capped, with_plan(louder), SumsShareRequest))
+    assert {e.what for e in capped["middle"].ledger} == {"marginal"}
+    record = capped["middle"].records.get(f"sums/middle/{STUDY}")
+    assert record is not None
+    assert record["plan"] == ""
+
+
+def test_a_plan_with_a_longer_part_is_priced_for_real() -> None:
+    """Left's part becomes nearly all of the record, so its block moves the sums by as much as a person."""
+
+    def longer(plan: SumsPlan) -> SumsPlan:
+        others = np.where(plan.bounds[:, 1:] > 0, plan.bounds[:, 1:] // 1000 + 1, 0)
+        return replace(plan, bounds=np.column_stack([4 * plan.bounds[:, 0], others]))
+
+    parties = make_parties()
+    with pytest.raises(VerticopulaError):  # the parties' own scores do not matter here
+        release(parties, Replacing(parties, with_plan(longer), SumsShareRequest))
+    (moments,) = [e for e in parties["left"].ledger if e.what == "moments"]
+    assert moments.mu == moments.mu_person
+
+
+def test_the_steward_is_asked_about_the_plan_before_anything_is_shared() -> None:
+    asked: list[list[str]] = []
+
+    def consent(method: str, proposed: list[Release], spent: list[Release]) -> None:
+        asked.append([entry.what for entry in proposed])
+        if proposed[0].what == "moments":
+            raise PolicyRefused("party 'right': its steward said no")
+
+    parties = make_parties(own={"right": {"consent": consent}})
+    way = Recorded(parties)
+    with pytest.raises(PolicyRefused, match="steward said no"):
+        release(parties, way)
+    assert asked == [["marginal", "marginal"], ["moments"]]
+    assert not any(name == "right" and b"SumsShareReply" in data[:200] for name, data in way.answered)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plan: replace(plan, pattern_of=plan.pattern_of[:-1]),
+        lambda plan: replace(plan, pattern_of=np.roll(plan.pattern_of, 1)),
+        lambda plan: replace(plan, widths=(1, 2, 2), bounds=plan.bounds),
+        lambda plan: replace(plan, parties=("left", "someone", "right")),
+        lambda plan: replace(plan, mu=0.0),
+        lambda plan: replace(plan, mu=math.nan),
+        lambda plan: replace(plan, bits=30),
+        lambda plan: replace(plan, bounds=plan.bounds * 10**9),
+    ],
+    ids=["cohort", "people", "widths", "names", "no mu", "nan", "bits", "overflow"],
+)
+def test_plans_that_do_not_fit_are_refused(change: Callable[[SumsPlan], SumsPlan]) -> None:
+    parties = make_parties()
+    with pytest.raises(VerticopulaError):
+        release(parties, Replacing(parties, with_plan(change), SumsShareRequest))
+
+
+def test_no_sums_before_margins_and_none_without_a_key() -> None:
+    plan = release(make_parties()).plan
+    parties = make_parties()
+    keys = tuple(parties[name].handle(SumsKeyRequest(STUDY, "strict")).key for name in NAMES)  # type: ignore[union-attr]
+    with pytest.raises(ProtocolError, match="no margins in this study"):
+        parties["left"].handle(SumsShareRequest(STUDY, "strict", plan, keys))
+    assert len(parties["left"].ledger) == 0
+    with pytest.raises(ProtocolError, match="no key to sign with"):
+        party(authenticity=None).handle(SumsKeyRequest(STUDY, "strict"))
+
+
+# ---- replies that do not fit -----------------------------------------------------------------
+
+
+class Tampering(Recorded):
+    """Changes the middle party's replies on the way."""
+
+    def __init__(self, parties: Any, change: Callable[[Any], Any], kind: type) -> None:
+        super().__init__(parties)
+        self._change, self._kind = change, kind
+
+    def deliver(self, requests: Any) -> dict[str, Reply]:
+        replies = super().deliver(requests)
+        return {n: self._change(r) if n == "middle" and isinstance(r, self._kind) else r for n, r in replies.items()}
+
+
+def cells(change: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], type]:
+    return lambda reply: replace(reply, cells=tuple(change(c) for c in reply.cells)), GaussianMarginsReply
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        cells(lambda c: c[:-1]),
+        cells(lambda c: c[None]),
+        cells(lambda c: c + 10**9),
+        cells(lambda c: c - 10**9),
+        cells(lambda c: c.astype(np.float64)),
+        (lambda reply: replace(reply, cells=()), GaussianMarginsReply),
+        (lambda reply: replace(reply, boxes=reply.boxes[:-1]), SumsShareReply),
+        (lambda reply: replace(reply, boxes=tuple(b[:-1] for b in reply.boxes)), SumsShareReply),
+        (lambda reply: replace(reply, boxes=tuple(b + b"0" for b in reply.boxes)), SumsShareReply),
+        (lambda reply: replace(reply, terms=reply.terms[:-1]), SumsReply),
+        (lambda reply: replace(reply, terms=tuple(t[:-1] for t in reply.terms)), SumsReply),
+        (lambda reply: replace(reply, terms=tuple(t.astype(np.float64) for t in reply.terms)), SumsReply),
+    ],
+)
+def test_replies_of_the_wrong_shape_type_or_range_are_errors(change: Callable[[Any], Any], kind: type) -> None:
+    parties = make_parties()
+    with pytest.raises((ProtocolError, WireError)):
+        release(parties, Tampering(parties, change, kind))
+
+
+# ---- crashes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("who", "lost"), [("middle", 3), ("left", 5), ("middle", 6)], ids=["margins", "shares", "sums"]
+)
+def test_a_party_that_drops_out_comes_back_with_the_same_noise(who: str, lost: int, tmp_path: Path) -> None:
+    """Everybody is started anew on its vault; what was drawn is the same, and is paid for once."""
+    with open_vaults(tmp_path) as vaults:
+        parties = make_parties(vaults=vaults)
+        with pytest.raises(PartyUnavailable, match=who):
+            release(parties, Dropping(parties, who, lost))
+    with open_vaults(tmp_path) as vaults:
+        again = make_parties(vaults=vaults)
+        first = release(again)
+        entries = {name: len(again[name].ledger) for name in NAMES}
+        assert entries == {"left": 3, "middle": 2, "right": 3}
+        assert same(first, release(again))
+        assert entries == {name: len(again[name].ledger) for name in NAMES}
+
+
+def test_who_has_lost_its_secret_pays_again(tmp_path: Path) -> None:
+    """Other noise about the same people is another release; the others refuse it anyway."""
+    with open_vaults(tmp_path) as vaults:
+        release(make_parties(vaults=vaults))
+        name = hashlib.sha256(f"sums/left/{STUDY}".encode()).hexdigest()
+        (vaults["left"].folder / "studies" / f"{name}.bin").unlink()
+        parties = make_parties(vaults=vaults)
+        with pytest.raises(ProtocolError, match="other keys"):
+            release(parties)
+        assert [e.what for e in parties["left"].ledger] == ["marginal", "marginal", "moments", "moments"]
+
+
+def test_without_a_vault_a_new_process_pays_again() -> None:
+    parties = make_parties()
+    release(parties)
+    ledger = parties["left"].ledger
+    reborn = make_parties(own={"left": {"ledger": ledger}})
+    release(reborn)
+    assert len(ledger) == 6
+
+
+def test_one_silent_compute_party_leaves_the_promised_noise() -> None:
+    """Noise of two shares: two thirds of the variance that three honest ones leave, as the plan's mu needs it."""
+    parties = make_parties(own={"middle": {"noise": NoNoise()}})
+    opened = release(parties)
+    found = []
+    for pattern, sums in enumerate(opened.sums):
+        exact = exact_moments(parties, opened.plan, pattern)
+        upper = np.triu_indices(sums.columns.size, 1)
+        found += list((sums.products - exact)[upper] / sums.deviation_off)
+        found += list(np.diag(sums.products - exact) / sums.deviation_on)
+    assert len(found) > 20
+    assert kstest(np.array(found) * math.sqrt(1.5), "norm").pvalue > 1e-4
+
+
+def exact_moments(parties: dict[str, LocalParty], plan: SumsPlan, pattern: int) -> np.ndarray:
+    """Of the integers that the parties shared, which nobody but a test can have."""
+    subjects, parts = plan.pattern_of == pattern, []
+    for name in plan.parties:
+        whole = np.zeros((subjects.size, plan.widths[plan.parties.index(name)]))
+        whole[own_rows(plan, name)] = parties[name]._strict._scores(STUDY, plan)
+        parts.append(whole)
+    rows = np.column_stack(parts)[subjects][:, plan.columns[pattern]]
+    return np.asarray(rows.T @ rows / 4.0**plan.bits)
+
+
+def test_presence_and_requests_of_another_version_are_refused() -> None:
+    here = party()
+    asked: list[Request] = [PresenceRequest(STUDY, "strict", version=9), replace(MARGINS, version=9)]
+    for request_ in asked:
+        with pytest.raises(VerticopulaError, match="9"):
+            here.handle(request_)
