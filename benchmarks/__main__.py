@@ -26,6 +26,7 @@ ALL = (
     "faults",
     "intruders",
     "secure_sums",
+    "strict_audit",
     "sdv",
 )
 
