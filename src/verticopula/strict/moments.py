@@ -1,4 +1,4 @@
-"""Opened sums as noisy mean products of unit scores, and what a model makes of them.
+"""Opened sums as noisy mean products of unit scores.
 
 Conventions: q latents; the appended 1 is variable number q, so that an "augmented" second-moment matrix K (q+1, q+1)
 holds covariances and means at once: K = E[(x, 1)(x, 1)']. EM for K by `em.em_step` is then EM for both.
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.em import PatternMoments
 from verticopula.protocol.messages import SumsPlan
 from verticopula.protocol.secure_sums import PatternSums
 from verticopula.strict.latent_scores import LatentScore
@@ -80,18 +79,3 @@ def read_sums(sums: Sequence[PatternSums], plan: SumsPlan, scores: Sequence[Late
             )
         )
     return found
-
-
-def settle(noisy: NoisyMoments, moments: Floats) -> PatternMoments:
-    """What the pattern's people have, given the noised products and the model.
-
-    The mean product of n people is around the model's with variance (K_jj K_kk + K_jk^2)/n (for the sums K_jj - m_j^2
-    over n), and what was opened is around it with the known noise: the mean given both. Without noise, what was opened.
-    """
-    model = moments[np.ix_(noisy.seen, noisy.seen)]
-    spread = (np.outer(np.diag(model), np.diag(model)) + model**2) / noisy.count
-    spread[-1, :] = spread[:, -1] = np.maximum(np.diag(model) - model[-1] ** 2, 1e-12) / noisy.count
-    weight = spread / (spread + noisy.noise**2)
-    products = model + weight * (noisy.products - model)
-    products[-1, -1] = 1.0
-    return PatternMoments(noisy.seen, noisy.missing, noisy.count, products)
