@@ -14,6 +14,7 @@ from verticopula.privacy.statement import PrivacyStatement
 from verticopula.privacy.units import Unit
 from verticopula.result import FitResult
 from verticopula.schema import Federation
+from verticopula.strict.report import StrictReport
 
 LOW_OVERLAP = 30
 
@@ -90,6 +91,9 @@ def _refinement_lines(result: FitResult) -> Iterator[str]:
             f"{done.correlation_change:.1e} (correlation), {done.curve_change:.1e} (margins); "
             f"ridge of {done.prior_subjects:.1f} imaginary subjects"
         )
+    if result.strict is not None:
+        yield ""
+        yield from _strict_lines(result.strict)
     if result.margin_sensitivity is not None:
         yield ""
         yield (
@@ -99,6 +103,23 @@ def _refinement_lines(result: FitResult) -> Iterator[str]:
     moves = margin_shifts(result)
     if moves and moves[0][1] > 0.0:
         yield "Margins moved most from what was observed: " + ", ".join(f"{k} by {v:.3f}" for k, v in moves[:3])
+
+
+def _strict_lines(report: StrictReport) -> Iterator[str]:
+    state = "settled" if report.converged else "NOT settled"
+    yield (
+        f"Strict fit: {state} after {report.iterations} round(s); {report.rank} factor(s) out of the noise; "
+        f"{report.patterns} pattern(s) opened, {report.left_out:,} subject(s) in none"
+    )
+    yield "  error of a correlation (expected / realised, noise included) by parties:"
+    names = report.parties
+    for a in range(len(names)):
+        for b in range(a, len(names)):
+            if a == b and not report.raw_error[a, a] > 0.0:
+                continue
+            where = names[a] if a == b else f"{names[a]} and {names[b]}"
+            mark = "" if report.supported[a, b] else "  NOT SUPPORTED by the data at this budget"
+            yield f"    {where}: {report.expected_error[a, b]:.3f} / {report.realised_error[a, b]:.3f}{mark}"
 
 
 def margin_shifts(result: FitResult) -> list[tuple[str, float]]:
@@ -155,6 +176,14 @@ def data_warnings(result: FitResult, method: str) -> Iterator[str]:
         )
     if result.missingness.complete_cases < result.n_subjects:
         yield _MISSING_WARNINGS[method]
+    if result.strict is not None and result.strict.unsupported:
+        pairs = [f"{a} and {b}" if a != b else f"within {a}" for a, b in result.strict.unsupported]
+        yield f"At this budget the data do not support correlations between parties: {', '.join(pairs)}."
+    if result.strict is not None and result.strict.flat:
+        yield (
+            "Nearly all values lie in one cell, so nothing could be learnt about associations of: "
+            f"{', '.join(result.strict.flat)}."
+        )
     if result.refinement is not None and not result.refinement.converged:
         yield f"The refinement had not settled after {result.refinement.rounds} rounds; its last moves are below."
 

@@ -101,6 +101,30 @@ def expected_errors(subject: Subject) -> dict[str, Any]:
     }
 
 
+def party_pairs(subject: Subject) -> list[dict[str, Any]]:
+    """Of a strict study, per pair of parties: errors of a correlation, and whether the data support one."""
+    strict = subject.result.strict
+    if strict is None:
+        return []
+    names = strict.parties
+    found = []
+    for a in range(len(names)):
+        for b in range(a, len(names)):
+            if a == b and not strict.raw_error[a, a] > 0.0:
+                continue  # a single column has nobody to be associated with
+            found.append(
+                {
+                    "first": names[a],
+                    "second": names[b],
+                    "raw": float(strict.raw_error[a, b]),
+                    "expected": float(strict.expected_error[a, b]),
+                    "realised": float(strict.realised_error[a, b]),
+                    "supported": bool(strict.supported[a, b]),
+                }
+            )
+    return found
+
+
 def realised_errors(subject: Subject) -> dict[str, Any] | None:
     """Rank correlations of real columns against those of synthetic ones, for every pair that is here."""
     real = real_columns(subject)

@@ -13,6 +13,7 @@ from verticopula.privacy.units import Unit
 from verticopula.report.subject import Subject, real_columns
 from verticopula.report.words import listed, percent, several, small
 from verticopula.schema import ColumnKey
+from verticopula.strict.report import StrictReport
 from verticopula.summary import LOW_OVERLAP, delta_warning
 
 FEW_IN_PATTERN = 10
@@ -226,6 +227,36 @@ def _missing(subject: Subject) -> Iterator[Caution]:
     )
 
 
+def _strict(report: StrictReport | None) -> Iterator[Caution]:
+    if report is None:
+        return
+    if report.unsupported:
+        pairs = [f"{a} and {b}" if a != b else f"within {a}" for a, b in report.unsupported]
+        yield Caution(
+            "unsupported",
+            "care",
+            f"The data do not support correlations of {several(len(pairs), 'pair')} of parties at this budget",
+            f"There the fit says what the other pairs let one expect: {listed(pairs)}.",
+            "Do not rest a conclusion on these pairs. More subjects in common or a larger epsilon would help.",
+        )
+    if report.flat:
+        yield Caution(
+            "flat",
+            "care",
+            f"{several(len(report.flat), 'column')} with nearly all values in one cell",
+            f"Nothing can be learnt about their associations at this budget: {listed(list(report.flat))}.",
+            "They are drawn independently of everything else. A coarser column, or a larger epsilon, would help.",
+        )
+    if not report.converged:
+        yield Caution(
+            "not-converged",
+            "care",
+            f"The fit had not settled after {several(report.iterations, 'round')}",
+            f"In the last round a correlation still moved by {report.change:.1e}.",
+            "Small moves do little harm; large ones mean that the data hardly determine the model.",
+        )
+
+
 def _fit(subject: Subject) -> Iterator[Caution]:
     error = subject.result.report.standard_error
     off = ~np.eye(error.shape[0], dtype=bool)
@@ -248,6 +279,7 @@ def _fit(subject: Subject) -> Iterator[Caution]:
             f"{refinement.curve_change:.1e}.",
             "Small moves do little harm; large ones mean that the data hardly determine the model.",
         )
+    yield from _strict(subject.result.strict)
     regression = subject.regression
     if regression is not None and (regression["warnings"] or not regression["converged"]):
         yield Caution(

@@ -91,6 +91,8 @@ def gather(subject: Subject) -> dict[str, Any]:
         "refinement": refinement,
         "expected": expected,
         "realised": realised,
+        "strict": result.strict,
+        "party_pairs": association.party_pairs(subject),
         "scores": propensity.propensity_scores(subject),
         "regression": regression,
         "moving": moving,

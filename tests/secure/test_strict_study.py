@@ -1,0 +1,318 @@
+"""Whole strict studies in one process: what they cost, say and refuse, and that members get the same."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.builders import make_federation
+from tests.members import KEY, make_members
+from tests.secure.desks import Recorded
+from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, release, request
+from verticopula import Federation, Synthesizer
+from verticopula.errors import SchemaError, SettingsError
+from verticopula.marginals import to_cells
+from verticopula.privacy.ledger import Ledger
+from verticopula.protocol.messages import SumsRequest
+from verticopula.protocol.strict import Opened
+from verticopula.protocol.sums_desk import ShareParcel
+from verticopula.protocol.sums_plan import own_rows, share_scales
+from verticopula.protocol.sums_record import MemoryRecords
+from verticopula.protocol.wire import REQUEST_KINDS, decode
+from verticopula.secure.sealed import SealedPost, shared_authenticity
+from verticopula.strict.margins import cell_sensitivity
+from verticopula.synthesizer import NotPrivateWarning, WeakPrivacyWarning
+from verticopula.tables import AlignedTable, EncodedColumn
+from verticopula.transport.inprocess import InProcessTransport
+
+TWO = make_federation(
+    {"a": {"x": {"kind": "continuous", "bounds": (-6, 6)}}, "b": {"y": {"kind": "binary"}, "z": {"kind": "binary"}}}
+)
+
+
+def two_tables(n: int = 300) -> dict[str, pl.DataFrame]:
+    rng = np.random.default_rng(5)
+    x, ids = np.clip(rng.standard_normal(n), -6, 6), [f"s{i}" for i in range(n)]
+    y, z = ((x + rng.standard_normal(n) > 0).astype(int) for _ in range(2))
+    return {"a": pl.DataFrame({"subject_id": ids, "x": x}), "b": pl.DataFrame({"subject_id": ids, "y": y, "z": z})}
+
+
+def fit(
+    federation: Federation = FEDERATION, tables: Any = TABLES, seed: int | None = 3, **settings: Any
+) -> Synthesizer:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)
+        given = {"epsilon": 6.0, "delta": 1e-6, **settings}
+        return Synthesizer(federation, "strict", random_state=seed, **given).fit(tables)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Synthesizer:
+    return fit(seed=None)
+
+
+# ---- settings --------------------------------------------------------------------------------
+
+
+def test_the_default_unit_is_a_person_and_others_are_refused_with_a_hint() -> None:
+    assert Synthesizer(FEDERATION, "strict", 1.0, 1e-6).unit == "person"
+    assert Synthesizer(FEDERATION, "vcds", 1.0).unit == "client"
+    for unit in ("variable", "client"):
+        with pytest.raises(SettingsError, match=rf"unit 'person'.*or 'block'.*not '{unit}'.*'refined'"):
+            Synthesizer(FEDERATION, "strict", 1.0, 1e-6, unit)
+    with pytest.raises(SettingsError, match="needs a delta"):
+        Synthesizer(FEDERATION, "strict", 1.0)
+
+
+def test_a_single_party_is_told_that_it_needs_another() -> None:
+    alone = make_federation({"a": {"x": {"kind": "binary"}}})
+    with pytest.raises(SettingsError, match="needs at least two parties"):
+        Synthesizer(alone, "strict", 1.0, 1e-6)
+    named = make_federation({"coordinator": {"x": {"kind": "binary"}}, "b": {"y": {"kind": "binary"}}})
+    with pytest.raises(SettingsError, match="cannot be called 'coordinator'"):
+        Synthesizer(named, "strict", 1.0, 1e-6)
+
+
+def test_a_delta_of_one_in_n_or_more_is_warned_about() -> None:
+    with pytest.warns(WeakPrivacyWarning, match=r"delta = 0\.005 is not below 1/200"):
+        weak = Synthesizer(FEDERATION, "strict", 6.0, 0.005).fit(TABLES)
+    assert "! delta = 0.005" in weak.summary()
+
+
+# ---- results ---------------------------------------------------------------------------------
+
+
+def test_a_study_costs_what_was_asked_for(fitted: Synthesizer) -> None:
+    assert fitted.privacy_.person == pytest.approx(6.0, rel=1e-9)
+    assert fitted.privacy_.person <= 6.0 * (1 + 1e-12)
+    assert fitted.privacy_.is_private
+    assert {e.what for e in fitted.ledger_} == {"marginal", "moments"}
+    text = fitted.summary()
+    assert "Strict fit:" in text
+    assert "left and middle:" in text
+
+
+def test_it_samples_saves_loads_and_reports(fitted: Synthesizer, tmp_path: Path) -> None:
+    rows = fitted.sample(50)
+    assert [rows[name].shape for name in TABLES] == [(50, 2), (50, 1), (50, 2)]
+    with pytest.raises(SettingsError, match="no aligned release"):
+        fitted.sample(aligned=True)
+    fitted.save(tmp_path / "study.json")
+    loaded = Synthesizer.load(tmp_path / "study.json")
+    np.testing.assert_array_equal(loaded.result_.copula.correlation, fitted.result_.copula.correlation)
+    assert loaded.privacy_ == fitted.privacy_
+    assert loaded.settings_ == fitted.settings_
+    assert loaded.result_.spending == fitted.result_.spending
+    assert loaded.summary() == fitted.summary()
+    assert fitted.margins_.equals(loaded.margins_)
+    page = loaded.report(tmp_path / "report.html").read_text("utf-8")
+    assert "What this budget supports, party by party" in page
+    assert "mu 0." in page
+    assert "per comparison" not in loaded._repr_html_() + Ledger()._repr_html_()
+
+
+def test_strong_associations_are_found() -> None:
+    rng = np.random.default_rng(0)
+    n = 4_000
+    x = rng.standard_normal((n, 1))
+    ids = [f"s{i}" for i in range(n)]
+    y = (0.9 * x[:, 0] + math.sqrt(1 - 0.81) * rng.standard_normal(n) > 0).astype(int)
+    tables = {
+        "a": pl.DataFrame({"subject_id": ids, "x": np.clip(x[:, 0], -6, 6)}),
+        "b": pl.DataFrame({"subject_id": ids, "y": y, "z": rng.integers(0, 2, n)}),
+    }
+    found = fit(TWO, tables).result_.copula.correlation
+    assert found[0, 1] > 0.6
+    assert abs(found[0, 2]) < 0.2
+
+
+def test_the_same_seed_gives_the_same_arrays_and_another_one_others() -> None:
+    first, second, other = (fit(TWO, two_tables(), seed).result_.copula.correlation for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, other)
+
+
+# ---- odd data --------------------------------------------------------------------------------
+
+
+def test_a_constant_column_is_refused_and_one_that_is_nearly_so_is_named() -> None:
+    def with_first(y: int) -> dict[str, pl.DataFrame]:
+        first = pl.when(pl.int_range(pl.len()) == 0).then(y).otherwise(0)
+        return {**TABLES, "left": TABLES["left"].with_columns(y=first)}
+
+    with pytest.raises(SchemaError, match="'y': is constant where observed"):
+        fit(tables=with_first(0))
+    found = fit(tables=with_first(1), epsilon=20.0)
+    assert found.result_.strict is not None
+    assert found.result_.strict.flat == ("left.y",)
+    assert "one cell, so nothing could be learnt about associations of: left.y" in found.summary()
+    assert np.isfinite(found.result_.copula.correlation).all()
+
+
+def test_a_pattern_of_one_person_is_no_obstacle() -> None:
+    keep = ["person-00000", "person-00001"]
+    tables = {**TABLES, "middle": TABLES["middle"].filter(~pl.col("subject_id").is_in(keep[:1]))}
+    tables["right"] = tables["right"].filter(~pl.col("subject_id").is_in(keep))
+    assert np.isfinite(fit(tables=tables).result_.copula.correlation).all()
+
+
+# ---- two parties -----------------------------------------------------------------------------
+
+
+def test_two_parties_compute_with_the_coordinator() -> None:
+    found = fit(TWO, two_tables())
+    assert {e.party for e in found.ledger_} == {"a", "b"}
+    with pytest.raises(SettingsError, match="coordinator as the third"):
+        Synthesizer(TWO, "strict", 6.0, 1e-6).fit_transport(InProcessTransport({}))
+
+
+# ---- members ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("federation", "tables"), [(FEDERATION, TABLES), (TWO, two_tables())], ids=["three", "two"])
+def test_members_make_the_same_arrays(federation: Federation, tables: dict[str, pl.DataFrame]) -> None:
+    here = fit(federation, tables)
+    there = Synthesizer(federation, "strict", 6.0, 1e-6, random_state=3)
+    members = make_members(federation, tables)
+    desk = there.make_desk(MemoryRecords(), shared_authenticity(KEY))
+    with pytest.warns(NotPrivateWarning):
+        there.fit_transport(Recorded(members), study="a study", desk=desk)
+    np.testing.assert_array_equal(there.result_.copula.correlation, here.result_.copula.correlation)
+    for key, marginal in there.result_.copula.marginals.items():
+        np.testing.assert_array_equal(marginal.probabilities, here.result_.copula.marginals[key].probabilities)
+    assert there.privacy_ == here.privacy_
+    said = {(e.party, e.column, e.what, e.mu, e.mu_person, e.n_subjects) for e in there.ledger_}
+    kept = {
+        (e.party, e.column, e.what, e.mu, e.mu_person, e.n_subjects) for m in members.values() for e in m.vault.ledger
+    }
+    assert said == kept
+
+
+# ---- what others see -------------------------------------------------------------------------
+
+CANARY = 1.2345678901234567
+
+
+def boxes_of(transport: Recorded, parties: Any) -> list[tuple[str, str, ShareParcel]]:
+    """Everything that was sealed for a compute party, opened with its own secret: (receiver, sender, parcel)."""
+    found = []
+    for name, data in transport.sent:
+        asked = decode(data, REQUEST_KINDS)
+        if not isinstance(asked, SumsRequest):
+            continue
+        secret = bytes.fromhex(parties[name].records.get(f"sums/{name}/{STUDY}")["secret"])
+        post = SealedPost(STUDY, name, secret, shared_authenticity(KEY))
+        post.meet(asked.keys)
+        for sender, box in zip(asked.plan.parties, asked.boxes, strict=True):
+            if sender != name:
+                found.append((name, sender, decode(post.open(sender, "score shares", 0, box), (ShareParcel,))))
+    return found
+
+
+def test_no_value_and_no_score_is_in_anything_that_anybody_receives() -> None:
+    """The planted value, all other values and all scores: not in a message, and not in an opened box."""
+    planted = pl.when(pl.int_range(pl.len()) == 7).then(CANARY).otherwise(pl.col("x1"))
+    parties = make_parties({**TABLES, "left": TABLES["left"].with_columns(x1=planted)})
+    transport = Recorded(parties)
+    opened = release(parties, transport)
+    seen = b"".join(data for _, data in [*transport.sent, *transport.answered])
+    parcels = boxes_of(transport, parties)
+    assert {(to, sender) for to, sender, _ in parcels} == set(itertools.permutations(TABLES, 2))
+    seen += b"".join(b"".join([*parcel.seeds, parcel.body]) for _, _, parcel in parcels)
+    values = parties["left"].table.columns["x1"].values
+    scores = parties["left"]._strict._scores(STUDY, opened.plan)
+    wanted = [CANARY.hex().encode(), repr(CANARY).encode()[:14]]
+    wanted += [np.float64(v).tobytes() for v in values] + [repr(float(v)).encode() for v in values]
+    wanted += [np.int64(v).tobytes() for v in scores.ravel() if abs(int(v)) > 2**16]
+    assert len(wanted) > 400
+    assert not any(canary in seen for canary in wanted)
+
+
+def test_sizes_follow_from_the_plan_alone() -> None:
+    """Extreme tables with the same patterns: the same number of bytes in every box and every term."""
+    sizes = []
+    for level in (-6.0, 6.0):
+        column = pl.when(pl.int_range(pl.len()) == 0).then(0.0).otherwise(level)
+        chosen = {"left": "x1", "middle": "x2", "right": "x4"}
+        tables = {name: table.with_columns(column.alias(chosen[name])) for name, table in TABLES.items()}
+        parties = make_parties(tables)
+        transport = Recorded(parties)
+        release(parties, transport)
+        sizes.append(
+            [(to, sender, len(p.body), [len(s) for s in p.seeds]) for to, sender, p in boxes_of(transport, parties)]
+        )
+    assert sizes[0] == sizes[1]
+
+
+# ---- how far one person moves everything -----------------------------------------------------
+
+
+def moved_by(opened: Opened, parties: Any, table: dict[str, AlignedTable]) -> np.ndarray:
+    """All that is released about these tables before noise, each number in units of the noise on it."""
+    found: list[float] = []
+    for key, deviation in opened.budget.deviations.items():
+        column, encoded = FEDERATION.column(key), table[key.party].columns[key.column]
+        cells = opened.marginals[key].probabilities.size
+        counts = np.bincount(to_cells(encoded.values[encoded.observed], column, cells), minlength=cells)
+        found += list((counts[:1] if cells == 2 else counts) / deviation)
+    plan = opened.plan
+    codes = {}
+    for name in plan.parties:
+        desk = parties[name]._strict
+        desk.table = table[name]
+        codes[name] = desk._scores(STUDY, plan)
+    for pattern in range(plan.columns.shape[0]):
+        subjects, parts = plan.pattern_of == pattern, []
+        for name in plan.parties:
+            whole = np.zeros((subjects.size, codes[name].shape[1]), dtype=np.int64)
+            whole[own_rows(plan, name)] = codes[name]
+            parts.append(whole)
+        rows = np.column_stack(parts)[subjects][:, plan.columns[pattern]]
+        rows = np.column_stack([rows, np.full(len(rows), 2**plan.bits)])
+        gram = (rows.T @ rows)[np.triu_indices(rows.shape[1])][:-1]
+        found += list(gram / (math.sqrt(2.0) * share_scales(plan, pattern)))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("unit", ["person", "block"])
+def test_replacing_a_person_or_a_block_moves_margins_and_sums_together_by_mu_at_most(unit: str) -> None:
+    """All replacements of one person on a grid, with the margins as they were released; as parties code them."""
+    parties = make_parties(seed=1)
+    opened = release(parties, budget=request(4.0, unit))
+    tables = {name: party.table for name, party in parties.items()}
+    person = int(np.flatnonzero(tables["middle"].observed().all(axis=1))[0])
+    grid = {"y": [0.0, 1.0], "x1": [-6.0, 0.3, 6.0], "x2": [-6.0, 6.0], "x3": [0.0, 2.0], "x4": [-6.0, 6.0]}
+
+    def with_values(values: dict[str, float]) -> np.ndarray:
+        changed = {}
+        for name, table in tables.items():
+            columns = {}
+            for column, encoded in table.columns.items():
+                new = encoded.values.copy()
+                new[person] = values.get(column, new[person])
+                columns[column] = EncodedColumn(new, encoded.observed)
+            changed[name] = AlignedTable(table.party, columns)
+        return moved_by(opened, parties, changed)
+
+    if unit == "person":
+        points = [with_values(dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
+        largest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(points, 2))
+        assert 0.5 * opened.budget.mu < largest <= opened.budget.mu
+        return
+    for name, mu in opened.budget.totals.items():
+        own = {c.name: grid[c.name] for c in FEDERATION.party(name).columns}
+        points = [with_values(dict(zip(own, values, strict=True))) for values in itertools.product(*own.values())]
+        largest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(points, 2))
+        assert 0.3 * mu < largest <= mu
+
+
+def test_a_replaced_value_moves_one_count_or_two() -> None:
+    assert cell_sensitivity(2) == 1.0
+    assert cell_sensitivity(3) == math.sqrt(2.0)
