@@ -1,6 +1,6 @@
 """`python -m experiments table1 ... table8`: the paper's tables made anew, beside what it prints.
 
-Other commands, each with its own --help: theory, real.
+Other commands, each with its own --help: theory, real, person, figure.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from experiments.judge import JUDGE_NAMES, MIXED
 from experiments.methods import MECHANISMS, METHODS, NEEDS_TORCH, TABLES
 from experiments.page import render
 from experiments.paper import read_tables
+from experiments.person import command as person
+from experiments.readme_figure import main as make_figure
 from experiments.real import command as real
 from experiments.results import count_verdicts, read_cells, summarise, write_csv
 from experiments.runner import BACKENDS, Settings, list_tasks, list_wanted, run_all
@@ -27,7 +29,12 @@ from experiments.theory import command as theory
 from verticopula.errors import SettingsError
 
 SME = "table8"
-COMMANDS: Mapping[str, Callable[[Sequence[str], Console], int]] = {"theory": theory.main, "real": real.main}
+COMMANDS: Mapping[str, Callable[[Sequence[str], Console], int]] = {
+    "theory": theory.main,
+    "real": real.main,
+    "person": person.main,
+    "figure": make_figure,
+}
 SMALL_DESIGN = {"kind_counts": (4, 4, 4, 3)}
 
 

@@ -119,7 +119,7 @@ def summarise(table: str, cells: Iterable[CellRows], paper: dict[PrintedKey, Pri
             continue
         epsilons = _epsilons_of(found, design.methods) or list(design.epsilons)
         for metric in design.metrics:
-            oracle = _mean(found.values(ORACLE, metric))
+            oracle = mean(found.values(ORACLE, metric))
             for epsilon in epsilons:
                 for method in (*design.methods, ORACLE):
                     entry = name_entry(method, None if method in (*UNPROTECTED, ORACLE) else epsilon)
@@ -130,8 +130,8 @@ def summarise(table: str, cells: Iterable[CellRows], paper: dict[PrintedKey, Pri
                     figures.append(
                         Figure(
                             key,
-                            _mean(values),
-                            _error(values),
+                            mean(values),
+                            standard_error(values),
                             len(values),
                             found.failures(entry),
                             found.spent(entry),
@@ -147,11 +147,11 @@ def _epsilons_of(found: CellRows, methods: Sequence[str]) -> list[float]:
     return sorted({float(e) for m, _, e in (name.partition("@") for name in names) if e and m in methods})
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if len(values) else math.nan
 
 
-def _error(values: Sequence[float]) -> float:
+def standard_error(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
 
 

@@ -1,4 +1,4 @@
-"""`python -m experiments real --csv DATA.csv --study STUDY.toml`: Table 8's methods against the complete data's model."""
+"""`python -m experiments real --csv DATA.csv --study STUDY.toml`: Table 8's methods against the complete data's fit."""
 
 from __future__ import annotations
 

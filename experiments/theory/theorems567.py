@@ -25,14 +25,15 @@ from experiments.theory.findings import (
     point,
 )
 from experiments.theory.gaussian import fit, make_federation, make_tables, margin_at
-from experiments.theory.theorem1 import DECAY, correlate_known_scale, draw_columns, variance_factor
+from experiments.theory.theorem1 import correlate_known_scale, variance_factor
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 SIZES = (2, 2, 2)  # columns of the parties; the first holds the response and knows everybody
 COLUMNS = sum(SIZES)
-EPSILON, RATE = 1.0, 0.3
+CORRELATION = 0.6  # of any two columns
+EPSILON, RATE, RATE_AT_RANDOM = 1.0, 0.3, 0.5
 STEEPNESS = 3.0  # of missing at random, in the first party's first column
 GRID = np.linspace(-3.0, 3.0, 241)
 KL, MARGIN = "divergence", "margin distance"
@@ -44,6 +45,12 @@ def divergence(first: Floats, second: Floats) -> float:
     """KL(N(0, first) || N(0, second)), the divergence of the two Gaussian copulas."""
     ratio = np.linalg.solve(second, first)
     return float(0.5 * (np.trace(ratio) - len(first) - np.linalg.slogdet(ratio)[1]))
+
+
+def draw_columns(n: int, rng: np.random.Generator) -> Floats:
+    """(n, q) standard normal columns, any two with the same correlation."""
+    common, own = rng.standard_normal((n, 1)), rng.standard_normal((n, COLUMNS))
+    return np.asarray(np.sqrt(CORRELATION) * common + np.sqrt(1.0 - CORRELATION) * own)
 
 
 def mask_mcar(n: int, rate: float, rng: np.random.Generator) -> Bools:
@@ -88,7 +95,7 @@ def measure(
     federation, found = make_federation(SIZES), []
     for replication in range(replications):
         rng = np.random.default_rng([5, replication, n])
-        values = draw_columns(n, COLUMNS, rng)
+        values = draw_columns(n, rng)
         observed = mask_mar(values, rate, rng) if at_random else mask_mcar(n, rate, rng)
         tables = make_tables(values, SIZES, observed)
         result = fit(method, federation, tables, epsilon, replication, rounds).result_
@@ -143,7 +150,7 @@ def run_vcds(*, smoke: bool = False) -> Check:
         "Theorem 5",
         "VCDS, blocks missing completely at random: D_KL = O(κ²ρ_I/N + κ²C(θ)²ρ_II log p/N² + p/(√N (1 − ρ_max)) + "
         "(p²/(N K (1 − ρ_max) ε2))^(h/(h+1))). The first two terms are of the correlations, the others of the margins.",
-        _setup(at, replications, "missing completely at random"),
+        _setup(at, replications, "missing completely at random", RATE),
         [
             Panel("Divergence against N", _only(by_size, KL), "N", "D_KL of the copulas", slope=-1.0),
             Panel("Margins against N", _only(by_size, MARGIN), "N", "largest distance of F", slope=-0.5),
@@ -205,17 +212,18 @@ def run_at_random(*, smoke: bool = False) -> list[Check]:
     rounds = (2, 4) if smoke else (2, 4, 8, 16)
     at = 300 if smoke else 2_000
     common = {"at_random": True, "replications": replications}
+    half = {"rate": RATE_AT_RANDOM, **common}
     by_size = [
         p
         for n in sizes
         for method, name in LABELS.items()
-        for p in measure(method, name, "N", n, n=n, **common)  # type: ignore[arg-type]
+        for p in measure(method, name, "N", n, n=n, **half)  # type: ignore[arg-type]
     ]
     by_epsilon = [
         p
         for e in epsilons
         for method, name in LABELS.items()
-        for p in measure(method, name, "epsilon", e, n=at, epsilon=e, **common)  # type: ignore[arg-type]
+        for p in measure(method, name, "epsilon", e, n=at, epsilon=e, **half)  # type: ignore[arg-type]
     ]
     by_rate = [
         p
@@ -226,9 +234,11 @@ def run_at_random(*, smoke: bool = False) -> list[Check]:
     by_round = [
         p
         for t in rounds
-        for p in measure("ievcds", "IEVCDS", "rounds", t, n=at, rounds=t, **common)  # type: ignore[arg-type]
+        for p in measure("ievcds", "IEVCDS", "rounds", t, n=at, rounds=t, **half)  # type: ignore[arg-type]
     ]
-    setup = _setup(at, replications, "missing at random: more often where the first party's first column is high")
+    setup = _setup(
+        at, replications, "missing at random, more often where the first party's first column is high", RATE_AT_RANDOM
+    )
     panels = [
         Panel("Divergence against N", _only(by_size, KL), "N", "D_KL of the copulas", slope=-1.0),
         Panel("Margins against N", _only(by_size, MARGIN), "N", "largest distance of F", slope=-0.5),
@@ -294,10 +304,10 @@ def judge_fall(predicts: str, points: Sequence[Point]) -> Verdict:
     )
 
 
-def _setup(at: int, replications: int, mechanism: str) -> str:
+def _setup(at: int, replications: int, mechanism: str, rate: float) -> str:
     return (
-        f"Three parties with two normal columns each, r_jk = {DECAY:g}^|j−k|; the blocks of two parties are "
-        f"{mechanism}, at a rate of {RATE:g} unless varied; epsilon {EPSILON:g} per comparison (in every round) and "
+        f"Three parties with two normal columns each, all correlations {CORRELATION:g}; the blocks of two parties are "
+        f"{mechanism}, at a rate of {rate:g} unless varied; epsilon {EPSILON:g} per comparison (in every round) and "
         f"per value; N = {at:,} unless varied; {replications} replications. D_KL is that of the two Gaussian copulas; "
         "margins are judged by the largest distance of F~ from the distribution function of the complete data, "
         "averaged over the columns."

@@ -90,7 +90,7 @@ def measure(n: int, replications: int, *, private: bool) -> tuple[list[Point], F
 
 def run(*, private: bool, smoke: bool = False) -> Check:
     """Theorem 8, or 9 if `private`."""
-    replications = 10 if smoke else (150 if private else 400)
+    replications = 10 if smoke else (100 if private else 400)
     sizes = (100, 400) if smoke else (100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800)
     points, last = [], np.empty((0, 1))
     for n in sizes:
