@@ -14,8 +14,8 @@ from verticopula.cli_common import Epsilon, FederationFile
 from verticopula.errors import SettingsError
 from verticopula.forecast import DEFAULT_DELTA, Expected, Forecast
 from verticopula.forecast import forecast as make_forecast
-from verticopula.presumed import TYPICAL_CORRELATION
-from verticopula.schema import Federation
+from verticopula.presumed import TYPICAL_CORRELATION, TYPICAL_PULL
+from verticopula.schema import ColumnKey, Federation
 
 
 def forecast(
@@ -34,6 +34,17 @@ def forecast(
         bool,
         typer.Option("--at-random", help="Blocks are missing at random given others' data, not completely at random."),
     ] = False,
+    pull: Annotated[
+        float,
+        typer.Option(help="With --at-random: log odds of being known per standard deviation of others' data."),
+    ] = TYPICAL_PULL,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Roughly what a categorical column looks like among the subjects its party knows: the second "
+            "category's share, or all of them, as party.column=0.1 or party.column=0.5,0.3,0.2. May be repeated."
+        ),
+    ] = None,
     delta: Annotated[float, typer.Option(help="For units block and person.")] = DEFAULT_DELTA,
     unit: Annotated[list[str] | None, typer.Option(help="Only this unit; may be repeated. Default: all four.")] = None,
     method: Annotated[
@@ -54,7 +65,8 @@ def forecast(
         methods=method or ("vcds", "refined"),
         observed=dict(_parse(text, "--observed party=share") for text in observed or ()),
         together=dict(_parse_pair(text) for text in together or ()),
-        at_random=at_random,
+        at_random=pull if at_random else 0.0,
+        shares=dict(_parse_shares(text) for text in share or ()),
         strength=strength,
     )
     if as_json:
@@ -65,16 +77,17 @@ def forecast(
 
 def show(made: Forecast) -> None:
     """The table, what it presumes, and the advice."""
-    table = Table("unit", "method", "ε per comparison", "correlations", "before shrinkage", "pair, same party")
-    for name in ("pair, two parties", "margins"):
+    table = Table("unit", "method", "ε per comparison", "correlations", "before shrinkage", "8 of 10 truths")
+    for name in ("pair, same party", "pair, two parties", "margins"):
         table.add_column(name)
     for row in made.rows:
         table.add_row(*_cells(row))
     console = Console()
     console.print(table)
     lines = [
-        "Correlations: root mean square error of the latent correlations, as used and before shrinkage; then a typical "
-        "pair's standard error before shrinkage. Margins: mean Kolmogorov distance.",
+        "Correlations: root mean square error of the latent correlations, as used and before shrinkage, for a typical "
+        "truth and for eight of ten; then a typical pair's standard error before shrinkage. Margins: mean Kolmogorov "
+        "distance.",
         f"Presumed: correlations of size {made.strength:g}, ordinary margins (docs/planning.md). Where noise is shrunk "
         "away, the error that is left is the correlations themselves.",
         made.advice,
@@ -90,6 +103,7 @@ def _cells(row: Expected) -> tuple[str, ...]:
         f"{row.epsilon_ranks:.2g}",
         f"{row.after:.3f}",
         f"{row.before:.3f}",
+        f"{row.low:.3f} to {row.high:.3f}",
         _error(row.within),
         _error(row.between),
         f"{row.margins:.3f}",
@@ -108,6 +122,16 @@ def _parse(text: str, wanted: str) -> tuple[str, float]:
         return name.strip(), float(share) if equals else float("nan")
     except ValueError:
         raise SettingsError(f"{wanted}: {text!r} has no number after '='") from None
+
+
+def _parse_shares(text: str) -> tuple[ColumnKey, list[float]]:
+    name, equals, numbers = text.rpartition("=")
+    if not equals or "." not in name:
+        raise SettingsError(f"--share party.column=share: {text!r} does not name a column")
+    try:
+        return ColumnKey.parse(name.strip()), [float(number) for number in numbers.split(",")]
+    except ValueError:
+        raise SettingsError(f"--share party.column=share: {text!r} has no numbers after '='") from None
 
 
 def _parse_pair(text: str) -> tuple[tuple[str, str], float]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
+from verticopula.copula import Layout
 from verticopula.errors import SettingsError
 from verticopula.forecast_advice import advise, law_of
 from verticopula.presumed import TYPICAL_CORRELATION, Presence, Presumed
@@ -31,11 +32,13 @@ METHODS = ("vcds", "evcds", "ievcds", "refined")
 DEFAULT_DELTA = 1e-6
 FEWEST_SUBJECTS = 10
 ROUNDS = 10  # of ievcds
+MOST_PULL = 5.0
 
-_CELLS = 500_000  # values rehearsed in all: subjects times latents times rehearsals
-_FEWEST_REHEARSED = 3_000  # subjects, if the study has them
-_PAIRS = 1_200  # pairs of latents to average over; small studies are rehearsed more often
-_MOST_REHEARSALS = 50
+_CELLS = 4_000_000  # values rehearsed in all: subjects times latents times rehearsals
+_REHEARSED = 20_000  # subjects, if the study has them
+_PAIRS = 4_000  # pairs of latents to average over; small studies are rehearsed more often
+_TRUTHS = (4, 30)  # fewest and most
+_EACH = 2  # rehearsals of a truth: what both get wrong in the same way is no accident
 _LARGEST_COIN = 40.0
 
 
@@ -46,10 +49,11 @@ class Expected:
     Attributes
     ----------
     epsilon_ranks : per comparison, typical over the columns
-    before : root mean square error of the latent correlations before shrinkage; hardly depends on the truth
+    before : root mean square error of the latent correlations before shrinkage; half of the presumed truths are worse
     after : the same of the matrix that is used; noise that is shrunk away leaves the truth's own size
     within, between : typical standard error of a pair of columns of one party, of two parties; None without such pairs
     margins : mean Kolmogorov distance of the margins
+    low, high : eight of ten presumed truths have an error before shrinkage between these
     """
 
     method: str
@@ -60,6 +64,8 @@ class Expected:
     within: float | None
     between: float | None
     margins: float
+    low: float = math.nan
+    high: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,8 @@ def forecast(
     methods: Sequence[str] = ("vcds", "refined"),
     observed: Mapping[str, float] | None = None,
     together: Mapping[tuple[str, str], float] | None = None,
-    at_random: bool = False,
+    at_random: float = 0.0,
+    shares: Mapping[ColumnKey, Sequence[float]] | None = None,
     strength: float = TYPICAL_CORRELATION,
     seed: int = 0,
 ) -> Forecast:
@@ -107,7 +114,9 @@ def forecast(
     units : all if not given; without `person` where parties have an epsilon of their own
     observed : party -> share of the cohort it knows, in (0, 1]; 1 if not given
     together : two parties -> share that both know; about the product of their shares if not given
-    at_random : blocks are missing at random: presence depends on what the response's party holds
+    at_random : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
+        response's party holds; 0: completely at random
+    shares : what is known of categorical columns: the categories' shares among the subjects that the party has
     strength : presumed root mean square of the latent correlations
 
     Notes
@@ -118,6 +127,7 @@ def forecast(
     own = any(party.epsilon is not None for party in federation.parties)
     units = units or [unit.value for unit in Unit if not (own and unit is Unit.PERSON)]
     presence = check_presence(federation, observed or {}, together or {}, at_random)
+    told = check_shares(federation, shares or {})
     for method in methods:
         if method not in METHODS:
             raise SettingsError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
@@ -126,29 +136,25 @@ def forecast(
         for unit in units
         for rounds, _ in _by_rounds(methods)
     }
-    width = len(Presumed.draw(federation, strength, np.random.default_rng(0)).layout.labels)
-    times = int(np.clip(math.ceil(_PAIRS / max(width * (width - 1) / 2, 1)), 1, _MOST_REHEARSALS))
-    rehearsed = min(n_subjects, max(_CELLS // (width * times), _FEWEST_REHEARSED))
-    found: dict[tuple[str, str], list[Errors]] = {}
+    truths, rehearsed = _plan_rehearsals(federation, n_subjects)
+    found: dict[tuple[str, str], list[list[Errors]]] = {}
     budgets: dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]] = {}
-    for repeat in range(times):
-        rng = np.random.default_rng([seed, repeat])
-        truth = Presumed.draw(federation, strength, rng)
-        cohort = draw_cohort(federation, truth, n_subjects, rehearsed, presence, rng)
-        for unit in units:
-            for rounds, group in _by_rounds(methods):
-                if repeat == 0:
-                    budgets[unit, rounds] = plan_quickly(federation, requests[unit, rounds], cohort)
-                released = release(cohort, budgets[unit, rounds], np.random.default_rng([seed, repeat, rounds]))
-                done: dict[bool, Errors] = {}
-                for method in group:
-                    # Methods that differ in nothing that can be forecast are rehearsed once.
-                    refines = method == "refined" and not is_drowned(released)
-                    if refines not in done:
-                        done[refines] = rehearse(cohort, released, refines=refines)
-                    found.setdefault((method, unit), []).append(done[refines])
+    for number in range(truths):
+        truth = Presumed.draw(federation, strength, np.random.default_rng([seed, number]), presence, told)
+        for again in range(_EACH):
+            rng = np.random.default_rng([seed, number, again])
+            cohort = draw_cohort(federation, truth, n_subjects, rehearsed, presence, rng)
+            for unit in units:
+                for rounds, group in _by_rounds(methods):
+                    if (unit, rounds) not in budgets:
+                        budgets[unit, rounds] = plan_quickly(federation, requests[unit, rounds], cohort)
+                    noise = np.random.default_rng([seed, number, again, rounds])
+                    for method, errors in _rehearse_all(cohort, budgets[unit, rounds], group, noise).items():
+                        by_truth = found.setdefault((method, unit), [[] for _ in range(truths)])
+                        by_truth[number].append(errors)
+    reduction = math.sqrt(rehearsed / n_subjects)
     rows = tuple(
-        _summarise(method, unit, found[method, unit], budgets[unit, ROUNDS if method == "ievcds" else 1])
+        _summarise(method, unit, found[method, unit], budgets[unit, ROUNDS if method == "ievcds" else 1], reduction)
         for unit in units
         for method in methods
     )
@@ -164,23 +170,73 @@ def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
     return [(rounds, group) for rounds, group in ((1, once), (ROUNDS, [m for m in methods if m == "ievcds"])) if group]
 
 
-def _summarise(method: str, unit: str, errors: Sequence[Errors], budgets: Mapping[ColumnKey, ColumnBudget]) -> Expected:
-    before = np.concatenate([e.before for e in errors])
-    within = np.concatenate([e.within for e in errors])
+def _plan_rehearsals(federation: Federation, n_subjects: int) -> tuple[int, int]:
+    """(truths, subjects rehearsed): narrow schemas need more truths, wide ones take longer."""
+    width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
+    rehearsed = min(n_subjects, _REHEARSED)
+    wanted = _PAIRS / (_EACH * max(width * (width - 1) / 2, 1))
+    affordable = _CELLS / (_EACH * rehearsed * width)
+    return int(np.clip(math.ceil(min(wanted, affordable)), *_TRUTHS)), rehearsed
+
+
+def _rehearse_all(
+    cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], methods: Sequence[str], rng: np.random.Generator
+) -> dict[str, Errors]:
+    """Errors by method. Methods that differ in nothing that can be forecast are rehearsed once."""
+    released = release(cohort, budgets, rng)
+    done: dict[bool, Errors] = {}
+    found = {}
+    for method in methods:
+        refines = method == "refined" and not is_drowned(released)
+        if refines not in done:
+            done[refines] = rehearse(cohort, released, refines=refines)
+        found[method] = done[refines]
+    return found
+
+
+def _summarise(
+    method: str,
+    unit: str,
+    errors: Sequence[Sequence[Errors]],
+    budgets: Mapping[ColumnKey, ColumnBudget],
+    reduction: float,
+) -> Expected:
+    """Typical figures over the truths, from some rehearsals of each."""
+    before = _sizes([[e.before for e in of_truth] for of_truth in errors], reduction)
+    after = _sizes([[e.after for e in of_truth] for of_truth in errors], reduction)
+    every = [e for of_truth in errors for e in of_truth]
+    pairs, within = np.concatenate([e.before for e in every]), np.concatenate([e.within for e in every])
+    low, middle, high = np.quantile(before, [0.1, 0.5, 0.9])
     return Expected(
         method,
         str(unit),
         float(np.median([budget.epsilon_ranks for budget in budgets.values()])),
-        _root_mean_square(before),
-        _root_mean_square(np.concatenate([e.after for e in errors])),
-        _typical(before[within]),
-        _typical(before[~within]),
-        float(np.mean([e.margins.mean() for e in errors])),
+        float(middle),
+        float(np.median(after)),
+        _typical(pairs[within]),
+        _typical(pairs[~within]),
+        float(np.mean([e.margins.mean() for e in every])),
+        float(low),
+        float(high),
     )
 
 
-def _root_mean_square(values: Floats) -> float:
-    return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
+def _sizes(errors: Sequence[Sequence[Floats]], reduction: float) -> Floats:
+    """(truths,) root mean square error of each truth, as the whole study would have it.
+
+    A rehearsal on fewer subjects has its errors scaled by `reduction`. That is right for accidents; a bias
+    does not fall with the number of subjects. Its square is the mean product of two rehearsals' errors of one truth;
+    as a share of all squares it is the same for all truths here, and none if it could be an accident itself.
+    """
+    if errors[0][0].size == 0:
+        return np.zeros(len(errors))
+    squares = np.array([np.mean([np.mean(e**2) for e in of_truth]) for of_truth in errors])
+    if reduction < 1.0:
+        products = np.concatenate([a * b for of_truth in errors for i, a in enumerate(of_truth) for b in of_truth[:i]])
+        bias, accident = float(products.mean()), float(products.std() / math.sqrt(products.size))
+        kept = max(bias - accident**2 / max(bias, 1e-300), 0.0) / max(float(squares.mean()), 1e-300)
+        squares = squares * (1.0 + (1.0 / reduction**2 - 1.0) * min(kept, 1.0))
+    return np.asarray(np.sqrt(squares))
 
 
 def _typical(errors: Floats) -> float | None:
@@ -200,7 +256,7 @@ def check_size(n_subjects: int, strength: float) -> None:
 
 
 def check_presence(
-    federation: Federation, observed: Mapping[str, float], together: Mapping[tuple[str, str], float], at_random: bool
+    federation: Federation, observed: Mapping[str, float], together: Mapping[tuple[str, str], float], at_random: float
 ) -> Presence:
     """Shares by party and of two parties; SettingsError for those that cannot be."""
     names = [party.name for party in federation.parties]
@@ -224,7 +280,25 @@ def check_presence(
                 f"[{low:.3g}, {high:.3g}], given their own"
             )
         joint[j, k] = share
-    return Presence(shares, joint, at_random)
+    if not (math.isfinite(at_random) and 0.0 <= at_random <= MOST_PULL):
+        raise SettingsError(f"at_random, log odds per standard deviation, must lie between 0 and {MOST_PULL:g}")
+    return Presence(shares, joint, float(at_random))
+
+
+def check_shares(federation: Federation, shares: Mapping[ColumnKey, Sequence[float]]) -> dict[ColumnKey, Floats]:
+    """Categories' shares by column; SettingsError for those that cannot be. One number is the second category's."""
+    told = {}
+    for key, given in shares.items():
+        if key not in federation.keys:
+            raise SettingsError(f"no column of this federation: {key}")
+        categories = len(federation.column(key).categories or ())
+        if categories < 2:
+            raise SettingsError(f"{key} has no categories: only those of a categorical column have shares")
+        found = np.array([1.0 - given[0], given[0]] if categories == 2 and len(given) == 1 else given, dtype=np.float64)
+        if found.size != categories or not np.all(found > 0.0) or abs(found.sum() - 1.0) > 0.05:
+            raise SettingsError(f"{key}: {categories} positive shares that add up to 1 are needed, one per category")
+        told[key] = found / found.sum()
+    return told
 
 
 # ---- budgets, quickly ------------------------------------------------------------------------

@@ -7,17 +7,19 @@ Everything here follows from the public schema and a seed. The assumptions, also
 - count: a rounded-down lognormal around the square root of the range
 - ordinal and nominal: shares that differ by a factor of two or three
 - binary: 10 to 50 % in the second category
-- correlations: normal around zero with the given root mean square; two thirds of their mean square from three
-  factors, the rest without structure
-- blocks missing at random: presence depends on a mixture of the response party's columns, by about one unit of log odds
-  per standard deviation
+- correlations: of the given root mean square, from one to thirteen factors, of which columns share more or less: few
+  factors tie all columns together, many leave no structure
+- blocks missing at random: presence depends on a mixture of the response party's columns, by one unit of log odds
+  per standard deviation unless another number is given
+
+What is told of a column's categories (their shares among the subjects its party knows) replaces what is presumed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +30,21 @@ from scipy.stats import multivariate_normal
 from verticopula.copula import Layout
 from verticopula.correlation import nearest_correlation
 from verticopula.marginals import count_ranges
-from verticopula.nominal import choose_category, solve_thresholds
+from verticopula.nominal import boundary_matrix, category_probabilities, choose_category, solve_thresholds
 from verticopula.schema import Column, ColumnKey, Federation
 
 Floats = NDArray[np.float64]
 
 TYPICAL_CORRELATION = 0.25
-_FACTORS = 3
-_FACTOR_SHARE = 2.0 / 3.0
+TYPICAL_PULL = 1.0  # log odds of presence per standard deviation of what it depends on
+_FACTORS = (1, 2, 3, 5, 8, 13)
+_SHARED = (0.2, 1.0)  # what columns have of the factors: the least of any, relative to the most
+_MOST_SHARED = 0.9
+_TRIES = 4
+_CLOSE = 0.03
 _SMALLEST_EIGENVALUE = 0.02
-_PULL = 0.5  # correlation of presence and score: about one unit of log odds per standard deviation
+_LOGISTIC = 1.7  # a logistic's scale in terms of a normal's
+_CALIBRATION = 20_000
 
 
 @dataclass(frozen=True)
@@ -114,35 +121,112 @@ class PresumedMargin:
 
 @dataclass(frozen=True)
 class Presumed:
-    """A truth to rehearse a study on."""
+    """A truth to rehearse a study on.
+
+    Attributes
+    ----------
+    margins : in the population
+    correlation : of the latents
+    score : (q,) weights of the latents in what presence depends on: of unit variance, the response party's only
+    pull : (K,) correlation of each party's presence with the score
+    """
 
     layout: Layout
     margins: Mapping[ColumnKey, PresumedMargin]
     correlation: Floats
+    score: Floats
+    pull: Floats
 
     @classmethod
-    def draw(cls, federation: Federation, strength: float, rng: np.random.Generator) -> Presumed:
-        """Margins and correlations for the federation's schema; `strength` is the root mean square correlation."""
+    def draw(
+        cls,
+        federation: Federation,
+        strength: float,
+        rng: np.random.Generator,
+        presence: Presence | None = None,
+        told: Mapping[ColumnKey, Floats] | None = None,
+    ) -> Presumed:
+        """Margins and correlations for the federation's schema.
+
+        `strength` is the root mean square correlation, `told` the categories' shares among those their party has.
+        """
         layout = Layout.of({key: federation.column(key) for key in federation.keys})
         margins = {key: PresumedMargin.draw(federation.column(key), rng) for key in federation.keys}
-        return cls(layout, margins, _draw_correlation(layout, strength, rng))
+        correlation = _draw_correlation(layout, strength, rng)
+        presence = presence or Presence(np.ones(len(federation.parties)), {})
+        score = rng.standard_normal(len(layout.labels))
+        for key, part in zip(layout.keys, layout.slices, strict=True):
+            score[part] *= key.party == federation.response.party
+        score /= math.sqrt(float(score @ correlation @ score))
+        pull = presence.pull * rng.choice([-1.0, 1.0], presence.shares.size)
+        for key, shares in (told or {}).items():
+            margins[key] = PresumedMargin(federation.column(key), shares=np.asarray(shares, dtype=np.float64))
+        truth = cls(layout, margins, correlation, score, pull)
+        if told and presence.pull:
+            truth = replace(truth, margins=margins | _in_population(federation, truth, presence, told, rng))
+        return truth
+
+
+def _in_population(
+    federation: Federation,
+    truth: Presumed,
+    presence: Presence,
+    told: Mapping[ColumnKey, Floats],
+    rng: np.random.Generator,
+) -> dict[ColumnKey, PresumedMargin]:
+    """Margins under which the subjects that a party has show the shares that were told."""
+    latents = rng.standard_normal((_CALIBRATION, truth.score.size)) @ np.linalg.cholesky(truth.correlation).T
+    masks = presence.draw(latents @ truth.score, rng, truth.pull)
+    parties = [party.name for party in federation.parties]
+    found = {}
+    for key, part in zip(truth.layout.keys, truth.layout.slices, strict=True):
+        party = parties.index(key.party)
+        if key not in told or presence.shares[party] >= 1.0:
+            continue
+        seen = latents[masks[:, party], part]
+        if seen.shape[1] > 1:
+            thresholds = thresholds_in(seen, told[key])
+            shares = category_probabilities(thresholds)
+        else:
+            cuts = np.quantile(seen[:, 0], np.clip(np.cumsum(told[key])[:-1], 0.0, 1.0))
+            shares = np.diff(ndtr(cuts), prepend=0.0, append=1.0)
+        found[key] = PresumedMargin(federation.column(key), shares=shares / shares.sum())
+    return found
+
+
+def thresholds_in(latents: Floats, shares: Floats) -> Floats:
+    """Thresholds under which these subjects' categories have the shares, to about their Monte-Carlo error."""
+    thresholds = solve_thresholds(shares)
+    for _ in range(20):
+        miss = np.bincount(choose_category(latents, thresholds), minlength=shares.size) / latents.shape[0] - shares
+        if np.max(np.abs(miss)) < 1.0 / latents.shape[0]:
+            break
+        thresholds = thresholds + np.clip(
+            0.7 * np.linalg.lstsq(boundary_matrix(thresholds), miss, rcond=1e-12)[0], -0.5, 0.5
+        )
+    return thresholds
 
 
 def _draw_correlation(layout: Layout, strength: float, rng: np.random.Generator) -> Floats:
-    """Factors plus unstructured rest, scaled to the strength where that is possible."""
+    """Factors in random directions, and so much of every column's variance from them that the strength comes out."""
     q = len(layout.labels)
-    loadings = rng.standard_normal((q, _FACTORS))
-    rest = rng.standard_normal((q, 4 * q))
     free = ~layout.nominal_blocks() & ~np.eye(q, dtype=bool)
-    structured = loadings @ loadings.T
-    unstructured = rest @ rest.T
-    matrix = np.zeros((q, q))
-    if free.any():
-        for part, share in ((structured, _FACTOR_SHARE), (unstructured, 1.0 - _FACTOR_SHARE)):
-            matrix += strength * math.sqrt(share) * part / math.sqrt(float(np.mean(part[free] ** 2)))
-    # Off the diagonal only; where the factors would explain more than there is, the repair takes it back.
-    matrix = np.clip(matrix, -0.95, 0.95)
-    return respect_nominal(matrix, layout)
+    if not free.any():
+        return np.eye(q)
+    mean = sum(_SHARED) / 2.0
+    possible = [m for m in _FACTORS if m == 1 or _MOST_SHARED * mean / math.sqrt(m) > strength]
+    loadings = rng.standard_normal((q, int(rng.choice(possible))))
+    loadings *= (np.sqrt(rng.uniform(*_SHARED, q)) / np.linalg.norm(loadings, axis=1))[:, None]
+    products = loadings @ loadings.T
+    wanted = strength
+    for _ in range(_TRIES):
+        matrix = np.clip(products * wanted / math.sqrt(float(np.mean(products[free] ** 2))), -0.95, 0.95)
+        matrix = respect_nominal(matrix, layout)
+        got = math.sqrt(float(np.mean(matrix[free] ** 2)))
+        if abs(got / strength - 1.0) < _CLOSE:
+            break
+        wanted = min(wanted * strength / got, 0.95)  # the repair took some back
+    return matrix
 
 
 def respect_nominal(matrix: Floats, layout: Layout) -> Floats:
@@ -169,17 +253,22 @@ class Presence:
     ----------
     shares : (K,) of the cohort that each party knows
     together : two parties' numbers -> share that both know; others are independent given the score
-    at_random : whether presence depends on what the response's party holds (missing at random), or on nothing
+    at_random : log odds of presence per standard deviation of a score of the response party's columns; 0: on nothing
     """
 
     shares: Floats
     together: Mapping[tuple[int, int], float]
-    at_random: bool
+    at_random: float = 0.0
 
-    def draw(self, score: Floats, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """(n, K) masks; `score` (n,) is of unit variance, from the response party's latents."""
+    @property
+    def pull(self) -> float:
+        """Correlation of a party's presence, as a normal that is cut, with the score."""
+        slope = float(self.at_random) / _LOGISTIC
+        return slope / math.sqrt(1.0 + slope**2)
+
+    def draw(self, score: Floats, rng: np.random.Generator, pull: Floats) -> NDArray[np.bool_]:
+        """(n, K) masks; `score` (n,) is of unit variance, `pull` (K,) each party's correlation with it."""
         thresholds = ndtri(np.clip(self.shares, 1e-12, 1.0 - 1e-12))
-        pull = _PULL * rng.choice([-1.0, 1.0], self.shares.size) if self.at_random else np.zeros(self.shares.size)
         link = np.eye(self.shares.size)
         for (j, k), both in self.together.items():
             if max(self.shares[j], self.shares[k]) < 1.0:

@@ -1,10 +1,10 @@
 """A study rehearsed on presumed data: the coordinator's own computations, without parties and without coins.
 
 Subjects are drawn from the presumed truth, and the coins' noise on their ranks as normal numbers of
-the known variance. Given that variance, every error of a correlation falls like one over the root
-of the number of subjects; so a large study is rehearsed on fewer subjects, *with the grade noise of the
-large one*, and errors are scaled. What is not linear in the noise (the bridge, shrinkage, repair) then
-happens at the true scale.
+the known variance. A very large study is rehearsed on fewer subjects, *with the grade noise of the large one*, and
+errors are scaled: given that noise, accidents fall like one over the root of the number of subjects. Biases do not
+fall; `forecast.py` finds them by rehearsing every truth twice. What is not linear in the noise (the bridge,
+shrinkage, repair) happens at the true scale.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Cohort:
 
     @cached_property
     def without_noise(self) -> tuple[PairwiseSpearman, Floats]:
-        """Spearman's and latent correlations of these very subjects, without coins, at the true margins."""
+        """Spearman's and latent correlations of these very subjects, without coins."""
         marginals = {
-            key: Marginal(m.column, m.cell_probabilities(cell_count(m.column, self.n_subjects, 1.0)), 0.0)
+            key: Marginal(m.column, self.seen_shares(key, cell_count(m.column, self.n_subjects, 1.0)), 0.0)
             for key, m in self.truth.margins.items()
         }
         none = np.zeros(len(self.grades))
@@ -74,6 +74,21 @@ class Cohort:
     def reduction(self) -> float:
         """By what the study's errors are smaller than the rehearsal's."""
         return math.sqrt(self.observed.shape[0] / self.n_subjects)
+
+    @property
+    def at_random(self) -> bool:
+        """Whether those that a party has differ from the others."""
+        return bool(self.truth.pull.any())
+
+    def seen_shares(self, key: ColumnKey, n_cells: int) -> Floats:
+        """Shares of a column's cells among the observed, as near to the truth's as the whole study would have them.
+
+        Under data missing at random they are not near it, however many subjects there are: then these subjects' own.
+        """
+        margin = self.truth.margins[key]
+        drawn = np.bincount(margin.cells(self.values[key], n_cells), minlength=n_cells) / self.values[key].size
+        true = drawn if self.at_random else margin.cell_probabilities(n_cells)
+        return np.asarray(true + self.reduction * (drawn - true))
 
     def counts(self) -> dict[ColumnKey, int]:
         """Observed subjects per column in the study."""
@@ -131,14 +146,7 @@ def draw_cohort(
     """Subjects of the presumed truth."""
     root = np.linalg.cholesky(truth.correlation)
     latents = rng.standard_normal((n_rehearsed, root.shape[0])) @ root.T
-    of_response = [
-        index
-        for key, part in zip(truth.layout.keys, truth.layout.slices, strict=True)
-        for index in range(part.start, part.stop)
-        if key.party == federation.response.party
-    ]
-    score = latents[:, of_response] @ rng.standard_normal(len(of_response))
-    masks = presence.draw(score / score.std(), rng)
+    masks = presence.draw(latents @ truth.score, rng, truth.pull)
     party_index = {party.name: k for k, party in enumerate(federation.parties)}
     values: dict[ColumnKey, Floats] = {}
     seen_by_latent, grades, ties = [], [], []
@@ -189,9 +197,7 @@ def release(cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], rng: np.r
 def _release_margin(cohort: Cohort, key: ColumnKey, epsilon: float, n: int, rng: np.random.Generator) -> Marginal:
     margin = cohort.truth.margins[key]
     n_cells = cell_count(margin.column, n, epsilon)
-    true = margin.cell_probabilities(n_cells)
-    drawn = np.bincount(margin.cells(cohort.values[key], n_cells), minlength=n_cells) / cohort.values[key].size
-    counts = n * (true + cohort.reduction * (drawn - true))
+    counts = n * cohort.seen_shares(key, n_cells)
     if n_cells == 2:
         first = counts[0] + rng.laplace(scale=1.0 / epsilon)
         noisy = np.array([first, n - first])
@@ -215,7 +221,7 @@ def rehearse(cohort: Cohort, released: RehearsedRelease, *, refines: bool) -> Er
         refinement = refine(released, rounds=_REFINE_ROUNDS)
         corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
         pairs = _scale(correlate_latents(released, refinement, corrected), cohort)
-        marginals = {key: _between(released.marginals[key], corrected[key], cohort.reduction) for key in corrected}
+        marginals = {key: _scale_margin(cohort, released.marginals[key], corrected[key], key) for key in corrected}
     else:
         pairs = _correlate_pairs(cohort, released)
     truth = cohort.truth.correlation
@@ -269,9 +275,11 @@ def _coarsen(latent: Marginal) -> Marginal:
     return Marginal(column, kept / kept.sum(), latent.repair)
 
 
-def _between(observed: Marginal, corrected: Marginal, reduction: float) -> Marginal:
-    mixed = observed.probabilities + reduction * (corrected.probabilities - observed.probabilities)
-    return Marginal(observed.column, mixed, observed.repair)
+def _scale_margin(cohort: Cohort, observed: Marginal, corrected: Marginal, key: ColumnKey) -> Marginal:
+    """A corrected margin as the whole study would have it: what the correction gets wrong falls with its size."""
+    found = corrected.probabilities
+    start = cohort.truth.margins[key].cell_probabilities(found.size) if cohort.at_random else observed.probabilities
+    return Marginal(observed.column, start + cohort.reduction * (found - start), observed.repair)
 
 
 def _same_party(released: Released) -> Bools:

@@ -18,7 +18,7 @@ from verticopula.presumed import Presence, Presumed, PresumedMargin
 from verticopula.privacy.budget import BudgetRequest, plan_budget
 from verticopula.privacy.units import Unit
 from verticopula.rehearsal import Cohort, draw_cohort
-from verticopula.schema import Column
+from verticopula.schema import Column, ColumnKey
 
 BINARY = {"kind": "binary"}
 NOMINAL = {"kind": "nominal", "categories": ["a", "b", "c"]}
@@ -28,7 +28,7 @@ COUNT = {"kind": "count", "bounds": [0, 12]}
 @pytest.fixture(autouse=True)
 def _few_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests are about directions, not digits."""
-    monkeypatch.setattr("verticopula.forecast._MOST_REHEARSALS", 8)
+    monkeypatch.setattr("verticopula.forecast._TRUTHS", (3, 4))
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +99,38 @@ def test_the_same_question_gets_the_same_answer(mixed: Federation) -> None:
 
 
 def test_a_rehearsal_on_fewer_subjects_says_the_same(continuous: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verticopula.forecast._MOST_REHEARSALS", 24)
+    monkeypatch.setattr("verticopula.forecast._TRUTHS", (8, 8))
     whole = forecast(continuous, 3_000, 1.0, units=("client",))
-    monkeypatch.setattr("verticopula.forecast._FEWEST_REHEARSED", 600)
-    monkeypatch.setattr("verticopula.forecast._CELLS", 1)
+    monkeypatch.setattr("verticopula.forecast._REHEARSED", 600)
     part = forecast(continuous, 3_000, 1.0, units=("client",))
     for row, other in zip(whole.rows, part.rows, strict=True):
         assert other.before == pytest.approx(row.before, rel=0.12)
         assert other.after == pytest.approx(row.after, rel=0.12)
         assert other.margins == pytest.approx(row.margins, rel=0.12)
+
+
+def test_a_bias_does_not_fall_with_the_number_of_subjects(mixed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"units": ("client",), "methods": ("vcds",), "observed": {"agency": 0.5}, "at_random": 3.0}
+    whole = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
+    monkeypatch.setattr("verticopula.forecast._REHEARSED", 1_500)
+    part = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
+    accidents = forecast(mixed, 6_000, 200.0, units=("client",), methods=("vcds",), observed={"agency": 0.5}).rows[0]
+    assert whole.before > 1.5 * accidents.before  # a bias is what this study has
+    assert part.before == pytest.approx(whole.before, rel=0.2)
+
+
+def test_what_is_said_of_the_correlations_and_of_rare_categories_counts(
+    continuous: Federation, mixed: Federation
+) -> None:
+    def expect(federation: Federation, **said: object) -> Expected:
+        return forecast(federation, 1_000, 100.0, units=("client",), methods=("vcds",), **said).rows[0]  # type: ignore[arg-type]
+
+    strong, weak = (expect(continuous, strength=strength) for strength in (0.6, 0.1))
+    assert strong.before < 0.85 * weak.before  # strong correlations vary less: by 1 - r^2
+    rare, even = (expect(mixed, shares={ColumnKey("bank", "y"): [share]}) for share in (0.02, 0.5))
+    assert rare.before > 1.15 * even.before
+    for row in (strong, weak, rare, even):
+        assert row.low <= row.before <= row.high
 
 
 def test_evcds_is_forecast_as_vcds_and_ievcds_pays_for_its_rounds(continuous: Federation) -> None:
@@ -124,7 +147,7 @@ def test_evcds_is_forecast_as_vcds_and_ievcds_pays_for_its_rounds(continuous: Fe
 def test_it_agrees_with_real_studies(
     continuous: Federation, n: int, epsilon: float, rho: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("verticopula.forecast._MOST_REHEARSALS", 40)
+    monkeypatch.setattr("verticopula.forecast._TRUTHS", (12, 12))
     truth = rho ** np.abs(np.subtract.outer(np.arange(8), np.arange(8)))
     upper = np.triu_indices(8, 1)
     squares, errors = [], []
@@ -191,13 +214,30 @@ def test_presumed_correlations_have_the_size_asked_for(continuous: Federation, m
 def test_masks_have_the_shares_asked_for() -> None:
     rng = np.random.default_rng(0)
     score = rng.standard_normal(40_000)
-    for at_random in (False, True):
+    for at_random in (0.0, 1.0):
         presence = Presence(np.array([1.0, 0.4, 0.3]), {(1, 2): 0.05}, at_random)
-        masks = presence.draw(score, rng)
+        masks = presence.draw(score, rng, presence.pull * np.array([1.0, 1.0, -1.0]))
         assert np.allclose(masks.mean(axis=0), [1.0, 0.4, 0.3], atol=0.01)
         assert float(np.mean(masks[:, 1] & masks[:, 2])) == pytest.approx(0.05, abs=0.02)
         shift = abs(score[masks[:, 1]].mean())
         assert shift > 0.2 if at_random else shift < 0.05
+
+
+def test_told_shares_are_those_of_the_subjects_that_a_party_has() -> None:
+    federation = make_federation({"bank": {"y": BINARY}, "agency": {"b": BINARY, "n": NOMINAL}})
+    keys = ColumnKey("agency", "b"), ColumnKey("agency", "n")
+    told = {keys[0]: np.array([0.9, 0.1]), keys[1]: np.array([0.2, 0.1, 0.7])}
+    presence = Presence(np.array([1.0, 0.4]), {}, 2.0)
+    moved = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        truth = Presumed.draw(federation, 0.5, rng, presence, told)
+        cohort = draw_cohort(federation, truth, 40_000, 40_000, presence, rng)
+        for key, shares in told.items():
+            found = np.bincount(cohort.values[key].astype(int), minlength=shares.size) / cohort.values[key].size
+            assert found == pytest.approx(shares, abs=0.02)  # of 8,000 and 16,000 people: three standard errors
+            moved.append(np.max(np.abs(truth.margins[key].shares - shares)))
+    assert max(moved) > 0.03  # in the population they are others
 
 
 def test_the_law_behind_the_advice() -> None:
@@ -233,6 +273,13 @@ def test_the_law_behind_the_advice() -> None:
         ({"observed": {"agency": 0.5}, "together": {("bank", "agency"): 0.4}}, "[0.5, 0.5]"),
         ({"together": {("bank", "nobody"): 0.4}}, "nobody"),
         ({"together": {("agency", "agency"): 1.0}}, "two parties"),
+        ({"at_random": -1.0}, "log odds"),
+        ({"at_random": math.inf}, "log odds"),
+        ({"shares": {ColumnKey("bank", "z"): [0.1]}}, "bank.z"),
+        ({"shares": {ColumnKey("bank", "a"): [0.1]}}, "no categories"),
+        ({"shares": {ColumnKey("bank", "y"): [1.5]}}, "positive"),
+        ({"shares": {ColumnKey("agency", "n"): [0.5, 0.5]}}, "3 positive"),
+        ({"shares": {ColumnKey("agency", "n"): [0.5, 0.5, math.nan]}}, "3 positive"),
     ],
 )
 def test_nonsense_is_refused_by_name(mixed: Federation, settings: dict[str, object], word: str) -> None:
@@ -262,7 +309,8 @@ def file(mixed: Federation, tmp_path: Path) -> Path:
 
 def test_command_shows_a_table_and_advice(call: Call, file: Path) -> None:
     said = call(
-        "forecast", file, "--subjects", 500, "--epsilon", 4, "--observed", "agency=0.5", "--together", "bank+agency=0.5"
+        *("forecast", file, "--subjects", 500, "--epsilon", 4, "--observed", "agency=0.5"),
+        *("--together", "bank+agency=0.5", "--at-random", "--pull", 1.5, "--share", "bank.y=0.1"),
     )
     assert said.code == 0, said.err
     for word in ("variable", "client", "block", "person", "vcds", "refined", "Presumed", "mostly noise"):
@@ -284,6 +332,10 @@ def test_command_prints_json(call: Call, file: Path) -> None:
         (("--observed", "agency=much"), "no number"),
         (("--observed", "agency=1.2"), "(0, 1]"),
         (("--together", "agency=0.2"), "two parties"),
+        (("--share", "agency=0.2"), "name a column"),
+        (("--share", "bank.y=few"), "no numbers"),
+        (("--share", "bank.y=1.2"), "positive"),
+        (("--at-random", "--pull", "-2"), "log odds"),
         (("--unit", "house"), "house"),
         (("--epsilon", "-1"), "epsilon"),
     ],
