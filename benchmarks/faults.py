@@ -25,6 +25,7 @@ from tests.network.faults import (
     RESULT_POINTS,
     SERVER,
     SERVER_POINTS,
+    SHARE_POINTS,
     STEP_POINTS,
     STOP_DEADLINE,
     Fault,
@@ -64,6 +65,8 @@ def rounds_of(method: str, last_update: int) -> list[str]:
     if method == "raw-glm":
         updates = [f"update {number}" for number in (0, last_update // 2, last_update)]
         return [*opening, "response", "design", "strength", *updates, "coefficients", *end]
+    if method == "strict":
+        return [*opening, "margins", "keys", "shares", "sums", "block", *end]
     ranks = [f"ranks {number}" for number in range(2, METHODS[method].get("rounds", 1) + 1)]
     return [*opening, "release", *ranks, "block", *end]
 
@@ -93,6 +96,7 @@ def _fine_points(method: str, last_update: int) -> dict[str, tuple[tuple[str, ..
     return {
         "vcds": {"release": RELEASE_POINTS},
         "ievcds": {"ranks 3": RELEASE_POINTS},
+        "strict": {"margins": RELEASE_POINTS, "keys": STEP_POINTS, "shares": SHARE_POINTS, "sums": STEP_POINTS},
         "raw-glm": {
             "response": RELEASE_POINTS,
             "design": DESIGN_POINTS,

@@ -22,7 +22,15 @@ from typing import Any
 FAULTS = Path("faults")
 EVENTS = FAULTS / "events.jsonl"
 
-_ROUNDS = {"RawReviewRequest": "review", "CompletedRanksRequest": "ranks"}
+_ROUNDS = {
+    "RawReviewRequest": "review",
+    "CompletedRanksRequest": "ranks",
+    "StrictReviewRequest": "review",
+    "GaussianMarginsRequest": "margins",
+    "SumsKeyRequest": "keys",
+    "SumsShareRequest": "shares",
+}
+_SUMS = ("keys", "shares", "sums")  # rounds whose answers follow from a study's record
 _DISK_IS_FULL = "NOSPACE"
 
 
@@ -80,7 +88,7 @@ def append_line(path: Path, record: dict[str, Any]) -> None:
 def break_party(breaker: Breaker) -> None:
     """Points, in the order in which a release passes them: asked, unrecorded, half recorded, recorded uncounted,
     recorded, drawn, half stored, stored uncounted, stored, answered, sent. A step of a regression is `drawn` when the
-    solver has moved."""
+    solver has moved, one of secure sums when its noise, or what the party binds itself to, is about to be kept."""
     from verticopula.network.post import Post
     from verticopula.network.station import Station
     from verticopula.privacy import blobs
@@ -126,8 +134,11 @@ def break_party(breaker: Breaker) -> None:
         append(self, entries, *rest, **more)
         breaker.at("recorded")
 
+    def is_watched(folder: Path) -> bool:
+        return folder.name in ("replies", "fits") or (folder.name == "studies" and breaker.round in _SUMS)
+
     def breaking_put(self: Any, key: str, data: bytes) -> None:
-        watched = self.folder.name in ("replies", "fits")
+        watched = is_watched(self.folder)
         if watched:
             breaker.at("drawn")
         put(self, key, data)
@@ -135,7 +146,7 @@ def break_party(breaker: Breaker) -> None:
             breaker.at("stored")
 
     def breaking_write(path: Path, data: bytes, **more: Any) -> None:
-        if path.parent.name in ("replies", "fits") and (fault := breaker.armed("half stored")) is not None:
+        if is_watched(path.parent) and (fault := breaker.armed("half stored")) is not None:
             path.with_name(path.name + ".tmp").write_bytes(data[: len(data) // 2])
             breaker.happen(fault)
         write(path, data, **more)

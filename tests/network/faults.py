@@ -31,6 +31,7 @@ from verticopula.network.lead import Lead
 from verticopula.network.letters import ResumeRequest
 from verticopula.network.records import Records, StudyRecord
 from verticopula.network.running import run_study
+from verticopula.network.signing import certificate_authenticity
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.vault import Vault
 from verticopula.protocol.member import Member
@@ -48,9 +49,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "evcds": {"method": "evcds", "epsilon": 8.0},
     "ievcds": {"method": "ievcds", "epsilon": 8.0, "rounds": 3},
     "refined": {"method": "refined", "epsilon": 8.0},
+    "strict": {"method": "strict", "epsilon": 8.0, "delta": 1e-6},
     "raw-glm": {"kind": "regression", "family": "binomial", "penalty": "lasso", "n_strengths": 4},
 }
-RELEASES = ("release", "ranks", "response", "design", "update", "coefficients")  # answers that must never differ
+RELEASES = (  # answers that must never differ
+    *("release", "ranks", "response", "design", "update", "coefficients"),
+    *("margins", "keys", "shares", "sums"),
+)
 # In the order in which a release passes them, as far as they can follow one another: what is recorded once is not
 # recorded again, so the points after that are in the second list.
 RELEASE_POINTS = (
@@ -58,6 +63,10 @@ RELEASE_POINTS = (
     ("recorded", "stored"),
 )
 DESIGN_POINTS = (
+    ("asked", "unrecorded", "half recorded", "recorded uncounted", "drawn", "half stored", "stored", "sent"),
+    ("recorded",),
+)
+SHARE_POINTS = (
     ("asked", "unrecorded", "half recorded", "recorded uncounted", "drawn", "half stored", "stored", "sent"),
     ("recorded",),
 )
@@ -382,7 +391,8 @@ class Ward:
             if event["what"] != "answer" or event["round"].split(" ")[0] not in RELEASES:
                 continue
             sent.setdefault((event["who"], event["key"]), set()).add(event["digest"])
-            needs = {"release": 2, "ranks": 1, "response": 1, "design": 1}.get(event["round"].split(" ")[0], 0)
+            per_column = {"release": 2, "ranks": 1, "response": 1, "design": 1, "margins": 1}
+            needs = per_column.get(event["round"].split(" ")[0], 0)
             columns = {"left": 2, "middle": 1, "right": 2}[event["who"]]
             columns -= 1 if event["who"] == "left" and event["round"] in ("design", "response") else 0
             if needs and event["paid"] != needs * columns:
@@ -412,6 +422,7 @@ class Ward:
                     key=self.net.kit(name).id_key(),
                     vault=vaults.enter_context(Vault.open(copy)),
                     policy=Policy.from_toml(self.net.folder / f"{name}.toml"),
+                    authenticity=certificate_authenticity(self.net.kit(name)),
                 )
             before = [len(members[name].vault.ledger) for name in PARTIES]
             records = Records(Path(folder) / "studies")
@@ -429,7 +440,7 @@ class Ward:
         return [entry for entry in self.net.ledger(party) if entry["study"] == study]
 
     def budget(self, study: str) -> dict[str, Counter[tuple[Any, ...]]]:
-        wanted = ("column", "what", "mechanism", "n_subjects", "epsilon", "coins_epsilon", "coins_count")
+        wanted = ("column", "what", "mechanism", "n_subjects", "epsilon", "coins_epsilon", "coins_count", "mu_person")
         return {
             party: Counter(tuple(entry[name] for name in wanted) for entry in self.entries(party, study))
             for party in PARTIES

@@ -26,7 +26,7 @@ from verticopula.protocol.opening import federation_fingerprint
 from verticopula.schema import Federation
 
 PARTIES = ("left", "middle", "right")
-POLICY = 'methods = ["vcds", "evcds", "ievcds", "refined", "raw-glm"]\nallow_seeded = true\n'
+POLICY = 'methods = ["vcds", "evcds", "ievcds", "refined", "strict", "raw-glm"]\nallow_seeded = true\n'
 PATIENCE = 90.0
 
 

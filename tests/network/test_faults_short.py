@@ -54,6 +54,14 @@ def test_regression_goes_on_after_a_kill_at_every_step_of_an_update(hurt: Ward) 
     assert story.problems == ()
 
 
+@pytest.mark.network
+def test_strict_study_goes_on_with_the_same_noise_after_kills_between_sharing_and_opening(hurt: Ward) -> None:
+    killed = [Fault("middle", "kill", name, point) for name, point in (("shares", "drawn"), ("sums", "stored"))]
+    story = hurt.suffer("strict", [*killed, Fault(SERVER, "kill", "sums", "answered")])
+    assert story.problems == ()
+    assert story.sent_again > 0
+
+
 def test_stopped_party_is_named_within_the_deadline_and_the_study_resumed(hurt: Ward) -> None:
     story = hurt.suffer("refined", [Fault("right", "stop", "release", "asked")])
     assert story.problems == ()
