@@ -15,6 +15,8 @@ from experiments.judge import judge
 from experiments.metrics import g_means, rmse
 from experiments.runner import Settings
 from experiments.study import MethodFailure, Study, keep_common, stack_numbers
+from experiments.theory import theorems89
+from experiments.theory.gaussian import make_federation, make_tables
 from verticopula import Federation
 from verticopula.glm.families import find_family
 from verticopula.privacy.accounting import Coins, epsilon_of
@@ -196,6 +198,17 @@ def test_single_party_sees_its_own_columns_only(gappy: Study) -> None:
     outcome = single_party.fit(replace(gappy, tables={**gappy.tables, "b": table}, epsilon=4.0))
     assert list(outcome.tables) == ["b"]
     assert outcome.n_subjects == n
+
+
+@pytest.mark.parametrize("fit", [copula.vcds, copula.evcds, copula.ievcds, copula.refined])
+def test_without_noise_the_copula_methods_repeat_least_squares_on_normal_data(fit) -> None:
+    x, y = theorems89.draw(1_000, 0)
+    tables = make_tables(np.column_stack([y, x]), theorems89.SIZES)
+    study = Study(make_federation(theorems89.SIZES), tables, "gaussian", 100.0, 0, rows_per_subject=5)
+    synthetic, response = stack_numbers(study.federation, fit(study).tables)
+    found, expected = (np.linalg.lstsq(a, b)[0] for a, b in ((synthetic, response), (x, y)))
+    # Rows add the error of 5 n draws, ranks in place of values about as much again; columns are correlated by a half.
+    assert np.max(np.abs(found - expected)) < 5.0 * np.sqrt(2.0 * 1.67 / 5_000)
 
 
 def test_ievcds_spends_the_ranks_budget_in_every_round() -> None:

@@ -14,7 +14,7 @@ from experiments.__main__ import main
 from experiments.designs import make_complete
 from experiments.draws import Cell, draw
 from experiments.paper import Printed, PrintedKey, read_tables
-from experiments.results import CellRows, Figure, count_verdicts, read_cells, summarise
+from experiments.results import CellRows, Figure, count_verdicts, read_cells, summarise, write_csv
 from experiments.runner import Settings, Task, list_tasks, list_wanted, run_all
 from experiments.store import Entry, Replication, locate, read, write
 from experiments.study import Spent
@@ -33,6 +33,12 @@ def scores_in(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
         }
         for path in sorted(folder.glob("replications/*/*.json"))
     }
+
+
+def table_of(folder: Path) -> bytes:
+    """The table's file as the command writes it from what the folder keeps."""
+    write_csv(folder / "table4.csv", summarise("table4", read_cells(folder), read_tables()))
+    return (folder / "table4.csv").read_bytes()
 
 
 def run_in(folder: Path, replications: int = 3, jobs: int = 1) -> None:
@@ -64,6 +70,7 @@ def test_a_run_taken_up_again_ends_with_the_same_files(
     monkeypatch.setattr(runner, "measure", real)
     run_in(tmp_path)
     assert scores_in(tmp_path) == scores_in(whole)
+    assert table_of(tmp_path) == table_of(whole)
 
 
 def test_what_is_finished_is_not_computed_again(whole: Path) -> None:
@@ -75,6 +82,7 @@ def test_what_is_finished_is_not_computed_again(whole: Path) -> None:
 def test_the_number_of_workers_changes_nothing(whole: Path, tmp_path: Path) -> None:
     run_in(tmp_path, jobs=2)
     assert scores_in(tmp_path) == scores_in(whole)
+    assert table_of(tmp_path) == table_of(whole)
 
 
 def test_other_settings_are_refused(whole: Path) -> None:

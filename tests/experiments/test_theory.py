@@ -1,0 +1,146 @@
+"""The rules by which theorems are judged, and the quantities they are judged on, against values worked out by hand."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.__main__ import main
+from experiments.theory import theorem1, theorem2, theorem3, theorems89, theorems567
+from experiments.theory.findings import (
+    Point,
+    Slope,
+    average,
+    fit_slope,
+    judge_equal,
+    judge_plateau,
+    judge_rate,
+    root_mean_square,
+)
+
+
+def make_points(means, error: float = 0.01) -> list[Point]:
+    return [Point("s", "N", 100.0 * 2**i, "error", m, error * m, 10) for i, m in enumerate(means)]
+
+
+def test_averages_by_hand() -> None:
+    assert average([1.0, 2.0, 3.0]) == (2.0, pytest.approx(1.0 / np.sqrt(3.0)))
+    root, error = root_mean_square([3.0, 4.0])
+    assert root == pytest.approx(np.sqrt(12.5))
+    assert error == pytest.approx(3.5 / (2.0 * root))  # the squares, 9 and 16, have mean 12.5 and standard error 3.5
+
+
+def test_a_power_law_has_its_exponent_and_the_error_of_its_points() -> None:
+    slope = fit_slope(make_points([8.0, 4.0, 2.0, 1.0]))
+    assert slope.value == pytest.approx(-1.0)
+    spread = np.sum((np.arange(4) - 1.5) ** 2) * np.log(2.0) ** 2
+    assert slope.error == pytest.approx(0.01 / np.sqrt(spread))
+
+
+def test_points_off_their_line_widen_the_error() -> None:
+    assert fit_slope(make_points([8.0, 3.0, 3.0, 1.0])).error > 5.0 * fit_slope(make_points([8.0, 4.0, 2.0, 1.0])).error
+
+
+@pytest.mark.parametrize(
+    ("slope", "agrees", "tight"),
+    [
+        (Slope(-0.50, 0.01), True, True),
+        (Slope(-0.41, 0.01), True, True),
+        (Slope(-0.39, 0.01), False, None),
+        (Slope(-0.39, 0.06), True, True),
+        (Slope(-1.00, 0.01), True, False),
+        (Slope(-0.10, 0.30), None, None),
+        (Slope(0.30, 0.30), False, None),
+    ],
+)
+def test_rates_are_bounds(slope: Slope, agrees: bool | None, tight: bool | None) -> None:
+    verdict = judge_rate("", slope, -0.5, what="")
+    assert (verdict.agrees, verdict.tight) == (agrees, tight)
+
+
+def test_plateaus_and_numbers() -> None:
+    assert judge_plateau("", make_points([0.9, 0.6, 0.5, 0.5]), what="").agrees is True
+    assert judge_plateau("", make_points([0.8, 0.4, 0.2, 0.1]), what="").agrees is False
+    assert judge_equal("", (1.0, 0.1), 1.15, what="").agrees is True
+    assert judge_equal("", (1.0, 0.1), 1.25, what="").agrees is False
+
+
+def test_variance_factor_is_the_papers_f_of_a() -> None:
+    for a in (0.1, 1.0, 3.0):
+        assert theorem1.variance_factor(a) == pytest.approx((np.exp(2 * a) + 1.0) / (np.exp(a) - 1.0) ** 2)
+
+
+def test_comparisons_without_noise_are_kendalls_tau() -> None:
+    values = np.array([[1.0, 1.0], [2.0, 3.0], [3.0, 2.0], [4.0, 4.0]])
+    clean, noisy = theorem1.correlate_comparisons(values, 50.0, np.random.default_rng(0))[theorem1.DEBIASED_TAU]
+    assert clean[0, 1] == pytest.approx(np.sin(np.pi / 2.0 * 4.0 / 6.0))  # 5 pairs agree, 1 does not
+    assert noisy == pytest.approx(clean)
+
+
+def test_the_running_maximum_is_that_of_equation_7() -> None:
+    rng = np.random.default_rng(1)
+    latents, ranks = np.sort(rng.standard_normal(40)), rng.integers(1, 20, 40)
+    naive = [max(latents[i] for i in range(40) if ranks[i] <= ranks[k]) for k in range(40)]
+    assert theorem2.highest_so_far(latents, ranks) == pytest.approx(naive)
+
+
+def test_half_of_the_toys_subjects_are_missing_and_the_rest_is_lower() -> None:
+    values, seen = theorem3.draw(20_000, 0)
+    assert np.mean(seen) == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(20_000))
+    assert np.mean(values[seen, 1] <= 0.0) > 0.7
+    assert np.corrcoef(values.T)[0, 1] == pytest.approx(0.7, abs=4 * 0.51 / np.sqrt(20_000))
+
+
+def test_divergence_of_two_columns_by_hand() -> None:
+    first, second = np.eye(2), np.array([[1.0, 0.6], [0.6, 1.0]])
+    # tr = 2/(1 - 0.36), log det of the ratio = -log(1 - 0.36)
+    assert theorems567.divergence(first, second) == pytest.approx(0.5 * (2.0 / 0.64 - 2.0 + np.log(0.64)))
+    assert theorems567.divergence(second, second) == pytest.approx(0.0)
+
+
+def test_missing_factors_by_hand() -> None:
+    # parties of two columns, the second and third half missing: 4 + 2*8 within, 4*8 with the first, 2*16 between
+    assert theorems567.missing_factors(0.5)[0] == pytest.approx(4 + 16 + 32 + 32)
+    assert theorems567.missing_factors(0.0) == (pytest.approx(36.0), pytest.approx(36.0))
+
+
+def test_blocks_are_missing_at_the_rate_and_where_the_first_column_is_high() -> None:
+    rng = np.random.default_rng(2)
+    values = theorems567.draw_columns(20_000, rng)
+    observed = theorems567.mask_mar(values, 0.3, rng)
+    assert observed[:, 0].all()
+    assert np.mean(~observed[:, 1]) == pytest.approx(0.3, abs=4 * 0.46 / np.sqrt(20_000))
+    assert values[~observed[:, 2], 0].mean() > 0.8
+
+
+def test_scad_at_the_theorems_strength_is_least_squares_on_the_support() -> None:
+    x, y = theorems89.draw(6_000, 0)
+    coef = theorems89.fit_scad(x, y, theorems89.penalty_strength(6_000))
+    active = theorems89.ACTIVE
+    assert ((coef != 0.0) == active).all()
+    assert coef[active] == pytest.approx(np.linalg.lstsq(x[:, active], y)[0], abs=1e-3)
+
+
+def test_the_command_writes_page_points_and_verdicts(tmp_path: Path) -> None:
+    assert main(["theory", "2", "8", "--smoke", "--out", str(tmp_path)]) == 0
+    page = (tmp_path / "theory.html").read_text()
+    assert page.count("<svg") == 2
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    ).replace("https://matplotlib.org", "")
+    with (tmp_path / "theory" / "verdicts.csv").open() as file:
+        verdicts = list(csv.DictReader(file))
+    assert {row["theorem"] for row in verdicts} == {"Theorem 2", "Theorem 8"}
+    assert {row["verdict"] for row in verdicts} <= {"agrees", "disagrees", "undecided"}
+    points = (tmp_path / "theory" / "points.csv").read_text().splitlines()
+    assert points[0] == "theorem,series,variable,x,measure,mean,se,replications"
+    assert len(points) == len(set(points)) > 25
+
+
+def test_an_unknown_theorem_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["theory", "4"])
+    assert "unknown theorem '4'" in capsys.readouterr().err
