@@ -27,6 +27,7 @@ from verticopula.schema import ColumnKey
 from verticopula.strict.budget import StrictBudget
 from verticopula.strict.clipping import DRAWS, ClipGap, Simulator
 from verticopula.strict.latent_scores import latent_scores
+from verticopula.strict.mixing import Trail
 from verticopula.strict.model import Placed, ScoreModel, build_moments, correlate, margin_curves
 from verticopula.strict.moments import NoisyMoments, read_sums
 from verticopula.strict.report import LARGEST_ERROR, StrictFit, StrictReport, by_parties
@@ -38,7 +39,7 @@ __all__ = ["StrictFit", "StrictReport", "fit_strict"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST_ROUNDS = 12
+MOST_ROUNDS = 20
 TOLERANCE = 2e-3
 _SIMULATE_AFTER = (1, 2, 4)  # rounds
 
@@ -49,11 +50,12 @@ class _State:
 
     Attributes
     ----------
-    found, moments : (q+1, q+1) moments as the patterns have them; with the fitted correlations
+    trail : moments as the patterns have them, round by round
+    moments : (q+1, q+1) with the fitted correlations
     raw, variance, fitted : (q, q) latent correlations as the patterns have them; their variance; as fitted
     """
 
-    found: Floats
+    trail: Trail
     moments: Floats
     placed: Placed
     structure: Structure
@@ -100,6 +102,7 @@ def fit_strict(
             pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
             gap = simulator.gap(nearest_correlation(pairs.correlation).correlation)
             change = np.inf
+            state = replace(state, trail=Trail(state.trail.ahead))  # another map from here on
         progress(rounds, MOST_ROUNDS)
     assert state is not None
     pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
@@ -126,9 +129,8 @@ def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: _State | N
     # Without a model there is nothing to tell a pattern's shift from.
     base = find_base(noisy, q) if before is not None else np.empty(0, dtype=np.int64)
     found, variance = pool(noisy, expect(noisy, moments, base), moments)
-    if before is not None:
-        # What a pattern's own base makes of its regression can overshoot: the mean of two rounds does not.
-        found = 0.5 * (found + before.found)
+    trail = Trail(found) if before is None else before.trail.follow(found)
+    found = trail.ahead
     placed = model.place(found)
     raw, noise = placed.correlations(found), variance[:-1, :-1] / placed.links**2
     if before is None:
@@ -138,7 +140,7 @@ def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: _State | N
         structure = before.structure
     structure = fit_structure(structure, raw, noise)
     fitted = np.where(structure.groups >= 0, structure.blend(raw, noise), 0.0)
-    return _State(found, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
+    return _State(trail, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
 
 
 def undo_cut(noisy: NoisyMoments, gap: ClipGap) -> NoisyMoments:

@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 MOST_FACTORS = 8
+INSIDE = 0.1  # what a pair inside a party counts: such pairs have structure of their own, which is no factor of all
 _LEAST_SPREAD, _MOST_SPREAD = 1e-6, 0.1  # tau^2
 _LEAST_LOADING = 1e-3  # added to a factor's mean squared loading
 _STEPS = 200
@@ -92,16 +93,20 @@ def fit_structure(structure: Structure, correlation: Floats, variance: Floats) -
     noise = np.where(known, variance, 1.0)
     members = [known & (structure.groups == group) for group in range(structure.spread.size)]
 
+    counts = np.where(structure.groups == 0, INSIDE, 1.0)
+
     def lost(parameters: Floats) -> tuple[float, Floats]:
         loadings = parameters[: q * factors].reshape(q, factors)
         spread = np.exp(parameters[q * factors :])
         total = np.where(known, np.append(spread, 1.0)[structure.groups] + noise, 1.0)
         residual = np.where(known, target - loadings @ loadings.T, 0.0)
-        weighted = residual / total
+        weighted = counts * residual / total
         size = np.mean(loadings**2, axis=0) + _LEAST_LOADING
-        value = 0.25 * float(np.sum(weighted * residual + np.log(total))) + 0.5 * q * float(np.sum(np.log(size)))
+        value = 0.25 * float(np.sum(weighted * residual + counts * np.log(total))) + 0.5 * q * float(
+            np.sum(np.log(size))
+        )
         by_loading = -(weighted @ loadings) + loadings / size
-        by_total = 0.25 * (1.0 / total - weighted**2)
+        by_total = 0.25 * counts * (1.0 / total - (residual / total) ** 2)
         by_spread = [s * float(np.sum(by_total[chosen])) for s, chosen in zip(spread, members, strict=True)]
         return value, np.concatenate([by_loading.ravel(), by_spread])
 
