@@ -13,12 +13,14 @@ import polars as pl
 import pytest
 
 from tests.network.harness import Net
-from verticopula import Federation, Policy
+from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
 from verticopula.network.demo import free_port
 from verticopula.network.journal import Journal
 from verticopula.network.post import Post
+from verticopula.network.records import DeskRecords
 from verticopula.network.rounds import NetworkTransport, WaitingRoom
+from verticopula.network.signing import certificate_authenticity
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import (
@@ -29,12 +31,15 @@ from verticopula.protocol.messages import (
     Reply,
     Request,
     ReviewReply,
+    SumsKeyReply,
 )
 from verticopula.protocol.opening import open_study
 from verticopula.protocol.party import LocalParty
 from verticopula.protocol.vcds import vcds
 from verticopula.result import FitResult
 from verticopula.schema import seeded_study_name
+from verticopula.secure.sealed import SealedPost
+from verticopula.synthesizer import NotPrivateWarning
 from verticopula.tables import align_tables
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -148,6 +153,34 @@ def test_the_same_arrays_on_every_transport(network: OverTheNetwork) -> None:
     there = run(network.open(seed=5), network.study)
     here = run(InProcess().open(seed=5), seeded_study_name(FEDERATION))
     np.testing.assert_array_equal(there.copula.correlation, here.copula.correlation)
+
+
+def test_a_strict_study_makes_the_same_arrays_on_every_transport(network: OverTheNetwork, tmp_path: Path) -> None:
+    """Two parties in their own processes and the coordinator in this one compute together, known by certificates."""
+    here, there = (Synthesizer(FEDERATION, "strict", 6.0, 1e-6, random_state=5) for _ in range(2))
+    desk = there.make_desk(DeskRecords(tmp_path / "desk"), certificate_authenticity(network.net.kit("server")))
+    with pytest.warns(NotPrivateWarning):
+        there.fit_transport(network.transport(), study=f"strict-{time.monotonic_ns()}", desk=desk)
+    with pytest.warns(NotPrivateWarning):
+        here.fit(tables())
+    np.testing.assert_array_equal(there.result_.copula.correlation, here.result_.copula.correlation)
+    assert there.privacy_ == here.privacy_
+
+
+def test_the_coordinator_cannot_put_its_own_key_in_place_of_a_party_s(network: OverTheNetwork, tmp_path: Path) -> None:
+    """It relays public keys, so it might: it cannot sign them in the party's name."""
+    asked = Synthesizer(FEDERATION, "strict", 6.0, 1e-6, random_state=5)
+    own = certificate_authenticity(network.net.kit("server"))
+    desk = asked.make_desk(DeskRecords(tmp_path / "desk"), own)
+
+    def swap(reply: Reply) -> Reply:
+        if not isinstance(reply, SumsKeyReply):
+            return reply
+        return replace(reply, key=SealedPost(network.study, "b", bytes(32), own).introduce())
+
+    network.study = f"swapped-{time.monotonic_ns()}"
+    with pytest.raises(ProtocolError, match="public key of 'b' is not signed by it"):
+        asked.fit_transport(Tampering(network.transport(), swap), study=network.study, desk=desk)
 
 
 @pytest.mark.parametrize("kind", KINDS, indirect=True)

@@ -14,11 +14,12 @@ import pytest
 
 from tests.builders import make_federation
 from tests.members import KEY, make_members
-from tests.secure.desks import Recorded
+from tests.secure.desks import Dropping, Recorded
 from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, release, request
 from verticopula import Federation, Synthesizer
-from verticopula.errors import SchemaError, SettingsError
+from verticopula.errors import PartyUnavailable, ProtocolError, SchemaError, SettingsError
 from verticopula.marginals import to_cells
+from verticopula.network.records import DeskRecords
 from verticopula.privacy.ledger import Ledger
 from verticopula.protocol.messages import SumsRequest
 from verticopula.protocol.strict import Opened
@@ -133,12 +134,6 @@ def test_strong_associations_are_found() -> None:
     assert abs(found[0, 2]) < 0.2
 
 
-def test_the_same_seed_gives_the_same_arrays_and_another_one_others() -> None:
-    first, second, other = (fit(TWO, two_tables(), seed).result_.copula.correlation for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first, second)
-    assert not np.array_equal(first, other)
-
-
 # ---- odd data --------------------------------------------------------------------------------
 
 
@@ -171,6 +166,26 @@ def test_two_parties_compute_with_the_coordinator() -> None:
     assert {e.party for e in found.ledger_} == {"a", "b"}
     with pytest.raises(SettingsError, match="coordinator as the third"):
         Synthesizer(TWO, "strict", 6.0, 1e-6).fit_transport(InProcessTransport({}))
+
+
+def test_a_coordinator_that_computes_comes_back_with_the_same_noise(tmp_path: Path) -> None:
+    """Its desk is made anew on the study's folder; a desk that has lost its record is refused by the parties."""
+    members = make_members(TWO, two_tables())
+
+    def run(folder: Path, transport: Recorded) -> np.ndarray:
+        study = Synthesizer(TWO, "strict", 6.0, 1e-6)
+        study.server_seed = 1
+        desk = study.make_desk(DeskRecords(folder), shared_authenticity(KEY))
+        return study.fit_transport(transport, study="a study", desk=desk).result_.copula.correlation
+
+    with pytest.raises(PartyUnavailable):
+        run(tmp_path / "desk", Dropping(members, "b", 8))  # after two rounds of opening, in the last one
+    first = run(tmp_path / "desk", Recorded(members))
+    np.testing.assert_array_equal(first, run(tmp_path / "desk", Recorded(members)))
+    with pytest.raises(ProtocolError, match="'coordinator' had another public key in this study"):
+        run(tmp_path / "lost", Recorded(members))
+    DeskRecords(tmp_path / "desk").remove()
+    assert not (tmp_path / "desk").exists()
 
 
 # ---- members ---------------------------------------------------------------------------------
