@@ -8,7 +8,7 @@ PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-network test test-slow test-network check format bench bench-glm bench-missing bench-network \
-        bench-sdv tables tables-smoke test-gan clean
+        bench-sdv bench-smartnoise tables tables-smoke test-gan clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -96,5 +96,8 @@ bench-network: $(STAMP)-dev  ## the network: round trips, a regression, VCDS aga
 bench-sdv: $(STAMP)-dev  ## VCDS against SDV's GaussianCopulaSynthesizer (makes .venv-sdv)
 	$(BIN)/python -m benchmarks sdv
 
+bench-smartnoise: $(STAMP)-dev  ## strict mode against SmartNoise's MST with a trusted curator (makes .venv-smartnoise)
+	$(BIN)/python -m benchmarks smartnoise
+
 clean:  ## remove environments, caches and demo output
-	rm -rf $(VENV) .venv-sdv $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-sdv .venv-smartnoise $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -12,7 +12,7 @@ from rich.console import Console
 from benchmarks.record import Places, save, show
 
 # Those in DEFAULT need nothing but the development environment and half an hour; those in GLM and
-# `missing` take as long again, and `sdv` makes an environment of its own.
+# `missing` take as long again, and `sdv` and `smartnoise` make environments of their own.
 DEFAULT = ("coins", "memory", "growth", "errors", "accuracy", "refinement")
 GLM = ("glm_agreement", "glm_rounds", "glm_speed", "glm_original", "glm_coverage")
 PLANNING = ("forecast", "planning", "audit")
@@ -27,7 +27,9 @@ ALL = (
     "intruders",
     "secure_sums",
     "strict_audit",
+    "strict_cost",
     "sdv",
+    "smartnoise",
 )
 
 

@@ -1,0 +1,176 @@
+"""What strict mode costs: computing and bytes of the secure moments per party, and the whole fit beside VCDS's.
+
+`python -m benchmarks strict_cost [--quick]`. The SME study, parties as in a real one, cryptographic noise. Seconds are
+the processor's, on all cores together, so that other processes do not count; the two fits take turns.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.record import Places, Report, Table, verdict
+from benchmarks.timing import Timing, time_interleaved
+from verticopula import Synthesizer
+from verticopula.datasets import SmeStudy, make_sme
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.noise import SecureNoise
+from verticopula.protocol.messages import Reply, Request, SumsKeyRequest, SumsRequest, SumsShareRequest
+from verticopula.protocol.party import LocalParty
+from verticopula.protocol.strict import strict
+from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.secure.sealed import shared_authenticity
+from verticopula.tables import align_tables
+from verticopula.transport.base import drive
+
+EPSILON, DELTA = 1.0, 1e-6
+MOST_SECONDS, MOST_MB, MOST_RATIO = 3.0, 100.0, 1.0
+WARM_UP = 500
+MOMENTS = (SumsKeyRequest, SumsShareRequest, SumsRequest)
+PAGE = "strict_cost.md"
+
+
+class Metered:
+    """Carries messages as bytes; counts those and the processor seconds of each party, for the moments and the rest."""
+
+    def __init__(self, parties: Mapping[str, LocalParty]) -> None:
+        self._parties = parties
+        self.sent: defaultdict[str, int] = defaultdict(int)
+        self.received: defaultdict[str, int] = defaultdict(int)
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.other_seconds: defaultdict[str, float] = defaultdict(float)
+        self.other_sent: defaultdict[str, int] = defaultdict(int)
+
+    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        replies: dict[str, Reply] = {}
+        for name, request in requests.items():
+            data = encode(request)
+            start = time.process_time()
+            answer = encode(self._parties[name].handle(decode(data, REQUEST_KINDS)))
+            spent = time.process_time() - start
+            if isinstance(request, MOMENTS):
+                self.seconds[name] += spent
+                self.sent[name] += len(answer)
+                self.received[name] += len(data)
+            else:
+                self.other_seconds[name] += spent
+                self.other_sent[name] += len(answer)
+            replies[name] = decode(answer, REPLY_KINDS)
+        return replies
+
+
+def meter(study: SmeStudy) -> Metered:
+    """One strict study at (1, 1e-6) per person."""
+    federation = study.federation
+    request = BudgetRequest.build(federation, unit="person", epsilon=EPSILON, delta=DELTA)
+    aligned = align_tables(federation, study.tables, need_overlap=False)
+    common = shared_authenticity(bytes(32))
+    parties = {name: LocalParty(table, noise=SecureNoise(), authenticity=common) for name, table in aligned.items()}
+    metered = Metered(parties)
+    drive(strict(federation, request, "benchmark", np.random.default_rng(0)), metered)
+    return metered
+
+
+def fit(study: SmeStudy, method: str, unit: str) -> None:
+    """A whole fit in process, with secure noise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Synthesizer(study.federation, method=method, unit=unit, epsilon=EPSILON, delta=DELTA).fit(study.tables)
+
+
+def run(places: Places, *, quick: bool) -> Report:
+    """Both parts, in one run; writes the page `strict_cost.md`."""
+    n, repetitions = (2_000, 1) if quick else (71_827, 3)
+    small, study = make_sme(WARM_UP), make_sme(n)
+    with threadpool_limits(1):
+        meter(small)  # compiled and loaded
+        metered = meter(study)
+    fits = {"strict": ("strict", "person"), "VCDS": ("vcds", "variable")}
+    for method, unit in fits.values():
+        fit(small, method, unit)
+    times = time_interleaved({k: lambda m=m, u=u: fit(study, m, u) for k, (m, u) in fits.items()}, repetitions)
+    ratio = times["strict"].median / times["VCDS"].median
+    parties = [party.name for party in study.federation.parties]
+    worst = {
+        "seconds": max(metered.seconds.values()),
+        "mb": max(metered.sent.values()) / 1e6,
+        "ratio": ratio,
+    }
+    met = worst["seconds"] < MOST_SECONDS and worst["mb"] < MOST_MB and ratio <= MOST_RATIO
+    tables = [_moments_table(parties, metered), _fit_table(times, ratio)]
+    settings = {"n_subjects": n, "epsilon": EPSILON, "delta": DELTA, "repetitions": repetitions}
+    results: dict[str, Any] = {
+        "moments": {
+            name: {
+                "seconds": metered.seconds[name],
+                "sent_mb": metered.sent[name] / 1e6,
+                "received_mb": metered.received[name] / 1e6,
+                "other_rounds_seconds": metered.other_seconds[name],
+                "other_rounds_sent_mb": metered.other_sent[name] / 1e6,
+            }
+            for name in parties
+        },
+        "fit": {name: timing.to_dict() for name, timing in times.items()},
+        "worst": worst,
+        "target": {"seconds": MOST_SECONDS, "mb": MOST_MB, "ratio": MOST_RATIO, "met": met},
+    }
+    (places.pages / PAGE).write_text(_page(n, tables), encoding="utf-8")
+    return Report("strict_cost", settings, results, tables)
+
+
+def _moments_table(parties: list[str], metered: Metered) -> Table:
+    rows = tuple(
+        (
+            name,
+            f"{metered.seconds[name]:.2f}",
+            f"{metered.sent[name] / 1e6:.1f}",
+            f"{metered.received[name] / 1e6:.1f}",
+            verdict(metered.seconds[name], MOST_SECONDS),
+            verdict(metered.sent[name] / 1e6, MOST_MB),
+            f"{metered.other_seconds[name]:.2f}",
+            f"{metered.other_sent[name] / 1e6:.2f}",
+        )
+        for name in parties
+    )
+    header = ("party", "s", "MB sent", "MB received", f"target {MOST_SECONDS:g} s", f"target {MOST_MB:g} MB sent")
+    return Table("secure moments, per party", (*header, "other rounds, s", "MB sent"), rows)
+
+
+def _fit_table(times: Mapping[str, Timing], ratio: float) -> Table:
+    rows = tuple(
+        (
+            name,
+            f"{timing.median:.1f}",
+            f"{timing.minimum:.1f}",
+            f"{min(timing.wall):.1f}",
+            f"{ratio:.2f}" if name == "strict" else "1",
+            verdict(ratio, MOST_RATIO) if name == "strict" else "",
+        )
+        for name, timing in times.items()
+    )
+    header = ("", "processor s, median", "least", "wall s, least", "ratio of medians", f"target {MOST_RATIO:g}")
+    return Table("whole fits in process", header, rows)
+
+
+def _page(n: int, tables: list[Table]) -> str:
+    return f"""# What strict mode costs
+
+`python -m benchmarks strict_cost`. The SME study, N = {n:,}, 55 columns at five parties; ({EPSILON:g}, {DELTA:g})
+per person; cryptographic noise. Seconds are the processor's.
+
+## Secure moments, per party
+Keys, shares and sums; coding and decoding of messages counts as computing.
+
+{tables[0].to_markdown()}
+
+## Whole fits, in process
+Strict at ({EPSILON:g}, {DELTA:g}) per person, VCDS at ε = {EPSILON:g} per variable, in turns.
+
+{tables[1].to_markdown()}
+"""
