@@ -10,15 +10,14 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from experiments.baselines import imputed, vertigan
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_common
 from verticopula import Synthesizer
 from verticopula.errors import VerticopulaError
-from verticopula.privacy.accounting import Coins, calibrate
-from verticopula.privacy.budget import coins_per_comparison
-from verticopula.privacy.statement import state_privacy
+from verticopula.privacy.accounting import Coins, calibrate, epsilon_of
+from verticopula.privacy.budget import coins_per_comparison, rank_coins
 from verticopula.synthesizer import AlignedWarning, NotPrivateWarning
 
 ROUNDS = 10
@@ -42,11 +41,23 @@ class Answer:
 
 
 Fit = Callable[[Study, float, float], Answer]
+Touched = tuple[
+    tuple[float, int], ...
+]  # per column: share of epsilon that a coin gets, and coins that a person touches
 
 
 def copula(study: Study, epsilon: float, delta: float, *, method: str, aligned: bool = False) -> Answer:
     """The library's method at unit `person`: half for ranks and half for marginals, IEVCDS's rounds sharing theirs."""
-    return _fit(study, aligned, method=method, unit="person", epsilon=epsilon, delta=delta)
+    federation, rounds = study.federation, ROUNDS if method == "ievcds" else 1
+    n = study.tables[federation.response.party].height
+    touched = []
+    for key in federation.keys:
+        seen = study.tables[key.party][key.column].drop_nulls().len()
+        coins = rank_coins(federation.column(key), "exact", 1.0, seen, n - seen if rounds > 1 else 0)
+        touched.append((coins.epsilon, rounds * coins.count))
+    ranks = calibrate_ranks(tuple(sorted(touched)), epsilon / 2.0, delta)
+    marginals = epsilon / 2.0 / len(federation.keys)
+    return _fit(study, method, ranks * rounds, marginals, delta, aligned=aligned)
 
 
 def complete_cases(study: Study, epsilon: float, delta: float, *, method: str = "vcds") -> Answer:
@@ -62,52 +73,63 @@ def mean_imputed(study: Study, epsilon: float, delta: float, *, method: str = "v
     """The same on columns filled with their means, at what `imputed.charge` says that this costs."""
     tables, counts = imputed.fill(study.federation, study.tables)
     n = tables[study.federation.response.party].height
-    columns = {key: study.federation.column(key) for key in study.federation.keys}
+    touched = []
+    for key in study.federation.keys:
+        times = coins_per_comparison(study.federation.column(key), "exact")
+        touched.append((1.0 / times, times * (n - 1 + counts[key] * (n - counts[key]))))
+    ranks = calibrate_ranks(tuple(sorted(touched)), epsilon / 2.0, delta)
+    marginals = epsilon / 2.0 / sum(1 + counts[key] for key in study.federation.keys)
+    return _fit(replace(study, tables=tables), method, ranks, marginals, delta, charged=counts)
 
-    def coins_at(scale: float) -> list[Coins]:
-        found = []
-        for key, column in columns.items():
-            times = coins_per_comparison(column, "exact")
-            touched = n - 1 + counts[key] * (n - counts[key])
-            found.append(Coins(scale / times, times * touched))
-        return found
 
-    ranks = calibrate(coins_at, epsilon / 2.0, delta, largest=LARGEST_COIN)
-    marginals = epsilon / 2.0 / sum(1 + counts[key] for key in columns)
-    return _fit(
-        replace(study, tables=tables),
-        False,
-        charge=counts,
-        method=method,
-        unit="variable",
-        epsilon_ranks=ranks,
-        epsilon_marginals=marginals,
-        delta=delta,
+@lru_cache(maxsize=4_096)
+def calibrate_ranks(touched: Touched, epsilon: float, delta: float) -> float:
+    """The largest epsilon of a comparison with which all these coins together stay within (epsilon, delta)."""
+    return calibrate(
+        lambda scale: [Coins(scale * share, count) for share, count in touched], epsilon, delta, largest=LARGEST_COIN
     )
 
 
+@lru_cache(maxsize=4_096)
+def compose(coins: tuple[tuple[float, int], ...], delta: float) -> float:
+    """Epsilon of all coins together."""
+    return epsilon_of((Coins(epsilon, count) for epsilon, count in coins), delta)
+
+
 def _fit(
-    study: Study, aligned: bool, *, charge: Mapping[tuple[str, str], int] | None = None, **settings: object
+    study: Study,
+    method: str,
+    ranks: float,
+    marginals: float,
+    delta: float,
+    *,
+    aligned: bool = False,
+    charged: Mapping[tuple[str, str], int] | None = None,
 ) -> Answer:
+    """The library's method with these epsilons for every comparison (of all rounds) and for every value."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)
         warnings.simplefilter("ignore", AlignedWarning)
         try:
             fitted = Synthesizer(
                 study.federation,
+                method,
+                unit="variable",
                 random_state=study.seed,
                 rounds=ROUNDS,
-                **settings,  # type: ignore[arg-type]
+                epsilon_ranks=ranks,
+                epsilon_marginals=marginals,
             ).fit(study.tables)
         except (VerticopulaError, ValueError) as error:
             raise MethodFailure(str(error)) from error
         tables = fitted.sample(study.rows_per_subject * fitted.n_subjects_, aligned=aligned)
     entries = fitted.ledger_
-    if charge is not None:
-        entries = tuple(imputed.charge(entry, charge[entry.party, entry.column]) for entry in entries)
+    if charged is not None:
+        entries = tuple(imputed.charge(entry, charged[entry.party, entry.column]) for entry in entries)
+    person = compose(tuple(sorted((entry.coins.epsilon, entry.coins.count) for entry in entries)), delta)
     budgets = fitted.result_.budgets.values()
     return Answer(
-        Outcome(Spent.stated(state_privacy(entries, fitted.delta)), fitted.n_subjects_, tables),
+        Outcome(Spent(person=person, note="the other units were not asked for"), fitted.n_subjects_, tables),
         min(b.epsilon_ranks for b in budgets),
         min(b.epsilon_marginal for b in budgets),
     )

@@ -10,10 +10,13 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from joblib import delayed
 from rich.console import Console
 from rich.progress import track
@@ -21,7 +24,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from experiments.methods import METHODS
-from experiments.real.description import Description, read_description, read_rows, remove_blocks, split_parties
+from experiments.real.description import read_description, read_rows, remove_blocks, split_parties
 from experiments.real.utility import Yardstick
 from experiments.runner import BACKENDS, call_in_parallel
 from experiments.sme import SME_METHODS, fit_tables
@@ -29,6 +32,7 @@ from experiments.store import write_text
 from experiments.study import NOTHING_PROTECTED, MethodFailure, Outcome, Spent, Study, keep_common
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.privacy.statement import format_epsilon
+from verticopula.schema import Federation
 
 COMPLETE, COMPLETE_CASES = "Complete data", "Complete cases, no noise"
 MEASURES = ("auc", "n_selected", "found", "invented", "rmse", "signs", "margins")
@@ -77,22 +81,34 @@ def _locate(options: argparse.Namespace, method: str, split: int) -> Path:
 
 def run_one(options: argparse.Namespace, method: str, split: int) -> None:
     """One method on one split, kept in a file of its own."""
-    began = time.process_time()
-    description = read_description(options.study)
-    rows = read_rows(options.csv, description)
-    rows = rows if options.rows is None else rows.head(options.rows)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        prepared = prepare(options.csv, options.study, options.rows, split, options.test_cases)
+        began = time.process_time()
         try:
-            found = measure(description, rows, method, split, options.epsilon, options.test_cases)
+            found = measure(prepared, method, split, options.epsilon)
         except (MethodFailure, VerticopulaError, np.linalg.LinAlgError) as error:
             found = {"failure": f"{type(error).__name__}: {error}"}
     found |= {"seconds": round(time.process_time() - began, 1)}
     write_text(_locate(options, method, split), json.dumps(found, indent=1) + "\n")
 
 
-def measure(description: Description, rows: Any, method: str, split: int, epsilon: float, test_cases: int) -> Kept:
-    """Utility of one method, and what it spent."""
+@dataclass(frozen=True)
+class Prepared:
+    """A split: what the parties hold, and the model of the complete data to compare with."""
+
+    federation: Federation
+    observed: dict[str, pl.DataFrame]
+    complete: Outcome
+    yardstick: Yardstick
+
+
+@lru_cache(maxsize=1)
+def prepare(data: Path, study: Path, n_rows: int | None, split: int, test_cases: int) -> Prepared:
+    """Put test cases aside, fit the rest while it is complete, then remove blocks."""
+    description = read_description(study)
+    rows = read_rows(data, description)
+    rows = rows if n_rows is None else rows.head(n_rows)
     federation, rng = description.federation, np.random.default_rng([split, rows.height])
     order = rng.permutation(rows.height)
     if test_cases >= rows.height:
@@ -101,8 +117,14 @@ def measure(description: Description, rows: Any, method: str, split: int, epsilo
     observed = remove_blocks(description, train, rng)
     plain = Outcome(NOTHING_PROTECTED, rows.height - test_cases, train)
     yardstick = Yardstick(federation, train, test, fit_tables(federation, plain))
+    return Prepared(federation, observed, plain, yardstick)
+
+
+def measure(prepared: Prepared, method: str, split: int, epsilon: float) -> Kept:
+    """Utility of one method, and what it spent."""
+    federation, observed = prepared.federation, prepared.observed
     if method == COMPLETE:
-        outcome = plain
+        outcome = prepared.complete
     elif method == COMPLETE_CASES:
         common = keep_common(federation, observed)
         outcome = Outcome(NOTHING_PROTECTED, common[federation.response.party].height, common)
@@ -110,9 +132,9 @@ def measure(description: Description, rows: Any, method: str, split: int, epsilo
         outcome = METHODS[method](Study(federation, observed, "binomial", epsilon, split))
     fitted = fit_tables(federation, outcome)
     spent: Spent = outcome.spent
-    shares = {party: 1.0 - observed[party].height / plain.n_subjects for party in observed}
+    shares = {party: 1.0 - observed[party].height / prepared.complete.n_subjects for party in observed}
     return {
-        **yardstick.measure(outcome, fitted).to_dict(),
+        **prepared.yardstick.measure(outcome, fitted).to_dict(),
         "selected": list(fitted.selected),
         "missing": shares,
         "complete_cases": keep_common(federation, observed)[federation.response.party].height,

@@ -14,6 +14,7 @@ from experiments.person.page import ZERO, Line, find_threshold
 from experiments.runner import Settings
 from experiments.study import Study
 from verticopula.privacy.accounting import Coins, epsilon_of
+from verticopula.privacy.budget import BudgetRequest, plan_budget
 
 CELL = Cell("linear", "MAR-simple", 200)
 DELTA = 1e-6
@@ -41,6 +42,18 @@ def test_what_is_left_for_a_comparison_is_what_the_accountant_allows(study: Stud
     spent = epsilon_of([Coins(answer.per_comparison, columns * 119)], DELTA)
     assert spent == pytest.approx(1.5, rel=1e-3)
     assert answer.per_value == pytest.approx(1.5 / columns)
+
+
+@pytest.mark.parametrize("method", ["vcds", "ievcds"])
+def test_budgets_are_those_of_the_librarys_own_unit(study: Study, method: str) -> None:
+    request = BudgetRequest.build(
+        study.federation, unit="person", epsilon=30.0, delta=DELTA, rounds=10 if method == "ievcds" else 1
+    )
+    seen = {key: study.tables[key.party].height for key in study.federation.keys}
+    plan = plan_budget(study.federation, request, seen, 200)
+    answer = METHODS[method.upper()](study, 30.0, DELTA)
+    assert answer.per_comparison == pytest.approx(min(b.epsilon_ranks for b in plan.values()), rel=1e-4)
+    assert answer.per_value == pytest.approx(min(b.epsilon_marginal for b in plan.values()))
 
 
 def test_imputing_means_costs_more_than_leaving_blocks_missing(study: Study) -> None:
@@ -77,3 +90,9 @@ def test_the_command_keeps_what_it_has_and_adds_to_it(tmp_path: Path) -> None:
     page = (tmp_path / "person.html").read_text()
     assert "VFL-ADMM-DP" in page
     assert "<svg" in page
+
+
+@pytest.mark.gan
+def test_vertigan_stays_within_a_persons_epsilon(study: Study) -> None:
+    answer = METHODS["Vertigan"](study, 300.0, DELTA)
+    assert 150.0 < answer.outcome.spent.person <= 300.0 * (1.0 + 1e-3)
