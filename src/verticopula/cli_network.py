@@ -330,6 +330,7 @@ def demo_network(
     subjects: Annotated[int, typer.Option(help="Number of simulated enterprises.")] = 5_000,
     method: Method = "refined",
     epsilon: Epsilon = 4.0,
+    delta: Delta = None,
     quiet: Quiet = False,
 ) -> None:
     """All of it on this machine: kits, five parties and a coordinator as real processes with mutual TLS, a study."""
@@ -354,13 +355,15 @@ def demo_network(
     with running(out, kits):
         if not quiet:
             status(out / "kits" / "lead")
-        say(f"$ verticopula submit {out}/federation.toml --kit {out}/kits/lead --method {method} --out {out}/study")
+        asked = f"--method {method}" + (f" --delta {delta:g}" if delta is not None else "")
+        say(f"$ verticopula submit {out}/federation.toml --kit {out}/kits/lead {asked} --out {out}/study")
         submit(
             out / "federation.toml",
             out / "study",
             out / "kits" / "lead",
             method=method,
             epsilon=epsilon,
+            delta=delta,
             overwrite=True,
             quiet=quiet,
         )

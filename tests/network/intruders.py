@@ -52,25 +52,33 @@ from verticopula.network.letters import (
     SubmitRequest,
 )
 from verticopula.network.provision import provision
+from verticopula.network.signing import certificate_authenticity
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnOrder,
+    GaussianMarginsRequest,
+    MarginOrder,
     OpenReply,
     OpenRequest,
     PlaceRequest,
     ReleaseRequest,
     ReviewReply,
     ReviewRequest,
+    StrictReviewRequest,
+    SumsKeyRequest,
+    SumsShareRequest,
     fingerprint,
 )
 from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.sums_plan import make_plan
 from verticopula.protocol.wire import encode
 from verticopula.schema import Federation
+from verticopula.secure.sealed import SealedPost
 
 FLARE_CELLS = 1  # the F3 application of FLARE's own cell network, which carries jobs and FOBS objects
 ESCAPES = "\x1b[2J\x1b[31mAll is well\x07\r\n[bold]<script>\u202e"
 POLICIES = {
-    "left": 'methods = ["vcds"]\nmin_subjects = 50\n[caps]\nclient = 2.0\n',
+    "left": 'methods = ["vcds", "strict"]\nmin_subjects = 50\n[caps]\nclient = 2.0\n',
     "middle": 'methods = ["vcds"]\ncolumns = ["another"]\n',
     "right": 'methods = ["vcds"]\nmin_subjects = 5000\n',
 }
@@ -764,6 +772,69 @@ against_party(
 against_party("a ledger that was never seen, as witness", "its ledger", "refused: .*ledger")(
     _is_refused(lambda scene: _opening(scene, "witness", witness_count=50, witness_head="0" * 64), opened=False)
 )
+
+
+# ---- strict studies ------------------------------------------------------------------------
+
+
+def _opened_strict(scene: Scene) -> EvilCoordinator:
+    """A strict study, open and with a cohort at the left party."""
+    evil = scene.evil
+    reply = evil.ask("left", _opening(scene, _STRICT, method="strict"))
+    assert isinstance(reply, OpenReply), reply
+    places = np.arange(reply.hashes.shape[0], dtype=np.int64)
+    assert not isinstance(evil.ask("left", PlaceRequest(_STRICT, 120, places)), Refusal)
+    return evil
+
+
+def _strict_is_refused(make: Callable[[Scene, EvilCoordinator], Any]) -> Callable[[Scene], None]:
+    def run(scene: Scene) -> None:
+        evil = _opened_strict(scene)
+        before = scene.net.ledger("left")
+        reply = evil.ask("left", make(scene, evil))
+        assert isinstance(reply, Refusal), reply
+        assert scene.net.ledger("left") == before
+
+    return run
+
+
+_STRICT = "strict-study"
+
+
+def _margin_orders(deviation: float) -> tuple[MarginOrder, ...]:
+    return MarginOrder("y", deviation), MarginOrder("x1", deviation)
+
+
+def _share_request(scene: Scene, evil: EvilCoordinator, *, forged: bool) -> SumsShareRequest:
+    """Everybody's keys: the left party's own, and for the others keys of the coordinator's, signed by whom it can."""
+    widths, names = {"left": 2, "middle": 1, "right": 2}, ("left", "middle", "right")
+    plan = make_plan(widths, np.ones((120, 5), dtype=bool), 0.01, 1.5, names)
+    kits = {name: scene.kit("server" if forged else name) for name in names}
+    posts = [SealedPost(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in names[1:]]
+    own = evil.ask("left", SumsKeyRequest(_STRICT, "strict")).key
+    return SumsShareRequest(_STRICT, "strict", plan, (own, *(post.introduce() for post in posts)))
+
+
+against_party("margins of a strict study beyond the cap", "its policy", "refused: party 'left': epsilon per client")(
+    _strict_is_refused(lambda scene, evil: GaussianMarginsRequest(_STRICT, "strict", _margin_orders(0.5)))
+)
+against_party(
+    "a strict review whose sums go beyond the cap", "its policy", "refused: party 'left': epsilon per client"
+)(_strict_is_refused(lambda scene, evil: StrictReviewRequest(_STRICT, "strict", _margin_orders(50.0), 3.0)))
+against_party("margins without noise", "its rules", "refused: party 'left', column 'y': the noise cannot be")(
+    _strict_is_refused(lambda scene, evil: GaussianMarginsRequest(_STRICT, "strict", _margin_orders(0.0)))
+)
+against_party(
+    "the coordinator's own keys in place of the parties'",
+    "signatures by certificates",
+    "refused: party 'left': the public key of 'middle' is not signed by it",
+)(_strict_is_refused(lambda scene, evil: _share_request(scene, evil, forged=True)))
+against_party("secure sums before margins", "its rules", "refused: party 'left' has sent no margins in this study")(
+    _strict_is_refused(lambda scene, evil: _share_request(scene, evil, forged=False))
+)
+against_party(
+    "secure sums in a study of another method", "what was agreed", "refused: party 'left': this study was opened for"
+)(_is_refused(lambda scene: SumsKeyRequest("study", "strict")))
 
 
 def _question(scene: Scene, body: bytes, key: str = "k", party: str = "left") -> None:

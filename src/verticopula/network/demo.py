@@ -45,7 +45,7 @@ def prepare_demo(
     federation: Federation,
     tables: Mapping[str, pl.DataFrame],
     cap: float,
-    methods: Sequence[str] = ("vcds", "refined"),
+    methods: Sequence[str] = ("vcds", "refined", "strict"),
 ) -> tuple[Federation, list[Kit]]:
     """Tables, policies and kits below a folder, on a free port of this machine."""
     network = {"host": "localhost", "port": free_port(), "deadline": 300.0}

@@ -110,7 +110,7 @@ class LocalParty:
         self._desk = RegressionDesk(self.name, self._exact_features, self.fits)
         self._strict = StrictDesk(
             self.table,
-            self.policy,
+            lambda: self._check_method(STRICT),
             self.noise,
             self.records,
             self.authenticity,
@@ -131,8 +131,7 @@ class LocalParty:
                 f"party {self.name!r} speaks message version {MESSAGE_VERSION}, the coordinator {request.version}"
             )
         if isinstance(request, PresenceRequest):
-            self.policy.check(self.name, request.method, (), ())
-            self.policy.check_columns(self.name, (column.name for column in self.table.party.columns))
+            self._check_method(request.method)
             return PresenceReply(self.name, self.table.observed())
         if isinstance(request, ReviewRequest):
             self._approve(request.release.method, self._price_all(request), list(self.ledger))
@@ -153,6 +152,11 @@ class LocalParty:
         if isinstance(request, SecureRequest):
             return self._strict.handle(request)
         raise ProtocolError(f"party {self.name!r} does not know requests of type {type(request).__name__}")
+
+    def _check_method(self, method: str) -> None:
+        """PolicyRefused unless the party takes part in such studies, with all of its columns."""
+        self.policy.check(self.name, method, (), ())
+        self.policy.check_columns(self.name, (column.name for column in self.table.party.columns))
 
     def close(self, study: str) -> None:
         """A study is over: forget its regressions and its sums."""
