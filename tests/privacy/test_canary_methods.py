@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.builders import unit_of
 from tests.privacy.test_canary import COUNT, NUMBER, N, assert_clean, federation, tables
 from verticopula import Policy, Synthesizer
 from verticopula.errors import VerticopulaError
@@ -39,13 +40,13 @@ def with_blocks_missing() -> dict[str, pl.DataFrame]:
     return frames
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "strict"])
 def test_nothing_a_fit_emits_holds_a_planted_value(
     method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[str] = []
     with caplog.at_level(logging.DEBUG):
-        synthesizer = Synthesizer(federation(), method, epsilon=4.0, unit="variable", rounds=3).fit(
+        synthesizer = Synthesizer(federation(), method, epsilon=4.0, **unit_of(method), rounds=3).fit(
             with_blocks_missing(), ledger=tmp_path / "ledger.jsonl", progress=lambda *args: said.append(str(args))
         )
     synthesizer.save(tmp_path / "study.json")
@@ -55,9 +56,11 @@ def test_nothing_a_fit_emits_holds_a_planted_value(
     assert_clean((tmp_path / "study.json").read_text())
     assert_clean(synthesizer.summary() + str(synthesizer.privacy_) + synthesizer.margins_.write_csv())
     assert_clean(repr(synthesizer) + repr(synthesizer.result_) + str(vars(synthesizer)))
-    with pytest.warns(AlignedWarning):
-        followed = synthesizer.sample(aligned=True)
-    for rows in (synthesizer.sample(300), followed):
+    drawn = [synthesizer.sample(300)]
+    if method != "strict":
+        with pytest.warns(AlignedWarning):
+            drawn.append(synthesizer.sample(aligned=True))
+    for rows in drawn:
         assert_clean(rows["left"].write_csv())
         assert COUNT not in rows["right"]["n"].to_list()
 
@@ -97,11 +100,12 @@ def test_every_message_of_every_round_holds_ranks_and_counts_only(monkeypatch: p
     ],
     ids=["method", "cap", "subjects", "columns"],
 )
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "strict"])
 def test_refusals_quote_no_cell(method: str, policy: Policy) -> None:
     aligned = align_tables(federation(), with_blocks_missing())
+    study = Synthesizer(federation(), method, epsilon=4.0, **unit_of(method))
     with pytest.raises(VerticopulaError, match="left") as caught:
-        Synthesizer(federation(), method, epsilon=4.0, unit="variable").fit_aligned(aligned, policies={"left": policy})
+        study.fit_aligned(aligned, policies={"left": policy})
     assert_clean("".join(traceback.format_exception_only(caught.value)))
 
 
