@@ -43,8 +43,19 @@ def audit(
     ] = "0.5",
     trials: Annotated[int, typer.Option(help="Releases per claim.")] = 4000,
     output_trials: Annotated[
-        int, typer.Option(help="Also whole studies, attacked through their synthetic tables; slow, so none by default.")
+        int,
+        typer.Option(
+            help="Also whole studies by its method, attacked through their synthetic tables; slow, none by default."
+        ),
     ] = 0,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose claims are attacked one by one: `all` columns, or `one-per-kind`, the one that spends most. "
+            "Default: all with --party, one per kind of a whole study.",
+            show_default=False,
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of all bounds together, and of every interval.")] = 0.95,
     mechanism_only: Annotated[bool, typer.Option("--mechanism-only", help="Attack the claims only.")] = False,
     release_only: Annotated[bool, typer.Option("--release-only", help="Attack the synthetic tables only.")] = False,
@@ -70,7 +81,7 @@ def audit(
     fraction, people = _holdout(holdout)
     study, synthetic, aligned = read_for_audit(folder, party)
     workers = 1 if trials < _MANY_TRIALS else min(os.cpu_count() or 1, 8)
-    settings = AuditSettings(trials, confidence, fraction, party, seed, workers, output_trials)
+    settings = AuditSettings(trials, confidence, fraction, party, seed, workers, output_trials, columns)
     federation, _ = restrict(study, party)
     with progress_bar(quiet) as progress:
         report = audit_study(

@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.audit.studies import federation, people
+from tests.audit.studies import N, federation, people
 from tests.builders import CONTINUOUS, fit_seeded, make_federation, make_tables
+from verticopula.audit import AuditSettings, audit_study
 from verticopula.audit.aligned import attack_aligned
 from verticopula.audit.findings import auc, difference_of_means
+from verticopula.audit.holdout import restrict
 from verticopula.audit.metrics import sdmetrics_findings
 from verticopula.audit.records import Records, Scale, nearest
+from verticopula.audit.study import STRICT_CLAIMS
 from verticopula.audit.tables import Exposed, attack_tables
+from verticopula.errors import SettingsError
 from verticopula.privacy.coins import flip_probability
 from verticopula.schema import ColumnKey
-from verticopula.synthesizer import AlignedWarning
+from verticopula.synthesizer import AlignedWarning, Synthesizer
 from verticopula.tables import align_tables
 
 CONFIDENCE = 0.9999
@@ -132,3 +136,27 @@ def test_intervals_of_the_auc_cover() -> None:
         _, low, high = auc(rng.normal(0.5, 1.0, 60), rng.normal(0.0, 1.0, 60), 0.9)
         inside += low <= truth <= high
     assert abs(inside / 400 - 0.9) < 4.0 * math.sqrt(0.09 / 400)
+
+
+def strict_study() -> Synthesizer:
+    return Synthesizer(federation(), method="strict", epsilon=4.0, delta=1e-6).fit(people(0, N, 1))
+
+
+def test_a_strict_study_can_be_repeated_whole_and_its_claims_are_not_passed_off_as_attacked() -> None:
+    study = strict_study()
+    _, again = restrict(study, None)
+    assert dict(again.settings_) == dict(study.settings_)
+    with pytest.raises(SettingsError, match="audit_sums"):
+        audit_study(study, AuditSettings(trials=100), release=False)
+    with pytest.raises(SettingsError, match="alone"):
+        audit_study(study, AuditSettings(trials=100, party="bank"), data=people(0, N, 1))
+
+
+@pytest.mark.slow
+def test_a_strict_study_is_audited_through_its_tables() -> None:
+    study = strict_study()
+    settings = AuditSettings(trials=100, seed=1)
+    report = audit_study(study, settings, synthetic=study.sample(), data=people(0, N, 1))
+    assert report.tables
+    assert not report.mechanism
+    assert STRICT_CLAIMS in report.notes

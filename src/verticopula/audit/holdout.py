@@ -14,6 +14,7 @@ import polars as pl
 from verticopula.audit.neighbours import take_rows
 from verticopula.errors import SettingsError
 from verticopula.privacy.ledger import Ledger
+from verticopula.protocol.strict_party import STRICT
 from verticopula.schema import ColumnKey, Federation
 from verticopula.synthesizer import AlignedWarning, NotPrivateWarning, Progress, Synthesizer
 from verticopula.tables import AlignedTable, align_tables, normalise_ids
@@ -45,9 +46,11 @@ def restrict(study: Synthesizer, party: str | None) -> tuple[Federation, Synthes
 
     One party alone repeats its own part: the same epsilon for each of its columns, whatever the unit was.
     """
-    settings: dict[str, Any] = dict(study.settings_) | {"random_state": None}
+    settings: dict[str, Any] = {"epsilon": None} | dict(study.settings_) | {"random_state": None}
     if party is None:
-        return study.federation, Synthesizer(study.federation, epsilon=None, **settings)
+        return study.federation, Synthesizer(study.federation, **settings)
+    if study.method == STRICT:
+        raise SettingsError("a strict study's sums are of all parties together: one party alone cannot repeat its part")
     own = study.federation.party(party)
     budgets = {c.name: study.result_.budgets[ColumnKey(party, c.name)] for c in own.columns}
     columns = tuple(c.model_copy(update={"weight": budgets[c.name].epsilon_ranks}) for c in own.columns)
@@ -64,7 +67,7 @@ def restrict(study: Synthesizer, party: str | None) -> tuple[Federation, Synthes
     }
     if study.method == "ievcds":
         settings |= {"per_round": True}
-    return alone, Synthesizer(alone, epsilon=None, **settings)
+    return alone, Synthesizer(alone, **settings)
 
 
 def check_same_people(study: Synthesizer, federation: Federation, aligned: Mapping[str, AlignedTable]) -> None:

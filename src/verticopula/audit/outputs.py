@@ -12,7 +12,11 @@ from verticopula.audit.releases import own_noise
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.ledger import Ledger, Release
 from verticopula.privacy.noise import Noise
+from verticopula.protocol.evcds import evcds
+from verticopula.protocol.ievcds import ievcds
 from verticopula.protocol.party import LocalParty
+from verticopula.protocol.refined import refined
+from verticopula.protocol.rounds import Rounds
 from verticopula.protocol.vcds import vcds
 from verticopula.result import FitResult
 from verticopula.schema import Federation
@@ -22,18 +26,18 @@ from verticopula.transport.inprocess import InProcessTransport
 
 Floats = NDArray[np.float64]
 
+METHODS = ("vcds", "evcds", "ievcds", "refined")
+
 _STUDY = "audit"
 
 
 @dataclass(frozen=True)
 class OutputRelease:
-    """A whole VCDS study and as many synthetic rows as subjects, as their moments and quantiles.
-
-    The other methods compute their tables from the same releases, so its claim is theirs too.
-    """
+    """A whole study by its own method and as many synthetic rows as subjects, as their moments and quantiles."""
 
     federation: Federation
     request: BudgetRequest
+    method: str = "vcds"
 
     def __call__(self, tables: Mapping[str, AlignedTable], noise: Noise) -> Floats:
         result = self._fit(tables, noise, Ledger())
@@ -53,4 +57,12 @@ class OutputRelease:
 
     def _fit(self, tables: Mapping[str, AlignedTable], noise: Noise, ledger: Ledger) -> FitResult:
         parties = {name: LocalParty(table, own_noise(noise, name), ledger) for name, table in tables.items()}
-        return drive(vcds(self.federation, self.request, _STUDY), InProcessTransport(parties))
+        return drive(self._rounds(noise), InProcessTransport(parties))
+
+    def _rounds(self, noise: Noise) -> Rounds[FitResult]:
+        if self.method == "refined":
+            return refined(self.federation, self.request, _STUDY)
+        if self.method == "vcds":
+            return vcds(self.federation, self.request, _STUDY)
+        rng = np.random.default_rng(noise.stream(_STUDY, "coordinator").words(4))
+        return (evcds if self.method == "evcds" else ievcds)(self.federation, self.request, _STUDY, rng)

@@ -19,9 +19,10 @@ from verticopula.audit.neighbours import (
     replaced_value,
     typical_people,
 )
-from verticopula.audit.outputs import OutputRelease
+from verticopula.audit.outputs import METHODS, OutputRelease
 from verticopula.audit.releases import CompletedRelease, PartyRelease, PersonRelease, claim_of
 from verticopula.copula import latent_count
+from verticopula.errors import SettingsError
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.privacy.units import Unit
@@ -29,6 +30,8 @@ from verticopula.protocol.messages import ColumnOrder, Imputation
 from verticopula.schema import ColumnKey, Federation, Party
 from verticopula.tables import AlignedTable
 
+ALL, ONE_PER_KIND = "all", "one-per-kind"
+COLUMNS = (ALL, ONE_PER_KIND)
 AUDIT_SIZE = 200  # subjects in attacks on a whole block or person
 _CELLS_SIZE = 20  # and on a marginal: few, so that nothing but the noise hides a count
 _PAIRS = 4  # of typical people
@@ -93,15 +96,20 @@ def plan_attacks(
     party: str | None = None,
     n_subjects: int = AUDIT_SIZE,
     output_trials: int = 0,
+    columns: str | None = None,
     rng: np.random.Generator | None = None,
 ) -> list[Attack]:
     """The attacks on one study, or on one party's part of it.
 
     `tables` are the real ones, for the attacks on typical people; without them only chosen data sets are used.
     `output_trials` are for whole studies up to their synthetic tables, which are slow; none if zero.
+    `columns` are one of `COLUMNS`; by default all of one party, one of each kind of several.
     """
     parties = [p for p in terms.federation.parties if party in (None, p.name)]
-    attacks = [a for key in _one_of_each_kind(terms, parties) for a in _on_column(terms, key, n_subjects)]
+    columns = columns or (ALL if party is not None else ONE_PER_KIND)
+    check_columns(columns)
+    keys = _one_of_each_kind(terms, parties) if columns == ONE_PER_KIND else _all_columns(parties)
+    attacks = [a for key in keys for a in _on_column(terms, key, n_subjects)]
     rng = rng or np.random.default_rng(0)
     for own in parties:
         attacks += _on_party(terms, own, n_subjects)
@@ -114,6 +122,12 @@ def plan_attacks(
         if tables is not None:
             attacks.append(_on_typical(terms, tables, Unit.PERSON, n_subjects, rng))
     return attacks
+
+
+def check_columns(columns: str) -> None:
+    """SettingsError for a choice of columns that there is not."""
+    if columns not in COLUMNS:
+        raise SettingsError(f"unknown choice of columns {columns!r}; known: {', '.join(COLUMNS)}")
 
 
 def run_attacks(
@@ -158,6 +172,12 @@ def _one_of_each_kind(terms: StudyTerms, parties: Sequence[Party]) -> Iterator[C
             if kind not in best or terms.budgets[key].epsilon_ranks > terms.budgets[best[kind]].epsilon_ranks:
                 best[kind] = key
     yield from best.values()
+
+
+def _all_columns(parties: Sequence[Party]) -> Iterator[ColumnKey]:
+    for own in parties:
+        for column in own.columns:
+            yield ColumnKey(own.name, column.name)
 
 
 def _on_column(terms: StudyTerms, key: ColumnKey, n_subjects: int) -> Iterator[Attack]:
@@ -226,17 +246,19 @@ def _on_person(terms: StudyTerms, n_subjects: int) -> Attack:
 
 
 def _on_output(terms: StudyTerms, person: Attack, trials: int) -> Attack:
-    """The same person, seen through the synthetic tables: post-processing may not leak more."""
+    """The same person, seen through synthetic tables by the study's own method: they may not leak more."""
     assert terms.request is not None  # a study has one
     check_trials(trials, 0.95)
-    request = replace(terms.request, rounds=1, per_round=False)
+    if terms.method not in METHODS:
+        raise SettingsError(f"--output-trials cannot repeat a study with method {terms.method!r}")
+    request = terms.request
     if request.unit is not Unit.VARIABLE:  # the study's own shares, which need no calibration in every trial
         sums: dict[str, tuple[float, float]] = {}
         for key, budget in terms.budgets.items():
             ranks, marginals = sums.get(key.party, (0.0, 0.0))
             sums[key.party] = (ranks + budget.epsilon_ranks, marginals + budget.epsilon_marginal)
-        request = replace(request, unit=Unit.CLIENT, parties=sums)
-    release = OutputRelease(terms.federation, request)
+        request = replace(request, unit=Unit.CLIENT, parties=sums, per_round=True)  # a budget is of one round
+    release = OutputRelease(terms.federation, request, terms.method)
     assert isinstance(person.neighbours, Neighbours)
     claim = claim_of(Unit.PERSON, release.entries(person.neighbours.first, _ENTRIES), terms.delta)
     return replace(person, what="the synthetic tables", claim=claim, release=release, trials=trials)

@@ -13,13 +13,14 @@ from verticopula.audit.findings import Finding
 from verticopula.audit.holdout import Subjects, check_same_people, given_holdout, repeat_without, restrict
 from verticopula.audit.mechanism import check_trials
 from verticopula.audit.metrics import HOW_TO_INSTALL, is_installed, sdmetrics_findings
-from verticopula.audit.plan import MechanismFinding, StudyTerms, plan_attacks, run_attacks
+from verticopula.audit.plan import MechanismFinding, StudyTerms, check_columns, plan_attacks, run_attacks
 from verticopula.audit.records import Scale
 from verticopula.audit.report import AuditReport
 from verticopula.audit.tables import Exposed, attack_tables
 from verticopula.errors import SettingsError
 from verticopula.privacy.budget import coins_per_comparison
 from verticopula.privacy.statement import DEFAULT_DELTA
+from verticopula.protocol.strict_party import STRICT
 from verticopula.synthesizer import Synthesizer
 from verticopula.tables import AlignedTable, align_tables
 
@@ -31,6 +32,12 @@ _ATTACKS = 10  # on tables, the aligned ones and SDMetrics' included
 REPEATED = (
     "Nothing was released and no budget was spent: the study was repeated in this process, with the same settings, "
     "without the people who were left out, and forgotten."
+)
+
+
+STRICT_CLAIMS = (
+    "The claims of a strict study were not attacked: its sums are opened jointly, and no party's release can be "
+    "repeated alone. verticopula.audit.audit_sums attacks such sums."
 )
 
 
@@ -46,6 +53,7 @@ class AuditSettings:
     party : audit only this party's part, with its table alone
     seed : makes the audit repeatable; its own noise protects nobody
     output_trials : whole studies up to their synthetic tables, attacked too; none if zero, because they are slow
+    columns : `all` or `one-per-kind`; all if not given where a single party is audited
     """
 
     trials: int = 4000
@@ -55,6 +63,7 @@ class AuditSettings:
     seed: int | None = None
     workers: int = 1
     output_trials: int = 0
+    columns: str | None = None
 
 
 def audit_study(
@@ -79,6 +88,8 @@ def audit_study(
     aligned_rows : whether the study's rows follow its people
     """
     check_trials(settings.trials, settings.confidence)
+    if settings.columns is not None:
+        check_columns(settings.columns)
     names = [p.name for p in study.federation.parties]
     if settings.party is not None and settings.party not in names:
         raise SettingsError(f"no party {settings.party!r} in this study; there are {', '.join(names)}")
@@ -104,9 +115,18 @@ def audit_study(
         if not is_installed():
             notes.append(HOW_TO_INSTALL)
     measured: list[MechanismFinding] = []
-    if mechanism:
+    if mechanism and study.method == STRICT:
+        if not release:
+            raise SettingsError(STRICT_CLAIMS)
+        notes.append(STRICT_CLAIMS)
+    elif mechanism:
         attacks = plan_attacks(
-            _terms(study), tables=tables, party=settings.party, output_trials=settings.output_trials, rng=rng
+            _terms(study),
+            tables=tables,
+            party=settings.party,
+            output_trials=settings.output_trials,
+            columns=settings.columns,
+            rng=rng,
         )
         measured = run_attacks(
             attacks,
