@@ -18,7 +18,7 @@ from verticopula import Synthesizer
 from verticopula.errors import VerticopulaError
 from verticopula.privacy.accounting import Coins, calibrate, epsilon_of
 from verticopula.privacy.budget import coins_per_comparison, rank_coins
-from verticopula.synthesizer import AlignedWarning, NotPrivateWarning
+from verticopula.synthesizer import AlignedWarning
 
 ROUNDS = 10
 FEWEST = 10
@@ -38,6 +38,13 @@ class Answer:
     outcome: Outcome
     per_comparison: float = math.nan
     per_value: float = math.nan
+
+
+class Unstated(Synthesizer):
+    """Without the statement at every unit after each fit: here only the person's is asked for, and composed once."""
+
+    def _warn(self) -> None:
+        pass
 
 
 Fit = Callable[[Study, float, float], Answer]
@@ -108,10 +115,9 @@ def _fit(
 ) -> Answer:
     """The library's method with these epsilons for every comparison (of all rounds) and for every value."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotPrivateWarning)
         warnings.simplefilter("ignore", AlignedWarning)
         try:
-            fitted = Synthesizer(
+            fitted = Unstated(
                 study.federation,
                 method,
                 unit="variable",

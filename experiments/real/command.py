@@ -69,8 +69,9 @@ def main(argv: Sequence[str], console: Console) -> int:
             pass
     kept = {m: [json.loads(_locate(options, m, s).read_text()) for s in range(options.splits)] for m in methods}
     write_text(options.out / "real.csv", to_csv(kept))
+    write_text(options.out / "real.md", to_markdown(kept))
     show(kept, console)
-    console.print(f"written to {options.out}/: real.csv")
+    console.print(f"written to {options.out}/: real.csv, real.md")
     return 0
 
 
@@ -170,6 +171,35 @@ def to_csv(kept: Mapping[str, Sequence[Kept]]) -> str:
         seconds = f"{np.mean([row['seconds'] for row in rows]):.1f}"
         writer.writerow([method, *cells, *spent, seconds, len(good), len(rows) - len(good)])
     return out.getvalue()
+
+
+def to_markdown(kept: Mapping[str, Sequence[Kept]]) -> str:
+    """The table for a page."""
+    labels = (
+        "AUC",
+        "selected",
+        "of the complete data's",
+        "others",
+        "RMSE of effects",
+        "signs kept",
+        "margins",
+        "person ε",
+    )
+    lines = [f"| method | {' | '.join(labels)} | seconds |", f"|---|{'---|' * (len(labels) + 1)}"]
+    for method, rows in kept.items():
+        good = [row for row in rows if "failure" not in row]
+        cells = [_short(*pair) for pair in average(rows).values()]
+        person = format_epsilon(max((float(row["spent"]["person"]) for row in good), default=math.nan)) if good else ""
+        seconds = f"{np.mean([row['seconds'] for row in rows]):.0f}"
+        lines.append(f"| {method} | {' | '.join(cells)} | {person} | {seconds} |")
+    return "\n".join(lines) + "\n"
+
+
+def _short(mean: float, error: float) -> str:
+    if math.isnan(mean):
+        return "none"
+    digits = 3 if abs(mean) < 2.0 else 1
+    return f"{mean:.{digits}f}" + ("" if math.isnan(error) or error == 0.0 else f" ({error:.{digits}f})")
 
 
 def show(kept: Mapping[str, Sequence[Kept]], console: Console) -> None:

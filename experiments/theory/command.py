@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from experiments.provenance import describe_run
 from experiments.runner import BACKENDS, call_in_parallel
 from experiments.store import write_text
 from experiments.theory import theorem1, theorem2, theorem3, theorems89, theorems567
-from experiments.theory.findings import Check
+from experiments.theory.findings import Check, from_dict, to_dict
 from experiments.theory.page import name_verdict, render, to_csv, verdicts_to_csv
 
 Run = Callable[..., Check | list[Check]]
@@ -55,21 +56,36 @@ def run_group(name: str, smoke: bool) -> tuple[str, list[Check], float]:
     return name, found if isinstance(found, list) else [found], time.process_time() - began
 
 
+def keep(folder: Path, name: str, smoke: bool, checks: Sequence[Check], seconds: float) -> None:
+    """A group's checks in a file of their own, so that a later run of other groups has them on its page too."""
+    kept = {"smoke": smoke, "seconds": round(seconds, 1), "checks": [to_dict(check) for check in checks]}
+    write_text(folder / "theory" / "checks" / f"{name}.json", json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_kept(folder: Path, smoke: bool) -> tuple[list[Check], float]:
+    """All groups of that size that the folder has, in order, and the processor time behind them."""
+    checks, seconds = [], 0.0
+    for name in GROUPS:
+        path = folder / "theory" / "checks" / f"{name}.json"
+        if path.exists() and (kept := json.loads(path.read_text(encoding="utf-8")))["smoke"] == smoke:
+            checks += [from_dict(raw) for raw in kept["checks"]]
+            seconds += kept["seconds"]
+    return checks, seconds
+
+
 def main(argv: Sequence[str], console: Console) -> int:
     options = parse(argv)
     chosen = [name for name in GROUPS if not options.theorems or name in options.theorems]
     calls = (delayed(run_group)(name, options.smoke) for name in chosen)
-    done: dict[str, list[Check]] = {}
-    seconds = 0.0
     for name, found, spent in call_in_parallel(calls, options.backend, options.jobs):
-        done[name], seconds = found, seconds + spent
+        keep(options.out, name, options.smoke, found, spent)
         console.print(f"theorem {name}: {spent:.0f} s", highlight=False)
-    checks = [check for name in chosen for check in done[name]]
+    checks, seconds = read_kept(options.out, options.smoke)
     for check in checks:
         for verdict in check.verdicts:
             line = f"{check.theorem}: {name_verdict(verdict)}: {verdict.predicts} | {verdict.measured}"
             console.print(line, markup=False, highlight=False)
-    command = " ".join(["python -m experiments theory", *options.theorems, *(["--smoke"] if options.smoke else [])])
+    command = "python -m experiments theory" + (" --smoke" if options.smoke else "")
     write_text(options.out / "theory.html", render(checks, describe_run(command, seconds)))
     write_text(options.out / "theory" / "points.csv", to_csv(checks))
     write_text(options.out / "theory" / "verdicts.csv", verdicts_to_csv(checks))

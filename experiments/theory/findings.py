@@ -6,8 +6,9 @@ A theorem of the form "error = O_P(rate)" is a bound. It is contradicted where t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,6 +79,17 @@ class Check:
     panels: Sequence[Panel]
     verdicts: Sequence[Verdict]
     note: str = ""
+
+
+def to_dict(check: Check) -> dict[str, Any]:
+    """As plain values."""
+    return asdict(check)
+
+
+def from_dict(raw: Mapping[str, Any]) -> Check:
+    """The inverse of `to_dict`."""
+    panels = [Panel(**{**panel, "points": [Point(**p) for p in panel["points"]]}) for panel in raw["panels"]]
+    return Check(**{**raw, "panels": panels, "verdicts": [Verdict(**v) for v in raw["verdicts"]]})
 
 
 def average(values: ArrayLike) -> tuple[float, float]:

@@ -8,7 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kstest
 
-from experiments.theory.findings import Check, Panel, Point, Verdict, fit_slope, judge_rate, of_series, point
+from experiments.theory.findings import (
+    Check,
+    Panel,
+    Point,
+    Verdict,
+    average,
+    fit_slope,
+    judge_equal,
+    judge_rate,
+    of_series,
+    point,
+)
 from experiments.theory.gaussian import fit, make_federation, make_tables
 from experiments.theory.theorem1 import DECAY, draw_columns
 from verticopula.glm.central import trace_path
@@ -142,8 +153,8 @@ def run(*, private: bool, smoke: bool = False) -> Check:
         panels,
         judge(points, last),
         "Synthetic rows are drawn around a fit that itself varies about the truth: their errors have the variance of "
-        "two samples and of the privacy noise, while their information speaks of one. Limits are normal and centred; "
-        "their variance is not (I_S^priv)⁻¹. The library's bootstrap intervals count all of it (`docs/regression.md`).",
+        "two samples and of the privacy noise, while their information speaks of one. Their limit's "
+        "variance is not (I_S^priv)⁻¹. The library's bootstrap intervals count all of it (`docs/regression.md`).",
     )
 
 
@@ -178,6 +189,12 @@ def judge(points: Sequence[Point], deviates: Floats) -> list[Verdict]:
             f"{scaled.shape[1]} coefficients {smallest:.3f}",
             f"holds if it is above 0.01/{scaled.shape[1]}",
             smallest > 0.01 / scaled.shape[1],
+        ),
+        judge_equal(
+            "the limit is centred at the truth",
+            average(np.mean(deviates * np.sign(COEF[ACTIVE]), axis=1)),
+            0.0,
+            what=f"mean standardised error away from zero at N = {last.x:,.0f}",
         ),
         Verdict(
             "its variance is the inverse information",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
-from experiments.theory import theorem1, theorem2, theorem3, theorems89, theorems567
+from experiments.theory import command, theorem1, theorem2, theorem3, theorems89, theorems567
 from experiments.theory.findings import (
     Point,
     Slope,
@@ -20,6 +20,7 @@ from experiments.theory.findings import (
     judge_rate,
     root_mean_square,
 )
+from experiments.theory.page import to_csv, verdicts_to_csv
 
 
 def make_points(means, error: float = 0.01) -> list[Point]:
@@ -138,6 +139,14 @@ def test_the_command_writes_page_points_and_verdicts(tmp_path: Path) -> None:
     points = (tmp_path / "theory" / "points.csv").read_text().splitlines()
     assert points[0] == "theorem,series,variable,x,measure,mean,se,replications"
     assert len(points) == len(set(points)) > 25
+
+
+def test_checks_survive_being_written(tmp_path: Path) -> None:
+    check = theorem2.run(smoke=True)
+    command.keep(tmp_path, "2", False, [check], 1.5)
+    kept, seconds = command.read_kept(tmp_path, False)
+    assert (to_csv(kept), verdicts_to_csv(kept), seconds) == (to_csv([check]), verdicts_to_csv([check]), 1.5)
+    assert command.read_kept(tmp_path, True) == ([], 0.0)
 
 
 def test_an_unknown_theorem_is_named(capsys: pytest.CaptureFixture[str]) -> None:
