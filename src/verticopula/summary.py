@@ -119,7 +119,9 @@ def _strict_lines(report: StrictReport) -> Iterator[str]:
                 continue
             where = names[a] if a == b else f"{names[a]} and {names[b]}"
             mark = "" if report.supported[a, b] else "  NOT SUPPORTED by the data at this budget"
-            yield f"    {where}: {report.expected_error[a, b]:.3f} / {report.realised_error[a, b]:.3f}{mark}"
+            known = np.isfinite(report.raw_error[a, b])  # otherwise no opened sum is about the two
+            realised = f"{report.realised_error[a, b]:.3f}" if known else "nothing opened"
+            yield f"    {where}: {report.expected_error[a, b]:.3f} / {realised}{mark}"
 
 
 def margin_shifts(result: FitResult) -> list[tuple[str, float]]:
@@ -178,7 +180,8 @@ def data_warnings(result: FitResult, method: str) -> Iterator[str]:
         yield _MISSING_WARNINGS[method]
     if result.strict is not None and result.strict.unsupported:
         pairs = [f"{a} and {b}" if a != b else f"within {a}" for a, b in result.strict.unsupported]
-        yield f"At this budget the data do not support correlations between parties: {', '.join(pairs)}."
+        more = f" and {len(pairs) - 3} more, listed below" if len(pairs) > 3 else ""
+        yield f"At this budget the data do not support correlations of: {', '.join(pairs[:3])}{more}."
     if result.strict is not None and result.strict.flat:
         yield (
             "Nearly all values lie in one cell, so nothing could be learnt about associations of: "

@@ -118,7 +118,7 @@ def party_pairs(subject: Subject) -> list[dict[str, Any]]:
                     "second": names[b],
                     "raw": float(strict.raw_error[a, b]),
                     "expected": float(strict.expected_error[a, b]),
-                    "realised": float(strict.realised_error[a, b]),
+                    "realised": float(strict.realised_error[a, b]) if np.isfinite(strict.raw_error[a, b]) else None,
                     "supported": bool(strict.supported[a, b]),
                 }
             )
