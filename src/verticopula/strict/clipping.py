@@ -1,6 +1,6 @@
 """What cutting records to their bounds does to moments: simulated with the model at hand, through the very same steps.
 
-A party's part z of a record is cut by the factor min(1, sqrt(CLIP * expected / |weighted z|^2)), whatever weight the
+A party's part z of a record is cut by the factor min(1, sqrt(clip * expected / |weighted z|^2)), whatever weight the
 pattern gives it. So the mean products of cut scores are nearly those of uncut ones times a factor per latent; the
 factor, and what it leaves over, come from records drawn from the model. It costs no budget.
 """
@@ -8,7 +8,7 @@ factor, and what it leaves over, come from records drawn from the model. It cost
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from verticopula.marginals import Marginal
 from verticopula.nominal import choose_category, solve_thresholds
 from verticopula.schema import ColumnKey
 from verticopula.strict.latent_scores import LatentScore, score_table
-from verticopula.strict.scores import CLIP, expected_squares
+from verticopula.strict.moments import NoisyMoments
+from verticopula.strict.scores import expected_squares
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,6 +42,12 @@ class ClipGap:
     rest: Floats
     cut: Floats
 
+    def undo(self, noisy: NoisyMoments) -> NoisyMoments:
+        """A pattern's moments as whole records would have them."""
+        scale = np.outer(self.factor[noisy.seen], self.factor[noisy.seen])
+        rest = self.rest[np.ix_(noisy.seen, noisy.seen)]
+        return replace(noisy, products=noisy.products * scale + rest, noise=noisy.noise * scale)
+
     @classmethod
     def none(cls, q: int) -> ClipGap:
         return cls(np.ones(q + 1), np.zeros((q + 1, q + 1)), np.zeros(q))
@@ -54,12 +61,14 @@ class Simulator:
     ----------
     normals : (draws, q)
     parties : (q,) whose a latent is
+    clip : `scores.plan_clip`
     """
 
     layout: Layout
     marginals: Mapping[ColumnKey, Marginal]
     scores: Sequence[LatentScore]
     parties: Ints
+    clip: float
     normals: Floats
 
     def draw(self, correlation: Floats) -> Floats:
@@ -84,7 +93,7 @@ class Simulator:
         for party in np.unique(self.parties):
             own = self.parties == party
             squared = np.square(whole[:, own] * lengths[own]).sum(axis=1)
-            limit = CLIP * float(expected[own].sum())
+            limit = self.clip * float(expected[own].sum())
             kept[:, own] = np.sqrt(limit / np.maximum(squared, limit))[:, None]
         ones = np.ones((whole.shape[0], 1))
         before, after = (_mean_products(np.hstack([x, ones])) for x in (whole, whole * kept))

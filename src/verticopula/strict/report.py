@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-LARGEST_ERROR = 0.1  # with a larger one a correlation is not supported
+LARGEST_ERROR = 0.05  # expected; with a larger one a correlation is not supported
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class StrictReport:
     cut : party -> share of its records that were cut to their bound (by the model)
     parties : their names, in the order of the next ones
     raw_error : (K, K) standard error of one correlation from noise and overlap alone; inf where nobody has both
-    expected_error : (K, K) the same with the help of all other pairs
+    expected_error : (K, K) the same with the help of all other pairs; noise, sampling and the factors' own error, not
+        what is left of cutting and of selection
     realised_error : (K, K) root mean square of what the noisy correlations are away from the fitted ones
     supported : (K, K) whether the data support a correlation of the two parties at this budget
     flat : columns whose noisy margin has all mass in one cell

@@ -30,8 +30,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Masks = Mapping[ColumnKey, NDArray[np.bool_]]
 
-CLIP = 1.0  # a party's part of a record is cut to this times its expected squared norm
-_MOST_REPEATS = 20
+_TIGHTEST, _LOOSEST = 1.0, 6.0
+_PEOPLE = 72_000.0
 
 
 def party_scores(table: AlignedTable, marginals: Mapping[str, Marginal]) -> Floats:
@@ -58,15 +58,29 @@ def share_scores(plan: SumsPlan, party: str, table: AlignedTable, marginals: Map
     return code_scores(plan, party, scores * by_row)
 
 
+def clip_factor(mu: float, n_subjects: int) -> float:
+    """A party's part of a record is cut to this times its expected squared norm: from public quantities.
+
+    Noise grows with it, and what cutting leaves of a bias shrinks. Noise on a mean is in proportion to 1/(mu n); the
+    constants were chosen by `python -m benchmarks strict`.
+    """
+    return min(max(1.8 * math.sqrt(mu * n_subjects / _PEOPLE), _TIGHTEST), _LOOSEST)
+
+
+def plan_clip(plan: SumsPlan) -> float:
+    """The same, for a plan."""
+    return clip_factor(plan.mu, int((plan.pattern_of >= 0).sum()))
+
+
 def share_weights(plan: SumsPlan, party: str, own: Sequence[LatentScore]) -> Floats:
     """(P, q_k) what a party's scores are multiplied by, pattern by pattern; 0 where they have no part.
 
-    They follow from the plan: its bound is CLIP times the expected squared norm of the weighted scores.
+    They follow from the plan: its bound is `plan_clip` times the expected squared norm of the weighted scores.
     """
     columns = plan.columns[:, own_columns(plan, party)]
     expected = columns @ expected_squares(own)
     bounds = plan.bounds[:, plan.parties.index(party)] / 4.0**plan.bits
-    block = np.sqrt(bounds / np.where(expected > 0.0, CLIP * expected, np.inf))
+    block = np.sqrt(bounds / np.where(expected > 0.0, plan_clip(plan) * expected, np.inf))
     return np.asarray(columns * block[:, None] * np.array([score.length for score in own]))
 
 
@@ -93,7 +107,8 @@ def plan_sums(
     scores = [score for key in layout.keys for score in latent_scores(marginals[key])]
     squares = expected_squares(scores)
     mu = budget.moments_mu() if budget.unit is Unit.PERSON else min(map(budget.moments_mu, budget.totals))
-    opened = choose_patterns(seen, math.sqrt(COMPUTE / 2.0) * CLIP / mu)
+    clip = clip_factor(mu, int(seen.any(axis=1).sum()))
+    opened = choose_patterns(seen, math.sqrt(COMPUTE / 2.0) / mu)
     if not opened.counts.size:
         raise SettingsError("nobody has a value in any column")
     ends = np.cumsum(widths)
@@ -103,8 +118,8 @@ def plan_sums(
             for end, width in zip(ends, widths, strict=True)
         ]
     )
-    weights = choose_weights(opened.counts, expected, CLIP, math.sqrt(COMPUTE / 2.0) / mu)
-    lengths = CLIP * weights * expected
+    weights = choose_weights(opened.counts, expected, clip, math.sqrt(COMPUTE / 2.0) / mu)
+    lengths = clip * weights * expected
     bits = min(
         choose_bits(int(n), float(row.sum()) + 1.0, mu, int(columns.sum()) + 1)
         for n, row, columns in zip(opened.counts, lengths, opened.columns, strict=True)

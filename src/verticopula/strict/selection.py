@@ -27,6 +27,7 @@ Ints = NDArray[np.int64]
 
 ALL_BUT = 0.001  # share of people that a latent of the base may lack
 _LEAST_SHIFT = 1e-6
+_LEAST_SQUARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,13 @@ class Expected:
     ----------
     products : (o, o) mean products
     spread : (o, o) variance of the people's own mean products around them
+    doubt : (o, o) variance of what is expected, since the base's shift is known with noise only
     inside : (b,) places of the base, the appended 1 among them
     """
 
     products: Floats
     spread: Floats
+    doubt: Floats
     inside: Ints
 
 
@@ -67,9 +70,9 @@ def expect(noisy: Sequence[NoisyMoments], moments: Floats, base: Ints) -> list[E
     for pattern, inside, (shift, noise) in zip(noisy, places, shifts, strict=True):
         size = np.full(shift.shape, of_products)
         size[-1, :] = size[:, -1] = of_sums
-        damped = shift * size / (size + noise)
-        damped[-1, -1] = 0.0
-        found.append(_expect_one(pattern, moments, inside, damped, size))
+        size[-1, -1] = 0.0
+        kept = size / (size + noise)
+        found.append(_expect_one(pattern, moments, inside, kept * shift, kept * noise, size))
     return found
 
 
@@ -84,16 +87,21 @@ def _shift_variance(shifts: Sequence[tuple[Floats, Floats]], sums: bool) -> floa
     return max(above / below, _LEAST_SHIFT) if below > 0.0 else _LEAST_SHIFT
 
 
-def _expect_one(pattern: NoisyMoments, moments: Floats, inside: Ints, shift: Floats, size: Floats) -> Expected:
-    products = moments[np.ix_(pattern.seen, pattern.seen)].copy()
+def _expect_one(
+    pattern: NoisyMoments, moments: Floats, inside: Ints, shift: Floats, doubt: Floats, size: Floats
+) -> Expected:
+    everybody = moments[np.ix_(pattern.seen, pattern.seen)]
     weights = regress(moments, pattern.seen[inside], pattern.seen)  # rows of the base itself are unit vectors
-    products += weights @ shift @ weights.T
-    spread = (np.outer(np.diag(products), np.diag(products)) + products**2) / pattern.count
-    spread[-1, :] = spread[:, -1] = np.maximum(np.diag(products) - products[-1] ** 2, 1e-12) / pattern.count
+    products = everybody + weights @ shift @ weights.T
+    # Noise must not make anybody's square negative.
+    squares = np.maximum(np.diag(products), _LEAST_SQUARE * np.diag(everybody))
+    np.fill_diagonal(products, squares)
+    products[-1, -1] = 1.0
+    spread = (np.outer(squares, squares) + products**2) / pattern.count
+    spread[-1, :] = spread[:, -1] = np.maximum(squares - products[-1] ** 2, _LEAST_SQUARE * squares) / pattern.count
     spread[np.ix_(inside, inside)] += size
     spread[-1, -1] = 0.0
-    products[-1, -1] = 1.0
-    return Expected(products, spread, inside)
+    return Expected(products, spread, weights**2 @ doubt @ (weights**2).T, inside)
 
 
 def settle(noisy: NoisyMoments, expected: Expected) -> PatternMoments:
@@ -114,17 +122,19 @@ def pool(noisy: Sequence[NoisyMoments], expected: Sequence[Expected], moments: F
     Residuals are weighted by how well a pattern knows an entry; those of the base itself by people, since everybody is
     made up of all patterns. An entry that no pattern has stays as it is, with infinite variance.
     """
-    total, weight, known = (np.zeros(moments.shape) for _ in range(3))
+    total, weight, variance = (np.zeros(moments.shape) for _ in range(3))
     for pattern, model in zip(noisy, expected, strict=True):
-        own = 1.0 / (pattern.noise**2 + 1.0 / pattern.count)
-        residual = own * (pattern.products - model.products)
-        base = np.ix_(model.inside, model.inside)
+        own = pattern.noise**2 + 1.0 / pattern.count + model.doubt
+        residual = pattern.products - model.products
+        counts = 1.0 / own
+        base, among = np.ix_(model.inside, model.inside), pattern.seen[model.inside]
+        residual[base] = model.products[base] - moments[np.ix_(among, among)]
+        own[base] = model.doubt[base] + 1.0 / pattern.count
+        counts[base] = pattern.count
         there = np.ix_(pattern.seen, pattern.seen)
-        known[there] += own
-        seen_base = pattern.seen[model.inside]
-        own[base] = pattern.count
-        residual[base] = pattern.count * (model.products[base] - moments[np.ix_(seen_base, seen_base)])
-        total[there] += residual
-        weight[there] += own
-    seen = known > 0.0
-    return moments + total / np.where(seen, weight, 1.0), np.where(seen, 1.0 / np.where(seen, known, 1.0), np.inf)
+        total[there] += counts * residual
+        variance[there] += counts**2 * own
+        weight[there] += counts
+    seen = weight > 0.0
+    sizes = np.where(seen, weight, 1.0)
+    return moments + total / sizes, np.where(seen, variance / sizes**2, np.inf)

@@ -62,6 +62,34 @@ class Structure:
         return self.expected + weight * (np.where(known, correlation, 0.0) - self.expected)
 
 
+def posterior_variance(structure: Structure, variance: Floats) -> Floats:
+    """(q, q) of the correlations that `blend` gives, with that of the loadings from the likelihood's curvature.
+
+    A pair's own noise and residual leave tau^2 v/(tau^2 + v); where it leans on the factors, their error comes on top:
+    J H^-1 J' with H the Gauss-Newton Hessian of all pairs and J the derivative of l_j'l_k.
+    """
+    used = structure.loadings[:, np.mean(structure.loadings**2, axis=0) > _LEAST_LOADING]
+    q, factors = used.shape
+    known = (structure.groups >= 0) & np.isfinite(variance)
+    noise = np.where(known, variance, 1.0)
+    counts = np.where(known, np.where(structure.groups == 0, INSIDE, 1.0) / (structure.variance + noise), 0.0)
+    of_factors = np.zeros((q, q))
+    if factors:
+        hessian = np.einsum("jk,ka,jb->jakb", counts, used, used)  # block (j, k): counts * l_k l_j'
+        diagonal = np.einsum("jk,ka,kb->jab", counts, used, used)
+        prior = 1.0 / (np.mean(used**2, axis=0) + _LEAST_LOADING)
+        for j in range(q):
+            hessian[j, :, j, :] = diagonal[j] + np.diag(prior)
+        inverse = np.linalg.pinv(hessian.reshape(q * factors, -1), hermitian=True).reshape(q, factors, q, factors)
+        own = np.einsum("jajb->jab", inverse)
+        of_own = np.einsum("ka,jab,kb->jk", used, own, used)
+        of_both = np.einsum("ka,jakb,jb->jk", used, inverse, used)
+        of_factors = np.maximum(of_own + of_own.T + 2.0 * of_both, 0.0)
+    leaning = np.where(known, noise / (structure.variance + noise), 1.0)
+    alone = np.where(known, structure.variance * leaning, structure.variance)
+    return np.where(structure.groups >= 0, alone + leaning**2 * of_factors, 0.0)
+
+
 def group_pairs(parties: Ints, apart: Bools) -> Ints:
     """0 for two latents of one party, 1 of two; -1 where `apart`, and on the diagonal."""
     groups = np.where(parties[:, None] == parties, 0, 1)

@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 PRIOR_VARIANCE = 0.02  # of a correlation about which nothing is known
 MEANS_COUNT = 4.0  # times as much as a product: margins rest on them
-_LARGEST_LOG = 3.0
+_LARGEST_LOG = 2.0
 
 
 def choose_weights(counts: Ints, widths: Floats, clip: float, noise: float) -> Floats:
