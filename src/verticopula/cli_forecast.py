@@ -77,7 +77,11 @@ def forecast(
 
 def show(made: Forecast) -> None:
     """The table, what it presumes, and the advice."""
-    table = Table("unit", "method", "ε per comparison", "correlations", "before shrinkage", "8 of 10 truths")
+    table = Table()
+    for name in ("unit", "method"):
+        table.add_column(name, no_wrap=True)
+    for name in ("ε per comparison", "correlations", "before shrinkage", "8 of 10 truths"):
+        table.add_column(name)
     for name in ("pair, same party", "pair, two parties", "margins"):
         table.add_column(name)
     for row in made.rows:
@@ -103,7 +107,7 @@ def _cells(row: Expected) -> tuple[str, ...]:
         f"{row.epsilon_ranks:.2g}",
         f"{row.after:.3f}",
         f"{row.before:.3f}",
-        f"{row.low:.3f} to {row.high:.3f}",
+        f"{row.low:.3f} {row.high:.3f}",
         _error(row.within),
         _error(row.between),
         f"{row.margins:.3f}",
