@@ -31,7 +31,11 @@ def glm(
     ] = None,
     penalty: Annotated[str, typer.Option(help="scad, mcp, lasso or none.")] = "scad",
     select: Annotated[
-        str, typer.Option(help="How strong the penalty is: bic, cv, or a number for a strength of your own.")
+        str,
+        typer.Option(
+            help="How strong the penalty is: bic, cv, or a number for a strength of your own; or bayes, for columns by "
+            "their posterior probability."
+        ),
     ] = "bic",
     without: Annotated[
         list[str] | None, typer.Option("--without", help="party.column to leave out; may be given several times.")

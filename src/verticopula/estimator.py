@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from verticopula.bootstrap import bootstrap_inference, copies_inference
 from verticopula.errors import SettingsError
+from verticopula.glm.bayes import THRESHOLD, Posterior, sample_posterior
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.encoding import Coding, code_schema_column, code_table, encode_table
 from verticopula.glm.families import Family, find_family
@@ -39,7 +40,14 @@ from verticopula.protocol.admm import FederatedPath, RegressionSettings, federat
 from verticopula.protocol.raw_regression import complete_responses
 from verticopula.protocol.regression_desk import RegressionDesk
 from verticopula.protocol.rounds import Rounds
-from verticopula.regression_checks import Doubt, check_settings, doubt_coefficients, doubt_path, is_number
+from verticopula.regression_checks import (
+    Doubt,
+    check_settings,
+    doubt_coefficients,
+    doubt_path,
+    doubt_posterior,
+    is_number,
+)
 from verticopula.schema import ColumnKey, Federation
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -62,7 +70,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     family : `gaussian`, `binomial` (response 0 or 1) or `poisson` (counts), with their canonical links
     penalty : `scad`, `mcp`, `lasso` or `none`
     fit_intercept : the intercept is not penalised
-    select : how the strength is chosen: `bic`, `cv`, or a number for a strength of one's own
+    select : how the strength is chosen: `bic`, `cv`, or a number for a strength of one's own. `bayes` traces the path
+        as `bic` does, but takes columns and coefficients from a posterior over all columns (`glm.bayes`)
     n_effective : subjects that the rows stand for; None for what the synthesizer says that made the tables,
         otherwise their number of rows
     refit : with `bic`, compare and return maximum likelihood fits on the selected columns
@@ -71,7 +80,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     n_strengths, strength_ratio : the path is geometric from the largest strength to this share of it
     folds : of the cross-validation
     max_rounds : of one weighted lasso
-    random_state : of the folds
+    random_state : of the folds, and of the posterior's draws
+    inclusion : with `bayes`, the posterior probability above which a column is selected
 
     Attributes
     ----------
@@ -82,6 +92,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     converged_ : whether the chosen fit came to rest
     path_ : every strength's fit, rounds and bytes exchanged
     scores_ : the criterion at every strength; empty for a strength of one's own
+    inclusion_ : with `bayes`, party -> posterior probability that a column has an effect, one for each of its columns
     explained_ : share of the deviance explained
     inference_ : standard errors of the selected coefficients; None where the columns are not here
     warnings_ : what a reader must know first
@@ -109,6 +120,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         folds: int = 5,
         max_rounds: int = 2000,
         random_state: int = 0,
+        inclusion: float = THRESHOLD,
     ) -> None:
         self.family = family
         self.penalty = penalty
@@ -123,6 +135,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.folds = folds
         self.max_rounds = max_rounds
         self.random_state = random_state
+        self.inclusion = inclusion
 
     # ---- fitting -------------------------------------------------------------------------
 
@@ -152,6 +165,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         )
         self._finish(path, scores, response, settings.family)
         everything = join_features(list(features.values()))
+        if self.select == "bayes":
+            self._average(everything, response, settings.family)
         self.inference_: Inference | None = self._infer(everything, response, settings.family)
         self._add_doubts(doubt_coefficients(self, everything, response))
         return self._warned()
@@ -177,6 +192,10 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         response : `party.column`; None for the federation's own
         """
         check_settings(self)
+        if self.select == "bayes":
+            raise SettingsError(
+                "select='bayes' needs the parties' columns side by side, and raw ones stay where they are"
+            )
         key = federation.response if response is None else ColumnKey.parse(response)
         name = study or f"{federation.name}-glm-{secrets.token_hex(8)}"
 
@@ -212,7 +231,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         family.check(y)
         if self.select == "cv":
             self._check_folds(y)
-        refits = self.refit and self.select == "bic" and self.penalty != "none"
+        refits = self.refit and self._by_criterion and self.penalty != "none"
         return RegressionSettings(
             family,
             Penalty.build(self.penalty, self.concavity),
@@ -223,8 +242,12 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             refit=RefitRule(self._charge, self.n_effective_) if refits else None,
             subjects=subjects,
             # The lasso has a solution at every strength, however well the classes separate.
-            end_early=self.select == "bic" or self.penalty != "lasso",
+            end_early=self._by_criterion or self.penalty != "lasso",
         )
+
+    @property
+    def _by_criterion(self) -> bool:
+        return self.select in ("bic", "bayes")
 
     def _folds(self, n_rows: int) -> NDArray[np.int64]:
         return np.random.default_rng(self.random_state).permutation(n_rows) % self.folds
@@ -280,7 +303,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         return path, np.where(counts == y.size, totals / np.maximum(counts, 1.0), np.inf).tolist()
 
     def _criteria(self, points: tuple[PathPoint, ...], settings: RegressionSettings) -> list[float]:
-        if self.select != "bic" or self.penalty == "none":
+        if not self._by_criterion or self.penalty == "none":
             return []
         scores = []
         for point in points:
@@ -303,9 +326,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             )
         chosen = choose_point(scores) if scores else len(path.points) - 1
         point = path.points[chosen]
-        fitted = point.refit or point if scores and self.select == "bic" else point
-        ends = np.cumsum([len(d.names) for d in path.designs.values()])[:-1]
-        self.coef_ = dict(zip(path.designs, np.split(fitted.coef, ends), strict=True))
+        fitted = point.refit or point if scores and self._by_criterion else point
+        self.coef_ = self._by_party(fitted.coef)
         self.intercept_ = fitted.intercept
         self.feature_names_ = {name: design.names for name, design in path.designs.items()}
         self.n_features_in_ = sum(len(design.sources) for design in path.designs.values())
@@ -314,6 +336,29 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.converged_ = bool(fitted.converged and point.converged)
         self.warnings_: tuple[str, ...] = ()
         self._add_doubts(doubt_path(self, scores, chosen, y))
+
+    def _by_party(self, coef: Floats) -> dict[str, Floats]:
+        ends = np.cumsum([len(design.names) for design in self.path_.designs.values()])[:-1]
+        return dict(zip(self.path_.designs, np.split(coef, ends), strict=True))
+
+    def _average(self, features: Features, y: Floats, family: Family) -> None:
+        """Replace what the path chose by the posterior's columns and means."""
+        found: Posterior = sample_posterior(
+            features,
+            y,
+            family,
+            n_effective=self.n_effective_,
+            fit_intercept=self.fit_intercept,
+            random_state=self.random_state,
+        )
+        coef = found.select(features.starts, self.inclusion)
+        offset = features.values @ coef
+        self.coef_ = self._by_party(coef)
+        self.intercept_ = family.best_intercept(offset, y) if self.fit_intercept else 0.0
+        self.explained_ = Yardstick(family, y).explained(family.loss(offset + self.intercept_, y))
+        ends = np.cumsum([len(design.sources) for design in self.path_.designs.values()])[:-1]
+        self.inclusion_ = dict(zip(self.path_.designs, np.split(found.inclusion, ends), strict=True))
+        self._add_doubts(doubt_posterior(found))
 
     def _add_doubts(self, doubts: list[Doubt]) -> None:
         self.warnings_ += tuple(doubt.line for doubt in doubts)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
+from verticopula.glm.bayes import Posterior
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+_RESTLESS = 0.15  # chains whose inclusion probabilities are on average so far apart have not seen the same posterior
 _RUNS_OFF = 2.0  # a linear predictor that a sharper maximisation moves so far was on its way to infinity
 
 
@@ -47,8 +49,10 @@ def check_settings(model: VerticalGLM) -> None:
     if is_number(model.select):
         if not 0.0 <= float(model.select) < np.inf:
             raise SettingsError("a strength must be a number of at least 0")
-    elif model.select not in ("bic", "cv"):
-        raise SettingsError(f"select must be 'bic', 'cv' or a number, got {model.select!r}")
+    elif model.select not in ("bic", "cv", "bayes"):
+        raise SettingsError(f"select must be 'bic', 'cv', 'bayes' or a number, got {model.select!r}")
+    if not (is_number(model.inclusion) and 0.0 <= model.inclusion < 1.0):
+        raise SettingsError(f"inclusion must be a probability below 1, got {model.inclusion!r}")
     if model.n_effective is not None and not (is_number(model.n_effective) and 1.0 < model.n_effective < np.inf):
         raise SettingsError(f"n_effective must be a number above 1, got {model.n_effective!r}")
     for name in ("tolerance", "strength_ratio"):
@@ -86,6 +90,15 @@ def doubt_path(model: VerticalGLM, scores: list[float], chosen: int, y: Floats) 
             flat = ", ".join(s for s, c in zip(design.sources, design.constant, strict=True) if c)
             found.append(Doubt(f"party {name!r}: constant columns cannot enter ({flat})", False))
     return found
+
+
+def doubt_posterior(found: Posterior) -> list[Doubt]:
+    """From the chains alone."""
+    if found.unrest <= _RESTLESS:
+        return []
+    return [
+        Doubt(f"two chains' inclusion probabilities differ by {found.unrest:.2f} on average: they do not mix", True)
+    ]
 
 
 def doubt_coefficients(model: VerticalGLM, features: Features, y: Floats) -> list[Doubt]:

@@ -400,9 +400,9 @@ def test_without_an_intercept() -> None:
     [
         ({"family": "gamma"}, "unknown family 'gamma'; known: gaussian, binomial, poisson"),
         ({"penalty": "ridge"}, "unknown penalty 'ridge'; known: scad, mcp, lasso, none"),
-        ({"select": "aic"}, "select must be 'bic', 'cv' or a number"),
-        ({"select": None}, "select must be 'bic', 'cv' or a number"),
-        ({"select": True}, "select must be 'bic', 'cv' or a number"),
+        ({"select": "aic"}, "select must be 'bic', 'cv', 'bayes' or a number"),
+        ({"select": None}, "select must be 'bic', 'cv', 'bayes' or a number"),
+        ({"select": True}, "select must be 'bic', 'cv', 'bayes' or a number"),
         ({"select": -0.1}, "at least 0"),
         ({"select": math.nan}, "at least 0"),
         ({"select": math.inf}, "at least 0"),
@@ -722,3 +722,54 @@ def test_too_few_repetitions(synthesizer: Synthesizer, count: int) -> None:
     if count < 2:
         with pytest.raises(SettingsError, match="2 copies"):
             model.combine(synthesizer, count)
+
+
+# ---- posterior probabilities -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bayes_selects_what_matters_and_says_how_probable_each_column_is(family: str) -> None:
+    tables, y = named(blocks(400)), response(family, 400)
+    model = VerticalGLM(family, select="bayes").fit(tables, y)
+    assert [(c != 0.0).tolist() for c in model.coef_.values()] == [[True, False], [True, False]]
+    assert {name: p.shape for name, p in model.inclusion_.items()} == {"left": (2,), "right": (2,)}
+    assert all(p[0] > 0.99 > 0.7 > p[1] for p in model.inclusion_.values())
+    assert model.converged_
+    assert model.explained_ == pytest.approx(model.score(tables, y), abs=1e-9)
+    assert "posterior means of columns with a probability above 0.7" in str(model.summary())
+    assert model.predict(tables).mean() == pytest.approx(y.mean(), rel=1e-6)  # the intercept is the best beside them
+
+
+def test_bayes_takes_a_nominal_column_as_a_whole() -> None:
+    rng = np.random.default_rng(0)
+    letters = rng.choice(list("abcd"), 400)
+    effect = np.array([{"a": 0.0, "b": 1.0, "c": -1.0, "d": 0.5}[letter] for letter in letters])
+    table = pl.DataFrame({"letter": letters, "other": rng.choice(list("xyz"), 400), "x": rng.standard_normal(400)})
+    model = VerticalGLM(select="bayes").fit(table, effect + rng.standard_normal(400))
+    (coef,), (inclusion,) = model.coef_.values(), model.inclusion_.values()
+    assert inclusion.shape == (3,)
+    assert [bool(c) for c in coef] == [True, True, True, False, False, False]
+
+
+def test_bayes_is_repeatable_and_follows_its_threshold() -> None:
+    tables, y = blocks(), response("binomial")
+    first, again = (VerticalGLM("binomial", select="bayes").fit(tables, y) for _ in range(2))
+    assert np.array_equal(all_coef(first), all_coef(again))
+    everything = VerticalGLM("binomial", select="bayes", inclusion=0.0).fit(tables, y)
+    assert np.all(all_coef(everything) != 0.0)
+
+
+def test_bayes_needs_the_columns_here() -> None:
+    class Nobody:
+        def deliver(self, requests: Any) -> Any:
+            raise AssertionError("nobody may be asked")
+
+    federation = make_federation({"left": {"a": CONTINUOUS}, "right": {"y": CONTINUOUS}})
+    with pytest.raises(SettingsError, match="side by side"):
+        VerticalGLM(select="bayes").fit_transport(Nobody(), federation, response="right.y")
+
+
+@pytest.mark.parametrize("inclusion", [-0.1, 1.0, "most", True])
+def test_a_threshold_must_be_a_probability(inclusion: Any) -> None:
+    with pytest.raises(SettingsError, match="inclusion"):
+        VerticalGLM(select="bayes", inclusion=inclusion).fit(blocks(), response())

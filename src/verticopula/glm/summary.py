@@ -120,9 +120,12 @@ def summarise_regression(model: VerticalGLM, level: float) -> RegressionSummary:
     traffic, designs = model.path_.traffic, model.path_.designs
     chosen = {"bic": "BIC", "cv": f"{model.folds}-fold cross-validation"}.get(str(model.select), "hand")
     strength = "" if model.penalty == "none" else f", strength {model.strength_:.4g} chosen by {chosen}"
+    rule = f"{model.penalty} penalty{strength}"
+    if model.select == "bayes":
+        rule = f"posterior means of columns with a probability above {model.inclusion:g}"
     n_selected = sum(int((coef != 0.0).sum()) for coef in model.coef_.values())
     heading = (
-        f"{model.family} regression of {model.response_ or 'the response'}, {model.penalty} penalty{strength}",
+        f"{model.family} regression of {model.response_ or 'the response'}, {rule}",
         f"{n_selected} of {sum(len(d.names) for d in designs.values())} features selected; "
         f"{model.n_rows_:,} rows standing for {model.n_effective_:,.0f} subjects; "
         f"deviance explained {model.explained_:.1%}",
