@@ -85,7 +85,7 @@ bench: $(STAMP)-dev  ## the benchmarks that need no other environment; JSON in b
 	$(BIN)/python -m benchmarks
 
 bench-glm: $(STAMP)-dev  ## regressions: agreement, rounds, speed, the paper's Original-C and Original-VFL (an hour)
-	$(BIN)/python -m benchmarks glm_agreement glm_rounds glm_speed glm_original glm_coverage
+	$(BIN)/python -m benchmarks glm_agreement glm_rounds glm_speed glm_original glm_bayes glm_coverage
 
 bench-missing: $(STAMP)-dev  ## all methods on the paper's designs with blocks missing at random (an hour and a half)
 	$(BIN)/python -m benchmarks missing_reference missing

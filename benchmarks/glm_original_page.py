@@ -155,7 +155,7 @@ def write_original_page(
         "*within 2 s.e.* if two standard errors of our mean would make it so. The oracle's G-Means is 1 and its FDR 0, "
         "so there the paper's figure decides.",
         f"Of {len(cells)} cells, {reached} are reached, {near} within two standard errors.",
-        *_name_rest(cells),
+        *name_rest(cells),
         "Original-VFL was run on as many replications as the last table says, where its coefficients are compared with "
         "Original-C's one by one; on the others it is given Original-C's scores.",
         "The paper does not say how many columns of which kind its design has. In our reading its RMSE is below "
@@ -168,7 +168,7 @@ def write_original_page(
     write_page(places.pages / "glm_original.md", title, "glm_original", parts, tables)
 
 
-def _name_rest(cells: Sequence[Cell]) -> list[str]:
+def name_rest(cells: Sequence[Cell]) -> list[str]:
     rest = [cell for cell in cells if not cell.reached_within_error]
     if not rest:
         return []

@@ -2,7 +2,8 @@
 
 `library` is the package's own regression, BIC on refits, and judges by default. `ridge` adds a ridge term and chooses
 by gMDL: the rule of `benchmarks accuracy`, better in small logistic designs (see `experiments.scad`). `mixed` takes the
-first for linear and the second for logistic tables, as `benchmarks missing` does.
+first for linear and the second for logistic tables, as `benchmarks missing` does. `bayes` is the package's
+`select="bayes"`: posterior means of the columns that are probably not zero.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.metrics import fdr, g_means, rmse
-from experiments.scad import Model, ScadFit, fit_scad, fit_scad_refit
+from experiments.scad import Model, ScadFit, fit_posterior, fit_scad, fit_scad_refit
 from experiments.study import MethodFailure, Outcome, Study, stack_numbers
 
 Floats = NDArray[np.float64]
-JudgeName = Literal["library", "ridge"]
+JudgeName = Literal["library", "ridge", "bayes"]
 Scores = dict[str, float]
 
-JUDGES: Mapping[str, Callable[..., ScadFit]] = {"library": fit_scad_refit, "ridge": fit_scad}
+JUDGES: Mapping[str, Callable[..., ScadFit]] = {
+    "library": fit_scad_refit,
+    "ridge": fit_scad,
+    "bayes": fit_posterior,
+}
 JUDGE_NAMES: tuple[JudgeName, ...] = get_args(JudgeName)
 MIXED = "mixed"
 MIXTURE: Mapping[str, JudgeName] = {"linear": "library", "logistic": "ridge"}

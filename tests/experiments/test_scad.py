@@ -9,6 +9,7 @@ from experiments.scad import (
     ScadFit,
     SeparatedClassesError,
     fit_oracle,
+    fit_posterior,
     fit_scad,
     fit_scad_path,
     fit_scad_refit,
@@ -312,3 +313,13 @@ def test_unusable_input_is_refused(x, y, model, message: str) -> None:
     for fit in (fit_scad_path, fit_scad_refit):
         with pytest.raises(ValueError, match=message):
             fit(x, y, model=model)
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+def test_the_posterior_finds_strong_columns_and_counts_subjects_not_rows(model: Model) -> None:
+    x, y = make_regression(model, n=2000)
+    fit = fit_posterior(x, y, model=model, fit_intercept=False)
+    assert g_means(fit.coef, TRUTH) == 1.0
+    assert fit.intercept == 0.0
+    few = fit_posterior(x, y, model=model, n_effective=6.0, fit_intercept=False)
+    assert np.count_nonzero(few.coef) < np.count_nonzero(fit.coef)
