@@ -34,6 +34,7 @@ from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema import Federation
 
+REAL_METHODS = (*SME_METHODS, "Refined-aligned")
 COMPLETE, COMPLETE_CASES = "Complete data", "Complete cases, no noise"
 MEASURES = ("auc", "n_selected", "found", "invented", "rmse", "signs", "margins")
 Kept = dict[str, Any]
@@ -45,7 +46,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--study", type=Path, required=True, help="parties, columns, bounds, what to remove; see the README"
     )
-    parser.add_argument("--methods", nargs="+", choices=SME_METHODS, default=list(SME_METHODS), metavar="METHOD")
+    parser.add_argument("--methods", nargs="+", choices=REAL_METHODS, default=list(REAL_METHODS), metavar="METHOD")
     parser.add_argument("--epsilon", type=float, default=1.0, help="of unit variable")
     parser.add_argument("--splits", type=int, default=5, help="test sets, removals and noise")
     parser.add_argument("--test-cases", type=int, default=2_000, help="complete rows put aside in each")
