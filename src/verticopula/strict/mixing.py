@@ -14,7 +14,7 @@ _STEP = (
     0.5  # of the way that a round would go on its own; a whole one overshoots where people differ much from everybody
 )
 _RIDGE = 1e-6
-_MOST = 3.0
+_MOST = 10.0
 
 
 @dataclass(frozen=True)

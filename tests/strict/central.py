@@ -1,0 +1,142 @@
+"""Strict mode's releases made in one place: the same distribution as the protocol's, without sharing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from tests.builders import make_federation
+from verticopula.copula import Layout
+from verticopula.marginals import Marginal, to_cells
+from verticopula.missingness import summarise_missingness
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.noise import SeededNoise
+from verticopula.protocol.messages import SumsPlan
+from verticopula.protocol.secure_sums import PatternSums, choose_compute
+from verticopula.protocol.sums_plan import noise_deviation, own_columns, own_rows
+from verticopula.schema import ColumnKey, Federation
+from verticopula.strict.budget import StrictBudget, plan_strict
+from verticopula.strict.fit import StrictFit, fit_strict
+from verticopula.strict.margins import gaussian_cell_count, release_gaussian_cells, settle_margin
+from verticopula.strict.scores import plan_sums, share_scores
+from verticopula.tables import AlignedTable, EncodedColumn
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+KINDS = {
+    "c": {"kind": "continuous", "bounds": [-8, 8]},
+    "o": {"kind": "ordinal", "categories": [1, 2, 3, 4]},
+    "b": {"kind": "binary"},
+    "n": {"kind": "count", "bounds": [0, 12]},
+}
+CUTS = {"o": ndtri([0.4, 0.7, 0.9]), "b": ndtri([0.8]), "n": ndtri(1.0 - 0.6 ** np.arange(1, 12))}
+
+
+@dataclass(frozen=True)
+class Made:
+    """Tables drawn from a known latent correlation, and who is observed where."""
+
+    federation: Federation
+    tables: dict[str, AlignedTable]
+    observed: dict[ColumnKey, Bools]
+    values: dict[ColumnKey, Floats]
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of({key: self.federation.column(key) for key in self.federation.keys})
+
+
+def make(kinds: Mapping[str, str], latent: Floats, seen: Mapping[str, Bools]) -> Made:
+    """`kinds` : party -> one letter of KINDS per column; the response is the first party's first column."""
+    columns = {party: {f"{party}{i}": KINDS[k] for i, k in enumerate(letters)} for party, letters in kinds.items()}
+    federation = make_federation(columns)
+    values: dict[ColumnKey, Floats] = {}
+    observed: dict[ColumnKey, Bools] = {}
+    tables = {}
+    position = 0
+    for party in federation.parties:
+        encoded = {}
+        for column, letter in zip(party.columns, kinds[party.name], strict=True):
+            z = latent[:, position]
+            own = np.clip(z, -8.0, 8.0) if letter == "c" else np.searchsorted(CUTS[letter], z).astype(np.float64)
+            key = ColumnKey(party.name, column.name)
+            mask = seen.get(column.name, seen.get(party.name, np.ones(z.size, dtype=bool)))
+            values[key], observed[key] = own, mask
+            encoded[column.name] = EncodedColumn(own, mask)
+            position += 1
+        tables[party.name] = AlignedTable(party, encoded)
+    return Made(federation, tables, observed, values)
+
+
+@dataclass(frozen=True)
+class Opened:
+    budget: StrictBudget
+    marginals: dict[ColumnKey, Marginal]
+    plan: SumsPlan
+    sums: tuple[PatternSums, ...]
+
+
+def open_all(made: Made, epsilon: float, *, unit: str = "person", seed: int = 0) -> Opened:
+    """Margins and sums, with all their noise."""
+    request = BudgetRequest.build(made.federation, unit=unit, epsilon=epsilon, delta=1e-6)
+    budget = plan_strict(made.federation, request, made.observed)
+    marginals = {key: release(made, key, budget.deviations[key], seed) for key in made.federation.keys}
+    compute = choose_compute([party.name for party in made.federation.parties])
+    plan = plan_sums(made.federation, made.layout, made.observed, marginals, budget, compute)
+    return Opened(budget, marginals, plan, add_up(made, plan, marginals, seed))
+
+
+def release(made: Made, key: ColumnKey, deviation: float, seed: int) -> Marginal:
+    column, mask = made.federation.column(key), made.observed[key]
+    count = gaussian_cell_count(column, int(mask.sum()), deviation)
+    cells = to_cells(made.values[key][mask], column, count)
+    noisy = release_gaussian_cells(cells, count, deviation, SeededNoise(seed), *key)
+    return settle_margin(column, noisy, int(mask.sum()), deviation)
+
+
+def add_up(made: Made, plan: SumsPlan, marginals: Mapping[ColumnKey, Marginal], seed: int) -> tuple[PatternSums, ...]:
+    """Exact sums over what the parties would share, and Gaussian noise as all three compute parties add it."""
+    rng = np.random.default_rng([seed, 1])
+    records = np.zeros((plan.pattern_of.size, sum(plan.widths) + 1))
+    records[:, -1] = 1.0
+    for party in made.federation.parties:
+        own = {column.name: marginals[ColumnKey(party.name, column.name)] for column in party.columns}
+        shared = share_scores(plan, party.name, made.tables[party.name], own)
+        records[own_rows(plan, party.name), own_columns(plan, party.name)] = shared / 2.0**plan.bits
+    opened = []
+    for pattern in range(plan.columns.shape[0]):
+        columns = np.flatnonzero(plan.columns[pattern])
+        rows = records[plan.pattern_of == pattern][:, np.append(columns, records.shape[1] - 1)]
+        off, on = noise_deviation(plan, pattern)
+        noise = np.triu(rng.normal(0.0, off, (columns.size + 1, columns.size + 1)), 1)
+        whole = rows.T @ rows + noise + noise.T + np.diag(rng.normal(0.0, on, columns.size + 1))
+        opened.append(PatternSums(rows.shape[0], columns, whole[:-1, -1], whole[:-1, :-1], off, on))
+    return tuple(opened)
+
+
+def fit(made: Made, opened: Opened) -> StrictFit:
+    return fit_strict(
+        opened.sums,
+        opened.plan,
+        made.layout,
+        opened.marginals,
+        opened.budget,
+        summarise_missingness(made.observed),
+        np.random.default_rng(0),
+    )
+
+
+def factor_correlation(q: int, factors: int = 2, seed: int = 3) -> Floats:
+    loadings = np.random.default_rng(seed).uniform(-0.8, 0.8, (q, factors)) / np.sqrt(factors)
+    correlation = loadings @ loadings.T
+    np.fill_diagonal(correlation, 1.0)
+    return correlation
+
+
+def draw(correlation: Floats, n: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).standard_normal((n, len(correlation))) @ np.linalg.cholesky(correlation).T
