@@ -59,8 +59,8 @@ def run(*, smoke: bool = False) -> Check:
         judge(by_size, by_epsilon),
         "A maximum over noisy ranks adds a factor of about √log N to the printed rate. Eq. 8 as printed places values "
         "at raw R~, which is crowded into [θN, (1 − θ)N]: the function's own argument is then wrong by a share of the "
-        "range that no N removes. Eq. 5 compares F~(x~) with F(x) instead of F(x~), which is Eq. 4's number once more; a "
-        "distribution function is used at its own argument. Re-ranking repairs it.",
+        "range that no N removes. Eq. 5 compares F~(x~) with F(x) instead of F(x~), which is Eq. 4's number once more; "
+        "a distribution function is used at its own argument. Re-ranking repairs it.",
     )
 
 
