@@ -1,0 +1,147 @@
+"""What travels in a strict study: margins with Gaussian noise, and secure sums (docs/strict.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.protocol.version import MESSAGE_VERSION
+from verticopula.secure.sealed import Introduction
+
+
+@dataclass(frozen=True)
+class MarginOrder:
+    """One column's cell counts, with Gaussian noise worth that of this standard deviation."""
+
+    column: str
+    deviation: float
+
+
+@dataclass(frozen=True)
+class StrictReviewRequest:
+    """Would you send these margins, and then take part in secure sums? Nothing is drawn or recorded.
+
+    `mu_moments` : what the sums would cost a person's block at this party at most, as Gaussian differential privacy
+    """
+
+    study: str
+    method: str
+    orders: tuple[MarginOrder, ...]
+    mu_moments: float
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class GaussianMarginsRequest:
+    """Send noisy cell counts of all your columns, in the schema's order. There is one such request a study."""
+
+    study: str
+    method: str
+    orders: tuple[MarginOrder, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class GaussianMarginsReply:
+    """Per column, the noisy number of subjects in each public cell."""
+
+    party: str
+    cells: tuple[NDArray[np.int64], ...]
+    version: int = MESSAGE_VERSION
+
+
+# ---- secure sums -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SumsPlan:
+    """Which sums are opened, and with how much noise. All of it is public. See `protocol.sums_plan`.
+
+    Attributes
+    ----------
+    parties, widths : who has scores, and how many columns of them each
+    compute : the three that hold shares and add noise; at most one of them, the coordinator, has no scores
+    pattern_of : (N,) every subject's pattern; -1 for none
+    columns : (P, p) which columns a pattern's sums are about, the parties' columns side by side
+    bounds : (P, K) largest squared norm of a party's part of a record, in units of 4^-bits; 0 where it has no part
+    bits : fractional bits of a score
+    mu : Gaussian differential privacy of everything that is opened, as long as one compute party at most is not honest
+    """
+
+    parties: tuple[str, ...]
+    widths: tuple[int, ...]
+    compute: tuple[str, str, str]
+    pattern_of: NDArray[np.int64]
+    columns: NDArray[np.bool_]
+    bounds: NDArray[np.int64]
+    bits: int
+    mu: float
+
+
+@dataclass(frozen=True)
+class SumsKeyRequest:
+    """Send your public key for this study."""
+
+    study: str
+    method: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class SumsKeyReply:
+    """That key, signed."""
+
+    party: str
+    key: Introduction
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class SumsShareRequest:
+    """Share your scores among the plan's compute parties, sealed for each of them."""
+
+    study: str
+    method: str
+    plan: SumsPlan
+    keys: tuple[Introduction, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class SumsShareReply:
+    """One box per compute party, in the plan's order; an empty one for the party itself."""
+
+    party: str
+    boxes: tuple[bytes, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class SumsRequest:
+    """Here is what everybody sealed for you, in the order of the plan's parties. Add up, add noise, send your term."""
+
+    study: str
+    method: str
+    plan: SumsPlan
+    keys: tuple[Introduction, ...]
+    boxes: tuple[bytes, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class SumsReply:
+    """Per pattern, the compute party's noised term of the upper triangle of the Gram matrix, without its last entry.
+
+    The last column is the 1 that is appended to every record, so the last entry is the public number of subjects.
+    """
+
+    party: str
+    terms: tuple[NDArray[np.int64], ...]
+    version: int = MESSAGE_VERSION
+
+
+SecureRequest = SumsKeyRequest | SumsShareRequest | SumsRequest
+SecureReply = SumsKeyReply | SumsShareReply | SumsReply
+StrictRequest = StrictReviewRequest | GaussianMarginsRequest

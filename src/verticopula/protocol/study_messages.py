@@ -1,0 +1,133 @@
+"""What opens and closes a study over separate parties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.protocol.version import MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class OpenRequest:
+    """Will you take part in this study, and who are your subjects? Nothing is drawn.
+
+    Attributes
+    ----------
+    federation : fingerprint of the coordinator's federation file; the party compares it with its own
+    seed : for simulations, and then nothing is private; None otherwise
+    witness_count, witness_head : what the coordinator last saw of this party's ledger; 0 for nothing
+    """
+
+    study: str
+    method: str
+    federation: str
+    alignment: Literal["hash", "psi"]
+    seed: int | None
+    witness_count: int
+    witness_head: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class OpenReply:
+    """Yes, and keyed hashes of the subject ids; for alignment `psi`, points that the party has masked.
+
+    Attributes
+    ----------
+    key_check : (32,) equal where two parties hold the same id key; zeros for `psi`, which needs none
+    hashes : (n_k, 16), or (n_k, 32) points, in the order of their bytes; in the table's only in a seeded study
+    keeps_block : the party keeps its synthetic block to itself
+    ledger_count, ledger_head : where its ledger ends
+    """
+
+    party: str
+    key_check: NDArray[np.uint8]
+    hashes: NDArray[np.uint8]
+    keeps_block: bool
+    ledger_count: int
+    ledger_head: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class MaskRequest:
+    """Mask these points too: party `origin`'s subjects, in its order. Only in a study aligned by `psi`."""
+
+    study: str
+    origin: str
+    points: NDArray[np.uint8]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class MaskReply:
+    """(n, 32) the same points, masked by this party too."""
+
+    party: str
+    origin: str
+    points: NDArray[np.uint8]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class PlaceRequest:
+    """Your i-th hash is subject `positions[i]` of a cohort of `n_subjects`."""
+
+    study: str
+    n_subjects: int
+    positions: NDArray[np.int64]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class PlaceReply:
+    """The party's table is in the cohort's order now."""
+
+    party: str
+    n_subjects: int
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class BlockRequest:
+    """Your own synthetic block, for you to write down: values, or category codes, in the schema's column order."""
+
+    study: str
+    columns: tuple[str, ...]
+    values: tuple[NDArray[np.float64], ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class BlockReply:
+    """Written, with so many rows; 0 where the party wants no synthetic block."""
+
+    party: str
+    rows: int
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class CloseRequest:
+    """Nothing more is asked in this study. Where does your ledger end?"""
+
+    study: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class CloseReply:
+    """There. The coordinator shows it at the next study, so that a ledger put back from a copy is noticed."""
+
+    party: str
+    ledger_count: int
+    ledger_head: str
+    version: int = MESSAGE_VERSION
+
+
+StudyRequest = OpenRequest | MaskRequest | PlaceRequest | BlockRequest | CloseRequest
+StudyReply = OpenReply | MaskReply | PlaceReply | BlockReply | CloseReply
