@@ -70,7 +70,7 @@ tables-smoke: $(STAMP)-dev  ## the paper's tables in miniature (a minute; part o
 	$(BIN)/python -m pytest tests/experiments/test_tables_smoke.py
 
 tables: $(STAMP)-dev  ## the paper's tables in full, to experiments-out/ (hours; can be interrupted and run again)
-	$(BIN)/python -m experiments table1 table2 table3 table4 table5 table6 table7 table8 --jobs 2
+	$(BIN)/python -m experiments table1 table2 table3 table4 table5 table6 table7 table8 --judge bayes --jobs 2
 
 check: $(STAMP)-dev  ## ruff and mypy (strict on src)
 	$(BIN)/ruff check .

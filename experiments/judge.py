@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.federated import fit_posterior_in_parts, fit_refit_in_parts
 from experiments.metrics import fdr, g_means, rmse
 from experiments.scad import Model, ScadFit, fit_posterior, fit_scad, fit_scad_refit
 from experiments.study import MethodFailure, Outcome, Study, stack_numbers
@@ -27,6 +28,11 @@ JUDGES: Mapping[str, Callable[..., ScadFit]] = {
     "ridge": fit_scad,
     "bayes": fit_posterior,
 }
+JUDGES_APART: Mapping[str, Callable[..., Floats]] = {
+    "library": fit_refit_in_parts,
+    "ridge": fit_refit_in_parts,
+    "bayes": fit_posterior_in_parts,
+}
 JUDGE_NAMES: tuple[JudgeName, ...] = get_args(JudgeName)
 MIXED = "mixed"
 MIXTURE: Mapping[str, JudgeName] = {"linear": "library", "logistic": "ridge"}
@@ -36,7 +42,7 @@ MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
 
 
 def judge(outcome: Outcome, study: Study, name: JudgeName) -> Floats:
-    """(p,) the method's own coefficients, or those of SCAD on its tables."""
+    """(p,) the method's own coefficients, or those that the judge finds on its tables."""
     if outcome.coef is not None:
         return outcome.coef
     x, y = stack_numbers(study.federation, outcome.tables)
@@ -44,6 +50,8 @@ def judge(outcome: Outcome, study: Study, name: JudgeName) -> Floats:
         raise MethodFailure("the table has cells that are not finite")
     if np.ptp(y) == 0.0:
         raise MethodFailure("the response of the synthetic table is constant")
+    if outcome.stay_apart:
+        return JUDGES_APART[name](study.federation, outcome.tables, study.family)
     model = MODELS[study.family]
     return JUDGES[name](x, y, model=model, n_effective=outcome.n_subjects, fit_intercept=False).coef
 

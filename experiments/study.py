@@ -75,12 +75,14 @@ class Outcome:
     tables : complete tables by party, rows belonging together; empty where `coef` is given
     n_subjects : the N of the criterion: real subjects behind the rows, however many rows there are
     coef : (p,), in the order of `covariate_keys`
+    stay_apart : the regression is fitted between the parties, without joining their tables
     """
 
     spent: Spent
     n_subjects: int
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     coef: Floats | None = None
+    stay_apart: bool = False
 
 
 Fit = Callable[[Study], Outcome]

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.baselines import admm_dp, complete_case, copula, imputed, original_c, original_vfl, single_party
 from experiments.draws import Cell, draw
-from experiments.judge import judge
+from experiments.judge import JudgeName, judge
 from experiments.metrics import g_means, rmse
 from experiments.runner import Settings
 from experiments.study import MethodFailure, Study, keep_common, stack_numbers
@@ -85,12 +85,12 @@ def test_original_c_finds_the_truth_and_protects_nothing(strong) -> None:
     assert outcome.spent.person == math.inf
 
 
-def test_original_vfl_agrees_with_original_c(strong) -> None:
+@pytest.mark.parametrize("rule", ["library", "bayes"])
+def test_original_vfl_agrees_with_original_c(strong, rule: JudgeName) -> None:
     study, truth = strong
-    coef = original_vfl.fit(study).coef
-    assert coef is not None
+    coef = judge(original_vfl.fit(study), study, rule)
     assert g_means(coef, truth) == 1.0
-    np.testing.assert_allclose(coef, judge(original_c.fit(study), study, "library"), atol=0.01)
+    np.testing.assert_allclose(coef, judge(original_c.fit(study), study, rule), atol=0.01)
 
 
 def test_admm_without_noise_solves_the_regression(strong) -> None:

@@ -1,0 +1,68 @@
+"""The judges' regressions where every party keeps its columns: for tables that nobody may join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from experiments.study import MethodFailure, stack_numbers
+from verticopula.glm.bayes_parts import sample_in_parts
+from verticopula.glm.design import Features
+from verticopula.glm.families import find_family
+from verticopula.glm.path import RefitRule, choose_point, geometric_strengths, information_criterion
+from verticopula.glm.penalties import Penalty
+from verticopula.protocol.admm import RegressionSettings, federated_path
+from verticopula.protocol.regression_desk import RegressionDesk
+from verticopula.schema import Federation
+from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
+
+Floats = NDArray[np.float64]
+Tables = Mapping[str, pl.DataFrame]
+
+TOLERANCE = 1e-3
+MAX_ROUNDS = 2000
+
+
+def fit_refit_in_parts(federation: Federation, tables: Tables, family_name: str) -> Floats:
+    """Algorithm 4: the library's federated path (sharing ADMM, SCAD, BIC on refits), no intercept as in the paper."""
+    _, y = stack_numbers(federation, tables)
+    desks = {name: RegressionDesk.holding(name, own) for name, own in _blocks(federation, tables).items()}
+    family = find_family(family_name)
+    rule = RefitRule(float(np.log(y.size)), y.size)
+    settings = RegressionSettings(family, Penalty.build("scad"), False, TOLERANCE, MAX_ROUNDS, refit=rule)
+    path = drive(
+        federated_path(list(desks), y, settings, geometric_strengths, study="original"), InProcessTransport(desks)
+    )
+    scores = [
+        information_criterion(family, point.refit.loss, point.degrees_of_freedom, rule.n_subjects, rule.charge)
+        if point.refit
+        else np.inf
+        for point in path.points
+    ]
+    refit = path.points[choose_point(scores)].refit if scores else None
+    if refit is None:
+        raise MethodFailure("no strength of the path could be fitted again")
+    return refit.coef
+
+
+def fit_posterior_in_parts(federation: Federation, tables: Tables, family_name: str) -> Floats:
+    """The posterior over all columns, drawn party after party."""
+    _, y = stack_numbers(federation, tables)
+    blocks = list(_blocks(federation, tables).values())
+    found, _ = sample_in_parts(blocks, y, find_family(family_name), fit_intercept=False)
+    return found.select(np.arange(sum(block.values.shape[1] for block in blocks) + 1))
+
+
+def _blocks(federation: Federation, tables: Tables) -> dict[str, Features]:
+    """Every party's covariates, its columns in the federation's order; without a party that has none."""
+    blocks = {}
+    for party in federation.parties:
+        names = [c.name for c in party.columns if (party.name, c.name) != federation.response]
+        if names:
+            values = tables[party.name].select(names).to_numpy().astype(np.float64)
+            blocks[party.name] = Features.plain(values, names)
+    return blocks
