@@ -16,6 +16,7 @@ from tests.builders import make_federation
 from tests.members import KEY, make_members
 from tests.secure.desks import Dropping, Recorded
 from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, release, request
+from tests.secure.test_secret_sharing import chi_square_of_bytes
 from verticopula import Federation, Synthesizer
 from verticopula.errors import PartyUnavailable, ProtocolError, SchemaError, SettingsError
 from verticopula.marginals import to_cells
@@ -158,6 +159,14 @@ def test_a_pattern_of_one_person_is_no_obstacle() -> None:
     assert np.isfinite(fit(tables=tables).result_.copula.correlation).all()
 
 
+def test_a_party_that_hardly_anybody_is_known_to_has_no_part_in_the_sums_and_does_not_pay_for_them() -> None:
+    found = fit(tables={**TABLES, "right": TABLES["right"].tail(3)}, epsilon=1.0)
+    assert found.result_.spending is not None
+    assert found.result_.spending.factors["right"] == 0.0
+    assert {e.party for e in found.ledger_ if e.what == "moments"} == {"left", "middle"}
+    assert found.privacy_.person <= 1.0 + 1e-9
+
+
 # ---- two parties -----------------------------------------------------------------------------
 
 
@@ -250,9 +259,9 @@ def test_no_value_and_no_score_is_in_anything_that_anybody_receives() -> None:
     assert not any(canary in seen for canary in wanted)
 
 
-def test_sizes_follow_from_the_plan_alone() -> None:
-    """Extreme tables with the same patterns: the same number of bytes in every box and every term."""
-    sizes = []
+def test_what_compute_parties_open_is_uniform_and_as_long_as_the_plan_says_whatever_the_data() -> None:
+    """Extreme tables with the same patterns: the same number of bytes in every box, and random ones."""
+    sizes, pvalues = [], []
     for level in (-6.0, 6.0):
         column = pl.when(pl.int_range(pl.len()) == 0).then(0.0).otherwise(level)
         chosen = {"left": "x1", "middle": "x2", "right": "x4"}
@@ -260,10 +269,12 @@ def test_sizes_follow_from_the_plan_alone() -> None:
         parties = make_parties(tables)
         transport = Recorded(parties)
         release(parties, transport)
-        sizes.append(
-            [(to, sender, len(p.body), [len(s) for s in p.seeds]) for to, sender, p in boxes_of(transport, parties)]
-        )
+        boxes = boxes_of(transport, parties)
+        sizes.append([(to, sender, len(p.body), [len(s) for s in p.seeds]) for to, sender, p in boxes])
+        pvalues += [chi_square_of_bytes(p.body) for _, _, p in boxes if len(p.body) > 2_000]
     assert sizes[0] == sizes[1]
+    assert len(pvalues) >= 4
+    assert min(pvalues) > 1e-5
 
 
 # ---- how far one person moves everything -----------------------------------------------------
