@@ -18,6 +18,7 @@ from experiments.person.methods import METHODS, NEVER_FINITE
 from experiments.results import WITHIN, CellRows, mean, read_cells, standard_error
 
 ZERO, ORIGINAL = "Zero vector", "Original-C"
+USUAL = 10.0  # beyond it the word privacy is out of place
 YARDSTICKS = (ZERO, ORIGINAL, ORACLE)
 METRICS = ("rmse", "gmeans", "fdr")
 MARKERS = "osD^vPX"
@@ -106,8 +107,11 @@ def render(lines: Sequence[Line], delta: float, made_by: str) -> str:
         "the ranks, calibrated exactly with δ, half for the marginals, split over the columns; IEVCDS's ten rounds "
         "share the ranks' half. What is left for one comparison and for one value stands beside each figure. Linear "
         "design of Section 5.1, 100 columns; judged by the library's SCAD.</p>",
-        "<p>An epsilon of 1 to 10 is what the word privacy usually stands for. <i>Zero vector</i> selects nothing and "
-        "needs no data: a method whose RMSE is not below it has found nothing.</p>",
+        f"<p>An epsilon of 1 to {USUAL:g} is what the word privacy usually stands for. <i>Zero vector</i> selects "
+        "nothing and needs no data: a method whose RMSE is not below it has found nothing. "
+        f"<b>{describe_small(lines)}</b> Ranks of individuals are the wrong thing to release at this unit: one person "
+        "is in every comparison of a column, and in all columns. Where less is spent than was allowed, the parts "
+        "compose better with δ than their sum says.</p>",
         f"<p>No finite epsilon exists at any noise for:</p><ul>{never}</ul>",
         "<h2>From where on does a method beat the zero vector?</h2>",
         render_thresholds(lines, cells),
@@ -119,13 +123,30 @@ def render(lines: Sequence[Line], delta: float, made_by: str) -> str:
     return "\n".join(parts) + "\n"
 
 
+def beats_nothing(line: Line, lines: Sequence[Line]) -> bool:
+    """Whether its RMSE is below the zero vector's in the same cell by more than two standard errors."""
+    zero = next(x for x in lines if x.method == ZERO and x.cell == line.cell).scores["rmse"][0]
+    value, error = line.scores["rmse"]
+    return value + WITHIN * error < zero
+
+
+def describe_small(lines: Sequence[Line]) -> str:
+    """What is left where epsilon would mean privacy."""
+    small = [x for x in lines if x.epsilon is not None and x.epsilon <= USUAL and x.replications > 1]
+    useful = [x for x in small if beats_nothing(x, lines)]
+    if not small:
+        return ""
+    if not useful:
+        return f"At an epsilon of {USUAL:g} or less, none of the {len(small)} cells below beats the zero vector."
+    names = ", ".join(dict.fromkeys(x.method for x in useful))
+    return f"At an epsilon of {USUAL:g} or less, {len(useful)} of {len(small)} cells beat the zero vector ({names})."
+
+
 def find_threshold(lines: Sequence[Line]) -> float | None:
     """The least epsilon from which on RMSE stays below the zero vector's by more than two standard errors."""
-    zero = next(line for line in lines if line.method == ZERO).scores["rmse"][0]
     found = None
     for line in sorted((line for line in lines if line.epsilon is not None), key=lambda line: -(line.epsilon or 0.0)):
-        value, error = line.scores["rmse"]
-        if not value + WITHIN * error < zero:
+        if not beats_nothing(line, lines):
             break
         found = line.epsilon
     return found

@@ -10,7 +10,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.draws import Cell, draw
 from experiments.person.methods import METHODS, NEEDS_TORCH
-from experiments.person.page import ZERO, Line, find_threshold
+from experiments.person.page import ZERO, Line, describe_small, find_threshold
 from experiments.runner import Settings
 from experiments.study import Study
 from verticopula.privacy.accounting import Coins, epsilon_of
@@ -74,6 +74,15 @@ def test_thresholds_by_hand() -> None:
     ]
     assert find_threshold([zero, *rising]) == 1e3  # lucky at 10, but not from there on
     assert find_threshold([zero, *rising[:1]]) is None
+
+
+def test_what_small_epsilons_leave_by_hand() -> None:
+    zero = make_line(ZERO, None, 0.25, 0.0)
+    weak = [make_line("VCDS", 1.0, 0.3, 0.01), make_line("VCDS", 10.0, 0.24, 0.01), make_line("VCDS", 100.0, 0.1, 0.01)]
+    assert "none of the 2 cells" in describe_small([zero, *weak])
+    assert "1 of 3 cells beat the zero vector (Refined)" in describe_small(
+        [zero, *weak, make_line("Refined", 10.0, 0.2, 0.01)]
+    )
 
 
 def test_the_command_keeps_what_it_has_and_adds_to_it(tmp_path: Path) -> None:
