@@ -15,7 +15,7 @@ from benchmarks.record import Places, save, show
 # `missing` take as long again, and `sdv` and `smartnoise` make environments of their own.
 DEFAULT = ("coins", "memory", "growth", "errors", "accuracy", "refinement")
 GLM = ("glm_agreement", "glm_rounds", "glm_speed", "glm_original", "glm_bayes", "glm_coverage")
-PLANNING = ("forecast", "planning", "audit")
+PLANNING = ("forecast", "forecast_strict", "planning", "audit")
 ALL = (
     *DEFAULT,
     *GLM,

@@ -126,6 +126,7 @@ def predict(design: Design, facts: Mapping[str, Any] | None = None) -> dict[str,
         design.n_subjects,
         design.epsilon,
         units=(design.unit,),
+        methods=METHODS,
         observed=design.observed,
         **(facts if facts is not None else {"at_random": float(design.mechanism == "mar")}),
     )

@@ -73,6 +73,7 @@ def predict(designs: dict[float, Design], strength: float) -> Figures:
             design.n_subjects,
             design.epsilon,
             delta=DELTA,
+            methods=METHODS,
             observed=design.observed,
             at_random=True,
             strength=strength,

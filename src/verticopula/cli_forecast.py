@@ -15,7 +15,13 @@ from verticopula.errors import SettingsError
 from verticopula.forecast import DEFAULT_DELTA, Expected, Forecast
 from verticopula.forecast import forecast as make_forecast
 from verticopula.presumed import TYPICAL_CORRELATION, TYPICAL_PULL
+from verticopula.protocol.strict_party import STRICT
 from verticopula.schema import ColumnKey, Federation
+
+_STRICT_ROWS = (
+    "Strict: before shrinkage is what noise and sample alone leave of a typical pair; what is used has the help of all "
+    "other pairs, and the range is of that."
+)
 
 
 def forecast(
@@ -48,7 +54,11 @@ def forecast(
     delta: Annotated[float, typer.Option(help="For units block and person.")] = DEFAULT_DELTA,
     unit: Annotated[list[str] | None, typer.Option(help="Only this unit; may be repeated. Default: all four.")] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="vcds, evcds, ievcds or refined; may be repeated. Default: vcds, refined.")
+        list[str] | None,
+        typer.Option(
+            help="vcds, evcds, ievcds, refined or strict (units block and person); may be repeated. Default: vcds, "
+            "refined, and strict where there are two parties or more."
+        ),
     ] = None,
     strength: Annotated[
         float, typer.Option(help="Presumed root mean square of the correlations.")
@@ -62,7 +72,7 @@ def forecast(
         1.0 if epsilon is None else epsilon,
         delta=delta,
         units=unit,
-        methods=method or ("vcds", "refined"),
+        methods=method or None,
         observed=dict(_parse(text, "--observed party=share") for text in observed or ()),
         together=dict(_parse_pair(text) for text in together or ()),
         at_random=pull if at_random else 0.0,
@@ -94,6 +104,7 @@ def show(made: Forecast) -> None:
         "distance.",
         f"Presumed: correlations of size {made.strength:g}, ordinary margins (docs/planning.md). Where noise is shrunk "
         "away, the error that is left is the correlations themselves.",
+        *([_STRICT_ROWS] if any(row.method == STRICT for row in made.rows) else []),
         made.advice,
     ]
     for line in lines:
@@ -104,7 +115,7 @@ def _cells(row: Expected) -> tuple[str, ...]:
     return (
         row.unit,
         row.method,
-        f"{row.epsilon_ranks:.2g}",
+        "–" if row.epsilon_ranks is None else f"{row.epsilon_ranks:.2g}",
         f"{row.after:.3f}",
         f"{row.before:.3f}",
         f"{row.low:.3f} {row.high:.3f}",

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +16,24 @@ from scipy.special import log_ndtr, ndtr
 
 from verticopula.copula import Layout
 from verticopula.errors import SettingsError
-from verticopula.forecast_advice import advise, law_of
-from verticopula.presumed import TYPICAL_CORRELATION, Presence, Presumed
+from verticopula.expected import Expected, Forecast, Setting, sizes, typical
+from verticopula.forecast_advice import Law, advise, law_of, strict_law_of
+from verticopula.forecast_strict import expect_strict
+from verticopula.presumed import TYPICAL_CORRELATION, Presence
 from verticopula.privacy.accounting import Coins
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget, rank_coins
 from verticopula.privacy.units import Unit
-from verticopula.rehearsal import Cohort, Errors, draw_cohort, is_drowned, rehearse, release
+from verticopula.protocol.strict import check_parties
+from verticopula.protocol.strict_party import STRICT
+from verticopula.rehearsal import Cohort, Errors, is_drowned, rehearse, release
 from verticopula.schema import ColumnKey, Federation
+
+__all__ = ["METHODS", "Expected", "Forecast", "forecast", "plan_quickly"]
 
 Floats = NDArray[np.float64]
 
-METHODS = ("vcds", "evcds", "ievcds", "refined")
+RANKING = ("vcds", "evcds", "ievcds", "refined")
+METHODS = (*RANKING, STRICT)
 DEFAULT_DELTA = 1e-6
 FEWEST_SUBJECTS = 10
 ROUNDS = 10  # of ievcds
@@ -42,53 +47,6 @@ _EACH = 2  # rehearsals of a truth: what both get wrong in the same way is no ac
 _LARGEST_COIN = 40.0
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What to expect of one method at one unit.
-
-    Attributes
-    ----------
-    epsilon_ranks : per comparison, typical over the columns
-    before : root mean square error of the latent correlations before shrinkage; half of the presumed truths are worse
-    after : the same of the matrix that is used; noise that is shrunk away leaves the truth's own size
-    within, between : typical standard error of a pair of columns of one party, of two parties; None without such pairs
-    margins : mean Kolmogorov distance of the margins
-    low, high : eight of ten presumed truths have an error before shrinkage between these
-    """
-
-    method: str
-    unit: str
-    epsilon_ranks: float
-    before: float
-    after: float
-    within: float | None
-    between: float | None
-    margins: float
-    low: float = math.nan
-    high: float = math.nan
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Expected errors by method and unit, what they presume, and one sentence of advice."""
-
-    n_subjects: int
-    epsilon: float
-    delta: float
-    strength: float
-    observed: Mapping[str, float]
-    rows: tuple[Expected, ...]
-    advice: str
-
-    def row(self, method: str, unit: str) -> Expected:
-        """The row of that method and unit."""
-        return next(row for row in self.rows if (row.method, row.unit) == (method, unit))
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
-
-
 def forecast(
     federation: Federation,
     n_subjects: int,
@@ -96,7 +54,7 @@ def forecast(
     *,
     delta: float = DEFAULT_DELTA,
     units: Sequence[str] | None = None,
-    methods: Sequence[str] = ("vcds", "refined"),
+    methods: Sequence[str] | None = None,
     observed: Mapping[str, float] | None = None,
     together: Mapping[tuple[str, str], float] | None = None,
     at_random: float = 0.0,
@@ -111,7 +69,9 @@ def forecast(
     n_subjects : size of the cohort
     epsilon : the same for all units; half for the ranks
     delta : used for units `block` and `person`
-    units : all if not given; without `person` where parties have an epsilon of their own
+    units : all that the methods have if not given; without `person` where parties have an epsilon of their own
+    methods : `vcds` and `refined` if not given, and `strict` where it is possible; `strict` has rows for units `block`
+        and `person` only
     observed : party -> share of the cohort it knows, in (0, 1]; 1 if not given
     together : two parties -> share that both know; about the product of their shares if not given
     at_random : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
@@ -124,26 +84,79 @@ def forecast(
     The same arguments give the same forecast.
     """
     check_size(n_subjects, strength)
-    own = any(party.epsilon is not None for party in federation.parties)
-    units = units or [unit.value for unit in Unit if not (own and unit is Unit.PERSON)]
+    units, methods = choose_rows(federation, units, methods)
     presence = check_presence(federation, observed or {}, together or {}, at_random)
     told = check_shares(federation, shares or {})
+    setting = Setting(federation, n_subjects, strength, presence, told, seed)
+    by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
+    found: dict[tuple[str, str], Expected] = {}
+    laws: dict[tuple[str, str], Law] = {}
+    ranking = [method for method in methods if method != STRICT]
+    if ranking:
+        requests = {
+            (unit, rounds): BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta, rounds=rounds)
+            for unit in units
+            for rounds, _ in _by_rounds(ranking)
+        }
+        rows, budgets = _rehearse_ranking(setting, requests, units, ranking)
+        for row in rows:
+            found[row.method, row.unit] = row
+            planned = budgets[row.unit, _rounds_of(row.method)]
+            laws[row.method, row.unit] = law_of(row.unit, planned, by_name, n_subjects, epsilon, delta)
+    if STRICT in methods:
+        for unit in (unit for unit in units if Unit.parse(unit).needs_delta):
+            request = BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta)
+            found[STRICT, unit], raw, mu = expect_strict(setting, unit, request)
+            laws[STRICT, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
+    ordered = tuple(found[method, unit] for unit in units for method in methods if (method, unit) in found)
+    advice = advise(ordered, laws, strength, strict_possible=can_be_strict(federation))
+    return Forecast(n_subjects, epsilon, delta, strength, by_name, ordered, advice)
+
+
+def can_be_strict(federation: Federation) -> bool:
+    """Whether there are parties enough for secure sums."""
+    try:
+        check_parties(federation)
+    except SettingsError:
+        return False
+    return True
+
+
+def choose_rows(
+    federation: Federation, units: Sequence[str] | None, methods: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Units and methods of a forecast; SettingsError for methods that there are not, or not at these units."""
+    if methods is None:
+        methods = ("vcds", "refined", STRICT) if can_be_strict(federation) else ("vcds", "refined")
+    elif STRICT in methods:
+        check_parties(federation)
+        if units is not None and not any(Unit.parse(unit).needs_delta for unit in units):
+            raise SettingsError("method 'strict' protects a whole person: it has the units 'block' and 'person' only")
     for method in methods:
         if method not in METHODS:
             raise SettingsError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
-    requests = {
-        (unit, rounds): BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta, rounds=rounds)
-        for unit in units
-        for rounds, _ in _by_rounds(methods)
-    }
+    if not units:
+        own = any(party.epsilon is not None for party in federation.parties)
+        possible = [unit for unit in Unit if unit.needs_delta or set(methods) != {STRICT}]
+        units = [unit.value for unit in possible if not (own and unit is Unit.PERSON)]
+    return list(dict.fromkeys(units)), list(dict.fromkeys(methods))
+
+
+def _rehearse_ranking(
+    setting: Setting,
+    requests: Mapping[tuple[str, int], BudgetRequest],
+    units: Sequence[str],
+    methods: Sequence[str],
+) -> tuple[list[Expected], dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]]]:
+    """The rows of methods that rank, and what their columns may spend by unit and number of rounds."""
+    federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
     truths, rehearsed = _plan_rehearsals(federation, n_subjects)
     found: dict[tuple[str, str], list[list[Errors]]] = {}
     budgets: dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]] = {}
     for number in range(truths):
-        truth = Presumed.draw(federation, strength, np.random.default_rng([seed, number]), presence, told)
+        truth = setting.truth(number)
         for again in range(_EACH):
-            rng = np.random.default_rng([seed, number, again])
-            cohort = draw_cohort(federation, truth, n_subjects, rehearsed, presence, rng)
+            cohort = setting.cohort(truth, rehearsed, np.random.default_rng([seed, number, again]))
             for unit in units:
                 for rounds, group in _by_rounds(methods):
                     if (unit, rounds) not in budgets:
@@ -153,15 +166,16 @@ def forecast(
                         by_truth = found.setdefault((method, unit), [[] for _ in range(truths)])
                         by_truth[number].append(errors)
     reduction = math.sqrt(rehearsed / n_subjects)
-    rows = tuple(
-        _summarise(method, unit, found[method, unit], budgets[unit, ROUNDS if method == "ievcds" else 1], reduction)
+    rows = [
+        _summarise(method, unit, found[method, unit], budgets[unit, _rounds_of(method)], reduction)
         for unit in units
         for method in methods
-    )
-    by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
-    laws = {unit: law_of(unit, planned, by_name, n_subjects, epsilon, delta) for (unit, _), planned in budgets.items()}
-    advice = advise(rows, laws, strength)
-    return Forecast(n_subjects, epsilon, delta, strength, by_name, rows, advice)
+    ]
+    return rows, budgets
+
+
+def _rounds_of(method: str) -> int:
+    return ROUNDS if method == "ievcds" else 1
 
 
 def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
@@ -202,8 +216,8 @@ def _summarise(
     reduction: float,
 ) -> Expected:
     """Typical figures over the truths, from some rehearsals of each."""
-    before = _sizes([[e.before for e in of_truth] for of_truth in errors], reduction)
-    after = _sizes([[e.after for e in of_truth] for of_truth in errors], reduction)
+    before = sizes([[e.before for e in of_truth] for of_truth in errors], reduction)
+    after = sizes([[e.after for e in of_truth] for of_truth in errors], reduction)
     every = [e for of_truth in errors for e in of_truth]
     pairs, within = np.concatenate([e.before for e in every]), np.concatenate([e.within for e in every])
     low, middle, high = np.quantile(before, [0.1, 0.5, 0.9])
@@ -213,35 +227,12 @@ def _summarise(
         float(np.median([budget.epsilon_ranks for budget in budgets.values()])),
         float(middle),
         float(np.median(after)),
-        _typical(pairs[within]),
-        _typical(pairs[~within]),
+        typical(pairs[within]),
+        typical(pairs[~within]),
         float(np.mean([e.margins.mean() for e in every])),
         float(low),
         float(high),
     )
-
-
-def _sizes(errors: Sequence[Sequence[Floats]], reduction: float) -> Floats:
-    """(truths,) root mean square error of each truth, as the whole study would have it.
-
-    A rehearsal on fewer subjects has its errors scaled by `reduction`. That is right for accidents; a bias
-    does not fall with the number of subjects. Its square is the mean product of two rehearsals' errors of one truth;
-    as a share of all squares it is the same for all truths here, and none if it could be an accident itself.
-    """
-    if errors[0][0].size == 0:
-        return np.zeros(len(errors))
-    squares = np.array([np.mean([np.mean(e**2) for e in of_truth]) for of_truth in errors])
-    if reduction < 1.0:
-        products = np.concatenate([a * b for of_truth in errors for i, a in enumerate(of_truth) for b in of_truth[:i]])
-        bias, accident = float(products.mean()), float(products.std() / math.sqrt(products.size))
-        kept = max(bias - accident**2 / max(bias, 1e-300), 0.0) / max(float(squares.mean()), 1e-300)
-        squares = squares * (1.0 + (1.0 / reduction**2 - 1.0) * min(kept, 1.0))
-    return np.asarray(np.sqrt(squares))
-
-
-def _typical(errors: Floats) -> float | None:
-    """Standard error of a typical pair: half of a normal's absolute errors are below 0.6745 of it."""
-    return float(np.median(np.abs(errors)) / 0.6745) if errors.size else None
 
 
 # ---- what was asked ------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from verticopula.copula import Layout
 from verticopula.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise
 from verticopula.curves import correct_marginals
 from verticopula.marginals import Marginal, cell_count, smooth_cdf
@@ -49,7 +50,8 @@ class Cohort:
     n_subjects : of the study; fewer may be rehearsed
     observed : (n, q) who has a value, per latent
     values : per column, of the observed
-    grades, ties : per latent, mid-grades of the observed around zero, and the share of others with the same value
+    grades, ties : per latent, mid-grades of the observed around zero, and the share of others with the same value;
+        empty where nobody asked for them
     """
 
     truth: Presumed
@@ -142,8 +144,10 @@ def draw_cohort(
     n_rehearsed: int,
     presence: Presence,
     rng: np.random.Generator,
+    *,
+    graded: bool = True,
 ) -> Cohort:
-    """Subjects of the presumed truth."""
+    """Subjects of the presumed truth; `graded` for methods that rank them."""
     root = np.linalg.cholesky(truth.correlation)
     latents = rng.standard_normal((n_rehearsed, root.shape[0])) @ root.T
     masks = presence.draw(latents @ truth.score, rng, truth.pull)
@@ -157,6 +161,8 @@ def draw_cohort(
         for offset in range(width):
             of_latent = (values[key] == offset).astype(np.float64) if width > 1 else values[key]
             seen_by_latent.append(seen)
+            if not graded:
+                continue
             grade, tied = _grade(of_latent, federation.column(key).is_discrete)
             grades.append(grade)
             ties.append(tied)
@@ -221,7 +227,7 @@ def rehearse(cohort: Cohort, released: RehearsedRelease, *, refines: bool) -> Er
         refinement = refine(released, rounds=_REFINE_ROUNDS)
         corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
         pairs = _scale(correlate_latents(released, refinement, corrected), cohort)
-        marginals = {key: _scale_margin(cohort, released.marginals[key], corrected[key], key) for key in corrected}
+        marginals = {key: scale_margin(cohort, released.marginals[key], corrected[key], key) for key in corrected}
     else:
         pairs = _correlate_pairs(cohort, released)
     truth = cohort.truth.correlation
@@ -230,7 +236,7 @@ def rehearse(cohort: Cohort, released: RehearsedRelease, *, refines: bool) -> Er
     return Errors(
         before=(pairs.correlation - truth)[upper],
         after=(finished - truth)[upper],
-        within=_same_party(released)[upper],
+        within=same_party(released.layout)[upper],
         margins=np.array([kolmogorov(cohort.truth.margins[key], marginal) for key, marginal in marginals.items()]),
     )
 
@@ -275,16 +281,17 @@ def _coarsen(latent: Marginal) -> Marginal:
     return Marginal(column, kept / kept.sum(), latent.repair)
 
 
-def _scale_margin(cohort: Cohort, observed: Marginal, corrected: Marginal, key: ColumnKey) -> Marginal:
+def scale_margin(cohort: Cohort, observed: Marginal, corrected: Marginal, key: ColumnKey) -> Marginal:
     """A corrected margin as the whole study would have it: what the correction gets wrong falls with its size."""
     found = corrected.probabilities
     start = cohort.truth.margins[key].cell_probabilities(found.size) if cohort.at_random else observed.probabilities
     return Marginal(observed.column, start + cohort.reduction * (found - start), observed.repair)
 
 
-def _same_party(released: Released) -> Bools:
-    widths = [part.stop - part.start for part in released.layout.slices]
-    names = np.repeat([key.party for key in released.layout.keys], widths)
+def same_party(layout: Layout) -> Bools:
+    """(q, q) whether two latents are of one party."""
+    widths = [part.stop - part.start for part in layout.slices]
+    names = np.repeat([key.party for key in layout.keys], widths)
     return np.asarray(names[:, None] == names)
 
 

@@ -29,6 +29,7 @@ COUNT = {"kind": "count", "bounds": [0, 12]}
 def _few_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests are about directions, not digits."""
     monkeypatch.setattr("verticopula.forecast._TRUTHS", (3, 4))
+    monkeypatch.setattr("verticopula.forecast_strict._TRUTHS", (2, 2))
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +62,14 @@ def test_more_subjects_and_more_epsilon_help(mixed: Federation) -> None:
 
 
 def test_stricter_units_are_worse_and_all_four_are_shown(mixed: Federation) -> None:
-    made = forecast(mixed, 2_000, 4.0)
+    made = forecast(mixed, 2_000, 4.0, methods=("vcds", "refined"))
     assert {row.unit for row in made.rows} == {"variable", "client", "block", "person"}
     before = [made.row("vcds", unit).before for unit in ("variable", "client", "block")]
     assert before == sorted(before)
     # Once everything is shrunk away, what is left is the presumed correlations themselves.
     assert made.row("vcds", "person").after == pytest.approx(0.25, rel=0.15)
     assert "mostly noise" in made.advice
+    assert "method strict is made for units block and person" in made.advice
 
 
 def test_missing_blocks_hurt_and_a_smaller_overlap_hurts_more(continuous: Federation) -> None:
@@ -247,7 +249,7 @@ def test_the_law_behind_the_advice() -> None:
     assert law.error(1_000, law.epsilon_for(target)) == pytest.approx(target, rel=1e-3)
     assert law.epsilon_for(0.01) == math.inf  # below what a thousand subjects can tell
     row = Expected("vcds", "client", 0.2, 0.1, 0.05, 0.1, 0.1, 0.01)
-    assert "would halve" in advise([row], {"client": law}, 0.25)
+    assert "would halve" in advise([row], {("vcds", "client"): law}, 0.25)
 
 
 # ---- hostile input ---------------------------------------------------------------------------
@@ -293,7 +295,9 @@ def test_odd_but_possible_studies() -> None:
     alone = make_federation({"bank": {"y": BINARY}})
     assert forecast(alone, 10, 1.0, units=("client",)).rows[0].within is None
     own = make_federation({"bank": {"y": BINARY}, "agency": {"a": CONTINUOUS}}, agency=0.5)
-    assert {row.unit for row in forecast(own, 50, 1.0).rows} == {"variable", "client", "block"}
+    made = forecast(own, 50, 1.0)
+    assert {row.unit for row in made.rows} == {"variable", "client", "block"}
+    assert [row.unit for row in made.rows if row.method == "strict"] == ["block"]
     few = forecast(own, 10, 1.0, units=("client",), observed={"agency": 0.01})
     assert all(math.isfinite(row.after) for row in few.rows)
 
@@ -313,7 +317,7 @@ def test_command_shows_a_table_and_advice(call: Call, file: Path) -> None:
         *("--together", "bank+agency=0.5", "--at-random", "--pull", 1.5, "--share", "bank.y=0.1"),
     )
     assert said.code == 0, said.err
-    for word in ("variable", "client", "block", "person", "vcds", "refined", "Presumed", "mostly noise"):
+    for word in ("variable", "client", "block", "person", "vcds", "refined", "strict", "Presumed", "usable from"):
         assert word in said.out
 
 
