@@ -3,7 +3,7 @@
 MST gets all tables in one place, joined and imputed, every domain for nothing, and the number of cells per continuous
 column that suits it best on the truth. Strict mode gets what the parties hold, and nobody to trust. SmartNoise lives
 in an environment of its own (`.venv-smartnoise`), made here. Finished runs are kept there too, so that a benchmark that
-was interrupted goes on: `--part` measures those of one side again.
+was interrupted goes on: `--part` measures those of one side again, `--part page` only shows what there is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ BINS = (16, 32, 64)
 STRICT_RUNS, MST_RUNS = 5, 1
 QUICK_TO_COMPILE = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=1"
 STRICT, MST, REFERENCE = "strict", "mst", "reference"
-PARTS = (REFERENCE, STRICT, MST)
+SHOW = "page"
+PARTS = (REFERENCE, STRICT, MST, SHOW)
 PAGE = "smartnoise.md"
 
 Tables = Mapping[str, pl.DataFrame]
@@ -121,17 +122,16 @@ def run_mst(study: SmeStudy, imputed: Tables, wanted: Run) -> tuple[Tables, dict
 def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
     """All runs that are not kept from before; with `parts`, those sides again. Writes the page `smartnoise.md`."""
     n, held_out = (2_000, 2_000) if quick else (71_827, 20_000)
-    prepare_environment()
-    folder = RUNS / str(n)
-    folder.mkdir(parents=True, exist_ok=True)
-    bench = Bench.of(n, held_out)
-    wanted = list_runs(quick=quick)
-    for one in wanted:
-        if one.side in parts or not (folder / one.file).exists():
-            (folder / one.file).write_text(json.dumps(bench.measure(one)), encoding="utf-8")
-    return summarise(
-        places, [json.loads((folder / one.file).read_text(encoding="utf-8")) for one in wanted], n, held_out
-    )
+    folder, wanted = RUNS / str(n), list_runs(quick=quick)
+    if list(parts) != [SHOW]:
+        prepare_environment()
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = Bench.of(n, held_out)
+        for one in wanted:
+            if one.side in parts or not (folder / one.file).exists():
+                (folder / one.file).write_text(json.dumps(bench.measure(one)), encoding="utf-8")
+    kept = [folder / one.file for one in wanted if (folder / one.file).exists()]
+    return summarise(places, [json.loads(path.read_text(encoding="utf-8")) for path in kept], n, held_out)
 
 
 @dataclass(frozen=True)
@@ -180,11 +180,17 @@ def _of(runs: list[dict[str, Any]], side: str, epsilon: float, bins: int = 0) ->
     return [r for r in runs if (r["side"], r["epsilon"], r["bins"]) == (side, epsilon, bins)]
 
 
+def _bins(runs: list[dict[str, Any]], epsilon: float) -> list[int]:
+    """Those that were tried."""
+    return [bins for bins in BINS if _of(runs, MST, epsilon, bins)]
+
+
 def _best_bins(runs: list[dict[str, Any]], epsilon: float) -> dict[str, int]:
     """By each measure its own best number of cells: more than any curator could know."""
+    tried = _bins(runs, epsilon)
     return {
-        "association": min(BINS, key=lambda b: mean(r["association"] for r in _of(runs, MST, epsilon, b))),
-        "auc": max(BINS, key=lambda b: mean(r["auc"] for r in _of(runs, MST, epsilon, b))),
+        "association": min(tried, key=lambda b: mean(r["association"] for r in _of(runs, MST, epsilon, b))),
+        "auc": max(tried, key=lambda b: mean(r["auc"] for r in _of(runs, MST, epsilon, b))),
     }
 
 
@@ -199,7 +205,7 @@ def _tabulate(runs: list[dict[str, Any]], best: Mapping[float, Mapping[str, int]
     rows = [_row(r["name"], "", "", [r]) for r in runs if r["side"] == REFERENCE]
     for epsilon in EPSILONS:
         rows.append(_row("strict mode", f"{epsilon:g}", "", _of(runs, STRICT, epsilon)))
-        for bins in BINS:
+        for bins in _bins(runs, epsilon):
             mark = "".join(f", best {measure}" for measure, found in best[epsilon].items() if found == bins)
             rows.append(_row("MST" + mark, f"{epsilon:g}", str(bins), _of(runs, MST, epsilon, bins)))
     header = ("", "ε", "cells", "association error", "across parties", "within", "AUC", "runs", "min of a core")
@@ -249,7 +255,7 @@ over all 1,485 pairs. *AUC.* A logistic regression (SCAD, BIC) is fitted to the 
 *What the curator gets.* SmartNoise's MST ({versions}) gets the five tables joined, empty
 cells filled with the column's mean (the nearest legal value, or the most frequent category). It pays nothing for the
 means, for the number of people or for domains: every column's public cells are given, equal pieces of the public range
-on the public scale. Several numbers of cells are tried, and each measure takes the one that suits MST best on the
+on the public scale. Where several numbers of cells are tried, each measure takes the one that suits MST best on the
 truth. Its privacy is for adding or removing a person, which asks for less noise than replacing one, as strict mode
 does.
 
