@@ -22,6 +22,7 @@ from verticopula.errors import PartyUnavailable, ProtocolError, SchemaError, Set
 from verticopula.marginals import to_cells
 from verticopula.network.records import DeskRecords
 from verticopula.privacy.ledger import Ledger
+from verticopula.privacy.units import Unit
 from verticopula.protocol.messages import SumsRequest
 from verticopula.protocol.strict import Opened
 from verticopula.protocol.sums_desk import ShareParcel
@@ -159,12 +160,13 @@ def test_a_pattern_of_one_person_is_no_obstacle() -> None:
     assert np.isfinite(fit(tables=tables).result_.copula.correlation).all()
 
 
-def test_a_party_that_hardly_anybody_is_known_to_has_no_part_in_the_sums_and_does_not_pay_for_them() -> None:
-    found = fit(tables={**TABLES, "right": TABLES["right"].tail(3)}, epsilon=1.0)
+@pytest.mark.parametrize("unit", ["person", "block"])
+def test_a_party_that_hardly_anybody_is_known_to_has_no_part_in_the_sums_and_does_not_pay_for_them(unit: str) -> None:
+    found = fit(tables={**TABLES, "right": TABLES["right"].tail(3)}, epsilon=1.0, unit=unit)
     assert found.result_.spending is not None
     assert found.result_.spending.factors["right"] == 0.0
     assert {e.party for e in found.ledger_ if e.what == "moments"} == {"left", "middle"}
-    assert found.privacy_.person <= 1.0 + 1e-9
+    assert found.privacy_.epsilon(Unit(unit)) <= 1.0 + 1e-9
 
 
 # ---- two parties -----------------------------------------------------------------------------

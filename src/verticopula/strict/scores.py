@@ -128,7 +128,8 @@ def plan_sums(
     plan = SumsPlan(tuple(parties), tuple(widths), compute, opened.pattern_of, opened.columns, bounds, bits, mu)
     if budget.unit is Unit.BLOCK:
         factors = {party: block_factor(plan, party) for party in parties}
-        mu = min(budget.moments_mu(party) / factors[party] for party in parties) * (1.0 - 2.0**-50)
+        # A party in no opened pattern has no part in the sums, and does not limit them.
+        mu = min(budget.moments_mu(party) / own for party, own in factors.items() if own > 0.0) * (1.0 - 2.0**-50)
         plan = SumsPlan(plan.parties, plan.widths, compute, plan.pattern_of, plan.columns, bounds, bits, mu)
     check_plan(plan)
     return plan
