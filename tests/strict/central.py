@@ -33,8 +33,14 @@ KINDS = {
     "o": {"kind": "ordinal", "categories": [1, 2, 3, 4]},
     "b": {"kind": "binary"},
     "n": {"kind": "count", "bounds": [0, 12]},
+    "m": {"kind": "nominal", "categories": ["u", "v", "w"]},
 }
-CUTS = {"o": ndtri([0.4, 0.7, 0.9]), "b": ndtri([0.8]), "n": ndtri(1.0 - 0.6 ** np.arange(1, 12))}
+CUTS = {
+    "m": ndtri([0.3, 0.8]),
+    "o": ndtri([0.4, 0.7, 0.9]),
+    "b": ndtri([0.8]),
+    "n": ndtri(1.0 - 0.6 ** np.arange(1, 12)),
+}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.strict.central import Made, add_up, draw, factor_correlation, fit, make, open_all
+from verticopula.copula import FittedCopula
 from verticopula.result import find_unidentified
 from verticopula.strict.fit import StrictReport
 
@@ -117,6 +118,7 @@ def odd_studies():
         "a block of two people": make(KINDS, latent, {"b": np.arange(n) < 2}),
         "a constant column": make(KINDS, constant, {"a": np.arange(n) < 1500}),
         "scattered gaps": make(KINDS, latent, gaps),
+        "nominal columns": make({"a": "cmb", "b": "mcmo"}, latent[:, :7], {"b": np.arange(n) < 1500}),
         "forty people": make(KINDS, latent[:40], {}),
         "nobody is known to everybody": make(
             KINDS, latent, {"a": np.arange(n) < 2000, "b": np.arange(n) > 500, "c": np.arange(n) % 3 > 0}
@@ -141,6 +143,26 @@ def test_odd_studies_are_fitted_without_nonsense(name, epsilon):
         assert marginal.probabilities.min() >= 0.0
         assert marginal.probabilities.sum() == pytest.approx(1.0)
     assert found.strict.iterations <= 20
+
+
+def test_blocks_have_a_price_of_their_own():
+    truth, _, made = selected(n=5_000)
+    found = fit(made, open_all(made, 10.0, unit="block"))
+    assert rmse(found.correlation, truth) < 0.05
+
+
+def test_nominal_columns_keep_their_association():
+    # Two columns that agree: three categories of one latent each time.
+    latent = draw(np.array([[1.0, 0.8], [0.8, 1.0]]), 20_000)
+    made = make({"a": "m", "b": "m"}, latent, {})
+    found = fit(made, open_all(made, 20.0))
+    copula = FittedCopula(made.layout, found.marginals, found.correlation)
+    drawn = copula.sample(20_000, np.random.default_rng(0))
+    agree = [float(np.mean(table[k1] == table[k2])) for table in (drawn, made.values) for k1, k2 in [made.layout.keys]]
+    by_chance = 0.3**2 + 0.5**2 + 0.2**2
+    assert agree[1] > by_chance + 0.15
+    # A latent per category knows no order, so it cannot agree as much as two cut normals do.
+    assert by_chance + 0.5 * (agree[1] - by_chance) < agree[0] < agree[1] + 0.02
 
 
 def test_negative_noised_variances_do_no_harm():

@@ -132,7 +132,7 @@ def summarise(
         left_out=int((plan.pattern_of < 0).sum()),
         cut={party: float(gap.cut[owners == i].mean()) for i, party in enumerate(plan.parties)},
         parties=plan.parties,
-        raw_error=by_parties(state.variance, counted, owners, k),
+        raw_error=np.where(met, by_parties(state.variance, counted & np.isfinite(state.variance), owners, k), np.inf),
         expected_error=expected,
         realised_error=by_parties(residual**2, counted, owners, k),
         supported=met & (expected <= LARGEST_ERROR),

@@ -114,12 +114,21 @@ def build_moments(model: ScoreModel, placed: Placed, correlations: Floats) -> Fl
         if part.stop - part.start > 1:  # categories exclude each other, whatever the latents do
             stretch = placed.stretch[part]
             covariance[part, part] = _category_covariance(model, placed, key, part) * np.outer(stretch, stretch)
-    deviations = np.sqrt(np.maximum(np.diag(covariance), 1e-6))
-    unit = make_definite(covariance / np.outer(deviations, deviations))
     moments = np.ones((correlations.shape[0] + 1, correlations.shape[0] + 1))
-    moments[:-1, :-1] = unit * np.outer(deviations, deviations) + np.outer(placed.means, placed.means)
+    moments[:-1, :-1] = covariance + np.outer(placed.means, placed.means)
     moments[:-1, -1] = moments[-1, :-1] = placed.means
-    return moments
+    return repair_moments(moments)
+
+
+def repair_moments(moments: Floats) -> Floats:
+    """Augmented moments whose correlation matrix is positive definite; those that are stay as they are."""
+    means = moments[:-1, -1]
+    covariance = moments[:-1, :-1] - np.outer(means, means)
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 1e-6))
+    repaired = moments.copy()
+    unit = make_definite(covariance / np.outer(deviations, deviations))
+    repaired[:-1, :-1] = unit * np.outer(deviations, deviations) + np.outer(means, means)
+    return repaired
 
 
 def _category_covariance(model: ScoreModel, placed: Placed, key: ColumnKey, part: slice) -> Floats:

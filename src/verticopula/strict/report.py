@@ -32,7 +32,8 @@ class StrictReport:
     patterns, left_out : patterns opened; subjects in none of them
     cut : party -> share of its records that were cut to their bound (by the model)
     parties : their names, in the order of the next ones
-    raw_error : (K, K) standard error of one correlation from noise and overlap alone; inf where nobody has both
+    raw_error : (K, K) standard error of one correlation from noise and overlap alone; inf where nobody was counted
+        with both
     expected_error : (K, K) the same with the help of all other pairs; noise, sampling and the factors' own error, not
         what is left of cutting and of selection
     realised_error : (K, K) root mean square of what the noisy correlations are away from the fitted ones

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from verticopula.em import em_step
 from verticopula.refine import PRIOR_SUBJECTS_PER_LATENT
 from verticopula.strict.mixing import Trail
-from verticopula.strict.model import Placed, ScoreModel, build_moments
+from verticopula.strict.model import Placed, ScoreModel, build_moments, repair_moments
 from verticopula.strict.moments import NoisyMoments
 from verticopula.strict.selection import expect, find_base, pool, settle
 from verticopula.strict.structure import Structure, fit_structure, group_pairs, start_structure
@@ -86,7 +86,7 @@ def iterate_em(noisy: Sequence[NoisyMoments], model: ScoreModel, state: State) -
     placed = state.placed
     while rounds < MOST_EM and change >= _EM_TOLERANCE:
         rounds += 1
-        moments = em_round(noisy, moments, base, prior)
+        moments = repair_moments(em_round(noisy, moments, base, prior))
         placed = model.place(moments)
         before, fitted = fitted, np.where(state.structure.groups >= 0, placed.correlations(moments), 0.0)
         change = float(np.max(np.abs(fitted - before)))

@@ -9,7 +9,7 @@ relevance determination): a factor that does not stand out of the noise is prune
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +66,10 @@ def posterior_variance(structure: Structure, variance: Floats) -> Floats:
     """(q, q) of the correlations that `blend` gives, with that of the loadings from the likelihood's curvature.
 
     A pair's own noise and residual leave tau^2 v/(tau^2 + v); where it leans on the factors, their error comes on top:
-    J H^-1 J' with H the Gauss-Newton Hessian of all pairs and J the derivative of l_j'l_k.
+    J H^-1 J' with H the Gauss-Newton Hessian of all pairs and J the derivative of l_j'l_k. tau^2 is taken one standard
+    error larger than found: in much noise one cannot tell whether there is anything but the factors, or any of them.
     """
+    structure = replace(structure, spread=structure.spread + _spread_errors(structure, variance))
     used = structure.loadings[:, np.mean(structure.loadings**2, axis=0) > _LEAST_LOADING]
     q, factors = used.shape
     known = (structure.groups >= 0) & np.isfinite(variance)
@@ -88,6 +90,16 @@ def posterior_variance(structure: Structure, variance: Floats) -> Floats:
     leaning = np.where(known, noise / (structure.variance + noise), 1.0)
     alone = np.where(known, structure.variance * leaning, structure.variance)
     return np.where(structure.groups >= 0, alone + leaning**2 * of_factors, 0.0)
+
+
+def _spread_errors(structure: Structure, variance: Floats) -> Floats:
+    """Standard error of every tau^2: its information is the sum over pairs of 1/(2 (tau^2 + v)^2)."""
+    errors = np.full(structure.spread.size, _MOST_SPREAD)
+    for group, spread in enumerate(structure.spread):
+        told = variance[(structure.groups == group) & np.isfinite(variance)]
+        if told.size:  # every pair is in there twice
+            errors[group] = min(1.0 / math.sqrt(float(np.sum(0.25 / (spread + told) ** 2))), _MOST_SPREAD)
+    return errors
 
 
 def group_pairs(parties: Ints, apart: Bools) -> Ints:
