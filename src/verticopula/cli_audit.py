@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.audit import AuditReport, AuditSettings, audit_study
-from verticopula.audit.holdout import restrict
+from verticopula.audit.holdout import audited
 from verticopula.audit.report import describe_mechanism, describe_value, meaning, verdict
 from verticopula.cli_common import Quiet, progress_bar
 from verticopula.errors import SchemaError, SettingsError
@@ -60,7 +60,11 @@ def audit(
     mechanism_only: Annotated[bool, typer.Option("--mechanism-only", help="Attack the claims only.")] = False,
     release_only: Annotated[bool, typer.Option("--release-only", help="Attack the synthetic tables only.")] = False,
     party: Annotated[
-        str | None, typer.Option(help="Only this party's part, inside its own house: only its table is needed.")
+        str | None,
+        typer.Option(
+            help="Only this party's part, inside its own house: only its table is needed. Of a strict study the claims "
+            "only, with --mechanism-only."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Also write audit.json and audit.txt there.", show_default=False)
@@ -82,7 +86,7 @@ def audit(
     study, synthetic, aligned = read_for_audit(folder, party)
     workers = 1 if trials < _MANY_TRIALS else min(os.cpu_count() or 1, 8)
     settings = AuditSettings(trials, confidence, fraction, party, seed, workers, output_trials, columns)
-    federation, _ = restrict(study, party)
+    federation = audited(study, party)
     with progress_bar(quiet) as progress:
         report = audit_study(
             study,

@@ -41,25 +41,34 @@ class Subjects:
     repeated: bool
 
 
+def audited(study: Synthesizer, party: str | None) -> Federation:
+    """The federation under audit: the whole one, or one party alone."""
+    if party is None:
+        return study.federation
+    own = study.federation.party(party)
+    response = ColumnKey(party, own.columns[0].name)
+    if study.federation.response.party == party:
+        response = study.federation.response
+    return study.federation.model_copy(
+        update={"parties": (own.model_copy(update={"epsilon": None}),), "response": response}
+    )
+
+
 def restrict(study: Synthesizer, party: str | None) -> tuple[Federation, Synthesizer]:
     """The federation under audit and an unfitted study with the same settings on it.
 
     One party alone repeats its own part: the same epsilon for each of its columns, whatever the unit was.
     """
     settings: dict[str, Any] = {"epsilon": None} | dict(study.settings_) | {"random_state": None}
+    alone = audited(study, party)
     if party is None:
-        return study.federation, Synthesizer(study.federation, **settings)
+        return alone, Synthesizer(alone, **settings)
     if study.method == STRICT:
         raise SettingsError("a strict study's sums are of all parties together: one party alone cannot repeat its part")
-    own = study.federation.party(party)
+    own = alone.party(party)
     budgets = {c.name: study.result_.budgets[ColumnKey(party, c.name)] for c in own.columns}
     columns = tuple(c.model_copy(update={"weight": budgets[c.name].epsilon_ranks}) for c in own.columns)
-    response = ColumnKey(party, columns[0].name)
-    if study.federation.response.party == party:
-        response = study.federation.response
-    alone = study.federation.model_copy(
-        update={"parties": (own.model_copy(update={"columns": columns, "epsilon": None}),), "response": response}
-    )
+    alone = alone.model_copy(update={"parties": (own.model_copy(update={"columns": columns}),)})
     settings |= {
         "unit": "client",
         "epsilon_ranks": sum(b.epsilon_ranks for b in budgets.values()),

@@ -10,12 +10,13 @@ import polars as pl
 
 from verticopula.audit.aligned import attack_aligned
 from verticopula.audit.findings import Finding
-from verticopula.audit.holdout import Subjects, check_same_people, given_holdout, repeat_without, restrict
+from verticopula.audit.holdout import Subjects, audited, check_same_people, given_holdout, repeat_without, restrict
 from verticopula.audit.mechanism import check_trials
 from verticopula.audit.metrics import HOW_TO_INSTALL, is_installed, sdmetrics_findings
 from verticopula.audit.plan import MechanismFinding, StudyTerms, check_columns, plan_attacks, run_attacks
 from verticopula.audit.records import Scale
 from verticopula.audit.report import AuditReport
+from verticopula.audit.strict import attack_strict
 from verticopula.audit.tables import Exposed, attack_tables
 from verticopula.errors import SettingsError
 from verticopula.privacy.budget import coins_per_comparison
@@ -34,10 +35,12 @@ REPEATED = (
     "without the people who were left out, and forgotten."
 )
 
-
-STRICT_CLAIMS = (
-    "The claims of a strict study were not attacked: its sums are opened jointly, and no party's release can be "
-    "repeated alone. verticopula.audit.audit_sums attacks such sums."
+STRICT_ALONE = (
+    "a strict study's tables come from the sums of all parties together: one party alone cannot repeat its part. Its "
+    "claims can be attacked, with --mechanism-only; that needs nobody's data"
+)
+STRICT_OUTPUT = (
+    "The tables of whole strict studies were not attacked one by one: --output-trials is for methods that rank."
 )
 
 
@@ -94,7 +97,9 @@ def audit_study(
     if settings.party is not None and settings.party not in names:
         raise SettingsError(f"no party {settings.party!r} in this study; there are {', '.join(names)}")
     rng = np.random.default_rng(settings.seed)
-    federation, fresh = restrict(study, settings.party)
+    federation = audited(study, settings.party)
+    if release and study.method == STRICT and settings.party is not None:
+        raise SettingsError(STRICT_ALONE)
     tables: dict[str, AlignedTable] | None = None
     if data is not None:
         tables = align_tables(federation, data, need_overlap=False)
@@ -105,6 +110,7 @@ def audit_study(
         if data is None or tables is None:
             raise SettingsError("attacks on tables need --data, the study's own real tables")
         if holdout is None:
+            _, fresh = restrict(study, settings.party)
             subjects = repeat_without(
                 fresh, tables, settings.holdout, aligned_rows=aligned_rows, rng=rng, progress=progress
             )
@@ -116,9 +122,18 @@ def audit_study(
             notes.append(HOW_TO_INSTALL)
     measured: list[MechanismFinding] = []
     if mechanism and study.method == STRICT:
-        if not release:
-            raise SettingsError(STRICT_CLAIMS)
-        notes.append(STRICT_CLAIMS)
+        measured, said = attack_strict(
+            study,
+            settings.trials,
+            confidence=settings.confidence,
+            party=settings.party,
+            seed=settings.seed,
+            workers=settings.workers,
+            progress=progress,
+        )
+        notes += said
+        if settings.output_trials:
+            notes.append(STRICT_OUTPUT)
     elif mechanism:
         attacks = plan_attacks(
             _terms(study),

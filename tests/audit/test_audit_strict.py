@@ -1,0 +1,114 @@
+"""`verticopula audit` on a strict study: its sums and margins are attacked, and what is broken is red."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.audit.studies import N, federation, people, write_tables
+from tests.audit.sums import none
+from tests.builders import Call
+from verticopula import cli_audit
+from verticopula.audit import audit_sums
+from verticopula.audit import strict as audit_strict
+from verticopula.audit.strict import MOST_COLUMNS, narrow, plan_of, plan_sums_attacks
+from verticopula.audit.sums_neighbours import cut_plan
+from verticopula.output import write_study
+from verticopula.privacy.ledger import Ledger
+from verticopula.protocol import strict_party
+from verticopula.protocol.sums_plan import block_factor
+from verticopula.synthesizer import Synthesizer
+
+OPTIONS = ("--mechanism-only", "--trials", 100, "--seed", 1)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("strict")
+    tables = people(0, N, 1)
+    write_tables(tables, folder / "data")
+    study = Synthesizer(federation(), method="strict", epsilon=4.0, delta=1e-6)
+    study.fit(tables, ledger=Ledger(folder / "study" / "ledger.jsonl"))
+    write_study(folder / "study", study, study.sample(), study.summary())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(home: Path) -> Synthesizer:
+    return Synthesizer.load(home / "study" / "study.json")
+
+
+def test_the_plan_of_a_finished_study_is_found_again(study: Synthesizer) -> None:
+    plan, spent = plan_of(study), study.result_.spending
+    assert spent is not None
+    assert plan.mu == spent.mu
+    assert {party: block_factor(plan, party) for party in plan.parties} == pytest.approx(dict(spent.factors))
+    assert int((plan.pattern_of >= 0).sum()) == N
+
+
+def test_a_cut_down_plan_keeps_bounds_and_mu(study: Synthesizer) -> None:
+    plan = plan_of(study)
+    for pattern in range(plan.columns.shape[0]):
+        one = narrow(cut_plan(plan, pattern, 3), most=2)
+        assert (one.bounds, one.bits, one.mu) == (pytest.approx(plan.bounds[[pattern]]), plan.bits, plan.mu)
+        assert one.columns.sum() == 2
+        assert (one.columns <= plan.columns[[pattern]]).all()
+    attacks = plan_sums_attacks(plan, None)
+    assert [what for what, _ in attacks] == [
+        "one replaced person",
+        "one replaced block of bank",
+        "one replaced block of clinic",
+    ]
+    for (_, pair), mu in zip(attacks, (plan.mu, *(plan.mu * block_factor(plan, p) for p in plan.parties)), strict=True):
+        assert pair.mu == pytest.approx(mu)
+        assert pair.plan.columns.sum() <= MOST_COLUMNS
+
+
+def test_claims_are_attacked_and_the_output_says_how(home: Path, call: Call, tmp_path: Path) -> None:
+    before = (home / "study" / "ledger.jsonl").read_bytes()
+    said = call("audit", home / "study", *OPTIONS, "--out", tmp_path / "o")
+    assert said.code == 0, said.err
+    raw = json.loads((tmp_path / "o" / "audit.json").read_text())
+    assert raw["holds"] is True
+    assert sorted(m["unit"] for m in raw["mechanism"]) == ["block"] * 4 + ["person"]
+    assert all(m["measured_low"] <= m["claimed"] for m in raw["mechanism"])
+    assert f"8 people in place of {N}" in re.sub(r"\s+", " ", said.out)
+    assert "no budget was spent" in said.out
+    assert (home / "study" / "ledger.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("broken", ["sums", "margins"])
+def test_missing_noise_is_red_and_ends_with_three(
+    home: Path, call: Call, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def silent_sums(neighbours: Any, *args: Any, **options: Any) -> Any:
+        return audit_sums(neighbours, *args, **options, noises=dict.fromkeys(neighbours.plan.compute, none))
+
+    def silent_cells(cells: Any, n_cells: int, *others: Any) -> Any:
+        return np.bincount(cells, minlength=n_cells)
+
+    if broken == "sums":
+        monkeypatch.setattr(audit_strict, "audit_sums", silent_sums)
+    else:
+        monkeypatch.setattr(strict_party, "release_gaussian_cells", silent_cells)
+    said = call("audit", home / "study", *OPTIONS)
+    assert said.code == cli_audit.REFUTED_CODE
+    assert "REFUTED" in said.out
+    assert "protected less than you were promised" in said.out
+
+
+def test_one_party_attacks_its_own_claims_without_data_and_no_tables(home: Path, call: Call) -> None:
+    said = call("audit", home / "study", *OPTIONS, "--party", "bank")
+    assert said.code == 0, said.err
+    assert "bank" in said.out
+    assert "clinic" not in said.out
+    assert "per person, δ" not in said.out
+    said = call("audit", home / "study", "--data", home / "data", "--party", "bank")
+    assert said.code == 1
+    assert "one party alone cannot repeat its part" in re.sub(r"\s+", " ", said.err)
+    assert "--mechanism-only" in said.err
