@@ -26,6 +26,7 @@ ALL = (
     "faults",
     "intruders",
     "secure_sums",
+    "strict",
     "strict_audit",
     "strict_cost",
     "sdv",
