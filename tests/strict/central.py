@@ -17,7 +17,7 @@ from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import SumsPlan
 from verticopula.protocol.secure_sums import PatternSums, choose_compute
-from verticopula.protocol.sums_plan import noise_deviation, own_columns, own_rows
+from verticopula.rehearsal_strict import open_centrally
 from verticopula.schema import ColumnKey, Federation
 from verticopula.strict.budget import StrictBudget, plan_strict
 from verticopula.strict.fit import StrictFit, fit_strict
@@ -107,22 +107,11 @@ def release(made: Made, key: ColumnKey, deviation: float, seed: int) -> Marginal
 
 def add_up(made: Made, plan: SumsPlan, marginals: Mapping[ColumnKey, Marginal], seed: int) -> tuple[PatternSums, ...]:
     """Exact sums over what the parties would share, and Gaussian noise as all three compute parties add it."""
-    rng = np.random.default_rng([seed, 1])
-    records = np.zeros((plan.pattern_of.size, sum(plan.widths) + 1))
-    records[:, -1] = 1.0
+    coded = {}
     for party in made.federation.parties:
         own = {column.name: marginals[ColumnKey(party.name, column.name)] for column in party.columns}
-        shared = share_scores(plan, party.name, made.tables[party.name], own)
-        records[own_rows(plan, party.name), own_columns(plan, party.name)] = shared / 2.0**plan.bits
-    opened = []
-    for pattern in range(plan.columns.shape[0]):
-        columns = np.flatnonzero(plan.columns[pattern])
-        rows = records[plan.pattern_of == pattern][:, np.append(columns, records.shape[1] - 1)]
-        off, on = noise_deviation(plan, pattern)
-        noise = np.triu(rng.normal(0.0, off, (columns.size + 1, columns.size + 1)), 1)
-        whole = rows.T @ rows + noise + noise.T + np.diag(rng.normal(0.0, on, columns.size + 1))
-        opened.append(PatternSums(rows.shape[0], columns, whole[:-1, -1], whole[:-1, :-1], off, on))
-    return tuple(opened)
+        coded[party.name] = share_scores(plan, party.name, made.tables[party.name], own)
+    return open_centrally(plan, coded, np.random.default_rng([seed, 1]))
 
 
 def fit(made: Made, opened: Opened) -> StrictFit:
