@@ -248,7 +248,7 @@ def test_the_list_of_commands_has_it(call: Call) -> None:
         (["--response", "hub.y", "--family", "poisson"], "a poisson response must be whole numbers"),
         (["--family", "gamma"], "unknown family 'gamma'"),
         (["--penalty", "ridge"], "unknown penalty 'ridge'"),
-        (["--select", "aic"], "select must be 'bic', 'cv' or a number"),
+        (["--select", "aic"], "select must be 'bic', 'cv', 'bayes' or a number"),
         (["--select", "-1"], "at least 0"),
         (["--select", "nan"], "at least 0"),
         (["--bootstrap", "10", "--copies", "3"], "either --bootstrap or --copies"),
