@@ -10,6 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.builders import Call
+
 
 def verticopula(*args: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from verticopula.cli import main; main()", *map(str, args)]
@@ -77,50 +79,50 @@ def test_check_then_run_on_the_demos_inputs(demo: Path, tmp_path: Path) -> None:
     assert len((tmp_path / "s" / "ledger.jsonl").read_text().splitlines()) == 220
 
 
-def test_ledger_show_and_verify(demo: Path, tmp_path: Path) -> None:
-    assert "110 entries, chain intact" in verticopula("ledger", "verify", demo).stdout
-    shown = verticopula("ledger", "show", demo)
-    assert "per" in shown.stdout
-    assert "person" in shown.stdout
+def test_ledger_show_and_verify(demo: Path, tmp_path: Path, call: Call) -> None:
+    assert "110 entries, chain intact" in call("ledger", "verify", demo).out
+    shown = call("ledger", "show", demo)
+    assert "per" in shown.out
+    assert "person" in shown.out
     lines = (demo / "ledger.jsonl").read_text().splitlines()
     (tmp_path / "ledger.jsonl").write_text("\n".join([lines[0], *lines[2:]]) + "\n")
-    cut = verticopula("ledger", "verify", tmp_path)
-    assert cut.returncode == 1
-    assert "line 2" in cut.stderr
-    assert verticopula("ledger", "verify", tmp_path / "none").returncode == 1
+    cut = call("ledger", "verify", tmp_path)
+    assert cut.code == 1
+    assert "line 2" in cut.err
+    assert call("ledger", "verify", tmp_path / "none").code == 1
 
 
-def test_check_reports_all_problems_of_all_parties_and_no_cell(demo: Path, tmp_path: Path) -> None:
+def test_check_reports_all_problems_of_all_parties_and_no_cell(demo: Path, tmp_path: Path, call: Call) -> None:
     for path in (demo / "data").glob("*.csv"):
         (tmp_path / path.name).write_text(path.read_text())
     credit = pl.read_csv(demo / "data" / "credit_agency.csv").with_columns(roe=pl.lit(987654.321))
     credit.write_csv(tmp_path / "credit_agency.csv")
     (tmp_path / "law_enforcement.csv").write_text((demo / "data" / "law_enforcement.csv").read_text().replace(",", ";"))
     (tmp_path / "judicial_authority.csv").unlink()
-    checked = verticopula("check", demo / "federation.toml", "--data", tmp_path, "--unit", "person")
-    said = " ".join(checked.stderr.split())
-    assert checked.returncode == 1
+    checked = call("check", demo / "federation.toml", "--data", tmp_path, "--unit", "person")
+    said = " ".join(checked.err.split())
+    assert checked.code == 1
     assert "nothing was spent" in said
     assert "needs a delta" in said
     assert "judicial_authority" in said
-    assert "987654" not in checked.stderr + checked.stdout
+    assert "987654" not in checked.err + checked.out
 
 
-def test_a_failed_run_writes_nothing(demo: Path, tmp_path: Path) -> None:
-    done = verticopula("run", demo / "federation.toml", "--data", tmp_path, "--out", tmp_path / "s")
-    assert done.returncode == 1
-    assert "5 problems" in done.stderr
+def test_a_failed_run_writes_nothing(demo: Path, tmp_path: Path, call: Call) -> None:
+    done = call("run", demo / "federation.toml", "--data", tmp_path, "--out", tmp_path / "s")
+    assert done.code == 1
+    assert "5 problems" in done.err
     assert not (tmp_path / "s").exists()
 
 
-def test_policies_cap_a_run(demo: Path, tmp_path: Path) -> None:
+def test_policies_cap_a_run(demo: Path, tmp_path: Path, call: Call) -> None:
     (tmp_path / "law_enforcement.toml").write_text("[caps]\nclient = 0.5\n")
     options = ["--data", demo / "data", "--out", tmp_path / "s", "--policies", tmp_path]
-    done = verticopula("run", demo / "federation.toml", *options)
-    assert done.returncode == 1
-    assert "above its cap of 0.5" in " ".join(done.stderr.split())
+    done = call("run", demo / "federation.toml", *options)
+    assert done.code == 1
+    assert "above its cap of 0.5" in " ".join(done.err.split())
     (tmp_path / "bank.toml").write_text("")
-    assert "belong to no party" in " ".join(verticopula("run", demo / "federation.toml", *options).stderr.split())
+    assert "belong to no party" in " ".join(call("run", demo / "federation.toml", *options).err.split())
 
 
 @pytest.mark.parametrize(
@@ -138,11 +140,11 @@ def test_policies_cap_a_run(demo: Path, tmp_path: Path) -> None:
         (["--sampler", "lazy"], "unknown sampler"),
     ],
 )
-def test_bad_options_say_what_is_wrong(demo: Path, tmp_path: Path, options: list[str], expected: str) -> None:
-    done = verticopula("run", demo / "federation.toml", "--data", demo / "data", "--out", tmp_path / "s", *options)
-    assert done.returncode in (1, 2)
-    assert expected in " ".join(done.stderr.replace("│", " ").split())
-    assert "Traceback" not in done.stderr
+def test_bad_options_are_named(demo: Path, tmp_path: Path, call: Call, options: list[str], expected: str) -> None:
+    done = call("run", demo / "federation.toml", "--data", demo / "data", "--out", tmp_path / "s", *options)
+    assert done.code in (1, 2)
+    assert expected in " ".join(done.err.replace("│", " ").split())
+    assert "Traceback" not in done.err
     assert not (tmp_path / "s").exists()
 
 
@@ -160,7 +162,7 @@ def test_internal_errors_quote_nothing(tmp_path: Path) -> None:
     assert "987654" not in done.stderr
 
 
-def test_help_and_version() -> None:
-    assert "synthetic" in verticopula("--help").stdout
+def test_help_and_version(call: Call) -> None:
+    assert "synthetic" in call("--help").out
     assert verticopula("--version").stdout.strip().count(".") == 2
-    assert "what epsilon bounds" in " ".join(verticopula("run", "--help").stdout.lower().replace("│", " ").split())
+    assert "what epsilon bounds" in " ".join(call("run", "--help").out.lower().replace("│", " ").split())
