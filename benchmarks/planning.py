@@ -1,12 +1,14 @@
-"""Utility against epsilon and N, at every unit, by VCDS and by the refinement; for docs/planning.md.
+"""Utility against epsilon and N, at every unit, by VCDS, the refinement and strict; for docs/planning.md.
 
-One study: 4 parties with 5 columns each, the others' blocks missing at random for 30 % of the subjects. Both methods
-are fitted to the same releases. Lines of the forecast are drawn beside the measurements.
+One study: 4 parties with 5 columns each, the others' blocks missing at random for 30 % of the subjects. VCDS and the
+refinement are fitted to the same releases; strict is for `block` and `person`. Lines of the forecast of the method for
+the unit are drawn beside the measurements.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,19 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from benchmarks.forecast import DELTA, METHODS, distance, fit_both
-from benchmarks.forecast_designs import Design, Truth, draw_truth
+from benchmarks.forecast_designs import Design, Truth, draw_tables, draw_truth
 from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
 from benchmarks.record import Places, Report, Table
+from verticopula import Synthesizer
 from verticopula.forecast import forecast
 from verticopula.privacy.units import Unit
+from verticopula.synthesizer import NotPrivateWarning
 
 STUDY = Design(
     "planning", 4_000, ("bccko", "cclob", "cckbo", "lccbk"), 4.0, "client", "factor", 0.3, (0, 0.3, 0.3, 0.3), "mar"
 )
 UNITS = tuple(unit.value for unit in Unit)
+STRICT = "strict"
 MEASURES = {
     "correlation": "root mean square error of the latent correlations",
     "margins": "mean Kolmogorov distance of the margins",
@@ -34,6 +39,11 @@ MEASURES = {
 
 Floats = NDArray[np.float64]
 Figures = dict[str, dict[str, dict[float, dict[str, float]]]]  # unit -> method -> epsilon or N -> measure -> error
+
+
+def methods_at(unit: str) -> tuple[str, ...]:
+    """Strict is for whole records."""
+    return (*METHODS, STRICT) if Unit(unit).needs_delta else METHODS
 
 
 def _errors(truth: Truth, correlation: Floats, marginals: Any) -> dict[str, float]:
@@ -53,27 +63,38 @@ def _coefficients(correlation: Floats) -> Floats:
 def measure(designs: dict[float, Design], replications: int) -> Figures:
     """Mean errors by unit, method and place on the axis."""
     truth = draw_truth(STUDY)
-    figures: Figures = {unit: {method: {} for method in METHODS} for unit in UNITS}
+    figures: Figures = {unit: {method: {} for method in methods_at(unit)} for unit in UNITS}
     for unit in UNITS:
         for place, design in designs.items():
             times = 1 if Unit(unit).needs_delta else replications  # there nothing varies much: noise, shrunk to nothing
             fits = [fit_both(replace(design, unit=unit), truth, seed, STUDY.name, 29) for seed in range(times)]
-            for method in METHODS:
-                errors = [_errors(truth, fit[method].after, fit[method].marginals) for fit in fits]
+            found = {m: [_errors(truth, fit[m].after, fit[m].marginals) for fit in fits] for m in METHODS}
+            if Unit(unit).needs_delta:
+                found[STRICT] = [_fit_strict(replace(design, unit=unit), truth, seed) for seed in range(replications)]
+            for method, errors in found.items():
                 figures[unit][method][place] = {name: float(np.mean([e[name] for e in errors])) for name in MEASURES}
     return figures
 
 
+def _fit_strict(design: Design, truth: Truth, seed: int) -> dict[str, float]:
+    tables = draw_tables(design, truth, np.random.default_rng([seed, 29]))
+    study = Synthesizer(truth.federation, STRICT, design.epsilon, DELTA, design.unit, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)
+        copula = study.fit(tables).result_.copula
+    return _errors(truth, copula.correlation, copula.marginals)
+
+
 def predict(designs: dict[float, Design], strength: float) -> Figures:
     """The forecast's errors for the same studies."""
-    figures: Figures = {unit: {method: {} for method in METHODS} for unit in UNITS}
+    figures: Figures = {unit: {method: {} for method in methods_at(unit)} for unit in UNITS}
     for place, design in designs.items():
         made = forecast(
             design.federation(),
             design.n_subjects,
             design.epsilon,
             delta=DELTA,
-            methods=METHODS,
+            methods=(*METHODS, STRICT),
             observed=design.observed,
             at_random=True,
             strength=strength,
@@ -107,11 +128,12 @@ def run(places: Places, *, quick: bool) -> Report:
         "delta": DELTA,
         "true_strength": size,
         "replications": replications,
-        "replications_at_block_and_person": 1,
+        "replications_of_ranks_at_block_and_person": 1,
     }
     return Report("planning", settings, results, [_tabulate(axis, results[axis]["measured"]) for axis in MEASURED_BY])
 
 
+STYLES = {"refined": "o-", "vcds": "s--", STRICT: "^-."}
 MEASURED_BY = {"epsilon": "ε", "subjects": "N"}
 
 
@@ -120,7 +142,7 @@ def _tabulate(axis: str, figures: Figures) -> Table:
     rows = [
         (unit, method, name, *(f"{by_method[method][p][name]:.3f}" for p in places))
         for unit, by_method in figures.items()
-        for method in METHODS
+        for method in by_method
         for name in MEASURES
     ]
     header = ("unit", "method", "error of", *(f"{MEASURED_BY[axis]} = {p:,g}" for p in places))
@@ -140,7 +162,7 @@ def draw(axis: str, results: dict[str, Figures], size: float, path: Path) -> Non
     axes[0].axhline(size, color=INK, linewidth=0.8)
     axes[0].annotate("the correlations' own size", (places[0], size), (0, 4), textcoords="offset points", fontsize=8)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=8, frameon=False, fontsize=9)
     fixed = f"N = {STUDY.n_subjects:,}" if axis == "epsilon" else f"ε = {STUDY.epsilon:g}"
     figure.suptitle(
         f"20 columns at 4 parties, 30 % of three blocks missing at random, {fixed}, δ = {DELTA:g}", fontsize=11
@@ -150,15 +172,15 @@ def draw(axis: str, results: dict[str, Figures], size: float, path: Path) -> Non
 
 def _draw_panel(ax: Axes, results: dict[str, Figures], name: str) -> None:
     for color, unit in zip(COLORS, UNITS, strict=False):
-        for method, style in (("refined", "o-"), ("vcds", "s--")):
-            measured = results["measured"][unit][method]
+        for method, style in STYLES.items():
+            measured = results["measured"][unit].get(method, {})
             label = f"unit {unit}" if method == "refined" else None
             values = [one[name] for one in measured.values()]
             ax.plot(list(measured), values, style, color=color, label=label, markersize=4, linewidth=1.3)
         if name != "regression":
-            expected = results["forecast"][unit]["refined"]
+            expected = results["forecast"][unit][methods_at(unit)[-1]]
             ax.plot(
                 list(expected), [one[name] for one in expected.values()], ":", color=color, linewidth=2.2, alpha=0.6
             )
-    for label, style in (("refined", "o-"), ("vcds", "s--"), ("forecast (refined)", ":")):
+    for label, style in (*STYLES.items(), ("forecast (refined, or strict)", ":")):
         ax.plot([], [], style, color=INK, label=label, markersize=4)
