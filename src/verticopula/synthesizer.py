@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from verticopula.copula import latent_count
 from verticopula.errors import SettingsError, VersionMismatch, VerticopulaError
 from verticopula.missingness import Missingness
+from verticopula.priced import price_releases
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.ledger import Ledger, Release
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_generator
 from verticopula.privacy.policy import Policy
-from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.statement import PrivacyStatement, state_privacy
 from verticopula.privacy.units import Unit
 from verticopula.protocol.evcds import evcds
@@ -39,10 +39,9 @@ from verticopula.protocol.strict_party import STRICT
 from verticopula.protocol.sums_desk import SumsDesk
 from verticopula.protocol.sums_record import MemoryRecords, Records
 from verticopula.protocol.vcds import vcds
-from verticopula.result import AlignedDraw, FitResult, StrictSpending
+from verticopula.result import AlignedDraw, FitResult
 from verticopula.schema import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.secure.sealed import Authenticity, shared_authenticity
-from verticopula.strict.margins import cell_sensitivity, gaussian_cell_count
 from verticopula.study import result_from_dict, result_to_dict
 from verticopula.summary import delta_warning, margins_table, summarise
 from verticopula.tables import AlignedTable, align_tables, backend_of, decode_column, from_polars, to_polars
@@ -292,47 +291,13 @@ class Synthesizer:
         """Be fitted with what `protocol` returned; `ledger_` is then what parties were asked for, at their prices."""
         self._result, self._study, self._samples, self.opened_ = result, study, 0, opened
         self._drew_aligned = False
-        self._entries = tuple(self._price(study, result))
+        is_private = self.random_state is None
+        self._entries = tuple(price_releases(self.federation, self.budget, study, result, is_private=is_private))
         self._warn()
         return self
 
     def _unused_name(self) -> str:
         return f"{self.federation.name}-{secrets.token_hex(8)}"
-
-    def _price(self, study: str, result: FitResult) -> Iterator[Release]:
-        """The releases that were asked for, round by round."""
-        if result.spending is not None:
-            yield from self._price_strict(study, result, result.spending)
-            return
-        for round_number in range(self.budget.rounds):
-            for key, budget in result.budgets.items():
-                pricing = Pricing(
-                    study, key.party, self.random_state is None, self.federation.bounds_source == "from-data"
-                )
-                column, n = self.federation.column(key), result.missingness.observed[key]
-                if round_number == 0:
-                    yield from pricing.first_round(
-                        column, self.budget.sampler, n, budget.epsilon_ranks, budget.epsilon_marginal
-                    )
-                else:
-                    yield pricing.completed_round(
-                        column, self.budget.sampler, n, result.n_subjects - n, budget.epsilon_ranks
-                    )
-
-    def _price_strict(self, study: str, result: FitResult, spent: StrictSpending) -> Iterator[Release]:
-        """Every party's margins and its part in the sums."""
-        for party in self.federation.parties:
-            pricing = Pricing(
-                study, party.name, self.random_state is None, self.federation.bounds_source == "from-data"
-            )
-            for column in party.columns:
-                key = ColumnKey(party.name, column.name)
-                n, deviation = result.missingness.observed[key], spent.deviations[key]
-                sensitivity = cell_sensitivity(gaussian_cell_count(column, n, deviation))
-                yield pricing.gaussian_marginal(column, n, sensitivity / deviation)
-            factor = spent.factors[party.name]
-            if factor > 0.0:
-                yield pricing.moments(spent.subjects[party.name], spent.mu * factor, spent.mu)
 
     @property
     def needs_overlap(self) -> bool:

@@ -33,7 +33,7 @@ from verticopula.protocol.sums_desk import SumsDesk
 from verticopula.protocol.sums_plan import block_factor, own_rows
 from verticopula.protocol.sums_record import Records
 from verticopula.secure.sealed import Authenticity
-from verticopula.strict.margins import cell_sensitivity, gaussian_cell_count, release_gaussian_cells, settle_margin
+from verticopula.strict.margins import gaussian_cell_count, margin_mu, release_gaussian_cells, settle_margin
 from verticopula.strict.scores import share_scores
 from verticopula.tables import AlignedTable
 
@@ -91,8 +91,7 @@ class StrictDesk:
         pricing, entries = self.pricing(request.study), []
         for order in request.orders:
             column, n = self.table.party.column(order.column), self._n_observed(order.column)
-            sensitivity = cell_sensitivity(gaussian_cell_count(column, n, order.deviation))
-            entries.append(pricing.gaussian_marginal(column, n, sensitivity / order.deviation))
+            entries.append(pricing.gaussian_marginal(column, n, margin_mu(column, n, order.deviation)))
         return entries
 
     def check_margins(self, request: GaussianMarginsRequest, key: str) -> None:

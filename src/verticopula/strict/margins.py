@@ -38,6 +38,11 @@ def gaussian_cell_count(column: Column, n_observed: int, deviation: float) -> in
     return int(np.clip(round(0.75 * balance ** (2.0 / 3.0)), SMALLEST_DEGREE, LARGEST_DEGREE))
 
 
+def margin_mu(column: Column, n_observed: int, deviation: float) -> float:
+    """How many standard deviations of that noise one person moves the column's cell counts."""
+    return cell_sensitivity(gaussian_cell_count(column, n_observed, deviation)) / deviation
+
+
 def release_gaussian_cells(cells: Ints, n_cells: int, deviation: float, noise: Noise, *label: str) -> Ints:
     """Noisy number of subjects in each cell.
 
