@@ -1,0 +1,481 @@
+"""What is tried against a coordinator: by strangers, with bytes, with code, and by parties that overstep."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tests.network.attackers import (
+    PREFACE,
+    Caller,
+    RawStream,
+    forged_kit,
+    resident,
+    rogue_server,
+)
+from tests.network.intruder_scenes import (
+    ESCAPES,
+    FLARE_CELLS,
+    MEGABYTE,
+    Scene,
+    against_coordinator,
+    altered,
+    attack,
+)
+from verticopula.errors import VerticopulaError
+from verticopula.network.lead import Lead
+from verticopula.network.letters import (
+    Envelope,
+    Refusal,
+    ResultRequest,
+    ResumeRequest,
+    StatusRequest,
+    SubmitRequest,
+)
+from verticopula.network.provision import provision
+from verticopula.protocol.messages import (
+    MESSAGE_VERSION,
+    OpenReply,
+    OpenRequest,
+    ReviewReply,
+    fingerprint,
+)
+from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.wire import encode
+
+# ---- without a kit, or with somebody else's -------------------------------------------------------
+
+
+@against_coordinator("plain TCP, no TLS", "TLS", "refused a connection.*HTTP_REQUEST", quick=True)
+def plain_tcp(scene: Scene) -> None:
+    with socket.create_connection(("127.0.0.1", scene.net.federation.network.port)) as line:
+        line.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert b"200" not in line.recv(1000)
+
+
+@against_coordinator("plain HTTP/2, no TLS", "TLS", "refused a connection.*WRONG_VERSION")
+def plain_http2(scene: Scene) -> None:
+    with socket.create_connection(("127.0.0.1", scene.net.federation.network.port)) as line:
+        line.sendall(PREFACE)
+        line.recv(1000)
+
+
+@against_coordinator(
+    "TLS without a certificate", "mutual TLS", "refused a connection.*NOT_RETURN_A_CERTIFICATE", quick=True
+)
+def no_certificate(scene: Scene) -> None:
+    context = ssl.create_default_context(cafile=str(scene.kit("left").authority))
+    context.set_alpn_protocols(["h2"])
+    port = scene.net.federation.network.port
+    with (
+        contextlib.suppress(OSError),
+        context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="localhost") as line,
+    ):
+        line.sendall(PREFACE)
+        assert line.recv(1000) == b""
+
+
+def _call_in_vain(kit: Any) -> None:
+    with Caller(kit) as caller:
+        time.sleep(1.5)
+        assert caller.link._communicator.find_endpoint("coordinator") is None
+
+
+@against_coordinator(
+    "a certificate of another authority", "mutual TLS", "refused a connection.*VERIFY_FAILED", quick=True
+)
+def another_authority(scene: Scene) -> None:
+    folder = scene.own_folder()
+    provision(scene.net.federation, folder)
+    shutil.copy(scene.kit("left").authority, folder / "left" / "authority.pem")  # so that it believes the coordinator
+    _call_in_vain(replace(scene.kit("left"), folder=folder / "left"))
+
+
+@against_coordinator("a self-signed certificate", "mutual TLS", "refused a connection.*VERIFY_FAILED")
+def self_signed(scene: Scene) -> None:
+    _call_in_vain(forged_kit(scene.net, "left", scene.own_folder(), how="self-signed"))
+
+
+@against_coordinator(
+    "an expired certificate of the right authority", "mutual TLS", "refused a connection.*VERIFY_FAILED"
+)
+def expired(scene: Scene) -> None:
+    _call_in_vain(forged_kit(scene.net, "left", scene.own_folder(), how="expired"))
+
+
+def _claim(name: str) -> Callable[[Scene], None]:
+    def run(scene: Scene) -> None:
+        with Caller(scene.kit("left"), name) as caller:
+            for _ in range(10):
+                with contextlib.suppress(Exception):  # there may be no line at all
+                    caller.say_hello("x")
+                time.sleep(0.1)
+            assert all(found.topic != "welcome" for found in list(caller.received.queue))
+
+    return run
+
+
+for _name, _as, _line in (
+    ("right", "another party", "authenticated as 'left' but claimed endpoint 'right'"),
+    ("lead", "the study lead", "authenticated as 'left' but claimed endpoint 'lead'"),
+    ("coordinator", "the coordinator", "Duplicate endpoint name coordinator"),
+):
+    against_coordinator(
+        f"a party's kit that calls itself {_as}", "F3: name and certificate", _line, quick=_name == "lead"
+    )(_claim(_name))
+
+against_coordinator("a party's kit with a name below its own (left.x)", "list of peers", "refused left.x: no part")(
+    _claim("left.x")
+)
+against_coordinator(
+    "a party's kit with an admin's name of FLARE", "F3: no admin listens here", "Admin endpoint '_admin_"
+)(_claim("_admin_00000000-0000-4000-8000-000000000000"))
+
+
+@attack(
+    "a server with a party's certificate, where the coordinator should be",
+    "lead",
+    "right",
+    "TLS: host name in the certificate",
+    "no line to the coordinator: .*Hostname Verification Check failed",
+)
+def rogue(scene: Scene) -> None:
+    with rogue_server(scene.net, "left", scene.own_folder()) as link:
+        scene.net.start("right")
+        scene.log("right").wait("Hostname Verification", 60.0)
+        assert link._communicator.find_endpoint("right") is None
+    scene.net.close()
+    scene.net.start("right")  # alive when it is looked at
+    scene.log("right").wait("no line", 60.0)
+
+
+# ---- bytes -----------------------------------------------------------------------------------------
+
+
+def _sends(make: Callable[[Caller, Scene], None]) -> Callable[[Scene], None]:
+    def run(scene: Scene) -> None:
+        with Caller(scene.kit("left")) as caller:
+            make(caller.hello(), scene)
+            time.sleep(0.3)
+
+    return run
+
+
+against_coordinator(
+    "random bytes as a letter", "the wire format", "refused a letter from left: the bytes are", quick=True
+)(_sends(lambda caller, scene: caller.raw(os.urandom(5_000))))
+against_coordinator("an envelope that is cut off", "the wire format", "refused a letter from left: an array is larger")(
+    _sends(lambda caller, scene: caller.raw(caller.envelope("answer", "k", bytes(1_000))[:-10]))
+)
+
+
+def _lie(caller: Caller, scene: Scene) -> None:
+    caller.raw(caller.envelope("answer", "k", bytes(1_000)).replace(b'"shape":[1000]', b'"shape":[9e9]', 1))
+    honest = caller.envelope("answer", "k", bytes(1_000))
+    lying = honest.replace(b'"shape":[1000]', b'"shape":[1000000000000]')
+    header = int.from_bytes(lying[6:10], "little") + len(lying) - len(honest)
+    caller.raw(lying[:6] + header.to_bytes(4, "little") + lying[10:])
+
+
+against_coordinator(
+    "an envelope whose array claims a terabyte", "the wire format", "refused a letter from left: an array is larger"
+)(_sends(_lie))
+against_coordinator(
+    "another message version", "the wire format", "refused a letter.*speaks message version", quick=True
+)(_sends(lambda caller, scene: caller.letter("answer", "k", b"", version=MESSAGE_VERSION + 1)))
+
+
+def _nested(caller: Caller, scene: Scene) -> None:
+    header = b"[" * 1_000_000
+    caller.raw(b"VCMS" + (1).to_bytes(2, "little") + len(header).to_bytes(4, "little") + header)
+
+
+against_coordinator(
+    "a header of a million brackets", "the wire format", "refused a letter from left: the header cannot"
+)(_sends(_nested))
+
+
+def _replay(caller: Caller, scene: Scene) -> None:
+    caller.letter("answer", "k", b"")
+    caller.raw(caller.sent[-1])
+
+
+against_coordinator(
+    "a letter sent again", "serial numbers", "refused a letter from left: it was received before", quick=True
+)(_sends(_replay))
+
+
+@against_coordinator(
+    "a captured letter of an earlier session", "session numbers", "refused a letter from left: it belongs to an earlier"
+)
+def earlier_session(scene: Scene) -> None:
+    with Caller(scene.kit("left")) as caller:
+        caller.hello().letter("answer", "k", b"")
+        captured = caller.sent[-1]
+    with Caller(scene.kit("left")) as caller:
+        caller.hello().raw(captured)
+        time.sleep(0.3)
+
+
+@against_coordinator(
+    "a message of 1.5 GB", "gRPC, at its announced length", "a line of left has ended.*more than 1,073,741,824"
+)
+def oversized(scene: Scene) -> None:
+    before = resident(scene.pid("server"))
+    stream = RawStream(scene.kit("left"))
+    sent = stream.send(1_500 * MEGABYTE)
+    stream.close()
+    assert sent < 100 * MEGABYTE, "the coordinator took it"
+    assert resident(scene.pid("server")) - before < 100 * MEGABYTE
+
+
+@against_coordinator(
+    "400 letters of 1 MB, as fast as they go", "one frame of a line at a time", "refused a letter from left: the bytes"
+)
+def letter_flood(scene: Scene) -> None:
+    before = resident(scene.pid("server"))
+    with Caller(scene.kit("left")) as caller:
+        caller.hello()
+        for _ in range(400):
+            caller.raw(bytes(MEGABYTE))
+            caller.sent.clear()
+        time.sleep(3.0)
+    assert resident(scene.pid("server")) - before < 150 * MEGABYTE
+
+
+@against_coordinator(
+    "a flood of hellos, each a new session", "a limit on greetings", "refused a letter from left: too many", quick=True
+)
+def hello_flood(scene: Scene) -> None:
+    with Caller(scene.kit("left")) as caller:
+        caller.connect()
+        for number in range(2_000):
+            caller.say_hello(f"session-{number}")
+        time.sleep(1.0)
+        assert caller.received.qsize() < 100
+
+
+@against_coordinator("forty lines of one party at once", "a limit on lines", "refused a line of left")
+def many_lines(scene: Scene) -> None:
+    streams = [RawStream(scene.kit("left")) for _ in range(40)]
+    scene.log("server").wait("refused a line of left")
+    with Caller(scene.kit("right")) as other:
+        other.hello()  # everybody else is still heard
+    for stream in streams:
+        stream.close()
+    time.sleep(1.0)
+
+
+# ---- FLARE's own machinery, and code ---------------------------------------------------------------
+
+
+def _deploy(caller: Caller, scene: Scene) -> None:
+    from nvflare.fuel.utils import fobs
+
+    job = {"app": "job", "config": {"executor": {"path": "os.system", "args": {"command": "touch canary"}}}}
+    headers = {"channel": "aux_communication", "topic": "train.deploy", "destination": "coordinator"}
+    caller.raw(fobs.dumps(job), FLARE_CELLS, headers)
+
+
+against_coordinator(
+    "a FLARE job for FLARE's cell network, in FOBS",
+    "nobody listens there",
+    "F3 application 1 is not served",
+    quick=True,
+)(_sends(_deploy))
+
+
+@against_coordinator("a pickle for FLARE's cell network", "nobody listens there", "F3 application 1 is not served")
+def pickle_for_flare(scene: Scene) -> None:
+    canary = scene.canary()
+    with Caller(scene.kit("left")) as caller:
+        caller.hello().raw(canary.pickled(), FLARE_CELLS)
+        time.sleep(0.5)
+    assert not canary.sang
+
+
+@against_coordinator(
+    "a pickle as a letter", "the wire format", "refused a letter from left: the bytes are not", quick=True
+)
+def pickle_as_letter(scene: Scene) -> None:
+    canary = scene.canary()
+    with Caller(scene.kit("left")) as caller:
+        caller.hello().raw(canary.pickled())
+        time.sleep(0.5)
+    assert not canary.sang
+
+
+@against_coordinator("a pickle as the lead's question", "the wire format", "refused the study lead: the bytes are not")
+def pickle_as_question(scene: Scene) -> None:
+    canary = scene.canary()
+    with Caller(scene.kit("lead")) as caller:
+        caller.hello().letter("ask", "k", canary.pickled())
+        caller.wait_for("refusal")
+    assert not canary.sang
+
+
+def _submission(scene: Scene, kind: str = "synthesis", **changes: Any) -> SubmitRequest:
+    settings = json.dumps(changes.pop("settings", {"method": "vcds"}))
+    shown = federation_fingerprint(scene.net.federation)
+    request = SubmitRequest(shown, kind, settings, None, False, 60.0, os.urandom(16).hex())  # type: ignore[arg-type]
+    return replace(request, **changes)
+
+
+def _refuses(make: Callable[[Scene], Any]) -> Callable[[Scene], None]:
+    def run(scene: Scene) -> None:
+        with Lead(scene.kit("lead")) as lead:
+            before = lead.ask(StatusRequest()).studies
+            try:
+                lead.ask(make(scene))
+            except VerticopulaError:
+                assert lead.ask(StatusRequest()).studies == before
+                return
+        raise AssertionError("it was accepted")
+
+    return run
+
+
+against_coordinator(
+    "a study with a method nobody wrote (os.system)",
+    "the settings' names",
+    "refused the study lead: unknown method",
+    quick=True,
+)(_refuses(lambda scene: _submission(scene, settings={"method": "os.system"})))
+against_coordinator(
+    "a study with a setting that names code", "the settings' names", "refused the study lead: .*does not know"
+)(_refuses(lambda scene: _submission(scene, settings={"method": "vcds", "executor": "os.system"})))
+against_coordinator(
+    "a regression whose penalty is a class", "the settings' names", "refused the study lead: unknown penalty"
+)(_refuses(lambda scene: _submission(scene, "regression", settings={"penalty": "subprocess.Popen"})))
+against_coordinator("settings of ten thousand brackets", "JSON, bounded", "refused the study lead: .*cannot be read")(
+    _refuses(lambda scene: replace(_submission(scene), settings="[" * 9_999))
+)
+against_coordinator(
+    "a study for another federation file", "the federation's fingerprint", "refused the study lead: the federation file"
+)(_refuses(lambda scene: _submission(scene, federation=federation_fingerprint(altered(scene.net.federation)))))
+against_coordinator(
+    "a study's name that leads to another folder", "names of studies", "refused the study lead: no study of that name"
+)(_refuses(lambda scene: ResultRequest("../../authority")))
+against_coordinator("a deadline that never comes", "checked when resuming", "refused the study lead: the deadline")(
+    _refuses(lambda scene: ResumeRequest("any", float("nan")))
+)
+
+
+@against_coordinator("the lead's submission sent again", "its token: one study", "INFO.*: study small-[0-9a-f]+: vcds")
+def submit_twice(scene: Scene) -> None:
+    with Lead(scene.kit("lead")) as lead:
+        request = _submission(scene, deadline=0.3)
+        first = lead.ask(request).study
+        assert lead.ask(request).study == first
+        assert [entry.study for entry in lead.ask(StatusRequest()).studies].count(first) == 1
+        scene.net.wait(lead, first)
+
+
+# ---- parties that overstep -------------------------------------------------------------------------
+
+
+against_coordinator(
+    "a party that asks what only the lead may", "roles", "refused a letter from left: a party answers", quick=True
+)(_sends(lambda caller, scene: caller.letter("ask", "k", encode(StatusRequest()))))
+against_coordinator("a lead that answers", "roles", "refused a letter from lead: the study lead asks")(
+    lambda scene: _as_lead(scene, lambda caller: caller.letter("answer", "k", b""))
+)
+
+
+def _as_lead(scene: Scene, act: Callable[[Caller], None]) -> None:
+    with Caller(scene.kit("lead")) as caller:
+        act(caller.hello())
+        time.sleep(0.3)
+
+
+@contextlib.contextmanager
+def _asked(scene: Scene, *names: str) -> Iterator[tuple[Lead, str, list[Caller], list[Envelope]]]:
+    """A study whose parties are the intruder's; yields the question that each was asked."""
+    with contextlib.ExitStack() as stack:
+        callers = [stack.enter_context(Caller(scene.kit(name))).hello() for name in names]
+        lead = stack.enter_context(Lead(scene.kit("lead")))
+        study = lead.ask(_submission(scene, deadline=20.0)).study
+        yield lead, study, callers, [caller.wait_for("ask") for caller in callers]
+
+
+@against_coordinator(
+    "an answer to another party's question", "one question a party", "dropped: answer of left to a question"
+)
+def answer_for_another(scene: Scene) -> None:
+    with _asked(scene, "left", "right") as (lead, study, (left, right), (_, asked)):
+        wrong = fingerprint(OpenRequest(study, "vcds", "", "hash", None, 0, ""))
+        left.letter("answer", wrong, encode(ReviewReply("right")))
+        right.letter("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
+        scene.net.wait(lead, study)
+
+
+@against_coordinator("an answer after the round", "closed questions", "dropped: answer of left to a question")
+def answer_too_late(scene: Scene) -> None:
+    with _asked(scene, "left") as (lead, study, (left,), (asked,)):
+        left.letter("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
+        scene.net.wait(lead, study)
+        left.letter("answer", asked.key, encode(ReviewReply("left")))
+        time.sleep(0.3)
+
+
+@against_coordinator(
+    "an answer in another party's name", "names in answers", "failed in round 1: party 'left' answered under"
+)
+def answer_as_another(scene: Scene) -> None:
+    with _asked(scene, "left", "middle", "right") as (lead, study, callers, asked):
+        for caller, question in zip(callers, asked, strict=True):
+            name = "right" if caller.kit.name == "left" else caller.kit.name
+            empty = np.zeros((1, 16), dtype=np.uint8)
+            reply = OpenReply(name, np.zeros(32, dtype=np.uint8), empty, False, 0, "")
+            caller.letter("answer", question.key, encode(reply))
+        assert scene.net.wait(lead, study)[0] == "failed"
+
+
+@against_coordinator(
+    "an answer that is a pickle", "the wire format", "failed in round 1: party '\\w+': the bytes are not"
+)
+def pickle_as_answer(scene: Scene) -> None:
+    canary = scene.canary()
+    with _asked(scene, "left", "middle", "right") as (lead, study, callers, asked):
+        for caller, question in zip(callers, asked, strict=True):
+            caller.letter("answer", question.key, canary.pickled())
+        assert scene.net.wait(lead, study)[0] == "failed"
+    assert not canary.sang
+
+
+@against_coordinator(
+    "a refusal with terminal escapes and markup", "texts are made plain", "failed in round 1:.*All is well", quick=True
+)
+def hostile_refusal(scene: Scene) -> None:
+    with _asked(scene, "left") as (lead, study, (left,), (asked,)):
+        left.letter("refusal", asked.key, encode(Refusal("SystemExit", ESCAPES * 100)))
+        state, note = scene.net.wait(lead, study)
+        assert state == "failed"
+        assert note.isprintable()
+        assert len(note) <= 500
+    text = scene.log("server").text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+@against_coordinator(
+    "a refusal with a text of 1 MB", "the wire format", "refused a letter from left: a text has more than 10000"
+)
+def long_refusal(scene: Scene) -> None:
+    with _asked(scene, "left") as (lead, study, (left,), (asked,)):
+        honest = encode(Refusal("ProtocolError", "X"))
+        header = honest[10:].replace(b'"X"', b'"' + b"x" * MEGABYTE + b'"')
+        left.letter("refusal", asked.key, honest[:6] + len(header).to_bytes(4, "little") + header)
+        time.sleep(0.5)
+        left.letter("refusal", asked.key, encode(Refusal("ProtocolError", "enough")))
+        scene.net.wait(lead, study)

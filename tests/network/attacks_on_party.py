@@ -1,0 +1,324 @@
+"""What is tried against a party: by a coordinator that oversteps, in every kind of study."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tests.network.attackers import (
+    EvilCoordinator,
+    resident,
+)
+from tests.network.intruder_scenes import (
+    ESCAPES,
+    FLARE_CELLS,
+    MEGABYTE,
+    Scene,
+    against_party,
+    altered,
+)
+from verticopula.network.letters import (
+    Envelope,
+    Refusal,
+    StatusRequest,
+)
+from verticopula.network.signing import certificate_authenticity
+from verticopula.protocol.messages import (
+    MESSAGE_VERSION,
+    ColumnOrder,
+    GaussianMarginsRequest,
+    MarginOrder,
+    OpenReply,
+    OpenRequest,
+    PlaceRequest,
+    ReleaseRequest,
+    ReviewReply,
+    ReviewRequest,
+    StrictReviewRequest,
+    SumsKeyRequest,
+    SumsShareRequest,
+    fingerprint,
+)
+from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.sums_plan import make_plan
+from verticopula.protocol.wire import encode
+from verticopula.secure.sealed import SealedPost
+
+# ---- a coordinator that oversteps ------------------------------------------------------------------
+
+
+def _opening(scene: Scene, study: str = "study", **changes: Any) -> OpenRequest:
+    request = OpenRequest(study, "vcds", federation_fingerprint(scene.net.federation), "hash", None, 0, "")
+    return replace(request, **changes)
+
+
+def _release(study: str = "study", **changes: Any) -> ReleaseRequest:
+    orders = (ColumnOrder("y", 0.1, 0.1), ColumnOrder("x1", 0.1, 0.1))
+    return replace(ReleaseRequest(study, "vcds", "exact", orders), **changes)
+
+
+def _opened(scene: Scene, party: str = "left") -> EvilCoordinator:
+    """The study, open and with a cohort at this party."""
+    evil = scene.evil
+    reply = evil.ask(party, _opening(scene))
+    assert isinstance(reply, OpenReply), reply
+    n_rows = reply.hashes.shape[0]
+    place = PlaceRequest("study", 120, np.arange(n_rows, dtype=np.int64))
+    assert not isinstance(evil.ask(party, place), Refusal)
+    return evil
+
+
+def _is_refused(make: Callable[[Scene], Any], party: str = "left", *, opened: bool = True) -> Callable[[Scene], None]:
+    def run(scene: Scene) -> None:
+        evil = _opened(scene, party) if opened else scene.evil
+        before = scene.net.ledger(party)
+        reply = evil.ask(party, make(scene))
+        assert isinstance(reply, Refusal), reply
+        assert scene.net.ledger(party) == before
+
+    return run
+
+
+_MUCH = (ColumnOrder("y", 5.0, 5.0), ColumnOrder("x1", 5.0, 5.0))
+
+against_party(
+    "epsilon beyond the cap", "its policy", "refused: party 'left': epsilon per client would become", quick=True
+)(_is_refused(lambda scene: ReviewRequest(_release(orders=_MUCH))))
+
+
+@against_party(
+    "more epsilon than was reviewed, beyond the cap", "its policy, again", "refused: party 'left': epsilon per client"
+)
+def more_than_reviewed(scene: Scene) -> None:
+    evil = _opened(scene)
+    assert isinstance(evil.ask("left", ReviewRequest(_release())), ReviewReply)
+    assert isinstance(evil.ask("left", _release(orders=_MUCH)), Refusal)
+    assert scene.net.ledger("left") == []
+
+
+against_party(
+    "more rounds than were reviewed, beyond the cap", "its policy", "refused: party 'left': epsilon per client"
+)(_is_refused(lambda scene: ReviewRequest(_release(), rounds=1_000)))
+against_party("another sampler than it knows", "its rules", "refused: party 'left' does not know the sampler")(
+    _is_refused(lambda scene: _release(sampler="none"))
+)
+against_party("an epsilon that is infinite", "its rules", "refused: party 'left', column 'y': epsilon must be")(
+    _is_refused(lambda scene: _release(orders=(ColumnOrder("y", float("inf"), 1.0),)))
+)
+against_party("a column that it does not hold", "its rules", "refused: party 'left': the request names columns")(
+    _is_refused(lambda scene: _release(orders=(ColumnOrder("x2", 0.1, 0.1),)))
+)
+against_party("the same column twice", "its rules", "refused: party 'left': the request names columns twice")(
+    _is_refused(lambda scene: _release(orders=(ColumnOrder("y", 0.1, 0.1),) * 2))
+)
+against_party(
+    "a method that the policy does not name",
+    "its policy",
+    "refused: party 'left' does not take part in method",
+    quick=True,
+)(_is_refused(lambda scene: _opening(scene, "other", method="raw-glm"), opened=False))
+against_party(
+    "another method than the study was opened for",
+    "what was agreed",
+    "refused: party 'left': this study was opened for",
+)(_is_refused(lambda scene: _release(method="evcds")))
+against_party(
+    "a column that is not shared", "its policy", "refused: party 'middle' does not share column", party="middle"
+)(_is_refused(lambda scene: _opening(scene), "middle", opened=False))
+against_party(
+    "too few people",
+    "its policy",
+    "refused: party 'right', column 'x3': 120 observed subjects are fewer",
+    party="right",
+)(
+    _is_refused(
+        lambda scene: ReviewRequest(_release(orders=(ColumnOrder("x3", 0.1, 0.1), ColumnOrder("x4", 0.1, 0.1)))),
+        "right",
+    )
+)
+against_party(
+    "noise from a seed that the coordinator knows",
+    "its policy",
+    "refused: party 'left' does not take part in seeded",
+    quick=True,
+)(_is_refused(lambda scene: _opening(scene, "seeded", seed=1), opened=False))
+against_party(
+    "another federation file",
+    "the federation's fingerprint",
+    "refused: party 'left': the coordinator's federation",
+    quick=True,
+)(
+    _is_refused(
+        lambda scene: _opening(scene, "altered", federation=federation_fingerprint(altered(scene.net.federation))),
+        opened=False,
+    )
+)
+against_party(
+    "a release in a study that was never opened", "what was agreed", "refused: party 'left' was not asked to open"
+)(_is_refused(lambda scene: _release("unknown"), opened=False))
+against_party(
+    "a study opened again with another cohort",
+    "what was agreed",
+    "refused: party 'left': the cohort of this study is settled",
+)(_is_refused(lambda scene: PlaceRequest("study", 120, np.arange(120, dtype=np.int64)[::-1].copy())))
+against_party("places outside the cohort", "checks on arrays", "refused: party 'left': a place lies outside")(
+    _is_refused(lambda scene: PlaceRequest("study", 120, np.arange(120, dtype=np.int64) + 10**9))
+)
+against_party(
+    "a name with terminal escapes for a study", "names of studies", "refused: party 'left': a study's name has"
+)(_is_refused(lambda scene: _opening(scene, ESCAPES), opened=False))
+against_party("a ledger that was never seen, as witness", "its ledger", "refused: .*ledger")(
+    _is_refused(lambda scene: _opening(scene, "witness", witness_count=50, witness_head="0" * 64), opened=False)
+)
+
+
+# ---- strict studies ------------------------------------------------------------------------
+
+
+def _opened_strict(scene: Scene) -> EvilCoordinator:
+    """A strict study, open and with a cohort at the left party."""
+    evil = scene.evil
+    reply = evil.ask("left", _opening(scene, _STRICT, method="strict"))
+    assert isinstance(reply, OpenReply), reply
+    places = np.arange(reply.hashes.shape[0], dtype=np.int64)
+    assert not isinstance(evil.ask("left", PlaceRequest(_STRICT, 120, places)), Refusal)
+    return evil
+
+
+def _strict_is_refused(make: Callable[[Scene, EvilCoordinator], Any]) -> Callable[[Scene], None]:
+    def run(scene: Scene) -> None:
+        evil = _opened_strict(scene)
+        before = scene.net.ledger("left")
+        reply = evil.ask("left", make(scene, evil))
+        assert isinstance(reply, Refusal), reply
+        assert scene.net.ledger("left") == before
+
+    return run
+
+
+_STRICT = "strict-study"
+
+
+def _margin_orders(deviation: float) -> tuple[MarginOrder, ...]:
+    return MarginOrder("y", deviation), MarginOrder("x1", deviation)
+
+
+def _share_request(scene: Scene, evil: EvilCoordinator, *, forged: bool) -> SumsShareRequest:
+    """Everybody's keys: the left party's own, and for the others keys of the coordinator's, signed by whom it can."""
+    widths, names = {"left": 2, "middle": 1, "right": 2}, ("left", "middle", "right")
+    plan = make_plan(widths, np.ones((120, 5), dtype=bool), 0.01, 1.5, names)
+    kits = {name: scene.kit("server" if forged else name) for name in names}
+    posts = [SealedPost(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in names[1:]]
+    own = evil.ask("left", SumsKeyRequest(_STRICT, "strict")).key
+    return SumsShareRequest(_STRICT, "strict", plan, (own, *(post.introduce() for post in posts)))
+
+
+against_party("margins of a strict study beyond the cap", "its policy", "refused: party 'left': epsilon per client")(
+    _strict_is_refused(lambda scene, evil: GaussianMarginsRequest(_STRICT, "strict", _margin_orders(0.5)))
+)
+against_party(
+    "a strict review whose sums go beyond the cap", "its policy", "refused: party 'left': epsilon per client"
+)(_strict_is_refused(lambda scene, evil: StrictReviewRequest(_STRICT, "strict", _margin_orders(50.0), 3.0)))
+against_party("margins without noise", "its rules", "refused: party 'left', column 'y': the noise cannot be")(
+    _strict_is_refused(lambda scene, evil: GaussianMarginsRequest(_STRICT, "strict", _margin_orders(0.0)))
+)
+against_party(
+    "the coordinator's own keys in place of the parties'",
+    "signatures by certificates",
+    "refused: party 'left': the public key of 'middle' is not signed by it",
+)(_strict_is_refused(lambda scene, evil: _share_request(scene, evil, forged=True)))
+against_party("secure sums before margins", "its rules", "refused: party 'left' has sent no margins in this study")(
+    _strict_is_refused(lambda scene, evil: _share_request(scene, evil, forged=False))
+)
+against_party(
+    "secure sums in a study of another method", "what was agreed", "refused: party 'left': this study was opened for"
+)(_is_refused(lambda scene: SumsKeyRequest("study", "strict")))
+
+
+def _question(scene: Scene, body: bytes, key: str = "k", party: str = "left") -> None:
+    scene.evil.send(party, "ask", key, body)
+    time.sleep(0.3)
+
+
+@against_party(
+    "a request of an unknown type", "the wire format", "refused: the message is of a type that is not", quick=True
+)
+def unknown_request(scene: Scene) -> None:
+    _question(scene, encode(StatusRequest()))
+
+
+@against_party("a request to run code", "the wire format", "refused: the message is of a type that is not")
+def code_request(scene: Scene) -> None:
+    header = json.dumps({"kind": "RunRequest", "fields": {"code": "import os", "version": MESSAGE_VERSION}}).encode()
+    _question(scene, b"VCMS" + (1).to_bytes(2, "little") + len(header).to_bytes(4, "little") + header)
+
+
+@against_party("a pickle as a question", "the wire format", "refused: the bytes are not a message", quick=True)
+def pickled_question(scene: Scene) -> None:
+    canary = scene.canary()
+    _question(scene, canary.pickled())
+    time.sleep(0.5)
+    assert not canary.sang
+
+
+@against_party(
+    "a FLARE job for the party's cell network, pickled", "nobody listens there", "F3 application 1 is not served"
+)
+def job_for_party(scene: Scene) -> None:
+    canary = scene.canary()
+    scene.evil.raw("left", canary.pickled(), FLARE_CELLS)
+    time.sleep(0.5)
+    assert not canary.sang
+
+
+@against_party("a question under another question's key", "keys are fingerprints", "refused: the question's key is not")
+def wrong_key(scene: Scene) -> None:
+    _question(scene, encode(_opening(scene)), key=fingerprint(_release()))
+
+
+@against_party("another message version in a question", "the wire format", "refused: this side speaks message version")
+def party_version(scene: Scene) -> None:
+    _question(scene, encode(replace(_opening(scene), version=MESSAGE_VERSION + 1)))
+
+
+@against_party("an answer to a party", "roles", "refused a letter from coordinator: a party is asked")
+def answer_to_party(scene: Scene) -> None:
+    scene.evil.send("left", "answer", "k", encode(ReviewReply("left")))
+
+
+@against_party(
+    "a question sent again by hand", "serial numbers", "refused a letter from coordinator: it was received before"
+)
+def question_replayed(scene: Scene) -> None:
+    post = scene.evil.post
+    session = post._peers["left"].session
+    body = np.frombuffer(encode(_opening(scene, "again")), dtype=np.uint8)
+    letter = encode(Envelope("ask", session, next(post._peers["left"].serials), "k", body))
+    scene.evil.raw("left", letter)
+    scene.evil.raw("left", letter)
+
+
+@against_party(
+    "a question of an earlier session", "session numbers", "refused a letter from coordinator: it belongs to an"
+)
+def question_of_old(scene: Scene) -> None:
+    scene.evil.raw("left", encode(Envelope("ask", "0" * 32, 10**6, "k", np.zeros(0, dtype=np.uint8))))
+
+
+@against_party(
+    "ten thousand questions at once", "a limit on open questions", "refused a letter from coordinator: more than 16"
+)
+def question_flood(scene: Scene) -> None:
+    before = resident(scene.pid("left"))
+    for number in range(10_000):
+        scene.evil.post.send("left", "ask", f"{number}", bytes(10_000))
+    scene.log("left").wait("more than 16 questions")
+    time.sleep(5.0)
+    assert resident(scene.pid("left")) - before < 100 * MEGABYTE
+    while not scene.evil.answers.empty():
+        scene.evil.answers.get()

@@ -1,0 +1,162 @@
+"""Victims at work, and the rows of the intruder table."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.network.attackers import (
+    Canary,
+    EvilCoordinator,
+    LogTail,
+    shorten,
+)
+from tests.network.harness import Net
+from verticopula.schema import Federation
+
+FLARE_CELLS = 1  # the F3 application of FLARE's own cell network, which carries jobs and FOBS objects
+ESCAPES = "\x1b[2J\x1b[31mAll is well\x07\r\n[bold]<script>\u202e"
+POLICIES = {
+    "left": 'methods = ["vcds", "strict"]\nmin_subjects = 50\n[caps]\nclient = 2.0\n',
+    "middle": 'methods = ["vcds"]\ncolumns = ["another"]\n',
+    "right": 'methods = ["vcds"]\nmin_subjects = 5000\n',
+}
+MEGABYTE = 1 << 20
+
+
+Where = Literal["coordinator", "party", "lead"]
+
+
+@dataclass
+class Scene:
+    """Victims at work."""
+
+    net: Net
+    scratch: Path
+    coordinator: EvilCoordinator | None = None
+
+    def kit(self, name: str) -> Any:
+        return self.net.kit(name)
+
+    def log(self, name: str) -> LogTail:
+        return LogTail(self.net.folder / "kits" / name / "log.txt")
+
+    def pid(self, name: str) -> int:
+        return self.net.processes[name].pid
+
+    @property
+    def evil(self) -> EvilCoordinator:
+        assert self.coordinator is not None
+        return self.coordinator
+
+    def own_folder(self) -> Path:
+        return self.scratch / f"{time.monotonic_ns()}"
+
+    def canary(self) -> Canary:
+        return Canary(self.scratch / f"canary-{time.monotonic_ns()}")
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One row.
+
+    Attributes
+    ----------
+    against : the kit whose log must hold a line that fits `expected`; for the lead, its terminal
+    run : does it; AssertionError if it succeeds
+    """
+
+    name: str
+    where: Where
+    against: str
+    refused_by: str
+    expected: str
+    quick: bool
+    run: Callable[[Scene], str | None]
+
+    def carry_out(self, scene: Scene) -> str:
+        """The victim's line."""
+        tail = scene.log(self.against).mark()
+        said = self.run(scene)
+        if said is not None:
+            return shorten(said)
+        line = tail.wait(self.expected)
+        process = scene.net.processes.get(self.against)
+        assert process is not None
+        assert process.poll() is None, "the victim died"
+        return shorten(line)
+
+
+ATTACKS: list[Attack] = []
+
+
+def attack(
+    name: str, where: Where, against: str, refused_by: str, expected: str, *, quick: bool = False
+) -> Callable[[Callable[[Scene], str | None]], Callable[[Scene], str | None]]:
+    def register(run: Callable[[Scene], str | None]) -> Callable[[Scene], str | None]:
+        ATTACKS.append(Attack(name, where, against, refused_by, expected, quick, run))
+        return run
+
+    return register
+
+
+def against_coordinator(name: str, by: str, expected: str, *, quick: bool = False) -> Any:
+    return attack(name, "coordinator", "server", by, expected, quick=quick)
+
+
+def against_party(name: str, by: str, expected: str, *, party: str = "left", quick: bool = False) -> Any:
+    return attack(name, "party", party, by, expected, quick=quick)
+
+
+# ---- scenes ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def coordinator_alone(folder: Path) -> Iterator[Scene]:
+    """A coordinator; its parties' kits are in the intruder's hands."""
+    net = Net.prepare(folder)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    try:
+        net.start("server")
+        LogTail(folder / "kits" / "server" / "log.txt").wait("added secure port", 60.0)
+        yield Scene(net, scratch)
+    finally:
+        net.close()
+
+
+@contextlib.contextmanager
+def parties_alone(folder: Path, *names: str) -> Iterator[Scene]:
+    """Parties with strict policies; the coordinator's kit is in the intruder's hands."""
+    net = Net.prepare(folder, policies=POLICIES)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    try:
+        net.start(*names)
+        with EvilCoordinator(net.kit("server")) as coordinator:
+            coordinator.wait_for(*names)
+            yield Scene(net, scratch, coordinator)
+    finally:
+        net.close()
+
+
+@contextlib.contextmanager
+def nobody_yet(folder: Path) -> Iterator[Scene]:
+    """Kits only: the attack starts its victim itself."""
+    net = Net.prepare(folder)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    try:
+        yield Scene(net, scratch)
+    finally:
+        net.close()
+
+
+def altered(federation: Federation) -> Federation:
+    said = federation.to_dict()
+    said["party"][0]["column"][1]["bounds"] = [-1, 1]
+    return Federation.from_dict(said)
