@@ -53,7 +53,7 @@ _SWEEPS = 300
 _FINAL_SWEEPS = 1500  # of each chain
 _CHAINS = 2
 SNAPSHOTS = 40
-_RIDGE_STEPS = 50
+_RIDGE_STEPS, _RIDGE_TOLERANCE = 50, 1e-4
 _MAX_HALVINGS = 30
 
 
@@ -159,6 +159,8 @@ class _Sampler:
         self._gaussian = family.name == "gaussian"
         self._square = share * float(y @ y)
         self._units = units(features)
+        rows = self._rows
+        self._exact = _Quadratic(share * (rows.T @ rows), share * (rows.T @ y)) if self._gaussian else None
 
     def run(self, rng: Rng) -> Posterior:
         ridge, errors, noise = self._fit_ridge()
@@ -188,9 +190,9 @@ class _Sampler:
 
     def _approximate(self, some: Floats) -> _Quadratic:
         """The quadratic whose gradient and curvature at the draws' mean are the averages over the draws."""
+        if self._exact is not None:
+            return self._exact
         y, rows, centre = self._y, self._rows, some.mean(axis=0)
-        if self._gaussian:
-            return _Quadratic(self._share * (rows.T @ rows), self._share * (rows.T @ y))
         eta = rows @ some.T
         bend = self._family.curvature(eta).mean(axis=1)
         residual = self._family.residual(eta, y[:, None]).mean(axis=1)
@@ -210,13 +212,16 @@ class _Sampler:
             penalty[:q] = 1.0 / variance
             cover = np.linalg.inv(quadratic.gram / noise + np.diag(penalty))
             target = cover @ quadratic.linear / noise
-            coef = self._step(coef, target, penalty)
+            before, coef = (coef, variance), self._step(coef, target, penalty)
             spread = np.diag(cover)
             variance = max(float(np.mean(coef[:q] ** 2 + spread[:q])), 1e-12) if q else 1.0
             if self._gaussian:
                 fitted = 2.0 * float(coef @ quadratic.linear) - float(coef @ quadratic.gram @ coef)
                 left = self._square - fitted + float(np.sum(cover * quadratic.gram))
                 noise = max(left, 1e-12 * self._square) / (self._share * y.size)
+            moved = float(np.max(np.abs(coef - before[0]), initial=0.0)) / np.sqrt(variance)
+            if max(moved, abs(variance / before[1] - 1.0)) <= _RIDGE_TOLERANCE:  # it is only where chains begin
+                break
         errors = np.array([np.sqrt(spread[first:last].sum()) for first, last in pairwise(self._starts)])
         return coef, errors, noise
 
