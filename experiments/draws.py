@@ -5,6 +5,7 @@ The seeds are those of `benchmarks accuracy` and `benchmarks missing`, so the da
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,8 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.designs import MarCase, Model, SimulatedData, SimulationDesign, make_complete, mask_mar, mask_mcar
+from experiments.metrics import kolmogorov
 from experiments.paper import COMPLETE
 from experiments.study import Study
+from verticopula.marginals import Marginal
+from verticopula.schema import ColumnKey
 
 Bools = NDArray[np.bool_]
 
@@ -48,6 +52,23 @@ class Drawn:
     def complete_cases(self) -> float:
         """Share of the subjects."""
         return 1.0 if self.observed is None else float(self.observed.all(axis=1).mean())
+
+    def margin_error(self, marginals: Mapping[ColumnKey, Marginal]) -> float:
+        """Mean over the covariates of the Kolmogorov distance between a fitted margin and the complete data's."""
+        design, kinds = self.data.design, self.data.kinds
+        return float(
+            np.mean(
+                [
+                    kolmogorov(
+                        marginals[ColumnKey(party, f"x{j + 1}")].cdf,
+                        self.data.x[:, j] - (kinds[j] == "ordinal"),  # categories are 1, 2, ...; codes begin at 0
+                        discrete=kinds[j] != "continuous",
+                    )
+                    for party, block in zip(design.client_names, self.data.blocks, strict=True)
+                    for j in range(block.start, block.stop)
+                ]
+            )
+        )
 
     def study(self, epsilon: float, seed: int, rows_per_subject: int) -> Study:
         """As the parties hold it."""

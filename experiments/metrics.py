@@ -1,6 +1,8 @@
-"""The paper's three measures of an estimated coefficient vector (Section 5.1)."""
+"""The paper's three measures of an estimated coefficient vector (Section 5.1), and the distance of a margin."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,17 @@ def fdr(coef: FloatArray, truth: FloatArray) -> float:
     coef, truth = _paired(coef, truth)
     selected = coef != 0
     return float(np.sum(selected & (truth == 0)) / max(int(selected.sum()), 1))
+
+
+def kolmogorov(cdf: Callable[[FloatArray], FloatArray], values: FloatArray, *, discrete: bool) -> float:
+    """Largest difference of a fitted distribution function from the values' own; discrete values are codes from 0."""
+    ordered = np.sort(values)
+    if discrete:
+        levels = np.arange(ordered[-1] + 1)
+        shares = np.searchsorted(ordered, levels, side="right") / ordered.size
+        return float(np.max(np.abs(cdf(levels) - shares)))
+    fitted, steps = cdf(ordered), np.arange(ordered.size + 1) / ordered.size
+    return float(np.max(np.maximum(np.abs(fitted - steps[1:]), np.abs(fitted - steps[:-1]))))
 
 
 def _paired(coef: FloatArray, truth: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -26,7 +26,7 @@ from experiments.judge import JUDGE_NAMES, MIXED, MIXTURE, JudgeName, judge, sco
 from experiments.methods import METHODS, ORACLE, UNPROTECTED
 from experiments.scad import SeparatedClassesError, fit_oracle
 from experiments.store import Entry, Replication, locate, name_entry, read, write
-from experiments.study import MethodFailure
+from experiments.study import MethodFailure, Study
 from verticopula.errors import SettingsError, VerticopulaError
 
 BACKENDS = ("loky", "dask", "ray")
@@ -35,6 +35,7 @@ ROWS_PER_SUBJECT = {1_000: 5, 3_000: 3, 5_000: 3}
 ROWS_ON_LOGISTIC_PATHS = {1_000: 5, 3_000: 2, 5_000: 1}
 # Processor time relative to VCDS with its judge, for the time that is left.
 RELATIVE_COST = {"Original-VFL": 8.0, "Vertigan": 20.0, "IEVCDS": 8.0, "Refined-aligned": 4.0, ORACLE: 0.02}
+MARGINS = "margins"  # the score of a method's marginals
 
 
 @dataclass(frozen=True)
@@ -110,30 +111,36 @@ def run_task(task: Task, settings: Settings, folder: Path) -> Task:
     path, record = locate(folder, task.cell, task.replication), settings.record(task.cell)
     drawn = draw(task.cell, task.replication, settings.make_design(task.cell))
     found = read(path, record) or Replication(record, drawn.complete_cases)
+    studies: dict[float | None, Study] = {}
     for method, epsilon in task.wanted:
+        if epsilon not in studies:
+            rows = settings.rows_per_subject(task.cell)
+            studies[epsilon] = drawn.study(epsilon or 1.0, task.replication, rows)
         # One thread: sums of floating-point numbers depend on how many share them.
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found.entries[name_entry(method, epsilon)] = measure(drawn, method, epsilon, task, settings)
+            entry = measure(drawn, method, studies[epsilon], settings.judge_of(task.cell))
+        found.entries[name_entry(method, epsilon)] = entry
         write(path, found)
     return task
 
 
-def measure(drawn: Drawn, method: str, epsilon: float | None, task: Task, settings: Settings) -> Entry:
+def measure(drawn: Drawn, method: str, study: Study, rule: JudgeName) -> Entry:
     """One method on one data set; a failure is an answer too."""
     began, truth = time.process_time(), drawn.data.coef
-    spent = None
+    spent, margins = None, {}
     try:
         if method == ORACLE:
             coef = fit_oracle(drawn.data.x, drawn.data.y, truth != 0, drawn.data.design.model)
         else:
-            study = drawn.study(epsilon or 1.0, task.replication, settings.rows_per_subject(task.cell))
             outcome = METHODS[method](study)
             spent = outcome.spent
-            coef = judge(outcome, study, settings.judge_of(task.cell))
+            if outcome.marginals:
+                margins = {MARGINS: drawn.margin_error(outcome.marginals)}
+            coef = judge(outcome, study, rule)
     except (MethodFailure, SeparatedClassesError, VerticopulaError, np.linalg.LinAlgError) as error:
         return Entry({}, spent, f"{type(error).__name__}: {error}", time.process_time() - began)
-    return Entry(score(coef, truth), spent, "", time.process_time() - began)
+    return Entry(score(coef, truth) | margins, spent, "", time.process_time() - began)
 
 
 def run_all(tasks: Sequence[Task], settings: Settings, folder: Path, *, backend: str, jobs: int) -> None:

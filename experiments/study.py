@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from verticopula import Synthesizer
+from verticopula.marginals import Marginal
 from verticopula.privacy.statement import PrivacyStatement
 from verticopula.privacy.units import Unit
 from verticopula.schema import ColumnKey, Federation
@@ -32,6 +34,7 @@ class Study:
     epsilon : of unit `variable`, half for ranks and half for marginals; other methods say what they take it for
     seed : of everything that the method draws
     rows_per_subject : size of a synthetic table in units of the cohort
+    fitted : what was fitted on just these tables, by the synthesizer's method: free and aligned rows share a fit
     """
 
     federation: Federation
@@ -40,6 +43,7 @@ class Study:
     epsilon: float = 1.0
     seed: int = 0
     rows_per_subject: int = 1
+    fitted: dict[str, Synthesizer] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Outcome:
     n_subjects : the N of the criterion: real subjects behind the rows, however many rows there are
     coef : (p,), in the order of `covariate_keys`
     stay_apart : the regression is fitted between the parties, without joining their tables
+    marginals : as they were fitted; empty where there are none
     """
 
     spent: Spent
@@ -83,6 +88,7 @@ class Outcome:
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     coef: Floats | None = None
     stay_apart: bool = False
+    marginals: Mapping[ColumnKey, Marginal] = field(default_factory=dict)
 
 
 Fit = Callable[[Study], Outcome]

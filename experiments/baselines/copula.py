@@ -6,6 +6,7 @@ IEVCDS hand out rows aligned with the subjects (the end of Algorithm 2). VCDS ha
 
 from __future__ import annotations
 
+import copy
 import warnings
 from functools import partial
 from typing import Literal
@@ -25,22 +26,31 @@ def synthesize(study: Study, method: Method, *, aligned: bool) -> tuple[Outcome,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)
         warnings.simplefilter("ignore", AlignedWarning)
-        try:
-            synthesizer = Synthesizer(
-                study.federation,
-                method,
-                study.epsilon,
-                unit="variable",
-                random_state=study.seed,
-                rounds=ROUNDS,
-                per_round=method == "ievcds",
-            ).fit(study.tables)
-        except (VerticopulaError, ValueError) as error:
-            raise MethodFailure(str(error)) from error
+        if method not in study.fitted:
+            study.fitted[method] = _fit(study, method)
+        # A copy, whose first draw this is: rows must not depend on who has drawn from the same fit before.
+        synthesizer = copy.copy(study.fitted[method])
         n = synthesizer.n_subjects_
         tables = synthesizer.sample(study.rows_per_subject * n, aligned=aligned)
-        note = "aligned rows: row i is a noisy copy of subject i" if aligned else ""
-        return Outcome(Spent.stated(synthesizer.privacy_, note), n, tables), synthesizer
+    note = "aligned rows: row i is a noisy copy of subject i" if aligned else ""
+    spent, marginals = Spent.stated(synthesizer.privacy_, note), synthesizer.result_.copula.marginals
+    return Outcome(spent, n, tables, marginals=marginals), synthesizer
+
+
+def _fit(study: Study, method: Method) -> Synthesizer:
+    synthesizer = Synthesizer(
+        study.federation,
+        method,
+        study.epsilon,
+        unit="variable",
+        random_state=study.seed,
+        rounds=ROUNDS,
+        per_round=method == "ievcds",
+    )
+    try:
+        return synthesizer.fit(study.tables)
+    except (VerticopulaError, ValueError) as error:
+        raise MethodFailure(str(error)) from error
 
 
 def fit(study: Study, method: Method = "vcds", *, aligned: bool = False) -> Outcome:
@@ -50,6 +60,8 @@ def fit(study: Study, method: Method = "vcds", *, aligned: bool = False) -> Outc
 
 vcds: Fit = partial(fit, method="vcds")
 evcds: Fit = partial(fit, method="evcds", aligned=True)
+evcds_free: Fit = partial(fit, method="evcds")
 ievcds: Fit = partial(fit, method="ievcds", aligned=True)
+ievcds_free: Fit = partial(fit, method="ievcds")
 refined: Fit = partial(fit, method="refined")
 refined_aligned: Fit = partial(fit, method="refined", aligned=True)
