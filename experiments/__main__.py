@@ -1,6 +1,6 @@
 """`python -m experiments table1 ... table8`: the paper's tables made anew, beside what it prints.
 
-Other commands, each with its own --help: theory, real, person, figure.
+Other commands, each with its own --help: theory, real, person, missing, figure.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from experiments import sme, sme_table
 from experiments.draws import Cell
 from experiments.judge import JUDGE_NAMES, MIXED
 from experiments.methods import MECHANISMS, METHODS, NEEDS_TORCH, TABLES
+from experiments.missing import command as missing
 from experiments.page import render
 from experiments.paper import read_tables
 from experiments.person import command as person
@@ -33,6 +34,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str], Console], int]] = {
     "theory": theory.main,
     "real": real.main,
     "person": person.main,
+    "missing": missing.main,
     "figure": make_figure,
 }
 SMALL_DESIGN = {"kind_counts": (4, 4, 4, 3)}

@@ -52,8 +52,12 @@ def judge(outcome: Outcome, study: Study, name: JudgeName) -> Floats:
         raise MethodFailure("the response of the synthetic table is constant")
     if outcome.stay_apart:
         return JUDGES_APART[name](study.federation, outcome.tables, study.family)
-    model = MODELS[study.family]
-    return JUDGES[name](x, y, model=model, n_effective=outcome.n_subjects, fit_intercept=False).coef
+    return judge_numbers(x, y, MODELS[study.family], name, outcome.n_subjects)
+
+
+def judge_numbers(x: Floats, y: Floats, model: Model, name: JudgeName, n_subjects: int | None = None) -> Floats:
+    """(p,) what the judge finds on rows that stand for so many subjects; None for as many as there are rows."""
+    return JUDGES[name](x, y, model=model, n_effective=n_subjects or len(y), fit_intercept=False).coef
 
 
 def score(coef: Floats, truth: Floats) -> Scores:

@@ -37,7 +37,8 @@ METHODS: Mapping[str, Fit] = {
     "Single-EVCDS": single_party.single_evcds,
 }
 UNPROTECTED = ("Original-C", "Original-VFL")  # epsilon does not matter to them
-ORACLE = "Oracle"  # maximum likelihood on the true support of the complete data; no method, a yardstick
+# No methods, but yardsticks on the complete data: maximum likelihood on the true support, and what the judge finds.
+ORACLE, ORIGINAL = "Oracle", "Original"
 NEEDS_TORCH = ("Vertigan",)
 
 COMPLETE_METHODS = ("Original-C", "Original-VFL", "VFL-ADMM-DP", "Vertigan", "VCDS", "EVCDS")

@@ -21,6 +21,7 @@ from experiments.study import Spent
 
 Verdict = Literal["better", "equal", "worse", ""]
 WITHIN = 2.0  # standard errors
+NOISELESS = 70.0  # half of it per comparison: one coin in 10^15 flips; `experiments missing` has such runs
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ def summarise(table: str, cells: Iterable[CellRows], paper: dict[PrintedKey, Pri
 
 def _epsilons_of(found: CellRows, methods: Sequence[str]) -> list[float]:
     names = {name for row in found.rows for name in row.entries}
-    return sorted({float(e) for m, _, e in (name.partition("@") for name in names) if e and m in methods})
+    found_at = {float(e) for m, _, e in (name.partition("@") for name in names) if e and m in methods}
+    return sorted(epsilon for epsilon in found_at if epsilon < NOISELESS)
 
 
 def mean(values: Sequence[float]) -> float:

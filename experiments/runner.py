@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from experiments.designs import SimulationDesign
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import JUDGE_NAMES, MIXED, MIXTURE, JudgeName, judge, score
-from experiments.methods import METHODS, ORACLE, UNPROTECTED
+from experiments.judge import JUDGE_NAMES, MIXED, MIXTURE, JudgeName, judge, judge_numbers, score
+from experiments.methods import METHODS, ORACLE, ORIGINAL, UNPROTECTED
 from experiments.scad import SeparatedClassesError, fit_oracle
 from experiments.store import Entry, Replication, locate, name_entry, read, write
 from experiments.study import MethodFailure, Study
@@ -132,6 +132,8 @@ def measure(drawn: Drawn, method: str, study: Study, rule: JudgeName) -> Entry:
     try:
         if method == ORACLE:
             coef = fit_oracle(drawn.data.x, drawn.data.y, truth != 0, drawn.data.design.model)
+        elif method == ORIGINAL:
+            coef = judge_numbers(drawn.data.x, drawn.data.y, drawn.data.design.model, rule)
         else:
             outcome = METHODS[method](study)
             spent = outcome.spent
