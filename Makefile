@@ -7,7 +7,7 @@ STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-slow test-network check format bench bench-glm bench-missing bench-network \
+.PHONY: help demo demo-network test test-slow test-network check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan clean
 
 help:  ## this list
@@ -70,6 +70,7 @@ tables-smoke: $(STAMP)-dev  ## the paper's tables in miniature (a minute; part o
 	$(BIN)/python -m pytest tests/experiments/test_tables_smoke.py
 
 tables: $(STAMP)-dev  ## the paper's tables in full, to experiments-out/ (hours; can be interrupted and run again)
+	$(BIN)/python -m experiments missing --jobs 2
 	$(BIN)/python -m experiments table1 table2 table3 table4 table5 table6 table7 table8 --judge bayes --jobs 2
 
 check: $(STAMP)-dev  ## ruff and mypy (strict on src)
@@ -86,9 +87,6 @@ bench: $(STAMP)-dev  ## the benchmarks that need no other environment; JSON in b
 
 bench-glm: $(STAMP)-dev  ## regressions: agreement, rounds, speed, the paper's Original-C and Original-VFL (an hour)
 	$(BIN)/python -m benchmarks glm_agreement glm_rounds glm_speed glm_original glm_bayes glm_coverage
-
-bench-missing: $(STAMP)-dev  ## all methods on the paper's designs with blocks missing at random (an hour and a half)
-	$(BIN)/python -m benchmarks missing_reference missing
 
 bench-network: $(STAMP)-dev  ## the network: round trips, a regression, VCDS against one process; faults and intruders
 	$(BIN)/python -m benchmarks network faults intruders

@@ -11,16 +11,14 @@ from rich.console import Console
 
 from benchmarks.record import Places, save, show
 
-# Those in DEFAULT need nothing but the development environment and half an hour; those in GLM and
-# `missing` take as long again, and `sdv` and `smartnoise` make environments of their own.
+# Those in DEFAULT need nothing but the development environment and half an hour; those in GLM take as
+# long again, and `sdv` and `smartnoise` make environments of their own.
 DEFAULT = ("coins", "memory", "growth", "errors", "accuracy", "refinement")
 GLM = ("glm_agreement", "glm_rounds", "glm_speed", "glm_original", "glm_bayes", "glm_coverage")
 PLANNING = ("forecast", "forecast_strict", "planning", "audit")
 ALL = (
     *DEFAULT,
     *GLM,
-    "missing_reference",
-    "missing",
     *PLANNING,
     "network",
     "faults",

@@ -1,6 +1,6 @@
 """The data sets of Section 5: one design cell and a replication number give one data set, whoever asks for it.
 
-The seeds are those of `benchmarks accuracy` and `benchmarks missing`, so the data sets are theirs too.
+The seeds are those of `benchmarks accuracy`, so the data sets are its too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `library` is the package's own regression, BIC on refits, and judges by default. `ridge` adds a ridge term and chooses
 by gMDL: the rule of `benchmarks accuracy`, better in small logistic designs (see `experiments.scad`). `mixed` takes the
-first for linear and the second for logistic tables, as `benchmarks missing` does. `bayes` is the package's
+first for linear and the second for logistic tables. `bayes` is the package's
 `select="bayes"`: posterior means of the columns that are probably not zero.
 """
 
