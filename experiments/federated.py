@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from experiments.study import MethodFailure, stack_numbers
+from verticopula.glm.bayes import Posterior
 from verticopula.glm.bayes_parts import sample_in_parts
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
@@ -49,12 +50,11 @@ def fit_refit_in_parts(federation: Federation, tables: Tables, family_name: str)
     return refit.coef
 
 
-def fit_posterior_in_parts(federation: Federation, tables: Tables, family_name: str) -> Floats:
+def sample_posterior_in_parts(federation: Federation, tables: Tables, family_name: str) -> Posterior:
     """The posterior over all columns, drawn party after party."""
     _, y = stack_numbers(federation, tables)
     blocks = list(_blocks(federation, tables).values())
-    found, _ = sample_in_parts(blocks, y, find_family(family_name), fit_intercept=False)
-    return found.select(np.arange(sum(block.values.shape[1] for block in blocks) + 1))
+    return sample_in_parts(blocks, y, find_family(family_name), fit_intercept=False)[0]
 
 
 def _blocks(federation: Federation, tables: Tables) -> dict[str, Features]:

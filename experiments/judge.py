@@ -3,63 +3,90 @@
 `library` is the package's own regression, BIC on refits, and judges by default. `ridge` adds a ridge term and chooses
 by gMDL: the rule of `benchmarks accuracy`, better in small logistic designs (see `experiments.scad`). `mixed` takes the
 first for linear and the second for logistic tables. `bayes` is the package's
-`select="bayes"`: posterior means of the columns that are probably not zero.
+`select="bayes"`: posterior means of the columns that are probably not zero, with a probability above INCLUSION. In a
+linear table evidence is overwhelming or absent, and a high bar only keeps out what an overconfident table adds (its
+rows do not know how few subjects stand behind a block); in a logistic one evidence is scarce, and the library's bar is
+taken. What other bars would have given is kept beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.federated import fit_posterior_in_parts, fit_refit_in_parts
+from experiments.federated import fit_refit_in_parts, sample_posterior_in_parts
 from experiments.metrics import fdr, g_means, rmse
-from experiments.scad import Model, ScadFit, fit_posterior, fit_scad, fit_scad_refit
+from experiments.scad import Model, ScadFit, fit_scad, fit_scad_refit, sample_rows
 from experiments.study import MethodFailure, Outcome, Study, stack_numbers
+from verticopula.glm.bayes import THRESHOLD, Posterior
 
 Floats = NDArray[np.float64]
 JudgeName = Literal["library", "ridge", "bayes"]
 Scores = dict[str, float]
 
-JUDGES: Mapping[str, Callable[..., ScadFit]] = {
-    "library": fit_scad_refit,
-    "ridge": fit_scad,
-    "bayes": fit_posterior,
-}
-JUDGES_APART: Mapping[str, Callable[..., Floats]] = {
-    "library": fit_refit_in_parts,
-    "ridge": fit_refit_in_parts,
-    "bayes": fit_posterior_in_parts,
-}
+PATHS: Mapping[str, Callable[..., ScadFit]] = {"library": fit_scad_refit, "ridge": fit_scad}
 JUDGE_NAMES: tuple[JudgeName, ...] = get_args(JudgeName)
 MIXED = "mixed"
 MIXTURE: Mapping[str, JudgeName] = {"linear": "library", "logistic": "ridge"}
+INCLUSION: Mapping[str, float] = {"linear": 0.95, "logistic": THRESHOLD}
+OTHER_BARS = (0.5, 0.7, 0.8, 0.9, 0.95)
 METRICS = {"rmse": rmse, "gmeans": g_means, "fdr": fdr}
 LARGER_IS_BETTER = {"rmse": False, "gmeans": True, "fdr": False}
 MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
 
 
-def judge(outcome: Outcome, study: Study, name: JudgeName) -> Floats:
-    """(p,) the method's own coefficients, or those that the judge finds on its tables."""
+@dataclass(frozen=True)
+class Judged:
+    """(p,) coefficients as the rule decides, and as it would with other bars, where it has any."""
+
+    coef: Floats
+    others: Mapping[float, Floats] = field(default_factory=dict)
+
+    @classmethod
+    def decide(cls, posterior: Posterior, model: Model) -> Judged:
+        """By the posterior probabilities of columns that are no groups."""
+        starts = np.arange(posterior.mean.size + 1)
+        others = {bar: posterior.select(starts, bar) for bar in OTHER_BARS}
+        return cls(posterior.select(starts, INCLUSION[model]), others)
+
+
+def judge(outcome: Outcome, study: Study, name: JudgeName) -> Judged:
+    """The method's own coefficients, or those that the judge finds on its tables."""
     if outcome.coef is not None:
-        return outcome.coef
+        return Judged(outcome.coef)
     x, y = stack_numbers(study.federation, outcome.tables)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise MethodFailure("the table has cells that are not finite")
     if np.ptp(y) == 0.0:
         raise MethodFailure("the response of the synthetic table is constant")
-    if outcome.stay_apart:
-        return JUDGES_APART[name](study.federation, outcome.tables, study.family)
-    return judge_numbers(x, y, MODELS[study.family], name, outcome.n_subjects)
+    model = MODELS[study.family]
+    if not outcome.stay_apart:
+        return judge_numbers(x, y, model, name, outcome.n_subjects)
+    if name == "bayes":
+        return Judged.decide(sample_posterior_in_parts(study.federation, outcome.tables, study.family), model)
+    return Judged(fit_refit_in_parts(study.federation, outcome.tables, study.family))
 
 
-def judge_numbers(x: Floats, y: Floats, model: Model, name: JudgeName, n_subjects: int | None = None) -> Floats:
-    """(p,) what the judge finds on rows that stand for so many subjects; None for as many as there are rows."""
-    return JUDGES[name](x, y, model=model, n_effective=n_subjects or len(y), fit_intercept=False).coef
+def judge_numbers(x: Floats, y: Floats, model: Model, name: JudgeName, n_subjects: int | None = None) -> Judged:
+    """What the judge finds on rows that stand for so many subjects; None for as many as there are rows."""
+    n_effective = n_subjects or len(y)
+    if name == "bayes":
+        return Judged.decide(sample_rows(x, y, model=model, n_effective=n_effective, fit_intercept=False), model)
+    return Judged(PATHS[name](x, y, model=model, n_effective=n_effective, fit_intercept=False).coef)
 
 
-def score(coef: Floats, truth: Floats) -> Scores:
+def score(judged: Judged, truth: Floats) -> Scores:
+    """The paper's three measures, then those of other bars."""
+    scores = score_coef(judged.coef, truth)
+    for bar, coef in judged.others.items():
+        scores |= {f"{name} at {bar:g}": value for name, value in score_coef(coef, truth).items()}
+    return scores
+
+
+def score_coef(coef: Floats, truth: Floats) -> Scores:
     """The paper's three measures."""
     return {name: measure(coef, truth) for name, measure in METRICS.items()}

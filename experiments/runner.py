@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from experiments.designs import SimulationDesign
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import JUDGE_NAMES, MIXED, MIXTURE, JudgeName, judge, judge_numbers, score
+from experiments.judge import INCLUSION, JUDGE_NAMES, MIXED, MIXTURE, Judged, JudgeName, judge, judge_numbers, score
 from experiments.methods import METHODS, ORACLE, ORIGINAL, UNPROTECTED
 from experiments.scad import SeparatedClassesError, fit_oracle
 from experiments.store import Entry, Replication, locate, name_entry, read, write
@@ -62,6 +62,8 @@ class Settings:
     def record(self, cell: Cell) -> dict[str, Any]:
         """As it is kept with every replication."""
         kept = {"judge": self.judge_of(cell), "rows_per_subject": self.rows_per_subject(cell)}
+        if self.judge_of(cell) == "bayes":
+            kept["inclusion"] = INCLUSION[cell.model]
         return kept | ({"design": {k: list(v) for k, v in self.design.items()}} if self.design else {})
 
     def make_design(self, cell: Cell) -> SimulationDesign:
@@ -131,18 +133,18 @@ def measure(drawn: Drawn, method: str, study: Study, rule: JudgeName) -> Entry:
     spent, margins = None, {}
     try:
         if method == ORACLE:
-            coef = fit_oracle(drawn.data.x, drawn.data.y, truth != 0, drawn.data.design.model)
+            found = Judged(fit_oracle(drawn.data.x, drawn.data.y, truth != 0, drawn.data.design.model))
         elif method == ORIGINAL:
-            coef = judge_numbers(drawn.data.x, drawn.data.y, drawn.data.design.model, rule)
+            found = judge_numbers(drawn.data.x, drawn.data.y, drawn.data.design.model, rule)
         else:
             outcome = METHODS[method](study)
             spent = outcome.spent
             if outcome.marginals:
                 margins = {MARGINS: drawn.margin_error(outcome.marginals)}
-            coef = judge(outcome, study, rule)
+            found = judge(outcome, study, rule)
     except (MethodFailure, SeparatedClassesError, VerticopulaError, np.linalg.LinAlgError) as error:
         return Entry({}, spent, f"{type(error).__name__}: {error}", time.process_time() - began)
-    return Entry(score(coef, truth) | margins, spent, "", time.process_time() - began)
+    return Entry(score(found, truth) | margins, spent, "", time.process_time() - began)
 
 
 def run_all(tasks: Sequence[Task], settings: Settings, folder: Path, *, backend: str, jobs: int) -> None:

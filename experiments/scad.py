@@ -5,7 +5,7 @@ log-likelihood, and P the SCAD penalty, to which a ridge term may be added. Colu
 unit standard deviation inside, so one strength suits all of them; coefficients come back on the
 scale of the data.
 
-Four fits. `fit_scad_refit` is the library's own regression (`verticopula.glm`): BIC on refits. `fit_posterior` is the
+Four fits. `fit_scad_refit` is the library's own regression (`verticopula.glm`): BIC on refits. `sample_rows` is the
 library's other rule, a posterior over all columns in place of a path. `fit_scad` adds a ridge
 term and `fit_scad_path` has the paper's BIC on the penalised fit as default; these two trace a path of their own here,
 because the library knows no ridge. Which benchmark judges by which is said on its page.
@@ -25,7 +25,7 @@ from skglm.penalties import SCAD
 from skglm.solvers import GramCD
 from sklearn.exceptions import ConvergenceWarning
 
-from verticopula.glm.bayes import sample_posterior
+from verticopula.glm.bayes import Posterior, sample_posterior
 from verticopula.glm.central import null_point, trace_path
 from verticopula.glm.design import Features, standardise
 from verticopula.glm.families import find_family
@@ -174,20 +174,14 @@ def fit_scad_refit(
     )
 
 
-def fit_posterior(
+def sample_rows(
     x: ArrayLike, y: ArrayLike, *, model: Model, n_effective: float | None = None, fit_intercept: bool = True
-) -> ScadFit:
-    """Columns and coefficients from a posterior over all of them, as the library's `select="bayes"`: no SCAD.
-
-    The ScadFit has a strength of 0 and no BIC.
-    """
+) -> Posterior:
+    """The posterior over all columns that the library's `select="bayes"` decides by: no SCAD."""
     rows, response = _checked(x, y, model)
     features = Features.plain(rows, [f"x{j + 1}" for j in range(rows.shape[1])])
     family = find_family(FAMILIES[model])
-    found = sample_posterior(features, response, family, n_effective=n_effective, fit_intercept=fit_intercept)
-    coef = found.select(features.starts)
-    intercept = family.best_intercept(rows @ coef, response) if fit_intercept else 0.0
-    return ScadFit(coef, intercept, 0.0, float(found.inclusion.sum()), np.nan, True)
+    return sample_posterior(features, response, family, n_effective=n_effective, fit_intercept=fit_intercept)
 
 
 def fit_scad_path(

@@ -12,9 +12,9 @@ everything that a party holds about one person, at delta = 1e-6. Needs `pip inst
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, log, sqrt
 
 import numpy as np
 import polars as pl
@@ -29,7 +29,10 @@ Floats = NDArray[np.float64]
 STEPS = 400  # of every critic; the generator moves once in CRITIC_STEPS
 CRITIC_STEPS = 2
 BATCH = 128
-LATENT, HIDDEN, CRITIC_HIDDEN = 32, 128, 48
+LATENT, HIDDEN, CRITIC_HIDDEN = 128, 256, 48
+MOST_CATEGORIES = 20  # a discrete column with more values is generated as a number and rounded
+TEMPERATURE = 0.5  # of generated categories
+SPREAD = 0.2  # of generated numbers around their scores, to begin with
 CLIP = 1.0
 WEIGHT_BOUND = 0.1  # of the critics' weights, as in the Wasserstein GAN
 RATE = 1e-3
@@ -39,9 +42,9 @@ ORDERS = (*range(2, 64), 80, 128, 256, 512)  # of Rényi divergence; whole ones 
 def fit(study: Study, *, steps: int = STEPS) -> Outcome:
     """Tables of generated rows."""
     tables = keep_common(study.federation, study.tables)
-    scales = [Scale(key, study.federation.column(key)) for key in study.federation.keys]
-    real = np.column_stack([s.encode(tables[s.key.party][s.key.column]) for s in scales])
-    n = len(real)
+    codings = [Coding(key, study.federation.column(key)) for key in study.federation.keys]
+    real = [c.encode(tables[c.key.party][c.key.column]) for c in codings]
+    n = len(real[0])
     batch = min(BATCH, n)
     sigma = calibrate(study.epsilon, DEFAULT_DELTA, batch / n, steps)
     blocks = split_columns(study.federation)
@@ -49,8 +52,8 @@ def fit(study: Study, *, steps: int = STEPS) -> Outcome:
         real, blocks, sigma, steps=steps, batch=batch, n_rows=study.rows_per_subject * n, seed=study.seed
     )
     made: dict[str, dict[str, pl.Series]] = {}
-    for j, scale in enumerate(scales):
-        made.setdefault(scale.key.party, {})[scale.key.column] = scale.decode(rows[:, j])
+    for coding, numbers in zip(codings, rows, strict=True):
+        made.setdefault(coding.key.party, {})[coding.key.column] = coding.decode(numbers)
     person = replaced_epsilon(sigma, batch / n, steps * len(blocks), DEFAULT_DELTA)
     note = "(epsilon, delta) of the block itself, by DP-SGD"
     spent = Spent(study.epsilon, study.epsilon, person, note)
@@ -68,37 +71,40 @@ def split_columns(federation: Federation) -> list[NDArray[np.int64]]:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """A column on [-1, 1] by its public range, and the way back."""
+class Coding:
+    """A column as the networks see it: a number on [-1, 1] by its public range, or one indicator per category."""
 
     key: ColumnKey
     column: Column
 
     @property
-    def _range(self) -> tuple[float, float]:
+    def _categories(self) -> tuple[str, ...]:
+        """A count's or a number's whole values are categories too where they are no more than MOST_CATEGORIES."""
         if self.column.categories is not None:
-            return 0.0, max(len(self.column.categories) - 1.0, 1.0)
+            return tuple(str(category) for category in self.column.categories)
         low, high = self.column.bounds or (0.0, 1.0)
-        return float(low), float(high)
+        if self.column.kind == "continuous" or high - low >= MOST_CATEGORIES:
+            return ()
+        return tuple(str(whole) for whole in range(int(low), int(high) + 1))
 
     def encode(self, values: pl.Series) -> Floats:
-        low, high = self._range
-        if self.column.categories is not None:
-            places = {str(category): float(i) for i, category in enumerate(self.column.categories)}
-            numbers = np.array([places[text] for text in values.cast(pl.String)])
-        else:
-            numbers = np.clip(values.to_numpy().astype(np.float64), low, high)
-        return 2.0 * (numbers - low) / (high - low) - 1.0
+        """(n, 1) numbers, or (n, C) indicators."""
+        if self._categories:
+            places = {category: i for i, category in enumerate(self._categories)}
+            return np.eye(len(places))[[places[text] for text in values.cast(pl.String)]]
+        low, high = (float(bound) for bound in self.column.bounds or (0.0, 1.0))
+        numbers = np.clip(values.to_numpy().astype(np.float64), low, high)
+        return (2.0 * (numbers - low) / (high - low) - 1.0)[:, None]
 
     def decode(self, numbers: Floats) -> pl.Series:
-        low, high = self._range
-        values = low + (np.clip(numbers, -1.0, 1.0) + 1.0) / 2.0 * (high - low)
-        if self.column.kind == "continuous":
-            return pl.Series(self.key.column, values)
-        whole = np.rint(values).astype(np.int64)
-        if self.column.categories is None:
-            return pl.Series(self.key.column, whole)
-        return pl.Series(self.key.column, self.column.categories).gather(whole)
+        """The way back."""
+        name = self.key.column
+        if self._categories:
+            chosen = pl.Series(name, self._categories).gather(numbers.argmax(axis=1))
+            return chosen if self.column.categories is not None else chosen.cast(pl.Int64)
+        low, high = (float(bound) for bound in self.column.bounds or (0.0, 1.0))
+        values = low + (np.clip(numbers[:, 0], -1.0, 1.0) + 1.0) / 2.0 * (high - low)
+        return pl.Series(name, values if self.column.kind == "continuous" else np.rint(values).astype(np.int64))
 
 
 # ---- privacy -------------------------------------------------------------------------------
@@ -136,16 +142,16 @@ def calibrate(epsilon: float, delta: float, rate: float, steps: int) -> float:
 
 
 def train_and_generate(
-    real: Floats,
-    blocks: list[NDArray[np.int64]],
+    real: Sequence[Floats],
+    blocks: Sequence[NDArray[np.int64]],
     sigma: float,
     *,
     steps: int,
     batch: int,
     n_rows: int,
     seed: int,
-) -> Floats:
-    """(n_rows, p) generated rows on [-1, 1]; `sigma` is the noise in units of the clipping bound, 0 for none."""
+) -> list[Floats]:
+    """Generated columns, coded as the real ones; `sigma` is the noise in units of the clipping bound, 0 for none."""
     try:
         import torch
     except ImportError as error:
@@ -153,6 +159,9 @@ def train_and_generate(
     torch.set_num_threads(1)
     dice = torch.Generator().manual_seed(seed)
     rng = np.random.default_rng(seed)
+    ends = np.cumsum([column.shape[1] for column in real])
+    spans = [slice(end - column.shape[1], end) for end, column in zip(ends.tolist(), real, strict=True)]
+    places = [torch.tensor(np.concatenate([np.arange(*spans[j].indices(ends[-1])) for j in block])) for block in blocks]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         generator = torch.nn.Sequential(
@@ -160,32 +169,54 @@ def train_and_generate(
             torch.nn.ReLU(),
             torch.nn.Linear(HIDDEN, HIDDEN),
             torch.nn.ReLU(),
-            torch.nn.Linear(HIDDEN, real.shape[1]),
-            torch.nn.Tanh(),
+            torch.nn.Linear(HIDDEN, int(ends[-1])),
         )
         critics = [
             torch.nn.Sequential(
-                torch.nn.Linear(block.size, CRITIC_HIDDEN), torch.nn.LeakyReLU(0.2), torch.nn.Linear(CRITIC_HIDDEN, 1)
+                torch.nn.Linear(len(place), CRITIC_HIDDEN), torch.nn.LeakyReLU(0.2), torch.nn.Linear(CRITIC_HIDDEN, 1)
             )
-            for block in blocks
+            for place in places
         ]
-    learn = torch.optim.RMSprop(generator.parameters(), lr=RATE)
-    data = torch.tensor(real, dtype=torch.float32)
-    places = [torch.tensor(block) for block in blocks]
+
+    spread = torch.nn.Parameter(torch.full((int(ends[-1]),), log(SPREAD)))
+
+    def generate(count: int):  # type: ignore[no-untyped-def]
+        scores = generator(torch.randn(count, LATENT, generator=dice))
+        return _activate(scores, spread.exp(), spans, dice)
+
+    learn = torch.optim.RMSprop([*generator.parameters(), spread], lr=RATE)
+    data = torch.tensor(np.concatenate(real, axis=1), dtype=torch.float32)
     for step in range(steps):
         with torch.no_grad():
-            made = generator(torch.randn(batch, LATENT, generator=dice))
+            made = generate(batch)
         for critic, place in zip(critics, places, strict=True):
-            seen = np.flatnonzero(rng.random(len(real)) < batch / len(real))
+            seen = np.flatnonzero(rng.random(len(data)) < batch / len(data))
             _critic_step(critic, data[seen][:, place], made[:, place], sigma, batch, dice)
         if step % CRITIC_STEPS == CRITIC_STEPS - 1:
-            made = generator(torch.randn(batch, LATENT, generator=dice))
+            made = generate(batch)
             loss = -sum(critic(made[:, place]).mean() for critic, place in zip(critics, places, strict=True))
             learn.zero_grad()
             loss.backward()
             learn.step()
     with torch.no_grad():
-        return np.asarray(generator(torch.randn(n_rows, LATENT, generator=dice)).double().numpy())
+        rows = generate(n_rows).double().numpy()
+    return [np.asarray(rows[:, span]) for span in spans]
+
+
+def _activate(scores, spread, spans: Sequence[slice], dice):  # type: ignore[no-untyped-def]
+    """Every column by chance around its score: numbers between -1 and 1, categories by Gumbel's trick.
+
+    Without chance of its own a column would be a function of the latents alone, and all columns of each other.
+    """
+    import torch
+
+    uniform = torch.rand(scores.shape, generator=dice).clamp(1e-9, 1.0 - 1e-7)
+    categories = (scores - torch.log(-torch.log(uniform))) / TEMPERATURE
+    numbers = torch.tanh(scores + spread * torch.randn(scores.shape, generator=dice))
+    parts = [
+        numbers[:, span] if span.stop - span.start == 1 else torch.softmax(categories[:, span], dim=1) for span in spans
+    ]
+    return torch.cat(parts, dim=1)
 
 
 def _critic_step(critic, real, made, sigma: float, batch: int, dice) -> None:  # type: ignore[no-untyped-def]

@@ -16,7 +16,7 @@ from rich.progress import track
 from threadpoolctl import threadpool_limits
 
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import judge, score
+from experiments.judge import judge, score, score_coef
 from experiments.methods import ORACLE
 from experiments.person.methods import FOR_MISSING, METHODS, NEEDS_TORCH
 from experiments.person.page import ORIGINAL, ZERO, read_lines, render, to_csv
@@ -122,7 +122,7 @@ def measure(
     began, truth = time.process_time(), drawn.data.coef
     try:
         if epsilon is None:
-            return Entry(score(measure_yardstick(drawn, method), truth), None, "", time.process_time() - began)
+            return Entry(score_coef(measure_yardstick(drawn, method), truth), None, "", time.process_time() - began)
         study = drawn.study(epsilon, replication, rows_per_subject)
         answer = METHODS[method](study, epsilon, delta)
         scores = score(judge(answer.outcome, study, "library"), truth)
