@@ -26,13 +26,13 @@ from verticopula.schema import Column, ColumnKey, Federation
 
 Floats = NDArray[np.float64]
 
-STEPS = 400  # of every critic; the generator moves once in CRITIC_STEPS
+STEPS = 200  # of every critic; the generator moves once in CRITIC_STEPS
 CRITIC_STEPS = 2
 BATCH = 128
-LATENT, HIDDEN, CRITIC_HIDDEN = 128, 256, 48
+LATENT, HIDDEN, CRITIC_HIDDEN = 8, 128, 48
 MOST_CATEGORIES = 20  # a discrete column with more values is generated as a number and rounded
 TEMPERATURE = 0.5  # of generated categories
-SPREAD = 0.2  # of generated numbers around their scores, to begin with
+SPREAD = 0.07  # of generated numbers around their scores, to begin with
 CLIP = 1.0
 WEIGHT_BOUND = 0.1  # of the critics' weights, as in the Wasserstein GAN
 RATE = 1e-3
@@ -78,19 +78,19 @@ class Coding:
     column: Column
 
     @property
-    def _categories(self) -> tuple[str, ...]:
-        """A count's or a number's whole values are categories too where they are no more than MOST_CATEGORIES."""
+    def _categories(self) -> tuple[str | int, ...]:
+        """A count's values are categories too where they are no more than MOST_CATEGORIES."""
         if self.column.categories is not None:
-            return tuple(str(category) for category in self.column.categories)
+            return tuple(self.column.categories)
         low, high = self.column.bounds or (0.0, 1.0)
         if self.column.kind == "continuous" or high - low >= MOST_CATEGORIES:
             return ()
-        return tuple(str(whole) for whole in range(int(low), int(high) + 1))
+        return tuple(range(int(low), int(high) + 1))
 
     def encode(self, values: pl.Series) -> Floats:
         """(n, 1) numbers, or (n, C) indicators."""
         if self._categories:
-            places = {category: i for i, category in enumerate(self._categories)}
+            places = {str(category): i for i, category in enumerate(self._categories)}
             return np.eye(len(places))[[places[text] for text in values.cast(pl.String)]]
         low, high = (float(bound) for bound in self.column.bounds or (0.0, 1.0))
         numbers = np.clip(values.to_numpy().astype(np.float64), low, high)
@@ -100,8 +100,7 @@ class Coding:
         """The way back."""
         name = self.key.column
         if self._categories:
-            chosen = pl.Series(name, self._categories).gather(numbers.argmax(axis=1))
-            return chosen if self.column.categories is not None else chosen.cast(pl.Int64)
+            return pl.Series(name, self._categories).gather(numbers.argmax(axis=1))
         low, high = (float(bound) for bound in self.column.bounds or (0.0, 1.0))
         values = low + (np.clip(numbers[:, 0], -1.0, 1.0) + 1.0) / 2.0 * (high - low)
         return pl.Series(name, values if self.column.kind == "continuous" else np.rint(values).astype(np.int64))

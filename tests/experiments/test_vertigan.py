@@ -23,18 +23,20 @@ def test_the_response_goes_to_the_last_party_with_covariates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "values"),
+    ("column", "values", "width"),
     [
-        (Column(name="c", kind="continuous", bounds=(-2.0, 6.0)), [-2.0, 0.5, 6.0]),
-        (Column(name="c", kind="count", bounds=(0, 9)), [0, 4, 9]),
-        (Column(name="c", kind="ordinal", categories=("a", "b", "c")), ["a", "c", "b"]),
+        (Column(name="c", kind="continuous", bounds=(-2.0, 6.0)), [-2.0, 0.5, 6.0], 1),
+        (Column(name="c", kind="count", bounds=(0, 9)), [0, 4, 9], 10),
+        (Column(name="c", kind="count", bounds=(0, 90)), [0, 4, 90], 1),
+        (Column(name="c", kind="ordinal", categories=("a", "b", "c")), ["a", "c", "b"], 3),
     ],
 )
-def test_scaling_there_and_back(column: Column, values: list) -> None:
-    scale = vertigan.Scale(ColumnKey("p", "c"), column)
-    numbers = scale.encode(pl.Series("c", values))
+def test_coding_there_and_back(column: Column, values: list, width: int) -> None:
+    coding = vertigan.Coding(ColumnKey("p", "c"), column)
+    numbers = coding.encode(pl.Series("c", values))
+    assert numbers.shape == (3, width)
     assert np.abs(numbers).max() <= 1.0
-    assert scale.decode(numbers).to_list() == values
+    assert coding.decode(numbers).to_list() == values
 
 
 def test_noise_is_calibrated_for_a_replaced_block() -> None:
@@ -48,11 +50,12 @@ def test_noise_is_calibrated_for_a_replaced_block() -> None:
 def test_without_noise_it_learns_where_the_columns_lie() -> None:
     rng = np.random.default_rng(0)
     shared = rng.standard_normal(1_000)
-    real = np.clip(np.column_stack([0.5 + 0.1 * shared, -0.5 + 0.1 * shared]), -1.0, 1.0)
-    made = vertigan.train_and_generate(
-        real, [np.array([0]), np.array([1])], 0.0, steps=600, batch=128, n_rows=2_000, seed=1
-    )
-    np.testing.assert_allclose(made.mean(axis=0), [0.5, -0.5], atol=0.15)
+    real = [np.clip(where + 0.1 * shared, -1.0, 1.0)[:, None] for where in (0.5, -0.5)]
+    real.append(np.eye(2)[(rng.random(1_000) < 0.8).astype(int)])
+    blocks = [np.array([0]), np.array([1, 2])]
+    made = vertigan.train_and_generate(real, blocks, 0.0, steps=600, batch=128, n_rows=2_000, seed=1)
+    np.testing.assert_allclose([made[0].mean(), made[1].mean()], [0.5, -0.5], atol=0.15)
+    assert 0.65 < (made[2].argmax(axis=1) == 1).mean() < 0.95
 
 
 def test_the_same_seed_gives_the_same_tables_and_a_whole_study_runs() -> None:
