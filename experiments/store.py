@@ -78,7 +78,7 @@ def write(path: Path, found: Replication) -> None:
         "complete_cases": found.complete_cases,
         "entries": {
             name: {
-                "scores": entry.scores,
+                "scores": {measure: round(value, 6) for measure, value in entry.scores.items()},
                 "spent": None if entry.spent is None else {k: _plain(v) for k, v in asdict(entry.spent).items()},
                 "failure": entry.failure,
                 "seconds": round(entry.seconds, 3),
@@ -86,7 +86,7 @@ def write(path: Path, found: Replication) -> None:
             for name, entry in sorted(found.entries.items())
         },
     }
-    write_text(path, json.dumps(raw, indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(raw, separators=(",", ":"), allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
