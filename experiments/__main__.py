@@ -21,6 +21,7 @@ from experiments.missing import command as missing
 from experiments.page import render
 from experiments.paper import read_tables
 from experiments.person import command as person
+from experiments.provenance import describe_run
 from experiments.readme_figure import main as make_figure
 from experiments.real import command as real
 from experiments.results import count_verdicts, read_cells, summarise, write_csv
@@ -147,7 +148,9 @@ def report(folder: Path, subjects: int, judge: str, console: Console) -> None:
         write_csv(folder / f"{name}.csv", figures)
         counts = count_verdicts(figures)
         console.print(f"{name}: {', '.join(f'{count} {word}' for word, count in counts.items())}")
-    write_text(folder / "results.html", render(tables, judge, sme_table.render(folder, subjects)))
+    seconds = sum(entry.seconds for found in cells for row in found.rows for entry in row.entries.values())
+    made_by = describe_run(f"python -m experiments table1 ... table8 --judge {judge}", seconds)
+    write_text(folder / "results.html", render(tables, judge, paper, made_by, sme_table.render(folder, subjects)))
     failed = sum(figure.failures for figures in tables.values() for figure in figures)
     if failed:
         console.print(f"{failed} answers are missing because a method failed on a data set; the page says where")

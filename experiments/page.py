@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from experiments.methods import ORACLE, TABLES, UNPROTECTED
-from experiments.results import WITHIN, Figure, count_verdicts
+from experiments.paper import Printed, PrintedKey
+from experiments.results import WITHIN, Figure, count_by_method, count_refined, count_verdicts
 from experiments.study import Spent
 from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon
 
@@ -26,7 +27,13 @@ p { max-width: 60em; }
 """
 
 
-def render(tables: Mapping[str, Sequence[Figure]], judge: str, sme: str = "") -> str:
+def render(
+    tables: Mapping[str, Sequence[Figure]],
+    judge: str,
+    paper: Mapping[PrintedKey, Printed],
+    made_by: str,
+    sme: str = "",
+) -> str:
     """The whole page; `sme` is Table 8's part."""
     every = [figure for figures in tables.values() for figure in figures]
     parts = [
@@ -47,10 +54,12 @@ def render(tables: Mapping[str, Sequence[Figure]], judge: str, sme: str = "") ->
         f"<p><b>All cells:</b> {_sentence(every)}</p>",
         f"<p><b>The copula methods alone:</b> {_sentence(f for f in every if f.key.method in OURS)}</p>",
         f"<p><b>Without protection (Original):</b> {_sentence(f for f in every if f.key.method in UNPROTECTED)}</p>",
+        _render_methods(every),
+        _render_refined(every, paper),
     ]
     for name, figures in tables.items():
         parts += _render_table(name, figures)
-    parts += [sme, _render_notes(every), "</body></html>"]
+    parts += [sme, _render_notes(every), f"<p><small>{escape(made_by)}</small></p></body></html>"]
     return "\n".join(parts) + "\n"
 
 
@@ -60,6 +69,34 @@ def _sentence(figures: Iterable[Figure]) -> str:
     return (
         f"{total} compared with the paper: {counts['better']} better, {counts['equal']} equal within error, "
         f"{counts['worse']} worse ({counts['out of reach']} of these printed better than the oracle)."
+    )
+
+
+def _render_methods(figures: Sequence[Figure]) -> str:
+    """How every method of the paper's compares with its own printed cells."""
+    rows = ""
+    for method, counts in count_by_method(figures).items():
+        cells = (*counts.values(), f"{100.0 * counts['as good'] / counts['cells']:.0f} %")
+        rows += f"<tr><th>{escape(method)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    labels = ("method", "cells", "better", "equal", "worse", "of these out of reach", "as good", "share")
+    head = "".join(f"<th>{escape(label)}</th>" for label in labels)
+    return (
+        "<h2>Method by method</h2><p><i>As good</i>: at least as good as the printed figure, or as the oracle where "
+        f"that is worse, within {WITHIN:g} standard errors.</p><table><tr>{head}</tr>{rows}</table>"
+    )
+
+
+def _render_refined(figures: Sequence[Figure], paper: Mapping[PrintedKey, Printed]) -> str:
+    found = count_refined(figures, paper)
+    items = "".join(
+        f"<li>{model}, {escape(method)}: {sum(cells)} of {len(cells)} cells</li>"
+        for (model, method), cells in found.items()
+    )
+    if not items:
+        return ""
+    return (
+        "<p>Blocks missing at random, our refined rows better than the <i>best</i> of the paper's VCDS, EVCDS and "
+        f"IEVCDS (RMSE, G-Means and FDR of every size are cells; by the means alone):</p><ul>{items}</ul>"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,8 @@ from experiments.study import Spent
 
 Verdict = Literal["better", "equal", "worse", ""]
 WITHIN = 2.0  # standard errors
+PAPERS_OWN = ("VCDS", "EVCDS", "IEVCDS")
+REFINED = ("Refined", "Refined-aligned")
 NOISELESS = 70.0  # half of it per comparison: one coin in 10^15 flips; `experiments missing` has such runs
 
 
@@ -76,6 +78,15 @@ class Figure:
             return False
         sign = 1.0 if LARGER_IS_BETTER[self.key.metric] else -1.0
         return sign * (self.printed.mean - self.oracle) > 0.0
+
+    @property
+    def as_good(self) -> bool:
+        """At least as good as the printed figure, or as the oracle where that is worse, within two standard errors."""
+        if self.printed is None or math.isnan(self.error):
+            return False
+        sign = 1.0 if LARGER_IS_BETTER[self.key.metric] else -1.0
+        bars = [sign * self.printed.mean] + ([] if math.isnan(self.oracle) else [sign * self.oracle])
+        return sign * self.mean >= min(bars) - WITHIN * self.error
 
 
 @dataclass(frozen=True)
@@ -177,3 +188,37 @@ def count_verdicts(figures: Iterable[Figure]) -> dict[str, int]:
     judged = [figure for figure in figures if figure.verdict]
     counts = {verdict: sum(f.verdict == verdict for f in judged) for verdict in ("better", "equal", "worse")}
     return counts | {"out of reach": sum(f.verdict == "worse" and f.out_of_reach for f in judged)}
+
+
+def count_by_method(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
+    """The verdicts of every method that the paper has, and how many of its cells are as good as they can be."""
+    by_method: dict[str, list[Figure]] = {}
+    for figure in figures:
+        if figure.verdict:
+            by_method.setdefault(figure.key.method, []).append(figure)
+    return {
+        method: {"cells": len(own), **count_verdicts(own), "as good": sum(f.as_good for f in own)}
+        for method, own in by_method.items()
+    }
+
+
+def count_refined(figures: Iterable[Figure], paper: Mapping[PrintedKey, Printed]) -> dict[tuple[str, str], list[bool]]:
+    """By model and method, cell by cell: is the refined method better than the best of the paper's own?
+
+    Blocks missing at random; every measure of every size is a cell.
+    """
+    found: dict[tuple[str, str], list[bool]] = {}
+    for figure in figures:
+        key = figure.key
+        if key.method not in REFINED or not key.mechanism.startswith("MAR") or math.isnan(figure.mean):
+            continue
+        sign = 1.0 if LARGER_IS_BETTER[key.metric] else -1.0
+        where = (key.model, key.mechanism, key.n_subjects, key.epsilon, key.metric)
+        own = [
+            sign * printed.mean
+            for k, printed in paper.items()
+            if (k.model, k.mechanism, k.n_subjects, k.epsilon, k.metric) == where and k.method in PAPERS_OWN
+        ]
+        if own:
+            found.setdefault((key.model, key.method), []).append(sign * figure.mean > max(own))
+    return found

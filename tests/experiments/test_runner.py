@@ -14,7 +14,16 @@ from experiments.__main__ import main
 from experiments.designs import make_complete
 from experiments.draws import Cell, draw
 from experiments.paper import Printed, PrintedKey, read_tables
-from experiments.results import CellRows, Figure, count_verdicts, read_cells, summarise, write_csv
+from experiments.results import (
+    CellRows,
+    Figure,
+    count_by_method,
+    count_refined,
+    count_verdicts,
+    read_cells,
+    summarise,
+    write_csv,
+)
 from experiments.runner import Settings, Task, list_tasks, list_wanted, run_all
 from experiments.store import Entry, Replication, locate, read, write
 from experiments.study import Spent
@@ -206,3 +215,30 @@ def test_a_back_end_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runner.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="pip install ray"), runner.ready_backend("ray", 1):
         pass
+
+
+def missing_figure(method: str, metric: str, mean: float, *, oracle: float, mechanism: str = "MAR-simple") -> Figure:
+    key = PrintedKey("table6", "linear", mechanism, 1_000, 1.0, method, metric)
+    return Figure(key, mean, 0.01, 30, 0, None, read_tables().get(key), oracle)
+
+
+def test_as_good_is_judged_by_the_worse_of_paper_and_oracle() -> None:
+    printed = read_tables()[PrintedKey("table6", "linear", "MAR-simple", 1_000, 1.0, "EVCDS", "rmse")].mean
+    assert missing_figure("EVCDS", "rmse", printed + 0.015, oracle=0.0).as_good
+    assert not missing_figure("EVCDS", "rmse", printed + 0.03, oracle=0.0).as_good
+    assert missing_figure("EVCDS", "rmse", printed + 0.03, oracle=printed + 0.02).as_good
+    counts = count_by_method([missing_figure("EVCDS", "rmse", printed + 0.03, oracle=printed + 0.02)])["EVCDS"]
+    assert counts == {"cells": 1, "better": 0, "equal": 0, "worse": 1, "out of reach": 1, "as good": 1}
+
+
+def test_refined_rows_are_held_against_the_best_that_the_paper_has() -> None:
+    paper = read_tables()
+    own = {
+        m: paper[PrintedKey("table6", "linear", "MAR-simple", 1_000, 1.0, m, "gmeans")].mean
+        for m in ("EVCDS", "IEVCDS")
+    }
+    between = [missing_figure("Refined-aligned", "gmeans", sum(own.values()) / 2.0, oracle=1.0)]
+    above = [missing_figure("Refined-aligned", "gmeans", max(own.values()) + 0.01, oracle=1.0)]
+    assert count_refined(between, paper) == {("linear", "Refined-aligned"): [False]}
+    assert count_refined(above, paper) == {("linear", "Refined-aligned"): [True]}
+    assert count_refined([missing_figure("Refined", "gmeans", 1.0, oracle=1.0, mechanism="MCAR")], paper) == {}
