@@ -331,9 +331,18 @@ def sweep_columns(
     variances, counts = np.zeros(n_sizes), np.zeros(n_sizes + 1)
     mean, included, share = np.zeros(q), np.zeros(n_groups), 0.0
     some, n_some = np.zeros(((n_sweeps - burn + thin - 1) // thin, q)), 0
+    # What a single column's sizes have in common over sweeps, as long as the noise does not change.
+    pushes, costs = centre * precision, centre * centre * precision
+    narrow, heights = np.zeros_like(centre), np.zeros_like(centre)
     for sweep in range(n_sweeps):
         keep = sweep >= burn
         counts[:] = 0.0
+        if sweep == 0 or square > 0.0:
+            for g in range(n_groups):
+                bend = gram[starts[g], starts[g]] / noise
+                for c in range(n_sizes):
+                    narrow[g, c] = 1.0 / (bend + precision[g, c])
+                    heights[g, c] = 0.5 * np.sqrt(precision[g, c] * narrow[g, c])
         for g in range(n_groups):
             first, d = starts[g], starts[g + 1] - starts[g]
             highest = 0.0
@@ -341,18 +350,15 @@ def sweep_columns(
                 bend = gram[first, first] / noise
                 pull = (linear[first] - product[first]) / noise + bend * coef[first]
                 for c in range(n_sizes):
-                    tight = precision[g, c]
-                    push = centre[g, c] * tight
-                    variance = 1.0 / (bend + tight)
+                    variance, push, cost = narrow[g, c], pushes[g, c], costs[g, c]
                     variances[c] = variance
-                    for sign in range(2):
-                        towards = pull + push if sign == 0 else pull - push
-                        k = 1 + c + sign * n_sizes
-                        means[k] = variance * towards
-                        odds[k] = 0.5 * (variance * towards * towards - push * centre[g, c])
-                        highest = max(highest, odds[k])
+                    upwards, downwards = pull + push, pull - push
+                    means[1 + c], means[1 + c + n_sizes] = variance * upwards, variance * downwards
+                    odds[1 + c] = 0.5 * (variance * upwards * upwards - cost)
+                    odds[1 + c + n_sizes] = 0.5 * (variance * downwards * downwards - cost)
+                    highest = max(highest, odds[1 + c], odds[1 + c + n_sizes])
                 for c in range(n_sizes):
-                    factor = 0.5 * weights[1 + c] * np.sqrt(precision[g, c] * variances[c])
+                    factor = weights[1 + c] * heights[g, c]
                     for k in (1 + c, 1 + c + n_sizes):
                         odds[k] = factor * np.exp(odds[k] - highest) if odds[k] - highest > -50.0 else 0.0
             else:
@@ -389,8 +395,10 @@ def sweep_columns(
                         variances[c] = spread / (1.0 + bend * spread)
                         means[1 + c] = variances[c] * pull
                 if keep:
+                    expected = 0.0
                     for k in range(1, 2 * n_sizes + 1):
-                        mean[i] += odds[k] * means[k] / total
+                        expected += odds[k] * means[k]
+                    mean[i] += expected / total
                 new = 0.0
                 if chosen > 0:
                     new = means[chosen] + np.sqrt(variances[size - 1]) * rng.normal()
