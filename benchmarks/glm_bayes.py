@@ -2,7 +2,7 @@
 
 The data sets of `glm_original`, and its bars. Original-C is the sampler on all columns, Original-VFL the one in which
 every party draws its own coefficients (`glm.bayes_parts`). Beside them BIC on refits, from the saved results of
-`glm_original`, and on some of the replications the posterior of somebody who knows the design (`glm_bound`).
+`glm_original`, and for the logistic model what somebody who knows the design reaches (`glm_bayes_known`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.accuracy import read_paper
-from benchmarks.glm_bound import KnownPrior, sample_known
-from benchmarks.glm_common import MODELS, SOURCE, make_section_5_1, write_page
+from benchmarks.glm_bayes_known import EVERY_THRESHOLD, SWEEPS, THRESHOLDS, Contrast, draw_known, keep, load, seek
+from benchmarks.glm_bayes_page import Averages, Pair, Reach, split_by_class, tabulate, write_bayes_page
+from benchmarks.glm_common import MODELS, SOURCE, make_section_5_1
 from benchmarks.glm_original import METHODS, METRICS, Cell, Scores, judge, score
-from benchmarks.glm_original_page import NAMES, describe, name_rest, with_error
-from benchmarks.record import ROOT, Places, Report, Table
-from experiments.designs import SimulationDesign
+from benchmarks.record import ROOT, Places, Report
+from experiments.designs import Model, SimulationDesign
 from experiments.scad import SeparatedClassesError, fit_oracle
 from verticopula.glm.bayes import THRESHOLD, sample_posterior
 from verticopula.glm.bayes_parts import sample_in_parts
 
 REPLICATIONS, SIZES = 30, (1000, 3000, 5000)
-BOUNDED, BOUND_SWEEPS = 10, 300  # replications on which the design is known to somebody, logistic only
-SETTLED = 0.1  # the bound is shown where its runs, from the truth and from nothing, are no further apart
-Pair = tuple[float, float]
-Averages = Mapping[str, Mapping[str, Pair]]
+PARTS = ("rules", "known", "page")  # `page` alone measures nothing: it writes what was kept
+KEPT = "glm_bayes.npz"
+ROUNDING = 1e-5  # of what is kept
 
 
 @dataclass(frozen=True)
@@ -40,21 +39,29 @@ class Replication:
 
     Attributes
     ----------
-    scores : by rule; `bound` and `beside`, ours on the same replication, where the bound was drawn; no `oracle` where
-        the true support separates the classes
+    scores : by rule; no `oracle` where the true support separates the classes
     same_columns : how many columns both samplers select or leave out alike
     asked : times that a party was asked
-    unrest, bound_unrest : of the central chains, and of the bound's
+    unrest : of the central chains
     """
 
     scores: Mapping[str, Scores]
     same_columns: int
     asked: int
     unrest: float
-    bound_unrest: float | None
 
 
-def replicate(model: str, n: int, seed: int, *, bounded: bool) -> Replication:
+@dataclass(frozen=True)
+class Rules:
+    """What the rules were measured to be, by `model/N`; `source` marks the solvers."""
+
+    averages: Mapping[str, Averages]
+    samplers: Mapping[str, Mapping[str, float]]
+    replications: int
+    source: str
+
+
+def replicate(model: Model, n: int, seed: int) -> Replication:
     problem, truth = make_section_5_1(model, n, seed, fit_intercept=False)
     starts = problem.features().starts
     here = sample_posterior(problem.features(), problem.y, problem.family, fit_intercept=False)
@@ -64,14 +71,7 @@ def replicate(model: str, n: int, seed: int, *, bounded: bool) -> Replication:
     scores = {"central": score(coef, truth), "federated": score(federated, truth)}
     with suppress(SeparatedClassesError):
         scores["oracle"] = score(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
-    restless = None
-    if bounded:
-        design = SimulationDesign()
-        prior = KnownPrior(design.coef_size, 1.0 - design.sparsity)
-        bound = sample_known(problem.x, problem.y, truth, prior, linear=model == "linear", sweeps=BOUND_SWEEPS)
-        scores |= {"bound": score(bound.select(THRESHOLD), truth), "beside": scores["central"]}
-        restless = bound.unrest
-    return Replication(scores, int(np.sum((coef != 0) == (federated != 0))), asked, here.unrest, restless)
+    return Replication(scores, int(np.sum((coef != 0) == (federated != 0))), asked, here.unrest)
 
 
 def average(replications: Sequence[Replication]) -> dict[str, dict[str, Pair]]:
@@ -87,40 +87,82 @@ def average(replications: Sequence[Replication]) -> dict[str, dict[str, Pair]]:
     return found
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """All cells of Original-C and Original-VFL; writes the page `glm_bayes.md`."""
-    count, bounded, sizes = (2, 1, SIZES[:1]) if quick else (REPLICATIONS, BOUNDED, SIZES)
+def measure_rules(count: int, sizes: Sequence[int]) -> Rules:
+    averages, samplers = {}, {}
+    for model in MODELS:
+        for n in sizes:
+            found = [replicate(model, n, seed) for seed in range(count)]
+            averages[f"{model}/{n}"] = average(found)
+            samplers[f"{model}/{n}"] = {
+                "same_columns": float(np.mean([r.same_columns for r in found])),
+                "asked": found[0].asked,
+                "unrest": float(np.mean([r.unrest for r in found])),
+            }
+    return Rules(averages, samplers, count, SOURCE)
+
+
+def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
+    """All cells of Original-C and Original-VFL; writes the page `glm_bayes.md`.
+
+    With `parts`, only those (of PARTS) are measured; the others are kept from the last results.
+    """
+    count, sizes = (2, SIZES[:1]) if quick else (REPLICATIONS, SIZES)
+    chosen = parts or PARTS
     with threadpool_limits(1):
-        drawn = {
-            (m, n): [replicate(m, n, seed, bounded=m == "logistic" and seed < bounded) for seed in range(count)]
-            for m in MODELS
-            for n in sizes
-        }
-    averages = {key: average(found) for key, found in drawn.items()}
-    paper, before = read_paper(), _read_bic()
+        rules = measure_rules(count, sizes) if "rules" in chosen else _read_rules(places)
+        if "known" in chosen:
+            keep(places.results / KEPT, {n: draw_known(n, count) for n in sizes})
+    contrasts = load(places.results / KEPT)
+    paper = read_paper()
     cells = [
-        judge(m, n, metric, method, averages[m, n], paper[m, n, 1, method, metric])
+        judge(m, n, metric, method, rules.averages[f"{m}/{n}"], paper[m, n, 1, method, metric])
         for metric in METRICS
-        for m, n in drawn
+        for m in MODELS
+        for n in sizes
         for method in METHODS
     ]
-    samplers = {key: _describe_samplers(found) for key, found in drawn.items()}
-    tables = tabulate(cells, averages, before, samplers)
-    write_bayes_page(places, tables, cells, count, bounded)
+    reaches = [find_reach(cells, n, method, contrast) for n, contrast in contrasts.items() for method in METHODS]
+    tables = tabulate(cells, rules.averages, _read_bic(), rules.samplers, contrasts, reaches)
+    truth = SimulationDesign().coef
+    apart = any(
+        abs(contrast.ours.average(truth, THRESHOLD)[metric][0] - rules.averages[f"logistic/{n}"]["central"][metric][0])
+        > ROUNDING
+        for n, contrast in contrasts.items()
+        for metric in METRICS
+    )
+    write_bayes_page(places, tables, cells, reaches, rules.replications, drawn_apart=apart)
     return Report(
         "glm_bayes",
         {
-            "source": SOURCE,
-            "replications": count,
-            "bounded": bounded,
-            "bound_sweeps": BOUND_SWEEPS,
+            "source": rules.source,
+            "replications": rules.replications,
+            "known_sweeps": SWEEPS,
             "threshold": THRESHOLD,
             "fit_intercept": False,
         },
         {
             "cells": [asdict(cell) for cell in cells],
-            "means_and_standard_errors": {f"{m}/{n}": a for (m, n), a in averages.items()},
-            "samplers": {f"{m}/{n}": told for (m, n), told in samplers.items()},
+            "means_and_standard_errors": rules.averages,
+            "samplers": rules.samplers,
+            "thresholds": {
+                f"logistic/{n}": {
+                    name: {t: told.average(truth, t) for t in THRESHOLDS}
+                    for name, told in (("known", contrast.known), ("central", contrast.ours))
+                }
+                for n, contrast in contrasts.items()
+            },
+            "known_unrest": {
+                f"logistic/{n}": [float(c.known.unrest.mean()), float(c.known.unrest.max())]
+                for n, c in contrasts.items()
+            },
+            "reach": [
+                {**asdict(reach), "known_verdict": reach.known.verdict, "ours_verdict": reach.ours.verdict}
+                for reach in reaches
+            ],
+            "by_class": {
+                f"logistic/{n}": [asdict(split) for split in split_by_class(contrast)]
+                for n, contrast in contrasts.items()
+            },
             "target": {
                 "cells": len(cells),
                 "reached": sum(cell.reached for cell in cells),
@@ -131,123 +173,30 @@ def run(places: Places, *, quick: bool) -> Report:
     )
 
 
-def _read_bic() -> dict[str, dict[str, dict[str, Pair]]]:
+def find_reach(cells: Sequence[Cell], n: int, method: str, contrast: Contrast) -> Reach:
+    """Which threshold comes nearest to all three bars of a logistic cell, for either rule."""
+    mine = [c for c in cells if (c.model, c.n_subjects, c.method) == ("logistic", n, method)]
+    bars, truth = {cell.metric: cell.bar for cell in mine}, SimulationDesign().coef
+    nearest = [seek(told, truth, bars, EVERY_THRESHOLD) for told in (contrast.known, contrast.ours)]
+    return Reach(method, n, len(contrast.smaller_class), bars, *nearest)
+
+
+def _read_rules(places: Places) -> Rules:
+    saved = json.loads((places.results / "glm_bayes.json").read_text(encoding="utf-8"))
+    found, settings = saved["results"], saved["settings"]
+    averages = {
+        key: {rule: told[rule] for rule in ("central", "federated", "oracle")}
+        for key, told in found["means_and_standard_errors"].items()
+    }
+    samplers = {
+        key: {name: told[name] for name in ("same_columns", "asked", "unrest")}
+        for key, told in found["samplers"].items()
+    }
+    return Rules(averages, samplers, settings["replications"], settings["source"])
+
+
+def _read_bic() -> dict[str, Any]:
     """What `glm_original` measured last."""
     saved = json.loads((ROOT / "benchmarks" / "results" / "glm_original.json").read_text(encoding="utf-8"))
-    found: dict[str, dict[str, dict[str, Pair]]] = saved["results"]["means_and_standard_errors"]
+    found: dict[str, Any] = saved["results"]["means_and_standard_errors"]
     return found
-
-
-def tabulate(
-    cells: Sequence[Cell],
-    averages: Mapping[tuple[str, int], Averages],
-    before: Mapping[str, Averages],
-    samplers: Mapping[tuple[str, int], Mapping[str, Any]],
-) -> list[Table]:
-    """The page's tables; a bound whose runs have not met is none, and left out."""
-    apart = {key: told["bound_unrest"] for key, told in samplers.items()}
-    shown = {
-        key: {
-            rule: found[rule]
-            for rule in found
-            if rule not in ("bound", "beside") or (apart[key] is not None and apart[key] <= SETTLED)
-        }
-        for key, found in averages.items()
-    }
-    return [*(_tabulate(metric, cells, shown, before) for metric in METRICS), _tabulate_samplers(samplers)]
-
-
-def _tabulate(
-    metric: str,
-    cells: Sequence[Cell],
-    averages: Mapping[tuple[str, int], Averages],
-    before: Mapping[str, Averages],
-) -> Table:
-    rows = []
-    for (model, n), found in averages.items():
-        mine = (model, n, metric)
-        pair = {c.method: c for c in cells if (c.model, c.n_subjects, c.metric) == mine}
-        central, federated = pair["Original-C"], pair["Original-VFL"]
-        rows.append(
-            (
-                model,
-                f"{n:,}",
-                with_error(found["central"][metric]),
-                f"{central.bar:.4f}",
-                describe(central),
-                with_error(found["federated"][metric]),
-                f"{federated.bar:.4f}",
-                describe(federated),
-                with_error(before[f"{model}/{n}"]["central"][metric]),
-                with_error(found["oracle"][metric]),
-                *(with_error(found[rule][metric]) if rule in found else "" for rule in ("bound", "beside")),
-            )
-        )
-    header = (
-        "model",
-        "N",
-        "Original-C",
-        "bar",
-        "reached",
-        "Original-VFL",
-        "bar",
-        "reached",
-        "BIC on refits",
-        "oracle",
-        "design known",
-        "Original-C on the same data sets",
-    )
-    return Table(f"{NAMES[metric]}, mean (standard error)", header, tuple(rows))
-
-
-def _describe_samplers(found: Sequence[Replication]) -> dict[str, Any]:
-    restless = [r.bound_unrest for r in found if r.bound_unrest is not None]
-    return {
-        "same_columns": float(np.mean([r.same_columns for r in found])),
-        "asked": found[0].asked,
-        "unrest": float(np.mean([r.unrest for r in found])),
-        "bound_unrest": float(np.mean(restless)) if restless else None,
-    }
-
-
-def _tabulate_samplers(samplers: Mapping[tuple[str, int], Mapping[str, Any]]) -> Table:
-    rows = []
-    for (model, n), told in samplers.items():
-        bound = "" if told["bound_unrest"] is None else f"{told['bound_unrest']:.3f}"
-        rows.append(
-            (model, f"{n:,}", f"{told['same_columns']:.1f}", str(told["asked"]), f"{told['unrest']:.3f}", bound)
-        )
-    header = (
-        "model",
-        "N",
-        "columns of 100 judged alike by both samplers",
-        "times a party was asked",
-        "distance of the central chains",
-        "distance of the bound's runs",
-    )
-    return Table("the samplers", header, tuple(rows))
-
-
-def write_bayes_page(places: Places, tables: Sequence[Table], cells: Sequence[Cell], count: int, bounded: int) -> None:
-    reached, near = sum(c.reached for c in cells), sum(c.reached_within_error for c in cells)
-    parts = [
-        f"The data sets and bars of [glm_original.md](glm_original.md), {count} replications a cell, no intercept. "
-        'Columns and coefficients come from a posterior over all columns (`select="bayes"`, '
-        f"[regression.md](../regression.md)): selected where the probability of an effect is above {THRESHOLD}, with "
-        "the posterior mean as coefficient. One fit gives all three measures, and the same rule serves both models. "
-        "*Original-C* has all columns in one place; in *Original-VFL* every party draws its own coefficients and "
-        "answers with one number per row.",
-        "*Bar*: the worse of the paper's figure and maximum likelihood on the true support (*oracle*). *BIC on refits* "
-        f"is the default rule, as `glm_original` measured it. *Design known*, on {bounded} replications, is the same "
-        f"decision (above {THRESHOLD}, posterior mean) by somebody who knows that coefficients are 0 or plus or minus "
-        "1/3 and in which shares, with the exact likelihood: a rule that has to learn that from the data cannot be "
-        "expected to beat it. Its chains mix badly: it is shown where runs from the truth and from nothing are at most "
-        f"{SETTLED} apart, and unknown elsewhere. Distances are mean absolute differences of inclusion probabilities.",
-        "The threshold and the smallest size of the prior (two standard errors, out of one half, one and two) were set "
-        "on the first 15 of these data sets, and looked at on others: 10 of 100 columns of many sizes, normal and "
-        "uniform sizes, none at all.",
-        f"Of {len(cells)} cells, {reached} are reached, {near} within two standard errors.",
-        *name_rest(cells),
-    ]
-    title = "The regression on complete, unprotected data, by posterior probabilities"
-    write_page(places.pages / "glm_bayes.md", title, "glm_bayes", parts, tables)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 
 from benchmarks.glm_agreement import compare
-from benchmarks.glm_bound import KnownPrior, sample_known
 from benchmarks.glm_common import fit_central, fit_federated, make_correlated, make_section_5_1, polish
 from benchmarks.glm_jacobi import iterate_as_printed, make_problem
 from benchmarks.glm_original import judge, refit_all
@@ -82,23 +79,3 @@ def test_a_cell_is_judged_by_the_worse_of_paper_and_oracle(
 ) -> None:
     averages = {"central": {metric: (ours, 0.001)}, "oracle": {metric: (oracle, 0.001)}}
     assert judge("linear", 1000, metric, "Original-C", averages, paper).reached is reached
-
-
-@pytest.mark.parametrize("linear", [True, False])
-def test_the_bound_is_the_posterior_that_enumeration_gives(linear: bool) -> None:
-    rng = np.random.default_rng(4)
-    x = rng.standard_normal((30, 3)) + 0.7 * rng.standard_normal((30, 1))
-    truth, prior = np.array([0.5, -0.5, 0.0]), KnownPrior(0.5, 0.4)
-    eta = x @ truth
-    y = eta + rng.standard_normal(30) if linear else (rng.random(30) < 1.0 / (1.0 + np.exp(-eta))).astype(float)
-    levels, values = [], list(product([0.0, 0.5, -0.5], repeat=3))
-    for b in values:
-        eta = x @ np.array(b)
-        fit = -0.5 * np.sum((y - eta) ** 2) if linear else np.sum(y * eta - np.logaddexp(0.0, eta))
-        levels.append(fit + sum(np.log(0.4 if v == 0.0 else 0.3) for v in b))
-    weights = np.exp(np.array(levels) - max(levels))
-    exact = weights @ (np.array(values) != 0.0) / weights.sum()
-    found = sample_known(x, y, truth, prior, linear=linear, sweeps=20_000)
-    # Two runs of 15,000 sweeps; neighbouring ones are alike, so as if of 3,000 independent draws.
-    assert found.inclusion == pytest.approx(exact, abs=5.0 * 0.5 / np.sqrt(3_000))
-    assert found.unrest < 0.05
