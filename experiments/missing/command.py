@@ -54,7 +54,8 @@ def main(argv: Sequence[str], console: Console) -> int:
     for left in (tasks, quiet):
         run_all(left, settings, options.out, backend=options.backend, jobs=options.jobs)
     found = [c for c in read_cells(options.out) if c.cell in cells]
-    made_by = describe_run("python -m experiments missing")
+    seconds = sum(entry.seconds for c in found for row in c.rows for entry in row.entries.values())
+    made_by = describe_run(f"python -m experiments missing --noiseless {options.noiseless}", seconds)
     write_text(options.out / "missing.md", render(found, read_tables(), settings, made_by))
     console.print(f"written to {options.out}/: missing.md")
     return 0
