@@ -217,3 +217,23 @@ def test_ievcds_spends_the_ranks_budget_in_every_round() -> None:
     study = drawn.study(1.0, 0, 1)
     assert copula.ievcds(study).spent.client == pytest.approx(3 * (10 * 0.5 + 0.5))
     assert copula.evcds(study).spent.client == pytest.approx(3 * 1.0)
+
+
+def test_rows_do_not_depend_on_who_drew_from_the_same_fit_before() -> None:
+    cell = Cell("linear", "MAR-simple", 120)
+    drawn = draw(cell, 0, SMALL.make_design(cell))
+    alone, shared = drawn.study(1.0, 3, 1), drawn.study(1.0, 3, 1)
+    copula.evcds_free(shared)
+    first, second = copula.evcds(alone), copula.evcds(shared)
+    assert all(first.tables[party].equals(second.tables[party]) for party in first.tables)
+    assert list(shared.fitted) == ["evcds"]
+    assert replace(shared, epsilon=2.0).fitted == {}  # another study has no fit yet
+
+
+def test_a_judge_with_a_bar_keeps_what_others_would_have_found(strong: tuple[Study, np.ndarray]) -> None:
+    study, truth = strong
+    found = judge(original_c.fit(study), study, "bayes")
+    np.testing.assert_array_equal(found.coef, found.others[0.95])  # the bar of linear tables
+    assert g_means(found.coef, truth) == 1.0
+    assert np.count_nonzero(found.others[0.5]) >= np.count_nonzero(found.others[0.95])
+    assert judge(original_c.fit(study), study, "library").others == {}

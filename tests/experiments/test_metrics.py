@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.metrics import fdr, g_means, rmse
+from experiments.metrics import fdr, g_means, kolmogorov, rmse
 
 TRUTH = np.array([1.0, -1.0, 2.0, 0.0, 0.0, 0.0])
 COEF = np.array([1.0, 0.0, 0.5, 0.5, 0.0, 0.0])  # two of three found, one of three false
@@ -50,3 +50,12 @@ def test_g_means_refuses_a_truth_of_one_sort(truth: np.ndarray) -> None:
 def test_lengths_must_agree(measure) -> None:
     with pytest.raises(ValueError, match="one length"):
         measure(np.ones(3), TRUTH)
+
+
+def test_kolmogorov_by_hand() -> None:
+    def uniform(values: np.ndarray) -> np.ndarray:
+        return np.clip(values, 0.0, 1.0)
+
+    assert kolmogorov(uniform, np.array([0.5, 0.9]), discrete=False) == pytest.approx(0.5)
+    shares = np.array([0.25, 1.0])  # fitted: a quarter is 0; of the values, half
+    assert kolmogorov(lambda codes: shares[codes.astype(int)], np.array([0, 1]), discrete=True) == pytest.approx(0.25)
