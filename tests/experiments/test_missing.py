@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from experiments.draws import Cell
+from experiments.judge import METRICS, OTHER_BARS
 from experiments.methods import ORACLE, ORIGINAL
 from experiments.missing.command import main
 from experiments.missing.page import render
@@ -32,7 +33,8 @@ def make_rows(
     """Two equal data sets: every method's table has the RMSE `ours`, G-Means are 1 - RMSE."""
 
     def scores(rmse: float, **more: float) -> Entry:
-        return Entry({"rmse": rmse, "gmeans": 1.0 - rmse, "fdr": 0.0, **more})
+        bars = {f"{metric} at {bar:g}": bar for metric in METRICS for bar in OTHER_BARS}
+        return Entry({"rmse": rmse, "gmeans": 1.0 - rmse, "fdr": 0.0, **bars, **more})
 
     entries = {f"{method}@1": scores(ours, margins=0.2 if method == "VCDS" else 0.1) for method in METHODS}
     entries |= {ORIGINAL: scores(original), ORACLE: scores(oracle)}
@@ -99,6 +101,7 @@ def test_the_page_has_every_check_and_tables_leave_out_what_has_no_noise() -> No
     page = render([found], read_tables(), Settings("bayes"), "made by a test")
     assert all(label in page for label in CHECKS.values())
     assert "out of reach" in page
+    assert "| refined free | 2 | 0.500 / 0.500 / 0.500 | 0.700 / 0.700 / 0.700 |" in page
     assert {figure.key.epsilon for figure in summarise("table7", [found], read_tables())} == {1.0}
 
 
