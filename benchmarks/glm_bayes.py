@@ -17,7 +17,17 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.accuracy import read_paper
-from benchmarks.glm_bayes_known import EVERY_THRESHOLD, SWEEPS, THRESHOLDS, Contrast, draw_known, keep, load, seek
+from benchmarks.glm_bayes_known import (
+    EVERY_THRESHOLD,
+    SWEEPS,
+    THRESHOLDS,
+    Contrast,
+    average_scores,
+    draw_known,
+    keep,
+    load,
+    seek,
+)
 from benchmarks.glm_bayes_page import Averages, Pair, Reach, split_by_class, tabulate, write_bayes_page
 from benchmarks.glm_common import MODELS, SOURCE, make_section_5_1
 from benchmarks.glm_original import METHODS, METRICS, Cell, Scores, judge, score
@@ -76,15 +86,8 @@ def replicate(model: Model, n: int, seed: int) -> Replication:
 
 def average(replications: Sequence[Replication]) -> dict[str, dict[str, Pair]]:
     """Mean and standard error by rule and metric, over the replications that have the rule."""
-    found: dict[str, dict[str, Pair]] = {}
-    for rule in {rule: None for r in replications for rule in r.scores}:
-        scores = [r.scores[rule] for r in replications if rule in r.scores]
-        values = {metric: np.array([s[metric] for s in scores]) for metric in METRICS}
-        found[rule] = {
-            metric: (float(v.mean()), float(v.std(ddof=1) / np.sqrt(v.size)) if v.size > 1 else 0.0)
-            for metric, v in values.items()
-        }
-    return found
+    rules = {rule: None for r in replications for rule in r.scores}
+    return {rule: average_scores([r.scores[rule] for r in replications if rule in r.scores]) for rule in rules}
 
 
 def measure_rules(count: int, sizes: Sequence[int]) -> Rules:

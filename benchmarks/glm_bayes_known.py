@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.glm_bound import Bound, KnownPrior, sample_known
 from benchmarks.glm_common import make_section_5_1
-from benchmarks.glm_original import LARGER_IS_BETTER, METRICS, score
+from benchmarks.glm_original import LARGER_IS_BETTER, METRICS, Scores, score
 from experiments.designs import SimulationDesign
 from verticopula.glm.bayes import Posterior, sample_posterior
 
@@ -28,6 +28,15 @@ SWEEPS = {1000: 800, 3000: 800, 5000: 300}  # of each of the two runs, by N; the
 DECIMALS = 6  # of what is kept
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 EVERY_THRESHOLD = (*np.arange(0.05, 0.995, 0.01).round(2).tolist(), 0.995, 0.999)
+
+
+def average_scores(scores: Sequence[Scores]) -> dict[str, Pair]:
+    """Mean and standard error by metric."""
+    values = {metric: np.array([s[metric] for s in scores]) for metric in METRICS}
+    return {
+        metric: (float(v.mean()), float(v.std(ddof=1) / np.sqrt(v.size)) if v.size > 1 else 0.0)
+        for metric, v in values.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -46,12 +55,7 @@ class Opinions:
 
     def average(self, truth: Floats, threshold: float) -> dict[str, Pair]:
         """Mean and standard error by metric, of the means where the probability is above the threshold."""
-        found = [score(coef, truth) for coef in np.where(self.inclusion > threshold, self.mean, 0.0)]
-        values = {metric: np.array([s[metric] for s in found]) for metric in METRICS}
-        return {
-            metric: (float(v.mean()), float(v.std(ddof=1) / np.sqrt(v.size)) if v.size > 1 else 0.0)
-            for metric, v in values.items()
-        }
+        return average_scores([score(coef, truth) for coef in np.where(self.inclusion > threshold, self.mean, 0.0)])
 
     def among(self, chosen: NDArray[np.bool_]) -> Opinions:
         """Of these replications only."""

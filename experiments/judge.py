@@ -87,6 +87,11 @@ def score(judged: Judged, truth: Floats) -> Scores:
     return scores
 
 
+def direction(metric: str) -> float:
+    """1 where more is better, -1 where less is; of anything but the three measures less is."""
+    return 1.0 if LARGER_IS_BETTER.get(metric, False) else -1.0
+
+
 def score_coef(coef: Floats, truth: Floats) -> Scores:
     """The paper's three measures."""
     return {name: measure(coef, truth) for name, measure in METRICS.items()}

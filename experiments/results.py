@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from experiments.draws import Cell
-from experiments.judge import LARGER_IS_BETTER
+from experiments.judge import direction
 from experiments.methods import ORACLE, TABLES, UNPROTECTED
 from experiments.paper import COMPLETE, Printed, PrintedKey
 from experiments.store import Replication, name_entry, read, write_text
@@ -56,7 +56,7 @@ class Figure:
         """
         if self.printed is None or math.isnan(self.error):
             return math.nan
-        sign = 1.0 if LARGER_IS_BETTER[self.key.metric] else -1.0
+        sign = direction(self.key.metric)
         ahead = sign * (self.mean - self.printed.mean)
         if self.error > 0.0 or ahead == 0.0:
             return ahead / (self.error or 1.0)
@@ -76,7 +76,7 @@ class Figure:
         """Printed better than the oracle: our reading of the design does not allow it."""
         if self.printed is None or math.isnan(self.oracle):
             return False
-        sign = 1.0 if LARGER_IS_BETTER[self.key.metric] else -1.0
+        sign = direction(self.key.metric)
         return sign * (self.printed.mean - self.oracle) > 0.0
 
     @property
@@ -84,7 +84,7 @@ class Figure:
         """At least as good as the printed figure, or as the oracle where that is worse, within two standard errors."""
         if self.printed is None or math.isnan(self.error):
             return False
-        sign = 1.0 if LARGER_IS_BETTER[self.key.metric] else -1.0
+        sign = direction(self.key.metric)
         bars = [sign * self.printed.mean] + ([] if math.isnan(self.oracle) else [sign * self.oracle])
         return sign * self.mean >= min(bars) - WITHIN * self.error
 
@@ -212,7 +212,7 @@ def count_refined(figures: Iterable[Figure], paper: Mapping[PrintedKey, Printed]
         key = figure.key
         if key.method not in REFINED or not key.mechanism.startswith("MAR") or math.isnan(figure.mean):
             continue
-        sign = 1.0 if LARGER_IS_BETTER[key.metric] else -1.0
+        sign = direction(key.metric)
         where = (key.model, key.mechanism, key.n_subjects, key.epsilon, key.metric)
         own = [
             sign * printed.mean

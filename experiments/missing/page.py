@@ -70,9 +70,9 @@ _EXPLANATION = (
     "smaller than two standard errors say little. Who can lose a block is drawn anew in every replication, so data "
     "sets differ far more than methods do: our own methods are compared by differences within data sets.\n\n"
     "Noise costs IEVCDS more than EVCDS in the logistic cells (the columns without noise show it). Why is not "
-    "measured: we suppose that blocks completed from noisy ranks as if these were exact weaken what completed values have to do "
-    "with true ones, most where a block is known of few. What noise costs is known from few data sets, so *out of "
-    "reach* is weak where it is by little."
+    "measured: we suppose that blocks completed from noisy ranks as if these were exact weaken what completed values "
+    "have to do with true ones, most where a block is known of few. What noise costs is known from few data sets, so "
+    "*out of reach* is weak where it is by little."
 )
 
 

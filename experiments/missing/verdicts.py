@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.judge import LARGER_IS_BETTER
+from experiments.judge import direction
 from experiments.methods import ORACLE, ORIGINAL
 from experiments.paper import Printed, PrintedKey
 from experiments.results import NOISELESS, CellRows, mean, standard_error
@@ -116,7 +116,7 @@ def _lead_over_paper(found: CellRows, method: str, metric: str, printed: float) 
     pass for one of the design. EVCDS and IEVCDS are what the paper wrote, so each is held against itself. Fewer data
     sets are made without noise, and data sets differ: what noise costs on these is taken off the mean of all.
     """
-    sign = _sign(metric)
+    sign = direction(metric)
     values = found.values(name_entry(method, EPSILON), metric)
     bar = min(sign * value for value in (printed, *complete_data_references(found, metric)))
     others = NOISELESS_METHODS if method in REFINED.values() else (method,)
@@ -147,7 +147,7 @@ def complete_data_references(found: CellRows, metric: str) -> list[float]:
 def _paired_lead(found: CellRows, ours: str, rival: str, metric: str) -> Lead:
     """Over the data sets on which both have an answer."""
     pairs = _pair(found, name_entry(ours, EPSILON), name_entry(rival, EPSILON))
-    return Lead.paired([_sign(metric) * (a[metric] - b[metric]) for a, b in pairs])
+    return Lead.paired([direction(metric) * (a[metric] - b[metric]) for a, b in pairs])
 
 
 def _pair(found: CellRows, first: str, second: str) -> list[tuple[Mapping[str, float], Mapping[str, float]]]:
@@ -156,11 +156,6 @@ def _pair(found: CellRows, first: str, second: str) -> list[tuple[Mapping[str, f
         (r.entries[first].scores, r.entries[second].scores) for r in found.rows if {first, second} <= r.entries.keys()
     ]
     return [(a, b) for a, b in both if a and b]
-
-
-def _sign(metric: str) -> float:
-    """Of G-Means more is better, of the others less."""
-    return 1.0 if LARGER_IS_BETTER.get(metric, False) else -1.0
 
 
 def count_verdicts(leads: Mapping[str, Sequence[Mapping[str, Lead]]]) -> dict[str, dict[str, dict[str, int]]]:
