@@ -1,10 +1,10 @@
 """What IEVCDS costs: ten rounds against ten rank releases of the completed table.
 
-All rounds but the first rank a table without gaps, whose columns stand in a strict order: tied values and
+All rounds but the first rank a table without gaps, whose continuous columns stand in a strict order: tied values and
 completed subjects get places of their own (`complete_column`). A strict order is what takes longest to
 rank, because every comparison needs a coin of the right probability, where ties need only fair ones. So the
-release to compare with ranks the complete table in a strict order too, nominal columns excepted, which
-have one indicator per category in both. The release with its ties is timed beside it.
+release to compare with ranks the complete table's continuous columns in a strict order too. The release with its ties
+is timed beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from benchmarks.record import Table, verdict
 from benchmarks.refinement_cost import EPSILON, UNIT, rank_all
 from benchmarks.timing import Timing, time_interleaved
 from verticopula import Synthesizer
-from verticopula.copula import latent_count
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.tables import AlignedTable, align_tables
 
@@ -48,11 +47,11 @@ def one_processor() -> Iterator[None]:
 
 
 def order_strictly(table: AlignedTable, rng: np.random.Generator) -> AlignedTable:
-    """The table with every column's values replaced by their places, tied ones in random order."""
+    """The table with every continuous column's values replaced by their places, tied ones in random order."""
     columns = {}
     for column in table.party.columns:
         encoded = table.columns[column.name]
-        if latent_count(column) == 1:
+        if column.kind == "continuous":
             places = np.empty(encoded.values.size)
             places[np.lexsort((rng.random(places.size), encoded.values))] = np.arange(places.size)
             encoded = replace(encoded, values=places)

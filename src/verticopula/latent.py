@@ -72,8 +72,7 @@ def draw_constrained(correlation: Floats, observed: Bools, ranks: Sequence[Ints]
     """(N, q) latents in the order of the noisy ranks. Implements lines 7 to 14 of Algorithm 2.
 
     Column by column, conditional on the columns before it: observed subjects in the order of their
-    noisy ranks, the others unconstrained. Subjects without a value are drawn anew at the end by
-    `redraw_missing`, given all that was observed.
+    noisy ranks, the others unconstrained: see `redraw_missing` for those.
     """
     root = np.linalg.cholesky(correlation)
     n_subjects, q = observed.shape

@@ -6,7 +6,7 @@ Right where blocks are missing completely at random. `assemble` and `finish` are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,10 +68,20 @@ class PairwiseLatents:
     overlap: NDArray[np.int64]
     fixed: Bools
 
+    def resting_on(self, observed: Bools) -> PairwiseLatents:
+        """The same where only these cells were observed, the other ranked ones completed: those are no evidence."""
+        seen = observed.astype(np.int64)
+        overlap = seen.T @ seen
+        return replace(self, variance=self.variance * (self.overlap / np.maximum(overlap, 1)), overlap=overlap)
 
-def fit_pairwise(released: Released) -> tuple[Floats, FitReport]:
-    """Latent correlation matrix from noisy ranks, and how it came about."""
-    return finish(correlate_pairs(released), released.marginals)
+
+def fit_pairwise(released: Released, observed: Bools | None = None) -> tuple[Floats, FitReport]:
+    """Latent correlation matrix from noisy ranks, and how it came about.
+
+    `observed` (N, q) says which of the ranked cells were observed; None for all of them.
+    """
+    pairs = correlate_pairs(released)
+    return finish(pairs if observed is None else pairs.resting_on(observed), released.marginals)
 
 
 def correlate_pairs(released: Released) -> PairwiseLatents:

@@ -124,6 +124,11 @@ class ScoreScale:
         strength = math.sqrt(float(np.sum(shares * means**2)))
         return cls(thresholds, means / strength, strength)
 
+    @classmethod
+    def flat(cls) -> ScoreScale:
+        """One cell, which says nothing about the latent."""
+        return cls(np.empty(0), np.zeros(1), 0.0)
+
 
 def read_scores(latent: LatentCells, reader: GradeReader, curve: Floats) -> tuple[Floats, float, ScoreScale]:
     """(readings, reliability, scale) of the observed subjects under a population curve.
@@ -140,6 +145,40 @@ def read_scores(latent: LatentCells, reader: GradeReader, curve: Floats) -> tupl
     reliability = float(shares @ (in_cell * scale.scores)) / deviation
     readings = np.interp(latent.grades, reader.grid, (expected - mean) / deviation)
     return readings, min(reliability, 1.0), scale
+
+
+@dataclass(frozen=True)
+class Readings:
+    """All readings of a release.
+
+    Attributes
+    ----------
+    values : (N, q), zero where nothing was observed
+    reliability : (q,) correlation of reading and score; 0 for a latent with all mass in one cell
+    scales : per latent, its cells
+    """
+
+    values: Floats
+    reliability: Floats
+    scales: tuple[ScoreScale, ...]
+
+    @property
+    def links(self) -> Floats:
+        """(q,) correlation of reading and latent."""
+        return np.asarray(self.reliability * np.array([scale.strength for scale in self.scales]))
+
+
+def read_release(released: Released) -> Readings:
+    """Readings under the margins as they were released, as if the ranked subjects were the population."""
+    values, reliability, scales = np.zeros(released.observed.shape), np.zeros(released.observed.shape[1]), []
+    for j, latent in enumerate(cells_of(released)):
+        if latent.shares.size < 2:
+            scales.append(ScoreScale.flat())
+            continue
+        readings, reliability[j], scale = read_scores(latent, GradeReader.of(latent), latent.start)
+        values[released.observed[:, j], j] = readings
+        scales.append(scale)
+    return Readings(values, reliability, tuple(scales))
 
 
 def reading_noise(reliability: Floats, observed: Bools) -> Floats:

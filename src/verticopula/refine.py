@@ -238,7 +238,7 @@ def refine(
     moving = ~observed.all(axis=0) & ~flat
     readers = {j: GradeReader.of(latent) for j, latent in enumerate(latents) if not flat[j]}
     curves = [latent.start for latent in latents]
-    scales = [ScoreScale.of(curve) if curve.size else ScoreScale(curve, np.zeros(1), 0.0) for curve in curves]
+    scales = [ScoreScale.of(curve) if curve.size else ScoreScale.flat() for curve in curves]
     readings = np.zeros(observed.shape)
     reliability = np.zeros(flat.size)
     missing_share = 1.0 - float(observed.mean(axis=0)[~flat].min(initial=1.0))

@@ -78,8 +78,9 @@ def party(noise: Noise | None = None, policy: Policy | None = None, seen: NDArra
 
 def imputation(name: str, epsilon: float = 0.5, **changes: Any) -> Imputation:
     observed, missing = int(SEEN.sum()), int((~SEEN).sum())
-    fields: dict[str, Any] = {"curve": np.empty(0), "grades": np.empty(0), "codes": np.arange(missing) % 3}
-    if name != "c":
+    levels = 2 if name == "b" else 3
+    fields: dict[str, Any] = {"curve": np.empty(0), "grades": np.empty(0), "codes": np.arange(missing) % levels}
+    if name == "a":
         fields = {
             "curve": np.arange(1, observed + 1) / (observed + 1),
             "grades": np.linspace(0.05, 0.93, missing),
@@ -161,13 +162,37 @@ def test_one_replaced_value_changes_no_more_comparisons_than_charged(n: int, mis
     assert n + missing - 1 <= worst <= charged
 
 
-@pytest.mark.parametrize(("kind", "n"), [("continuous", 3), ("ordinal", 3), ("binary", 4)])
-def test_one_replaced_value_among_ties_changes_no_more_comparisons_than_charged(kind: str, n: int) -> None:
-    categories = {"continuous": None, "binary": (0, 1), "ordinal": ("u", "v", "w")}[kind]
-    bounds = (0, 9) if kind == "continuous" else None
-    column = Column(name="v", kind=kind, categories=categories, bounds=bounds)  # type: ignore[arg-type]
-    worst, charged = worst_change(column, n, 2, range(2 if kind == "binary" else 3), ties=True)
+def test_one_replaced_value_among_ties_changes_no_more_comparisons_than_charged() -> None:
+    worst, charged = worst_change(REAL, 3, 2, range(3), ties=True)
     assert worst <= charged
+
+
+@pytest.mark.parametrize(
+    ("column", "n"),
+    [
+        (Column(name="v", kind="binary"), 4),
+        (Column(name="v", kind="ordinal", categories=("u", "v", "w")), 3),
+        (Column(name="v", kind="count", bounds=(0, 2)), 3),
+    ],
+    ids=["binary", "ordinal", "count"],
+)
+def test_no_completed_value_of_a_discrete_column_moves_with_a_replaced_one(column: Column, n: int) -> None:
+    """So a replaced value changes its own comparisons, N - 1 at most, fewer than it is charged for."""
+    levels = 2 if column.kind == "binary" else 3
+    worst = 0
+    for codes in itertools.product(range(levels), repeat=2):
+        for data, other in replacements(n, range(levels), ties=True):
+            first, second = (filled(values, np.array(codes)) for values in (data, other))
+            np.testing.assert_array_equal(first[n:], second[n:])
+            worst = max(worst, changed_comparisons(first, second))
+    assert worst == n + 2 - 1 < rank_coins(column, "exact", 1.0, n, 2).count
+
+
+def filled(values: Sequence[float], codes: NDArray[np.int64]) -> Floats:
+    """A discrete column whose first subjects are observed, completed by the party's own code."""
+    full = np.array([*values, *([math.nan] * codes.size)], dtype=np.float64)
+    item = Imputation("v", 1.0, np.empty(0), np.empty(0), codes)
+    return complete_column(EncodedColumn(full, ~np.isnan(full)), item, KEYS[: full.size])
 
 
 def test_grades_exactly_on_the_curve_change_no_more_comparisons_than_charged() -> None:
@@ -185,11 +210,9 @@ def test_the_released_ranks_of_a_completed_binary_column_leak_no_more_than_charg
     """All outcomes of all coins: the exact distribution of what is released, under both datasets."""
     column = Column(name="v", kind="binary")
     epsilon = 8.0
-    curve = np.array([0.2, 0.4, 0.6, 0.8])
-    grades = [0.78, 0.79]  # both follow the largest value
     distributions = []
     for data in ((0, 0, 0, 0), (0, 0, 0, 1)):
-        values = completed(data, column, grades, curve)
+        values = filled(data, np.array([0, 1]))
         distributions.append(
             rank_distribution(comparison_probabilities(values.tolist(), flip_probability(epsilon)), values.size)
         )
@@ -202,12 +225,8 @@ def test_a_replaced_category_changes_two_indicators_and_no_completed_value() -> 
     codes = np.array([0, 2])
     worst = 0
     for data, other in replacements(3, range(3), ties=True):
-        filled = []
-        for values in (data, other):
-            full = np.array([*values, math.nan, math.nan], dtype=np.float64)
-            item = Imputation("v", 1.0, np.empty(0), np.empty(0), codes)
-            filled.append(complete_column(EncodedColumn(full, ~np.isnan(full)), item, KEYS[: full.size]))
-        changes = [changed_comparisons(*((v == c).astype(float) for v in filled)) for c in range(3)]
+        both = [filled(values, codes) for values in (data, other)]
+        changes = [changed_comparisons(*((v == c).astype(float) for v in both)) for c in range(3)]
         assert sum(change > 0 for change in changes) <= 2
         worst = max(worst, sum(changes))
     assert worst <= rank_coins(column, "exact", 1.0, 3, 2).count
@@ -215,10 +234,10 @@ def test_a_replaced_category_changes_two_indicators_and_no_completed_value() -> 
 
 def test_a_completed_column_keeps_the_order_of_the_values_and_puts_the_others_where_the_curve_says() -> None:
     rng = np.random.default_rng(1)
-    for column in (REAL, Column(name="v", kind="count", bounds=(0, 9))):
+    for _ in range(2):
         data = rng.integers(0, 10, 8).astype(float)
         curve, grades = np.sort(rng.random(8)), np.sort(rng.random(5))
-        places = completed(data.tolist(), column, grades.tolist(), curve)
+        places = completed(data.tolist(), REAL, grades.tolist(), curve)
         assert sorted(places) == list(range(13))
         order = np.argsort(places[:8])
         assert np.all(np.diff(data[order]) >= 0.0)
@@ -298,6 +317,8 @@ HOSTILE = {
     "too few codes": imputation("c", codes=np.zeros(7, dtype=np.int64)),
     "codes below": imputation("c", codes=np.full(8, -1)),
     "codes above": imputation("c", codes=np.full(8, 3)),
+    "a place in a binary column": dataclasses.replace(imputation("a"), column="b"),
+    "a third code of a binary column": imputation("b", codes=np.full(8, 2)),
     "codes in between": imputation("c", codes=np.full(8, 0.5)),
     "codes without number": imputation("c", codes=np.full(8, np.nan)),
     "unknown column": dataclasses.replace(imputation("a"), column="q"),
@@ -333,7 +354,7 @@ def test_a_request_is_refused_as_a_whole(bad: CompletedRanksRequest) -> None:
 
 
 @pytest.mark.parametrize("codes", [np.zeros(3), np.full(8, math.nan), np.full(8, 1e300)], ids=["few", "nan", "far"])
-def test_codes_for_a_column_with_an_order_are_refused(codes: Any) -> None:
+def test_codes_for_a_continuous_column_are_refused(codes: Any) -> None:
     local = party(Untouchable())
     with pytest.raises(PolicyRefused):
         local.handle(request(imputation("a", codes=codes)))

@@ -195,7 +195,7 @@ def test_margins_say_what_was_observed_and_what_was_corrected(studies: Mapping[s
         moved = margins.filter(pl.col("column") == "right.x")
         shift = float((moved["observed"] - moved["corrected"]).max())
         # Those without a value would be high: the corrected distribution function lies lower.
-        assert shift > 0.1 if method == "refined" else shift == pytest.approx(0.0, abs=0.2)
+        assert shift > 0.1 if method in ("refined", "ievcds") else shift == pytest.approx(0.0, abs=0.2)
 
 
 # ---- parties that never meet -------------------------------------------------------------

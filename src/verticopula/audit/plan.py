@@ -211,8 +211,8 @@ def _on_completed(terms: StudyTerms, key: ColumnKey, n_subjects: int) -> Attack:
     epsilon = terms.budgets[key].epsilon_ranks
     grades = (np.arange(n_missing) + 0.5) / n_missing
     curve = (np.arange(n_subjects - n_missing) + 0.5) / (n_subjects - n_missing)
-    if latent_count(column) > 1:
-        codes = np.arange(n_missing) % len(column.categories or ())
+    if column.is_discrete:
+        codes = np.resize(between(column, n_subjects - 1), n_missing).astype(np.int64)
         imputation = Imputation(key.column, epsilon, np.empty(0), np.empty(0), codes)
     else:
         imputation = Imputation(key.column, epsilon, curve, grades, None)

@@ -33,7 +33,7 @@ def evcds(federation: Federation, request: BudgetRequest, study: str, rng: np.ra
     released = got.released
     correlation, report = fit_pairwise(released)
     first = response_latents(federation, released)
-    latents = draw_cohort(released, correlation, first, rng)
+    latents = draw_in_order(released, correlation, first, rng)
     curves = observed_curves(latents, released.observed)
     marginals = correct_marginals(released.layout, released.marginals, curves)
     return FitResult(
@@ -43,7 +43,7 @@ def evcds(federation: Federation, request: BudgetRequest, study: str, rng: np.ra
         got.missingness,
         got.budgets,
         margin_sensitivity=largest_sensitivity(latents, released.observed),
-        draw_aligned=align_with(released, correlation, first),
+        draw_aligned=align_with(released, correlation, first, released.observed),
     )
 
 
@@ -52,7 +52,7 @@ def response_latents(federation: Federation, released: Released) -> slice:
     return released.layout.slices[released.layout.keys.index(federation.response)]
 
 
-def draw_cohort(released: Released, correlation: Floats, first: slice, rng: np.random.Generator) -> Floats:
+def draw_in_order(released: Released, correlation: Floats, first: slice, rng: np.random.Generator) -> Floats:
     """(N, q) latents in the order of the noisy ranks, the response's drawn first."""
     q = correlation.shape[0]
     begin = list(range(first.start, first.stop))
@@ -65,7 +65,7 @@ def draw_cohort(released: Released, correlation: Floats, first: slice, rng: np.r
     )
     latents = np.empty_like(drawn)
     latents[:, sequence] = drawn
-    return redraw_missing(latents, correlation, find_patterns(released.observed), rng)
+    return latents
 
 
 def observed_curves(latents: Floats, observed: Bools) -> list[MarginCurve]:
@@ -78,6 +78,10 @@ def largest_sensitivity(latents: Floats, observed: Bools) -> float:
     return max(conditional_sensitivity(latents[observed[:, j], j]) for j in range(latents.shape[1]))
 
 
-def align_with(released: Released, correlation: Floats, first: slice) -> AlignedDraw:
-    """Fresh latents of the cohort's own subjects, as often as asked."""
-    return lambda rng: draw_cohort(released, correlation, first, rng)
+def align_with(released: Released, correlation: Floats, first: slice, observed: Bools) -> AlignedDraw:
+    """Fresh latents of the cohort's own subjects, as often as asked.
+
+    In the order of the noisy ranks where a value was observed, given the others where it was not, ranked or not.
+    """
+    patterns = find_patterns(observed)
+    return lambda rng: redraw_missing(draw_in_order(released, correlation, first, rng), correlation, patterns, rng)

@@ -12,21 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from verticopula.copula import FittedCopula, Layout
+from verticopula.copula import FittedCopula
 from verticopula.curves import correct_marginals
+from verticopula.em import find_patterns
 from verticopula.errors import ProtocolError
-from verticopula.nominal import choose_category, thresholds_for
+from verticopula.measurement import Measurement
 from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.protocol.evcds import (
     align_with,
-    draw_cohort,
+    draw_in_order,
     largest_sensitivity,
     observed_curves,
     response_latents,
 )
 from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
 from verticopula.protocol.rounds import Rounds, check_ranks, collect
+from verticopula.readings import read_release
 from verticopula.released import Released
 from verticopula.result import FitResult
 from verticopula.schema import ColumnKey, Federation
@@ -43,33 +45,50 @@ def ievcds(
 ) -> Rounds[FitResult]:
     """The shared rounds, which are the first of `request.rounds`, then the others."""
     got = yield from collect(federation, request, study, "ievcds")
-    released = got.released
-    observed = released.observed
+    released, layout, observed = got.released, got.released.layout, got.released.observed
     first = response_latents(federation, released)
-    correlation, report = fit_pairwise(released)
-    latents = draw_cohort(released, correlation, first, rng)
-    curves = observed_curves(latents, observed)
-    everybody = {key: np.ones(released.n_subjects, dtype=bool) for key in released.layout.keys}
-    for round_number in range(2, request.rounds + 1):
-        marginals = correct_marginals(got.released.layout, got.released.marginals, curves)
-        copula = FittedCopula(got.released.layout, marginals, correlation)
-        requests = ask_completed(federation, request, study, round_number, copula, latents, observed, got.budgets)
-        replies = yield dict(requests)
+    everybody = {key: np.ones(released.n_subjects, dtype=bool) for key in layout.keys}
+    for round_number in range(1, request.rounds + 1):
+        correlation, report = fit_pairwise(released, observed)
+        latents = draw_in_order(released, correlation, first, rng)
+        marginals = correct_marginals(layout, got.released.marginals, observed_curves(latents, observed))
+        if round_number == request.rounds:
+            break
+        copula = FittedCopula(layout, marginals, correlation)
+        completed = draw_missing(released, copula, latents, observed, rng)
+        asked = ask_completed(federation, request, study, round_number + 1, copula, completed, observed, got.budgets)
+        replies = yield dict(asked)
         ranks = gather_completed(federation, replies, released.n_subjects)
-        released = Released.build(got.released.layout, marginals, everybody, ranks, got.budgets, request.sampler)
-        correlation, report = fit_pairwise(released)
-        latents = draw_cohort(released, correlation, first, rng)
-        curves = observed_curves(latents, observed)
-    marginals = correct_marginals(got.released.layout, got.released.marginals, curves)
+        released = Released.build(layout, marginals, everybody, ranks, got.budgets, request.sampler)
     return FitResult(
-        FittedCopula(got.released.layout, marginals, correlation),
+        FittedCopula(layout, marginals, correlation),
         got.released.marginals,
         report,
         got.missingness,
         got.budgets,
         margin_sensitivity=largest_sensitivity(latents, observed),
-        draw_aligned=align_with(released, correlation, first),
+        draw_aligned=align_with(released, correlation, first, observed),
     )
+
+
+def draw_missing(
+    released: Released, copula: FittedCopula, latents: Floats, observed: Bools, rng: np.random.Generator
+) -> Floats:
+    """The latents, those of missing values drawn given what the subject's noisy ranks say about its other latents.
+
+    Not given the other latents themselves, as they were drawn: noisy, and in a random order where values are tied,
+    they hang together less than the correlation says, and whatever is predicted from them as if they were exact
+    would too.
+    """
+    readings = read_release(released)
+    seen = [observed[:, part.start] for part in copula.layout.slices]
+    own = [
+        readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)
+        for rows, part in zip(seen, copula.layout.slices, strict=True)
+    ]
+    measurement = Measurement.of(copula, readings.reliability, readings.links, own)
+    drawn = measurement.draw_latents(readings.values, find_patterns(observed), rng)
+    return np.where(observed, latents, drawn)
 
 
 def ask_completed(
@@ -84,19 +103,17 @@ def ask_completed(
 ) -> dict[str, Request]:
     """One request per party: where the model puts the subjects it has no value of."""
     asked: dict[str, list[Imputation]] = {party.name: [] for party in federation.parties}
-    layout: Layout = copula.layout
-    for key, part in zip(layout.keys, layout.slices, strict=True):
+    values = copula.decode([latents], latents.shape[0])
+    for key, part in zip(copula.layout.keys, copula.layout.slices, strict=True):
         seen = observed[:, part.start]
         epsilon = budgets[key].epsilon_ranks
-        if part.stop - part.start == 1:
+        if federation.column(key).is_discrete:
+            codes = values[key][~seen].astype(np.int64)
+            asked[key.party].append(Imputation(key.column, epsilon, np.empty(0), np.empty(0), codes))
+        else:
             column = latents[:, part.start]
             curve, grades = np.sort(ndtr(column[seen])), ndtr(column[~seen])
             asked[key.party].append(Imputation(key.column, epsilon, curve, grades, None))
-        else:
-            probabilities = copula.marginals[key].probabilities
-            thresholds = thresholds_for(probabilities, copula.correlation[part, part])
-            codes = choose_category(latents[~seen][:, part], thresholds)
-            asked[key.party].append(Imputation(key.column, epsilon, np.empty(0), np.empty(0), codes))
     return {
         name: CompletedRanksRequest(study, "ievcds", request.sampler, round_number, tuple(imputations))
         for name, imputations in asked.items()

@@ -211,7 +211,7 @@ class Imputation:
     epsilon_ranks : per comparison
     curve : (n_observed,) increasing grades of the sorted observed values
     grades : (n_missing,) grades of the subjects without a value, in cohort order
-    codes : (n_missing,) their categories, for an unordered column, in place of the two above
+    codes : (n_missing,) their category codes or counts, for a discrete column, in place of the two above
     """
 
     column: str

@@ -314,12 +314,8 @@ class LocalParty:
             seen = self.table.columns[item.column].observed
             n_observed, n_missing = int(seen.sum()), int((~seen).sum())
             column = self.table.party.column(item.column)
-            if latent_count(column) > 1:
-                codes = item.codes
-                fits = codes is not None and codes.shape == (n_missing,)
-                fits = (
-                    fits and codes is not None and bool(np.isin(codes, np.arange(len(column.categories or ()))).all())
-                )
+            if column.is_discrete:
+                fits = item.codes is not None and item.codes.shape == (n_missing,) and can_hold(column, item.codes)
             else:
                 fits = item.codes is None and item.curve.shape == (n_observed,) and item.grades.shape == (n_missing,)
                 fits = fits and bool(np.all(np.diff(item.curve) >= 0.0) and np.isfinite(item.curve).all())
@@ -400,12 +396,14 @@ def _price_of(entry: Release) -> tuple[object, ...]:
 
 
 def complete_column(encoded: EncodedColumn, item: Imputation, keys: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Where every subject stands in the completed column: places in it, or category codes.
+    """Where every subject stands in the completed column: places in it, or values of a discrete one.
 
-    Stays inside the party. The k-th smallest observed value has the grade curve[k], so a subject
+    Stays inside the party. The coordinator names the missing values of a discrete column: it knows the margin as
+    well as anybody outside may, and no completed value moves with an observed one.
+
+    In a continuous column the k-th smallest observed value has the grade curve[k], so a subject
     without a value stands right after the observed values whose grades are below its own. That is all
     its imputed value would be used for, and given the curve it is public *which place* that is.
-
     Equal values stand in the random order of `keys`. Not by fair coins, as in the first round: one
     replaced value shifts those between its old and new place by one, and with ties that would move whole
     groups of completed subjects past whole groups of observed ones. In a strict order every completed
@@ -423,6 +421,12 @@ def complete_column(encoded: EncodedColumn, item: Imputation, keys: NDArray[np.u
     places[unseen[by_grade]] = passed + np.arange(unseen.size)
     places[ordered] = np.arange(seen.size) + np.searchsorted(passed, np.arange(1, seen.size + 1))
     return places
+
+
+def can_hold(column: Column, values: NDArray[np.float64] | NDArray[np.int64]) -> bool:
+    """Whether a discrete column's public range has all these values (category codes, or counts)."""
+    low, high = column.bounds if column.bounds is not None else (0, len(column.categories or ()) - 1)
+    return bool(np.all((values >= low) & (values <= high) & (values == np.floor(values))))
 
 
 def _latent_values(values: NDArray[np.float64], column: Column) -> list[NDArray[np.float64]]:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.copula import FittedCopula, Layout
+from verticopula.copula import FittedCopula
 from verticopula.correlation import GradeShape, PairwiseSpearman, invert_pair
 from verticopula.curves import correct_marginals
 from verticopula.em import find_patterns
-from verticopula.latent import draw_posterior, sweep_latents
+from verticopula.latent import sweep_latents
 from verticopula.marginals import Marginal
-from verticopula.nominal import boundary_matrix, solve_thresholds
+from verticopula.measurement import Measurement
 from verticopula.pairwise import FitReport, PairwiseLatents, assemble, finish
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.rounds import Rounds, collect
@@ -103,32 +103,13 @@ def _indicator_deviations(refinement: Refinement, q: int) -> Floats:
 
 def align_with(released: Released, refinement: Refinement, copula: FittedCopula) -> AlignedDraw:
     """Latents of the cohort's own subjects given their readings."""
-    loading = _loading(copula, refinement)
-    implied = loading @ copula.correlation @ loading.T
-    error = np.zeros_like(implied)
-    for part in copula.layout.slices:
-        # A column's own readings have the covariance they have; what the latents leave is error.
-        left = refinement.covariance[part, part] - implied[part, part]
-        values, vectors = np.linalg.eigh(left)
-        error[part, part] = (vectors * np.maximum(values, 1e-6)) @ vectors.T
+    own = [refinement.covariance[part, part] for part in copula.layout.slices]
+    measurement = Measurement.of(copula, refinement.reliability, refinement.links, own)
     patterns = find_patterns(released.observed)
     evidence = gather_evidence(released, refinement)
 
     def draw(rng: np.random.Generator) -> Floats:
-        start = draw_posterior(refinement.readings, patterns, copula.correlation, loading, error, rng)
+        start = measurement.draw_latents(refinement.readings, patterns, rng)
         return sweep_latents(start, copula.correlation, evidence, rng)
 
     return draw
-
-
-def _loading(copula: FittedCopula, refinement: Refinement) -> Floats:
-    """(q, q): how readings depend on latents, to first order."""
-    loading = np.diag(refinement.links)
-    layout: Layout = copula.layout
-    for key, part in zip(layout.keys, layout.slices, strict=True):
-        if part.stop - part.start > 1:
-            shares = np.clip(copula.marginals[key].probabilities, 1e-6, 1.0 - 1e-6)
-            boundary = boundary_matrix(solve_thresholds(shares))
-            scale = refinement.reliability[part] / np.sqrt(shares * (1.0 - shares))
-            loading[part, part] = scale[:, None] * boundary
-    return loading
