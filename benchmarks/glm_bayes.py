@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.accuracy import read_paper
 from benchmarks.glm_bayes_known import (
     EVERY_THRESHOLD,
     SWEEPS,
@@ -33,6 +32,7 @@ from benchmarks.glm_common import MODELS, SOURCE, make_section_5_1
 from benchmarks.glm_original import METHODS, METRICS, Cell, Scores, judge, score
 from benchmarks.record import ROOT, Places, Report
 from experiments.designs import Model, SimulationDesign
+from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
 from verticopula.glm.bayes import THRESHOLD, sample_posterior
 from verticopula.glm.bayes_parts import sample_in_parts
@@ -116,9 +116,9 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
         if "known" in chosen:
             keep(places.results / KEPT, {n: draw_known(n, count) for n in sizes})
     contrasts = load(places.results / KEPT)
-    paper = read_paper()
+    paper = read_complete()
     cells = [
-        judge(m, n, metric, method, rules.averages[f"{m}/{n}"], paper[m, n, 1, method, metric])
+        judge(m, n, metric, method, rules.averages[f"{m}/{n}"], paper[m, n, 1.0, method, metric])
         for metric in METRICS
         for m in MODELS
         for n in sizes

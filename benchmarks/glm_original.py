@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.accuracy import read_paper
 from benchmarks.glm_common import MODELS, SOURCE, Problem, choose_refit, fit_central, fit_federated, make_section_5_1
 from benchmarks.glm_original_page import tabulate_agreement, tabulate_cells, tabulate_reach, write_original_page
 from benchmarks.record import Places, Report
 from experiments.metrics import fdr, g_means, rmse
+from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
 from verticopula.glm.path import (
     PathPoint,
@@ -184,9 +184,9 @@ def run(places: Places, *, quick: bool) -> Report:
         }
     methods = ("central", "federated", "every", "penalised", "best", "oracle")
     averages = {key: {m: average(found, m) for m in methods} for key, found in drawn.items()}
-    paper = read_paper()
+    paper = read_complete()
     cells = [
-        judge(m, n, metric, method, averages[m, n], paper[m, n, 1, method, metric])
+        judge(m, n, metric, method, averages[m, n], paper[m, n, 1.0, method, metric])
         for metric in METRICS
         for m, n in drawn
         for method in METHODS

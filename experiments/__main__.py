@@ -15,7 +15,7 @@ from rich.console import Console
 
 from experiments import sme, sme_table
 from experiments.draws import Cell
-from experiments.judge import JUDGE_NAMES, MIXED
+from experiments.judge import JUDGE_NAMES
 from experiments.methods import MECHANISMS, METHODS, NEEDS_TORCH, TABLES
 from experiments.missing import command as missing
 from experiments.page import render
@@ -71,9 +71,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--replications", type=int, default=30, help="data sets per cell; splits in table8 (at most 10)"
     )
-    parser.add_argument(
-        "--judge", choices=[*JUDGE_NAMES, MIXED], default="library", help="which SCAD rule; see the README"
-    )
+    parser.add_argument("--judge", choices=JUDGE_NAMES, default="bayes", help="which regression; see the README")
     parser.add_argument("--gan", action="store_true", help="with Vertigan (slow; pip install 'verticopula[gan]')")
     parser.add_argument("--subjects", type=int, default=sme.SUBJECTS, help="of table8")
     parser.add_argument("--small-design", action="store_true", help="15 columns instead of 100: to see that all runs")

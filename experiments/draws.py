@@ -1,7 +1,4 @@
-"""The data sets of Section 5: one design cell and a replication number give one data set, whoever asks for it.
-
-The seeds are those of `benchmarks accuracy`, so the data sets are its too.
-"""
+"""The data sets of Section 5: one design cell and a replication number give one data set, whoever asks for it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""How every table, real or synthetic, is turned into coefficients: SCAD without an intercept, as in the paper.
+"""How every table, real or synthetic, is turned into coefficients: a regression without an intercept, as in the paper.
 
-`library` is the package's own regression, BIC on refits, and judges by default. `ridge` adds a ridge term and chooses
-by gMDL: the rule of `benchmarks accuracy`, better in small logistic designs (see `experiments.scad`). `mixed` takes the
-first for linear and the second for logistic tables. `bayes` is the package's
+`library` is the package's default, SCAD with BIC on refits. `bayes`, by which the tables are judged, is its
 `select="bayes"`: posterior means of the columns that are probably not zero, with a probability above INCLUSION. In a
 linear table evidence is overwhelming or absent, and a high bar only keeps out what an overconfident table adds (its
 rows do not know how few subjects stand behind a block); in a logistic one evidence is scarce, and the library's bar is
@@ -11,7 +9,7 @@ taken. What other bars would have given is kept beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -20,20 +18,17 @@ from numpy.typing import NDArray
 
 from experiments.federated import fit_refit_in_parts, sample_posterior_in_parts
 from experiments.metrics import fdr, g_means, rmse
-from experiments.scad import Model, ScadFit, fit_scad, fit_scad_refit, sample_rows
+from experiments.scad import Model, fit_scad_refit, sample_rows
 from experiments.study import MethodFailure, Outcome, Study, stack_numbers
 from verticopula.glm.bayes import THRESHOLD, Posterior
 
 Floats = NDArray[np.float64]
-JudgeName = Literal["library", "ridge", "bayes"]
+JudgeName = Literal["library", "bayes"]
 Scores = dict[str, float]
 
-PATHS: Mapping[str, Callable[..., ScadFit]] = {"library": fit_scad_refit, "ridge": fit_scad}
 JUDGE_NAMES: tuple[JudgeName, ...] = get_args(JudgeName)
-MIXED = "mixed"
-MIXTURE: Mapping[str, JudgeName] = {"linear": "library", "logistic": "ridge"}
 INCLUSION: Mapping[str, float] = {"linear": 0.95, "logistic": THRESHOLD}
-OTHER_BARS = (0.5, 0.7, 0.8, 0.9, 0.95)
+OTHER_BARS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.95)
 METRICS = {"rmse": rmse, "gmeans": g_means, "fdr": fdr}
 LARGER_IS_BETTER = {"rmse": False, "gmeans": True, "fdr": False}
 MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
@@ -76,7 +71,7 @@ def judge_numbers(x: Floats, y: Floats, model: Model, name: JudgeName, n_subject
     n_effective = n_subjects or len(y)
     if name == "bayes":
         return Judged.decide(sample_rows(x, y, model=model, n_effective=n_effective, fit_intercept=False), model)
-    return Judged(PATHS[name](x, y, model=model, n_effective=n_effective, fit_intercept=False).coef)
+    return Judged(fit_scad_refit(x, y, model=model, n_effective=n_effective, fit_intercept=False).coef)
 
 
 def score(judged: Judged, truth: Floats) -> Scores:

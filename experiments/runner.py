@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from experiments.designs import SimulationDesign
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import INCLUSION, JUDGE_NAMES, MIXED, MIXTURE, Judged, JudgeName, judge, judge_numbers, score
+from experiments.judge import INCLUSION, Judged, JudgeName, judge, judge_numbers, score
 from experiments.methods import METHODS, ORACLE, ORIGINAL, UNPROTECTED
 from experiments.scad import SeparatedClassesError, fit_oracle
 from experiments.store import Entry, Replication, locate, name_entry, read, write
@@ -47,22 +47,17 @@ class Settings:
     design : changes to the paper's design, for small runs
     """
 
-    judge: str = "library"
+    judge: JudgeName = "bayes"
     design: Mapping[str, tuple[int, ...]] | None = None
 
-    def judge_of(self, cell: Cell) -> JudgeName:
-        """The rule for this cell: a mixture is resolved, so that its cells can be taken over from a plain run."""
-        name = MIXTURE[cell.model] if self.judge == MIXED else self.judge
-        return JUDGE_NAMES[JUDGE_NAMES.index(name)]  # type: ignore[arg-type]
-
     def rows_per_subject(self, cell: Cell) -> int:
-        slow = cell.model == "logistic" and self.judge_of(cell) != "bayes"
+        slow = cell.model == "logistic" and self.judge != "bayes"
         return (ROWS_ON_LOGISTIC_PATHS if slow else ROWS_PER_SUBJECT).get(cell.n_subjects, 1)
 
     def record(self, cell: Cell) -> dict[str, Any]:
         """As it is kept with every replication."""
-        kept = {"judge": self.judge_of(cell), "rows_per_subject": self.rows_per_subject(cell)}
-        if self.judge_of(cell) == "bayes":
+        kept: dict[str, Any] = {"judge": self.judge, "rows_per_subject": self.rows_per_subject(cell)}
+        if self.judge == "bayes":
             kept["inclusion"] = INCLUSION[cell.model]
         return kept | ({"design": {k: list(v) for k, v in self.design.items()}} if self.design else {})
 
@@ -121,7 +116,7 @@ def run_task(task: Task, settings: Settings, folder: Path) -> Task:
         # One thread: sums of floating-point numbers depend on how many share them.
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            entry = measure(drawn, method, studies[epsilon], settings.judge_of(task.cell))
+            entry = measure(drawn, method, studies[epsilon], settings.judge)
         found.entries[name_entry(method, epsilon)] = entry
         write(path, found)
     return task

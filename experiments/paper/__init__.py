@@ -42,6 +42,15 @@ def read_tables() -> dict[PrintedKey, Printed]:
     return {PrintedKey(*row[:4], float(row[4]), *row[5:7]): Printed(*row[7:]) for row in rows}
 
 
+def read_complete() -> dict[tuple[str, int, float, str, str], float]:
+    """The means of Tables 1 to 3 by model, N, epsilon, method and metric."""
+    return {
+        (k.model, k.n_subjects, k.epsilon, k.method, k.metric): printed.mean
+        for k, printed in read_tables().items()
+        if k.mechanism == COMPLETE
+    }
+
+
 def read_sme() -> dict[str, dict[str, float]]:
     """Table 8: method -> recall, auc, their spreads, and the number of selected variables."""
     return {row.pop("method"): row for row in pl.read_csv(FOLDER / "table8_sme.csv").to_dicts()}

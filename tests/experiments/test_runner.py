@@ -96,12 +96,7 @@ def test_the_number_of_workers_changes_nothing(whole: Path, tmp_path: Path) -> N
 
 def test_other_settings_are_refused(whole: Path) -> None:
     with pytest.raises(SettingsError, match="other settings"):
-        list_tasks(WANTED, 3, Settings("ridge", SMALL.design), whole)
-
-
-def test_a_mixture_of_judges_takes_over_what_one_of_them_has_judged(whole: Path) -> None:
-    assert list_tasks(WANTED, 3, Settings("mixed", SMALL.design), whole) == []
-    assert Settings("mixed").judge_of(Cell("logistic", "MCAR", 80)) == "ridge"
+        list_tasks(WANTED, 3, Settings("library", SMALL.design), whole)
 
 
 def test_a_half_written_file_is_never_read(tmp_path: Path) -> None:
@@ -132,7 +127,7 @@ def test_data_sets_depend_on_cell_and_replication_alone() -> None:
         assert not (first.data.x == other.data.x).all()
 
 
-def test_complete_data_sets_are_those_of_the_accuracy_benchmark() -> None:
+def test_a_complete_data_set_is_drawn_from_its_cell_and_number() -> None:
     cell = Cell("logistic", "complete", 40)
     expected = make_complete(SMALL.make_design(cell), 40, rng=np.random.default_rng([2, 40, 1]))
     assert (draw(cell, 2, SMALL.make_design(cell)).data.x == expected.x).all()
