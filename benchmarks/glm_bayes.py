@@ -34,7 +34,7 @@ from benchmarks.record import ROOT, Places, Report
 from experiments.designs import Model, SimulationDesign
 from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
-from verticopula.glm.bayes import THRESHOLD, sample_posterior
+from verticopula.glm.bayes import default_bar, sample_posterior
 from verticopula.glm.bayes_parts import sample_in_parts
 
 REPLICATIONS, SIZES = 30, (1000, 3000, 5000)
@@ -77,7 +77,7 @@ def replicate(model: Model, n: int, seed: int) -> Replication:
     here = sample_posterior(problem.features(), problem.y, problem.family, fit_intercept=False)
     parts = [problem.features(block) for block in problem.blocks]
     there, asked = sample_in_parts(parts, problem.y, problem.family, fit_intercept=False)
-    coef, federated = here.select(starts), there.select(starts)
+    coef, federated = (found.select(starts, default_bar(n)) for found in (here, there))
     scores = {"central": score(coef, truth), "federated": score(federated, truth)}
     with suppress(SeparatedClassesError):
         scores["oracle"] = score(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
@@ -128,7 +128,10 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
     tables = tabulate(cells, rules.averages, _read_bic(), rules.samplers, contrasts, reaches)
     truth = SimulationDesign().coef
     apart = any(
-        abs(contrast.ours.average(truth, THRESHOLD)[metric][0] - rules.averages[f"logistic/{n}"]["central"][metric][0])
+        abs(
+            contrast.ours.average(truth, default_bar(n))[metric][0]
+            - rules.averages[f"logistic/{n}"]["central"][metric][0]
+        )
         > ROUNDING
         for n, contrast in contrasts.items()
         for metric in METRICS
@@ -140,7 +143,7 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
             "source": rules.source,
             "replications": rules.replications,
             "known_sweeps": SWEEPS,
-            "threshold": THRESHOLD,
+            "thresholds": {n: default_bar(n) for n in sizes},
             "fit_intercept": False,
         },
         {

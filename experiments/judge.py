@@ -1,10 +1,11 @@
 """How every table, real or synthetic, is turned into coefficients: a regression without an intercept, as in the paper.
 
 `library` is the package's default, SCAD with BIC on refits. `bayes`, by which the tables are judged, is its
-`select="bayes"`: posterior means of the columns that are probably not zero, with a probability above INCLUSION. In a
+`select="bayes"`: posterior means of the columns that are probably not zero. Real rows are judged by the package as it
+comes; synthetic tables at a bar of their own, INCLUSION. In a
 linear table evidence is overwhelming or absent, and a high bar only keeps out what an overconfident table adds (its
-rows do not know how few subjects stand behind a block); in a logistic one evidence is scarce, and the library's bar is
-taken. What other bars would have given is kept beside it.
+rows do not know how few subjects stand behind a block); in a logistic one evidence is scarce, and the bar is low.
+What other bars would have given is kept beside it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from experiments.federated import fit_refit_in_parts, sample_posterior_in_parts
 from experiments.metrics import fdr, g_means, rmse
 from experiments.scad import Model, fit_scad_refit, sample_rows
 from experiments.study import MethodFailure, Outcome, Study, stack_numbers
-from verticopula.glm.bayes import THRESHOLD, Posterior
+from verticopula.glm.bayes import Posterior, default_bar
 
 Floats = NDArray[np.float64]
 JudgeName = Literal["library", "bayes"]
 Scores = dict[str, float]
 
 JUDGE_NAMES: tuple[JudgeName, ...] = get_args(JudgeName)
-INCLUSION: Mapping[str, float] = {"linear": 0.95, "logistic": THRESHOLD}
+INCLUSION: Mapping[str, float] = {"linear": 0.95, "logistic": 0.7}
 OTHER_BARS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.95)
 METRICS = {"rmse": rmse, "gmeans": g_means, "fdr": fdr}
 LARGER_IS_BETTER = {"rmse": False, "gmeans": True, "fdr": False}
@@ -42,11 +43,11 @@ class Judged:
     others: Mapping[float, Floats] = field(default_factory=dict)
 
     @classmethod
-    def decide(cls, posterior: Posterior, model: Model) -> Judged:
+    def decide(cls, posterior: Posterior, bar: float) -> Judged:
         """By the posterior probabilities of columns that are no groups."""
         starts = np.arange(posterior.mean.size + 1)
-        others = {bar: posterior.select(starts, bar) for bar in OTHER_BARS}
-        return cls(posterior.select(starts, INCLUSION[model]), others)
+        others = {other: posterior.select(starts, other) for other in OTHER_BARS}
+        return cls(posterior.select(starts, bar), others)
 
 
 def judge(outcome: Outcome, study: Study, name: JudgeName) -> Judged:
@@ -59,18 +60,25 @@ def judge(outcome: Outcome, study: Study, name: JudgeName) -> Judged:
     if np.ptp(y) == 0.0:
         raise MethodFailure("the response of the synthetic table is constant")
     model = MODELS[study.family]
+    bar = INCLUSION[model] if outcome.synthetic else default_bar(outcome.n_subjects)
     if not outcome.stay_apart:
-        return judge_numbers(x, y, model, name, outcome.n_subjects)
+        return judge_numbers(x, y, model, name, outcome.n_subjects, bar)
     if name == "bayes":
-        return Judged.decide(sample_posterior_in_parts(study.federation, outcome.tables, study.family), model)
+        return Judged.decide(sample_posterior_in_parts(study.federation, outcome.tables, study.family), bar)
     return Judged(fit_refit_in_parts(study.federation, outcome.tables, study.family))
 
 
-def judge_numbers(x: Floats, y: Floats, model: Model, name: JudgeName, n_subjects: int | None = None) -> Judged:
-    """What the judge finds on rows that stand for so many subjects; None for as many as there are rows."""
+def judge_numbers(
+    x: Floats, y: Floats, model: Model, name: JudgeName, n_subjects: int | None = None, bar: float | None = None
+) -> Judged:
+    """What the judge finds on rows that stand for so many subjects; None for as many as there are rows.
+
+    `bar` is the probability above which a column is taken; None for that of synthetic tables.
+    """
     n_effective = n_subjects or len(y)
     if name == "bayes":
-        return Judged.decide(sample_rows(x, y, model=model, n_effective=n_effective, fit_intercept=False), model)
+        found = sample_rows(x, y, model=model, n_effective=n_effective, fit_intercept=False)
+        return Judged.decide(found, INCLUSION[model] if bar is None else bar)
     return Judged(fit_scad_refit(x, y, model=model, n_effective=n_effective, fit_intercept=False).coef)
 
 

@@ -80,6 +80,7 @@ class Outcome:
     n_subjects : the N of the criterion: real subjects behind the rows, however many rows there are
     coef : (p,), in the order of `covariate_keys`
     stay_apart : the regression is fitted between the parties, without joining their tables
+    synthetic : False where the rows are the subjects' own
     marginals : as they were fitted; empty where there are none
     """
 
@@ -88,6 +89,7 @@ class Outcome:
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     coef: Floats | None = None
     stay_apart: bool = False
+    synthetic: bool = True
     marginals: Mapping[ColumnKey, Marginal] = field(default_factory=dict)
 
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from verticopula.bootstrap import bootstrap_inference, copies_inference
 from verticopula.errors import SettingsError
-from verticopula.glm.bayes import THRESHOLD, Posterior, sample_posterior
+from verticopula.glm.bayes import Posterior, default_bar, sample_posterior
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.encoding import Coding, code_schema_column, code_table, encode_table
 from verticopula.glm.families import Family, find_family
@@ -81,7 +81,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     folds : of the cross-validation
     max_rounds : of one weighted lasso
     random_state : of the folds, and of the posterior's draws
-    inclusion : with `bayes`, the posterior probability above which a column is selected
+    inclusion : with `bayes`, the posterior probability above which a column is selected; None for one that grows
+        with the number of subjects (`glm.bayes.default_bar`: 0.78 for 1,000, 0.89 for 5,000)
 
     Attributes
     ----------
@@ -93,6 +94,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     path_ : every strength's fit, rounds and bytes exchanged
     scores_ : the criterion at every strength; empty for a strength of one's own
     inclusion_ : with `bayes`, party -> posterior probability that a column has an effect, one for each of its columns
+    bar_ : with `bayes`, the probability above which columns were selected
     explained_ : share of the deviance explained
     inference_ : standard errors of the selected coefficients; None where the columns are not here
     warnings_ : what a reader must know first
@@ -120,7 +122,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         folds: int = 5,
         max_rounds: int = 2000,
         random_state: int = 0,
-        inclusion: float = THRESHOLD,
+        inclusion: float | None = None,
     ) -> None:
         self.family = family
         self.penalty = penalty
@@ -351,7 +353,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             fit_intercept=self.fit_intercept,
             random_state=self.random_state,
         )
-        coef = found.select(features.starts, self.inclusion)
+        self.bar_ = default_bar(self.n_effective_) if self.inclusion is None else float(self.inclusion)
+        coef = found.select(features.starts, self.bar_)
         offset = features.values @ coef
         self.coef_ = self._by_party(coef)
         self.intercept_ = family.best_intercept(offset, y) if self.fit_intercept else 0.0

@@ -51,7 +51,7 @@ def check_settings(model: VerticalGLM) -> None:
             raise SettingsError("a strength must be a number of at least 0")
     elif model.select not in ("bic", "cv", "bayes"):
         raise SettingsError(f"select must be 'bic', 'cv', 'bayes' or a number, got {model.select!r}")
-    if not (is_number(model.inclusion) and 0.0 <= model.inclusion < 1.0):
+    if model.inclusion is not None and not (is_number(model.inclusion) and 0.0 <= model.inclusion < 1.0):
         raise SettingsError(f"inclusion must be a probability below 1, got {model.inclusion!r}")
     if model.n_effective is not None and not (is_number(model.n_effective) and 1.0 < model.n_effective < np.inf):
         raise SettingsError(f"n_effective must be a number above 1, got {model.n_effective!r}")

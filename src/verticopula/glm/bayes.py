@@ -42,7 +42,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rng = np.random.Generator
 
-THRESHOLD = 0.7
+LEAST_BAR = 0.7
+_ODDS = 9.0  # posterior odds that a column must have: the root of the number of subjects over this
 LEAST = 2.0  # the smallest size, in standard errors
 RATIO = 1.12  # of neighbouring sizes
 _TOUCH = 0.5  # a size's standard deviation, in distances to the next one
@@ -55,6 +56,16 @@ _CHAINS = 2
 SNAPSHOTS = 40
 _RIDGE_STEPS, _RIDGE_TOLERANCE = 50, 1e-4
 _MAX_HALVINGS = 30
+
+
+def default_bar(n_subjects: float) -> float:
+    """The posterior probability above which a column is selected, unless a user says otherwise.
+
+    BIC asks a column for evidence that grows like the root of the number of subjects, so that false columns vanish
+    where there is enough of it. So does this; the constant was set on the designs of Section 5.1.
+    """
+    odds = np.sqrt(n_subjects) / _ODDS
+    return max(LEAST_BAR, float(odds / (1.0 + odds)))
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,7 @@ class Posterior:
     share_of_zero: float
     unrest: float
 
-    def select(self, starts: Ints, threshold: float = THRESHOLD) -> Floats:
+    def select(self, starts: Ints, threshold: float) -> Floats:
         """(q,) the mean where the probability is above the threshold, otherwise zero."""
         return np.where(np.repeat(self.inclusion > threshold, np.diff(starts)), self.mean, 0.0)
 

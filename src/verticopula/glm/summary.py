@@ -122,7 +122,7 @@ def summarise_regression(model: VerticalGLM, level: float) -> RegressionSummary:
     strength = "" if model.penalty == "none" else f", strength {model.strength_:.4g} chosen by {chosen}"
     rule = f"{model.penalty} penalty{strength}"
     if model.select == "bayes":
-        rule = f"posterior means of columns with a probability above {model.inclusion:g}"
+        rule = f"posterior means of columns with a probability above {model.bar_:.2g}"
     n_selected = sum(int((coef != 0.0).sum()) for coef in model.coef_.values())
     heading = (
         f"{model.family} regression of {model.response_ or 'the response'}, {rule}",
