@@ -82,7 +82,7 @@ class FittedCopula:
 
     def decode(self, latents: Iterable[Floats], n_rows: int) -> dict[ColumnKey, Floats]:
         """Values from latents that come in parts of (rows, q), `n_rows` in all."""
-        decoders = [self._decoder(key, part) for key, part in zip(self.layout.keys, self.layout.slices, strict=True)]
+        decoders = [self.decoder(key, part) for key, part in zip(self.layout.keys, self.layout.slices, strict=True)]
         out = {key: np.empty(n_rows) for key in self.layout.keys}
         start = 0
         for latent in latents:
@@ -92,7 +92,7 @@ class FittedCopula:
             start = stop
         return out
 
-    def _decoder(self, key: ColumnKey, part: slice) -> Callable[[Floats], Floats]:
+    def decoder(self, key: ColumnKey, part: slice) -> Callable[[Floats], Floats]:
         """How a column's latents become its values."""
         marginal = self.marginals[key]
         if part.stop - part.start == 1:

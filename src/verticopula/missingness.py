@@ -88,6 +88,12 @@ class Missingness:
         )
 
 
+def count_common(observed: Bools) -> NDArray[np.int64]:
+    """(q, q) how many subjects every two columns of a mask have in common."""
+    seen = observed.astype(np.float64)  # whole numbers are multiplied far more slowly
+    return (seen.T @ seen).astype(np.int64)
+
+
 def summarise_missingness(observed: Mapping[ColumnKey, Bools]) -> Missingness:
     """From one public mask per column."""
     parties = tuple(dict.fromkeys(key.party for key in observed))
@@ -96,15 +102,14 @@ def summarise_missingness(observed: Mapping[ColumnKey, Bools]) -> Missingness:
     known = np.column_stack([stacked[party].any(axis=1) for party in parties])
     rows, counts = np.unique(known, axis=0, return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    masks = np.column_stack([observed[key] for key in observed]).astype(np.float64)
-    together = masks.T @ masks
+    together = count_common(np.column_stack([observed[key] for key in observed]))
     keys = list(observed)
     return Missingness(
         n_subjects=int(known.shape[0]),
         parties=parties,
         patterns=tuple((tuple(bool(seen) for seen in rows[i]), int(counts[i])) for i in order),
         observed={key: int(mask.sum()) for key, mask in observed.items()},
-        overlap=(known.astype(np.int64).T @ known.astype(np.int64)),
+        overlap=count_common(known),
         empty_cells={party: int((~stacked[party])[known[:, index]].sum()) for index, party in enumerate(parties)},
         never_together=tuple(
             (keys[j], keys[k]) for j, k in combinations(range(len(keys)), 2) if together[j, k] < FEWEST_IN_COMMON

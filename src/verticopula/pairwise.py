@@ -21,6 +21,7 @@ from verticopula.correlation import (
     spearman_pairwise,
 )
 from verticopula.marginals import Marginal
+from verticopula.missingness import count_common
 from verticopula.nominal import match_pair
 from verticopula.released import Released, spread_out
 from verticopula.schema import ColumnKey
@@ -70,8 +71,7 @@ class PairwiseLatents:
 
     def resting_on(self, observed: Bools) -> PairwiseLatents:
         """The same where only these cells were observed, the other ranked ones completed: those are no evidence."""
-        seen = observed.astype(np.int64)
-        overlap = seen.T @ seen
+        overlap = count_common(observed)
         return replace(self, variance=self.variance * (self.overlap / np.maximum(overlap, 1)), overlap=overlap)
 
 

@@ -103,12 +103,11 @@ def ask_completed(
 ) -> dict[str, Request]:
     """One request per party: where the model puts the subjects it has no value of."""
     asked: dict[str, list[Imputation]] = {party.name: [] for party in federation.parties}
-    values = copula.decode([latents], latents.shape[0])
     for key, part in zip(copula.layout.keys, copula.layout.slices, strict=True):
         seen = observed[:, part.start]
         epsilon = budgets[key].epsilon_ranks
         if federation.column(key).is_discrete:
-            codes = values[key][~seen].astype(np.int64)
+            codes = copula.decoder(key, part)(latents[~seen, part]).astype(np.int64)
             asked[key.party].append(Imputation(key.column, epsilon, np.empty(0), np.empty(0), codes))
         else:
             column = latents[:, part.start]

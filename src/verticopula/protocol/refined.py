@@ -14,6 +14,7 @@ from verticopula.em import find_patterns
 from verticopula.latent import sweep_latents
 from verticopula.marginals import Marginal
 from verticopula.measurement import Measurement
+from verticopula.missingness import count_common
 from verticopula.pairwise import FitReport, PairwiseLatents, assemble, finish
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.rounds import Rounds, collect
@@ -85,8 +86,8 @@ def correlate_latents(
             latent_variance[j, k] = latent_variance[k, j] = variance[j, k] * (12.0 * slope) ** 2
     np.fill_diagonal(latent, 1.0)
     np.fill_diagonal(latent_variance, 0.0)
-    seen = released.observed.astype(np.int64)
-    pairwise = PairwiseSpearman(np.clip(latent, -0.999, 0.999), latent_variance, seen.T @ seen)
+    overlap = count_common(released.observed)
+    pairwise = PairwiseSpearman(np.clip(latent, -0.999, 0.999), latent_variance, overlap)
     deviations = _indicator_deviations(refinement, q)
     return assemble(pairwise, scores * np.outer(deviations, deviations), released.layout, marginals, flat)
 
