@@ -166,7 +166,7 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
                 for reach in reaches
             ],
             "by_class": {
-                f"logistic/{n}": [asdict(split) for split in split_by_class(contrast)]
+                f"logistic/{n}": [asdict(split) for split in split_by_class(contrast, default_bar(n))]
                 for n, contrast in contrasts.items()
             },
             "target": {
