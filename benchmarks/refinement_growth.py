@@ -50,7 +50,7 @@ def measure_point(n: int, n_columns: int, n_clients: int, repetitions: int, size
     released = release(*masked(n, n_columns, n_clients), sampler="binomial")
     refinement = refine(released, rounds=1)
     patterns = find_patterns(released.observed)
-    moments = gather_moments(refinement.readings, patterns)
+    moments = gather_moments(refinement.readings.values, patterns)
     tasks: dict[str, Callable[[], object]] = {
         "refine": partial(refine_fully, released, rounds=GROWTH_ROUNDS, tolerance=0.0),
         "em_step": partial(em_step, refinement.covariance, moments, refinement.report.prior_subjects),

@@ -16,6 +16,7 @@ from verticopula.copula import FittedCopula
 from verticopula.em import Pattern
 from verticopula.latent import draw_posterior
 from verticopula.nominal import boundary_matrix, solve_thresholds
+from verticopula.readings import Readings
 
 Floats = NDArray[np.float64]
 
@@ -38,15 +39,9 @@ class Measurement:
     error: Floats
 
     @classmethod
-    def of(cls, copula: FittedCopula, reliability: Floats, links: Floats, own: Sequence[Floats]) -> Measurement:
-        """From what is known of single readings.
-
-        Parameters
-        ----------
-        reliability, links : (q,) correlation of each reading with its score and with its latent
-        own : per column, the covariance of its readings
-        """
-        loading = _loading(copula, reliability, links)
+    def of(cls, copula: FittedCopula, readings: Readings, own: Sequence[Floats]) -> Measurement:
+        """From what is known of single readings; `own` has the covariance of each column's readings."""
+        loading = _loading(copula, readings)
         implied = loading @ copula.correlation @ loading.T
         error = np.zeros_like(implied)
         for part, covariance in zip(copula.layout.slices, own, strict=True):
@@ -60,13 +55,13 @@ class Measurement:
         return draw_posterior(readings, patterns, self.correlation, self.loading, self.error, rng)
 
 
-def _loading(copula: FittedCopula, reliability: Floats, links: Floats) -> Floats:
+def _loading(copula: FittedCopula, readings: Readings) -> Floats:
     """(q, q): how readings depend on latents, to first order."""
-    loading = np.diag(links)
+    loading = np.diag(readings.links)
     for key, part in zip(copula.layout.keys, copula.layout.slices, strict=True):
         if part.stop - part.start > 1:
             shares = np.clip(copula.marginals[key].probabilities, 1e-6, 1.0 - 1e-6)
             boundary = boundary_matrix(solve_thresholds(shares))
-            scale = reliability[part] / np.sqrt(shares * (1.0 - shares))
+            scale = readings.reliability[part] / np.sqrt(shares * (1.0 - shares))
             loading[part, part] = scale[:, None] * boundary
     return loading

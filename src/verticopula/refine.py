@@ -44,6 +44,7 @@ from verticopula.latent import CellEvidence, ReadingEvidence
 from verticopula.readings import (
     GradeReader,
     LatentCells,
+    Readings,
     ScoreScale,
     cells_of,
     read_scores,
@@ -202,24 +203,15 @@ class Refinement:
 
     Attributes
     ----------
-    readings : (N, q), zero where nothing was observed
+    readings : under the population's curves
     covariance : (q, q) correlation matrix of the readings in the population
-    reliability : (q,) correlation of reading and score
-    scales : per latent, its cells under the population's curve
     curves : per latent, from grades among the observed to grades in the population
     """
 
-    readings: Floats
+    readings: Readings
     covariance: Floats
-    reliability: Floats
-    scales: tuple[ScoreScale, ...]
     curves: tuple[MarginCurve, ...]
     report: RefineReport
-
-    @property
-    def links(self) -> Floats:
-        """(q,) correlation of reading and latent."""
-        return np.asarray(self.reliability * np.array([scale.strength for scale in self.scales]))
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
@@ -286,7 +278,7 @@ def refine(
         prior_subjects=prior,
     )
     knots = tuple(MarginCurve(latent.start, curve) for latent, curve in zip(latents, curves, strict=True))
-    return Refinement(readings, covariance, reliability, tuple(scales), knots, report)
+    return Refinement(Readings(readings, reliability, tuple(scales)), covariance, knots, report)
 
 
 def _update_curves(
@@ -379,12 +371,13 @@ def gather_evidence(released: Released, refinement: Refinement) -> dict[int, Cel
     """
     single = {part.start for part in released.layout.slices if part.stop - part.start == 1}
     evidence: dict[int, CellEvidence | ReadingEvidence] = {}
-    for j, (latent, scale) in enumerate(zip(cells_of(released), refinement.scales, strict=True)):
+    readings = refinement.readings
+    for j, (latent, scale) in enumerate(zip(cells_of(released), readings.scales, strict=True)):
         rows = np.flatnonzero(released.observed[:, j])
         if j not in single or scale.thresholds.size == 0:
             continue
         if latent.is_continuous:
-            evidence[j] = ReadingEvidence(rows, refinement.readings[rows, j], float(refinement.links[j]))
+            evidence[j] = ReadingEvidence(rows, readings.values[rows, j], float(readings.links[j]))
         else:
             bounds = np.concatenate([[-np.inf], scale.thresholds, [np.inf]])
             evidence[j] = CellEvidence(rows, latent.grades, latent.middles, latent.width, bounds)

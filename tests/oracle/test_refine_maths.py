@@ -346,7 +346,7 @@ def assert_sane(found: Refinement) -> None:
     assert np.all(np.isfinite(found.covariance))
     np.testing.assert_allclose(np.diag(found.covariance), 1.0)
     assert np.linalg.eigvalsh(found.covariance)[0] > 1e-12  # more than rounding
-    assert np.all((found.reliability >= 0.0) & (found.reliability <= 1.0))
+    assert np.all((found.readings.reliability >= 0.0) & (found.readings.reliability <= 1.0))
     for curve in found.curves:
         knots = np.concatenate([[0.0], curve.population, [1.0]])
         assert np.all(np.diff(knots) > 0.0)
@@ -409,7 +409,7 @@ def test_a_column_with_all_its_mass_in_one_cell_does_no_harm() -> None:
     found, plain = refine(with_flat), refine(without)
     assert_sane(found)
     np.testing.assert_array_equal(found.covariance[2, :2], 0.0)
-    np.testing.assert_array_equal(found.readings[:, 2], 0.0)
+    np.testing.assert_array_equal(found.readings.values[:, 2], 0.0)
     # The ridge counts latents, so the two differ by a little.
     assert found.covariance[0, 1] == pytest.approx(plain.covariance[0, 1], abs=0.01)
 
@@ -430,6 +430,6 @@ def test_the_toy_of_theorem_3_is_corrected_where_pairs_are_not() -> None:
     observed[:, 0] = z[:, 1] < 0.3
     released = release([continuous("a"), continuous("b")], list(ndtr(z).T), observed, 2.0)
     found = refine(released)
-    between = found.reliability[0] * found.reliability[1] * found.scales[0].strength * found.scales[1].strength
+    between = found.readings.links[0] * found.readings.links[1]
     assert found.covariance[0, 1] / between == pytest.approx(0.7, abs=0.04)
     assert fit_pairwise(released)[0][0, 1] < 0.62

@@ -86,7 +86,7 @@ def draw_missing(
         readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)
         for rows, part in zip(seen, copula.layout.slices, strict=True)
     ]
-    measurement = Measurement.of(copula, readings.reliability, readings.links, own)
+    measurement = Measurement.of(copula, readings, own)
     drawn = measurement.draw_latents(readings.values, find_patterns(observed), rng)
     return np.where(observed, latents, drawn)
 

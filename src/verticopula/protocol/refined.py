@@ -68,17 +68,17 @@ def correlate_latents(
     where a column is continuous, and inverts the bridge of the two score functions where both are discrete.
     `marginals` are the corrected ones.
     """
-    q = refinement.covariance.shape[0]
-    flat = np.array([scale.thresholds.size == 0 for scale in refinement.scales])
-    reliability = np.where(flat, 1.0, refinement.reliability)
+    q, scales = refinement.covariance.shape[0], refinement.readings.scales
+    flat = np.array([scale.thresholds.size == 0 for scale in scales])
+    reliability = np.where(flat, 1.0, refinement.readings.reliability)
     between = np.outer(reliability, reliability)
     scores = np.where(flat[:, None] | flat, 0.0, refinement.covariance / between)
     variance = reading_noise(reliability, released.observed) / between**2
-    strengths = np.where(flat, 1.0, [scale.strength for scale in refinement.scales])
+    strengths = np.where(flat, 1.0, [scale.strength for scale in scales])
     latent = scores / np.outer(strengths, strengths)
     latent_variance = variance / np.outer(strengths, strengths) ** 2
     discrete = [j for j, margin in enumerate(released.latent_marginals) if margin.column.is_discrete and not flat[j]]
-    shapes = {j: GradeShape(refinement.scales[j].thresholds, np.diff(refinement.scales[j].scores)) for j in discrete}
+    shapes = {j: GradeShape(scales[j].thresholds, np.diff(scales[j].scores)) for j in discrete}
     for index, j in enumerate(discrete):
         for k in discrete[:index]:
             r, slope = invert_pair(12.0 * float(scores[j, k]), shapes[j], shapes[k])
@@ -105,12 +105,12 @@ def _indicator_deviations(refinement: Refinement, q: int) -> Floats:
 def align_with(released: Released, refinement: Refinement, copula: FittedCopula) -> AlignedDraw:
     """Latents of the cohort's own subjects given their readings."""
     own = [refinement.covariance[part, part] for part in copula.layout.slices]
-    measurement = Measurement.of(copula, refinement.reliability, refinement.links, own)
+    measurement = Measurement.of(copula, refinement.readings, own)
     patterns = find_patterns(released.observed)
     evidence = gather_evidence(released, refinement)
 
     def draw(rng: np.random.Generator) -> Floats:
-        start = measurement.draw_latents(refinement.readings, patterns, rng)
+        start = measurement.draw_latents(refinement.readings.values, patterns, rng)
         return sweep_latents(start, copula.correlation, evidence, rng)
 
     return draw
