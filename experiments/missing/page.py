@@ -78,8 +78,8 @@ _BY_COMPLETENESS = (
     "The design draws anew in every data set who loses a block, and how often. In some nearly everybody does: then "
     "ten to a few hundred subjects say all that is known about how a block hangs together with others, the "
     "regression counts all N, and noise passes for effects. Where our EVCDS and IEVCDS are more than two standard "
-    "errors worse than printed, these data sets make the difference. The paper's mean shares of complete cases (44 % "
-    "and 24 %) say nothing about how they vary. Cells: data sets, RMSE / G-Means / FDR."
+    "errors worse than printed, these data sets make most of the difference. The paper's mean shares of complete "
+    "cases (44 % and 24 %) say nothing about how they vary. Cells: data sets, RMSE / G-Means / FDR."
 )
 COMPLETENESS = (0.0, 0.05, 0.2, 1.0)  # shares of complete cases at which the data sets are split
 
