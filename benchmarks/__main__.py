@@ -20,6 +20,7 @@ ALL = (
     *DEFAULT,
     *GLM,
     *PLANNING,
+    "certainty",
     "network",
     "faults",
     "intruders",

@@ -2,7 +2,8 @@
 
 `library` is the package's default, SCAD with BIC on refits. `bayes`, by which the tables are judged, is its
 `select="bayes"`: posterior means of the columns that are probably not zero. Real rows are judged by the package as it
-comes; synthetic tables at a bar of their own, INCLUSION. In a
+comes, and so are synthetic tables that say how sure they are of what they show (`refined`). Others have a bar of
+their own, INCLUSION. In a
 linear table evidence is overwhelming or absent, and a high bar only keeps out what an overconfident table adds (its
 rows do not know how few subjects stand behind a block); in a logistic one evidence is scarce, and the bar is low.
 What other bars would have given is kept beside it.
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 from experiments.federated import fit_refit_in_parts, sample_posterior_in_parts
 from experiments.metrics import fdr, g_means, rmse
 from experiments.scad import Model, fit_scad_refit, sample_rows
-from experiments.study import MethodFailure, Outcome, Study, stack_numbers
-from verticopula.glm.bayes import Posterior, default_bar
+from experiments.study import MethodFailure, Outcome, Study, covariate_keys, stack_numbers
+from verticopula.glm.bayes import KNOWING_BAR, Posterior, default_bar
+from verticopula.glm.encoding import Coding
+from verticopula.score_errors import ScoreErrors
 
 Floats = NDArray[np.float64]
 JudgeName = Literal["library", "bayes"]
@@ -29,7 +32,7 @@ Scores = dict[str, float]
 
 JUDGE_NAMES: tuple[JudgeName, ...] = get_args(JudgeName)
 INCLUSION: Mapping[str, float] = {"linear": 0.95, "logistic": 0.7}
-OTHER_BARS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.95)
+OTHER_BARS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 METRICS = {"rmse": rmse, "gmeans": g_means, "fdr": fdr}
 LARGER_IS_BETTER = {"rmse": False, "gmeans": True, "fdr": False}
 MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
@@ -60,16 +63,35 @@ def judge(outcome: Outcome, study: Study, name: JudgeName) -> Judged:
     if np.ptp(y) == 0.0:
         raise MethodFailure("the response of the synthetic table is constant")
     model = MODELS[study.family]
+    errors = find_errors(outcome, study) if name == "bayes" else None
     bar = INCLUSION[model] if outcome.synthetic else default_bar(outcome.n_subjects)
     if not outcome.stay_apart:
-        return judge_numbers(x, y, model, name, outcome.n_subjects, bar)
+        bar = bar if errors is None else KNOWING_BAR
+        return judge_numbers(x, y, model, name, outcome.n_subjects, bar, errors)
     if name == "bayes":
         return Judged.decide(sample_posterior_in_parts(study.federation, outcome.tables, study.family), bar)
     return Judged(fit_refit_in_parts(study.federation, outcome.tables, study.family))
 
 
+def find_errors(outcome: Outcome, study: Study) -> ScoreErrors | None:
+    """What the maker of the tables knows of their errors; None where it says nothing."""
+    find_certainty = getattr(outcome.tables, "find_certainty", None)
+    if find_certainty is None:
+        return None
+    keys = covariate_keys(study.federation)
+    response = study.federation.response
+    codings = [(key, Coding(key.column)) for key in keys]
+    return ScoreErrors.of(find_certainty(), codings, (response, Coding(response.column)))
+
+
 def judge_numbers(
-    x: Floats, y: Floats, model: Model, name: JudgeName, n_subjects: int | None = None, bar: float | None = None
+    x: Floats,
+    y: Floats,
+    model: Model,
+    name: JudgeName,
+    n_subjects: int | None = None,
+    bar: float | None = None,
+    errors: ScoreErrors | None = None,
 ) -> Judged:
     """What the judge finds on rows that stand for so many subjects; None for as many as there are rows.
 
@@ -77,7 +99,7 @@ def judge_numbers(
     """
     n_effective = n_subjects or len(y)
     if name == "bayes":
-        found = sample_rows(x, y, model=model, n_effective=n_effective, fit_intercept=False)
+        found = sample_rows(x, y, model=model, n_effective=n_effective, fit_intercept=False, errors=errors)
         return Judged.decide(found, INCLUSION[model] if bar is None else bar)
     return Judged(fit_scad_refit(x, y, model=model, n_effective=n_effective, fit_intercept=False).coef)
 

@@ -23,6 +23,7 @@ from verticopula.glm.families import find_family
 from verticopula.glm.lasso import largest_strength
 from verticopula.glm.path import RefitRule, choose_point, geometric_strengths, information_criterion
 from verticopula.glm.penalties import Penalty
+from verticopula.score_errors import ScoreErrors
 
 FloatArray = NDArray[np.float64]
 Model = Literal["linear", "logistic"]
@@ -96,13 +97,26 @@ def fit_scad_refit(
 
 
 def sample_rows(
-    x: ArrayLike, y: ArrayLike, *, model: Model, n_effective: float | None = None, fit_intercept: bool = True
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    model: Model,
+    n_effective: float | None = None,
+    fit_intercept: bool = True,
+    errors: ScoreErrors | None = None,
 ) -> Posterior:
     """The posterior over all columns that the library's `select="bayes"` decides by: no SCAD."""
     rows, response = _checked(x, y, model)
     features = Features.plain(rows, [f"x{j + 1}" for j in range(rows.shape[1])])
     family = find_family(FAMILIES[model])
-    return sample_posterior(features, response, family, n_effective=n_effective, fit_intercept=fit_intercept)
+    return sample_posterior(
+        features,
+        response,
+        family,
+        n_effective=n_effective,
+        fit_intercept=fit_intercept,
+        score_errors=None if errors is None else errors.draw,
+    )
 
 
 def fit_oracle(

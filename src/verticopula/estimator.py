@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from verticopula.bootstrap import bootstrap_inference, copies_inference
 from verticopula.errors import SettingsError
-from verticopula.glm.bayes import Posterior, default_bar, sample_posterior
+from verticopula.glm.bayes import KNOWING_BAR, Posterior, default_bar, sample_posterior
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.encoding import Coding, code_schema_column, code_table, encode_table
 from verticopula.glm.families import Family, find_family
@@ -49,6 +49,7 @@ from verticopula.regression_checks import (
     is_number,
 )
 from verticopula.schema import ColumnKey, Federation
+from verticopula.score_errors import ScoreErrors
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
 
@@ -82,7 +83,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     max_rounds : of one weighted lasso
     random_state : of the folds, and of the posterior's draws
     inclusion : with `bayes`, the posterior probability above which a column is selected; None for one that grows
-        with the number of subjects (`glm.bayes.default_bar`: 0.78 for 1,000, 0.89 for 5,000)
+        with the number of subjects (`glm.bayes.default_bar`: 0.78 for 1,000, 0.89 for 5,000), or 0.6 on tables of the
+        method `refined`, which say themselves how sure they are
 
     Attributes
     ----------
@@ -168,7 +170,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self._finish(path, scores, response, settings.family)
         everything = join_features(list(features.values()))
         if self.select == "bayes":
-            self._average(everything, response, settings.family)
+            self._average(everything, response, settings.family, self._score_errors(X, federation))
         self.inference_: Inference | None = self._infer(everything, response, settings.family)
         self._add_doubts(doubt_coefficients(self, everything, response))
         return self._warned()
@@ -343,7 +345,16 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         ends = np.cumsum([len(design.names) for design in self.path_.designs.values()])[:-1]
         return dict(zip(self.path_.designs, np.split(coef, ends), strict=True))
 
-    def _average(self, features: Features, y: Floats, family: Family) -> None:
+    def _score_errors(self, tables: Any, federation: Federation | None) -> ScoreErrors | None:
+        """What the tables' maker knows of their errors; None where it said nothing, or the response is not theirs."""
+        find_certainty = getattr(tables, "find_certainty", None)
+        if find_certainty is None or federation is None or not self.response_ or self.codings_ is None:
+            return None
+        codings = [(ColumnKey(name, c.name), c) for name, codes in self.codings_.items() for c in codes]
+        key = ColumnKey.parse(self.response_)
+        return ScoreErrors.of(find_certainty(), codings, (key, Coding(key.column)))
+
+    def _average(self, features: Features, y: Floats, family: Family, errors: ScoreErrors | None) -> None:
         """Replace what the path chose by the posterior's columns and means."""
         found: Posterior = sample_posterior(
             features,
@@ -352,8 +363,10 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             n_effective=self.n_effective_,
             fit_intercept=self.fit_intercept,
             random_state=self.random_state,
+            score_errors=None if errors is None else errors.draw,
         )
-        self.bar_ = default_bar(self.n_effective_) if self.inclusion is None else float(self.inclusion)
+        usual = default_bar(self.n_effective_) if errors is None else KNOWING_BAR
+        self.bar_ = usual if self.inclusion is None else float(self.inclusion)
         coef = found.select(features.starts, self.bar_)
         offset = features.values @ coef
         self.coef_ = self._by_party(coef)

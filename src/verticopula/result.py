@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.certainty import Certainty
 from verticopula.copula import FittedCopula, Layout
 from verticopula.em import regress
 from verticopula.marginals import Marginal
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 AlignedDraw = Callable[[np.random.Generator], Floats]
+FindCertainty = Callable[[], Certainty]
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class FitResult:
         drawn latents; what noise on the margin itself would have had to cover
     draw_aligned : latents (N, q) of the cohort's own subjects; None where there is no aligned release
         or where the study was loaded from a file, which does not keep the releases
+    find_certainty : how surely the correlations are known; None likewise, and for methods that do not say
     strict, spending : how a strict fit went, and what it has spent
     """
 
@@ -88,6 +91,7 @@ class FitResult:
     unidentified: tuple[Unidentified, ...] = ()
     margin_sensitivity: float | None = None
     draw_aligned: AlignedDraw | None = None
+    find_certainty: FindCertainty | None = None
     strict: StrictReport | None = None
     spending: StrictSpending | None = None
 

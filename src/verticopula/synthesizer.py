@@ -39,7 +39,7 @@ from verticopula.protocol.strict_party import STRICT
 from verticopula.protocol.sums_desk import SumsDesk
 from verticopula.protocol.sums_record import MemoryRecords, Records
 from verticopula.protocol.vcds import vcds
-from verticopula.result import AlignedDraw, FitResult
+from verticopula.result import AlignedDraw, FindCertainty, FitResult
 from verticopula.schema import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.secure.sealed import Authenticity, shared_authenticity
 from verticopula.study import result_from_dict, result_to_dict
@@ -79,12 +79,24 @@ class SyntheticTables(dict[str, Any]):
     ----------
     federation : kinds and categories of the columns
     n_subjects : real subjects behind the rows, however many rows there are
+    find_certainty : how surely the correlations behind them are known; None where nobody knows. It holds what parties
+        released, so it stays behind when the tables are pickled
     """
 
-    def __init__(self, tables: Mapping[str, Any], federation: Federation, n_subjects: int) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Any],
+        federation: Federation,
+        n_subjects: int,
+        find_certainty: FindCertainty | None = None,
+    ) -> None:
         super().__init__(tables)
         self.federation = federation
         self.n_subjects = n_subjects
+        self.find_certainty = find_certainty
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"find_certainty": None}
 
 
 class Synthesizer:
@@ -404,7 +416,7 @@ class Synthesizer:
                 decode_column(values[key], party.column(key.column)) for key in values if key.party == party.name
             ]
             tables[party.name] = from_polars(pl.DataFrame(columns), self._backends.get(party.name, "polars"))
-        return SyntheticTables(tables, self.federation, self.n_subjects_)
+        return SyntheticTables(tables, self.federation, self.n_subjects_, self.result_.find_certainty)
 
     def check_aligned(self, n_rows: int | None, n_subjects: int) -> None:
         """SettingsError if so many aligned rows of such a cohort cannot be had; can be asked before `fit`."""

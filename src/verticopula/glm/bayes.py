@@ -19,13 +19,19 @@ best where the posterior is: its gradient and curvature are averaged over the la
 stationary point of a Gaussian variational approximation; Opper and Archambeau 2009). So a sweep costs q^2 whatever the
 number of rows. A nominal column's whitened indicators have one size together, and are normal given it.
 
+Rows that somebody else's estimate has made, synthetic ones, hold less evidence than as many real ones, and not the same
+for all columns. Where draws of the error of their score are given, the quadratic keeps its maximum but gets the
+curvature that these imply: that of H^-1 S H^-1, with H the curvature of the rows' own likelihood and S the covariance
+of the score, the "sandwich" of quasi-likelihood (Huber 1967), and of the error of a finite sample of rows. Some
+hundreds of draws do not make an inverse, so half of what correlates errors is given up.
+
 A column is selected where its posterior probability of not being zero is above a threshold, and its coefficient is
 the posterior mean: shrunken as far as columns of its kind turned out to be, where maximum likelihood overshoots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -43,6 +49,7 @@ Ints = NDArray[np.int64]
 Rng = np.random.Generator
 
 LEAST_BAR = 0.7
+KNOWING_BAR = 0.6  # where the errors are known: no allowance for evidence that is not there
 _ODDS = 9.0  # posterior odds that a column must have: the root of the number of subjects over this
 LEAST = 2.0  # the smallest size, in standard errors
 RATIO = 1.12  # of neighbouring sizes
@@ -56,6 +63,9 @@ _CHAINS = 2
 SNAPSHOTS = 40
 _RIDGE_STEPS, _RIDGE_TOLERANCE = 50, 1e-4
 _MAX_HALVINGS = 30
+_KEPT = 0.5  # share of the covariances between the columns' errors that is believed
+
+ScoreErrors = Callable[[Floats, float], Floats]
 
 
 def default_bar(n_subjects: float) -> float:
@@ -146,6 +156,7 @@ def sample_posterior(
     n_effective: float | None = None,
     fit_intercept: bool = True,
     random_state: int = 0,
+    score_errors: ScoreErrors | None = None,
 ) -> Posterior:
     """Draw from the posterior and average.
 
@@ -153,28 +164,43 @@ def sample_posterior(
     ----------
     n_effective : subjects that the rows stand for, None for their number; the log-likelihood is scaled to them
     fit_intercept : with a flat prior
+    score_errors : (coefficients, mean curvature) -> (T, q) draws of the error of the mean score, on the features' scale
     """
     share = 1.0 if n_effective is None else n_effective / y.size
-    return _Sampler(features, y, family, share, fit_intercept=fit_intercept).run(np.random.default_rng(random_state))
+    sampler = _Sampler(features, y, family, share, score_errors, fit_intercept=fit_intercept)
+    return sampler.run(np.random.default_rng(random_state))
 
 
 class _Sampler:
     """The rows, and what is done with them; everything on the scale of standardised columns."""
 
-    def __init__(self, features: Features, y: Floats, family: Family, share: float, *, fit_intercept: bool) -> None:
+    def __init__(
+        self,
+        features: Features,
+        y: Floats,
+        family: Family,
+        share: float,
+        score_errors: ScoreErrors | None = None,
+        *,
+        fit_intercept: bool,
+    ) -> None:
         self._design = standardise(features, centre=fit_intercept)
-        self._y, self._family, self._share = y, family, share
+        self._y, self._family, self._share, self._score_errors = y, family, share, score_errors
         columns, self._starts = self._design.columns, self._design.starts
         self._rows = np.column_stack([columns, np.ones(y.size)]) if fit_intercept else columns
         self._null = null_point(self._design, y, family, fit_intercept=fit_intercept)
         self._gaussian = family.name == "gaussian"
         self._square = share * float(y @ y)
+        self._draws_noise = self._gaussian and score_errors is None  # else it is in the score's errors
         self._units = units(features)
         rows = self._rows
         self._exact = _Quadratic(share * (rows.T @ rows), share * (rows.T @ y)) if self._gaussian else None
 
     def run(self, rng: Rng) -> Posterior:
         ridge, errors, noise = self._fit_ridge()
+        if self._score_errors is not None:
+            self._noise = noise
+            errors, noise = self._group_errors(np.diag(_invert(self._approximate(ridge[None]).gram))), 1.0
         prior = self._lay_out(2.0 * (self._norms(ridge[None])[0] + errors), errors)
         chain = _Chain(ridge.copy(), prior.even_weights(), noise)
         some = ridge[None]
@@ -200,6 +226,11 @@ class _Sampler:
         return np.array([group_norms(row[: self._starts[-1]], self._starts) for row in coef])
 
     def _approximate(self, some: Floats) -> _Quadratic:
+        """What is drawn from: the rows' own likelihood, or the evidence that is really there."""
+        own = self._likelihood(some)
+        return own if self._score_errors is None else self._widen(own, some.mean(axis=0), self._score_errors)
+
+    def _likelihood(self, some: Floats) -> _Quadratic:
         """The quadratic whose gradient and curvature at the draws' mean are the averages over the draws."""
         if self._exact is not None:
             return self._exact
@@ -210,6 +241,23 @@ class _Sampler:
         gram = self._share * (rows.T @ (rows * bend[:, None]))
         return _Quadratic(gram, gram @ centre - self._share * (rows.T @ residual))
 
+    def _widen(self, own: _Quadratic, coef: Floats, score_errors: ScoreErrors) -> _Quadratic:
+        """The quadratic with the same maximum whose curvature is that of the errors."""
+        q, n = int(self._starts[-1]), self._share * self._y.size
+        bend = 1.0 if self._gaussian else float(self._family.curvature(self._rows @ coef).mean())
+        scores = n * self._design.turn(score_errors(self._design.to_raw(coef[:q]), bend))
+        cover = _invert(own.gram)
+        found = np.cov(scores @ cover[:q, :q], rowvar=False).reshape(q, q)
+        errors = self._share * self._noise * cover  # the rows are a sample too
+        errors[q:, q:] = self._noise * cover[q:, q:]  # of an intercept, about which the draws say nothing
+        errors[:q, :q] += _KEPT * found + (1.0 - _KEPT) * np.diag(np.diag(found))
+        gram: Floats = np.asarray(np.linalg.inv(errors))
+        return _Quadratic(gram, gram @ (cover @ own.linear))
+
+    def _group_errors(self, variances: Floats) -> Floats:
+        """(G,) standard errors."""
+        return np.array([np.sqrt(variances[first:last].sum()) for first, last in pairwise(self._starts)])
+
     def _fit_ridge(self) -> tuple[Floats, Floats, float]:
         """Where to begin: all columns with one normal prior, its variance by EM; (G,) standard errors; the noise."""
         q, y = self._starts[-1], self._y
@@ -218,7 +266,7 @@ class _Sampler:
         noise = float(np.mean(self._family.residual(self._rows @ coef, y) ** 2)) if self._gaussian else 1.0
         variance = noise / max(q, 1)
         for _ in range(_RIDGE_STEPS):
-            quadratic = self._approximate(coef[None])
+            quadratic = self._likelihood(coef[None])
             penalty = np.zeros(coef.size)
             penalty[:q] = 1.0 / variance
             cover = np.linalg.inv(quadratic.gram / noise + np.diag(penalty))
@@ -233,8 +281,7 @@ class _Sampler:
             moved = float(np.max(np.abs(coef - before[0]), initial=0.0)) / np.sqrt(variance)
             if max(moved, abs(variance / before[1] - 1.0)) <= _RIDGE_TOLERANCE:  # it is only where chains begin
                 break
-        errors = np.array([np.sqrt(spread[first:last].sum()) for first, last in pairwise(self._starts)])
-        return coef, errors, noise
+        return coef, self._group_errors(spread), noise
 
     def _step(self, start: Floats, target: Floats, penalty: Floats) -> Floats:
         """As far towards the target as the penalised loss falls; all the way for gaussian."""
@@ -273,7 +320,7 @@ class _Sampler:
             prior.precision,
             chain.weights,
             chain.noise,
-            self._square if self._gaussian else 0.0,
+            self._square if self._draws_noise else 0.0,
             self._share * self._y.size,
             n_sweeps,
             burn,
@@ -283,6 +330,11 @@ class _Sampler:
         )
         chain.coef = turn @ coef
         return _Draws(turn @ mean, included, share, some @ turn.T)
+
+
+def _invert(gram: Floats) -> Floats:
+    """Also where columns are constant or copies of each other."""
+    return np.linalg.inv(gram + np.diag(np.where(np.diag(gram) > 0.0, 1e-9 * np.diag(gram), 1.0)))
 
 
 def rotate_groups(gram: Floats, starts: Ints) -> Floats:

@@ -88,6 +88,10 @@ class Standardised:
         """Other rows on the same scale."""
         return _transform(values - self.centre, self.starts, self.transforms)
 
+    def turn(self, scores: Floats) -> Floats:
+        """Sums of the features, (..., q), as sums of `columns`."""
+        return _transform(scores, self.starts, self.transforms)
+
     @property
     def sizes(self) -> Ints:
         """(G,) independent columns of each group: its degrees of freedom."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.certainty import Certainty
 from verticopula.copula import FittedCopula
 from verticopula.correlation import GradeShape, PairwiseSpearman, invert_pair
 from verticopula.curves import correct_marginals
@@ -21,7 +23,7 @@ from verticopula.protocol.rounds import Rounds, collect
 from verticopula.readings import reading_noise
 from verticopula.refine import Refinement, gather_evidence, refine
 from verticopula.released import Released
-from verticopula.result import AlignedDraw, FitResult, find_unidentified
+from verticopula.result import AlignedDraw, FindCertainty, FitResult, find_unidentified
 from verticopula.schema import ColumnKey, Federation
 
 Floats = NDArray[np.float64]
@@ -49,6 +51,7 @@ def refined(
         refinement=refinement.report,
         unidentified=find_unidentified(correlation, released.layout, report.overlap),
         draw_aligned=align_with(released, refinement, copula),
+        find_certainty=doubt_with(released, refinement, copula),
     )
 
 
@@ -114,3 +117,17 @@ def align_with(released: Released, refinement: Refinement, copula: FittedCopula)
         return sweep_latents(start, copula.correlation, evidence, rng)
 
     return draw
+
+
+def doubt_with(released: Released, refinement: Refinement, copula: FittedCopula) -> FindCertainty:
+    """How surely the copula's correlations are known, from the readings that they were fitted to."""
+    informative = np.array([scale.thresholds.size > 0 for scale in refinement.readings.scales])
+    patterns = find_patterns(released.observed & informative)
+    prior = refinement.report.prior_subjects
+
+    @cache  # it takes seconds, is not always wanted, and is the same for all tables of a study
+    def find() -> Certainty:
+        rng = np.random.default_rng(0)  # any seed: an integral over what is public, not noise that protects
+        return Certainty.of(copula, refinement.readings, refinement.covariance, patterns, prior, rng)
+
+    return find

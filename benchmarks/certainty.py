@@ -1,0 +1,86 @@
+"""Are the errors of regressions on refined tables as large as the tables say?
+
+The paper's linear design with blocks missing at random, epsilon 1 of unit `variable`: least squares on all columns of a
+synthetic table, its error in units of two standard errors: the rows' own, for the number of subjects, and those that
+`certainty.py` implies. Both should have a root mean square of 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from benchmarks.record import Places, Report, Table
+from experiments.baselines.copula import refined
+from experiments.draws import Cell, draw
+from experiments.judge import find_errors
+from experiments.missing.page import COMPLETENESS
+from experiments.study import stack_numbers
+
+Floats = NDArray[np.float64]
+
+CELL = Cell("linear", "MAR-simple", 3_000)
+DATA_SETS, PROCESSES = 30, 2
+NORMAL_HALF_WIDTH = 1.96
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One data set.
+
+    Attributes
+    ----------
+    complete_cases : their share
+    own, certain : root mean square of a coefficient's error in standard errors: the rows' own, the certainty's
+    own_coverage, certain_coverage : share of the columns whose coefficient is within 1.96 of them
+    """
+
+    complete_cases: float
+    own: float
+    certain: float
+    own_coverage: float
+    certain_coverage: float
+
+
+def measure(cell: Cell, replication: int) -> Calibration:
+    """Least squares on one refined table against the truth."""
+    with threadpool_limits(1):
+        drawn = draw(cell, replication)
+        study = drawn.study(1.0, replication, 3)
+        outcome = refined(study)
+        x, y = stack_numbers(study.federation, outcome.tables)
+        gram = x.T @ x / len(y)
+        coef = np.linalg.solve(gram, x.T @ y / len(y))
+        own = np.var(y - x @ coef) * np.diag(np.linalg.inv(gram)) / outcome.n_subjects
+        errors = find_errors(outcome, study)
+        if errors is None:
+            raise RuntimeError("refined tables say how sure they are")
+        steps = np.linalg.solve(gram, errors.draw(coef, 1.0).T)
+    off = coef - drawn.data.coef
+    scaled = [np.abs(off) / np.sqrt(variance) for variance in (own, steps.var(axis=1))]
+    return Calibration(
+        drawn.complete_cases,
+        *(float(np.sqrt(np.mean(z**2))) for z in scaled),
+        *(float(np.mean(z <= NORMAL_HALF_WIDTH)) for z in scaled),
+    )
+
+
+def run(places: Places, *, quick: bool) -> Report:
+    """All data sets of one cell, by their share of complete cases."""
+    cell, count = (Cell("linear", "MAR-simple", 500), 3) if quick else (CELL, DATA_SETS)
+    found = Parallel(n_jobs=PROCESSES)(delayed(measure)(cell, replication) for replication in range(count))
+    rows = []
+    for low, high in pairwise(COMPLETENESS):
+        part = [c for c in found if low <= c.complete_cases < high or c.complete_cases == high == COMPLETENESS[-1]]
+        if part:
+            means = np.mean([(c.own, c.certain, c.own_coverage, c.certain_coverage) for c in part], axis=0)
+            rows.append((f"{100 * low:g} to {100 * high:g} %", str(len(part)), *(f"{value:.2f}" for value in means)))
+    header = ("complete cases", "data sets", "error / own s.e.", "error / certainty's", "own coverage", "certainty's")
+    table = Table(f"errors of least squares on refined tables, {cell.name}", header, tuple(rows))
+    settings = {"cell": cell.name, "data_sets": count, "epsilon": 1.0, "unit": "variable", "rows_per_subject": 3}
+    return Report("certainty", settings, {"data_sets": [asdict(c) for c in found]}, [table])
