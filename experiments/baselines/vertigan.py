@@ -2,41 +2,59 @@
 
 Jiang, Zhang, Zhou and Grossklags (2023), "Distributed GAN-based privacy-preserving publication of
 vertically-partitioned data". The generator makes whole rows; party k's discriminator (a Wasserstein critic) sees only
-its own columns of real and generated rows, and is trained with DP-SGD: the gradient of every real row is clipped,
-noise is added to their sum. The generator learns from the critics' answers alone, which is post-processing.
+its own columns of real and generated rows, and learns from gradients in which every real row is clipped and to whose
+sum noise is added. The generator learns from the critics' answers alone, which is post-processing.
 
-No critic sees two parties' columns, so nothing teaches the generator how they hang together; the response is given to
-the last party with covariates, or it would be independent of everything. `epsilon` is taken for unit `block`: replacing
-everything that a party holds about one person, at delta = 1e-6. Needs `pip install 'verticopula[gan]'`.
+With a thousand subjects and a small epsilon there is information for little, so everything is as shallow as can be:
+
+- A critic is linear in fixed features of its columns: first of their margins, then of their products with the response,
+  which every party's critic sees beside its own columns (the parties would have to be given it, or to sum products
+  under encryption; neither is simulated). The gradient over real rows is then the mean of their features, whatever the
+  critic's weights are: it is asked for once, of all rows, and every later step reuses it. Asked for again with fresh
+  noise, and composed, it would tell the same; from minibatches, less.
+- The generator draws covariates one by one, since no critic looks at two of them together, and makes the response of
+  them by a last layer with chance of its own.
+
+`epsilon` is taken for unit `block`: replacing everything that a party holds about one person, at delta = 1e-6. The
+response's block enters every critic, so their noise is that of all of them together; what a party's own block has left
+goes to its margins. Clipping bounds and scales come from public ranges and from generated rows, never from real ones.
+Needs `pip install 'verticopula[gan]'`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import pi, sqrt
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_common
+from verticopula.privacy.gaussian import compose, epsilon_of, mu_of
 from verticopula.privacy.statement import DEFAULT_DELTA
 from verticopula.schema import Column, ColumnKey, Federation
 
 Floats = NDArray[np.float64]
+Tensor = Any  # torch is imported where it is needed, and is not installed everywhere
 
-STEPS = 200  # of every critic; the generator moves once in CRITIC_STEPS
-CRITIC_STEPS = 2
-BATCH = 128
-LATENT, HIDDEN, CRITIC_HIDDEN = 8, 128, 48
-MOST_CATEGORIES = 20  # a discrete column with more values is generated as a number and rounded
-TEMPERATURE = 0.5  # of generated categories
-SPREAD = 0.07  # of generated numbers around their scores, to begin with
-CLIP = 1.0
-WEIGHT_BOUND = 0.1  # of the critics' weights, as in the Wasserstein GAN
-RATE = 1e-3
-ORDERS = (*range(2, 64), 80, 128, 256, 512)  # of Rényi divergence; whole ones are quick to account for
+STEPS = 300  # of the generator in each of its two rounds
+BATCH = 500  # generated rows in a step; real ones are all in the one gradient that is asked for
+RATE = 0.05  # falls to zero over a round
+MEMORY = 0.9  # of the critics' weights from step to step
+MOST_CATEGORIES = 10  # a count with more values is generated as a number and rounded
+TEMPERATURE = 0.5  # of generated categories, where gradients pass through them
+REACH = (
+    5.0  # numbers are coded on [-REACH, REACH]: a public range of ten standard deviations makes one of them the unit
+)
+FREQUENCY = 0.8 * pi / REACH  # of the margins' waves: less than one over the range, so that no two places look the same
+RESPONSE_MARGIN = 0.1  # share of the response's budget (mu^2) that goes to its margin
+FARTHEST = 3.0  # where standardised values are cut before they are multiplied
+LEAST_DEVIATION = 0.2  # by which values are standardised: a small one may be noise
+LARGEST_WEIGHTS = 1.0  # norm of the response's weights, in deviations of its chance: at most half of it is explained
+SAMPLE = 20_000  # generated rows by which the second round's critics standardise
 
 
 def fit(study: Study, *, steps: int = STEPS) -> Outcome:
@@ -45,41 +63,34 @@ def fit(study: Study, *, steps: int = STEPS) -> Outcome:
     codings = [Coding(key, study.federation.column(key)) for key in study.federation.keys]
     real = [c.encode(tables[c.key.party][c.key.column]) for c in codings]
     n = len(real[0])
-    batch = min(BATCH, n)
-    sigma = calibrate(study.epsilon, DEFAULT_DELTA, batch / n, steps)
-    blocks = split_columns(study.federation)
+    budget = Budget.split(study.federation, mu_of(study.epsilon, DEFAULT_DELTA))
     rows = train_and_generate(
-        real, blocks, sigma, steps=steps, batch=batch, n_rows=study.rows_per_subject * n, seed=study.seed
+        codings,
+        real,
+        study.federation.response,
+        budget,
+        steps=steps,
+        n_rows=study.rows_per_subject * n,
+        seed=study.seed,
     )
     made: dict[str, dict[str, pl.Series]] = {}
     for coding, numbers in zip(codings, rows, strict=True):
         made.setdefault(coding.key.party, {})[coding.key.column] = coding.decode(numbers)
-    person = replaced_epsilon(sigma, batch / n, steps * len(blocks), DEFAULT_DELTA)
-    note = "(epsilon, delta) of the block itself, by DP-SGD"
-    spent = Spent(study.epsilon, study.epsilon, person, note)
+    note = "(epsilon, delta) of the block itself, by noise on clipped gradients"
+    spent = Spent(study.epsilon, study.epsilon, epsilon_of(budget.person, DEFAULT_DELTA), note)
     return Outcome(spent, n, {party: pl.DataFrame(columns) for party, columns in made.items()})
-
-
-def split_columns(federation: Federation) -> list[NDArray[np.int64]]:
-    """Positions of each critic's columns; a party with the response alone joins the last one that has covariates."""
-    owners = [key.party for key in federation.keys]
-    alone = owners.count(federation.response.party) == 1
-    if alone and len(set(owners)) > 1:
-        last = [owner for owner in owners if owner != federation.response.party][-1]
-        owners = [last if owner == federation.response.party else owner for owner in owners]
-    return [np.flatnonzero(np.array(owners) == name) for name in dict.fromkeys(owners)]
 
 
 @dataclass(frozen=True)
 class Coding:
-    """A column as the networks see it: a number on [-1, 1] by its public range, or one indicator per category."""
+    """A column as the networks see it: a number on [-REACH, REACH] by its public range, or indicators of categories."""
 
     key: ColumnKey
     column: Column
 
     @property
-    def _categories(self) -> tuple[str | int, ...]:
-        """A count's values are categories too where they are no more than MOST_CATEGORIES."""
+    def categories(self) -> tuple[str | int, ...]:
+        """A count's values are categories too where they are no more than MOST_CATEGORIES; none for a number."""
         if self.column.categories is not None:
             return tuple(self.column.categories)
         low, high = self.column.bounds or (0.0, 1.0)
@@ -87,160 +98,305 @@ class Coding:
             return ()
         return tuple(range(int(low), int(high) + 1))
 
+    @property
+    def width(self) -> int:
+        return len(self.categories) or 1
+
+    @property
+    def scores(self) -> Floats:
+        """(width, S) that turn coded cells into what is multiplied: places in an order, or indicators where none is."""
+        if self.column.kind == "nominal":
+            return np.eye(self.width)
+        return np.arange(1.0, self.width + 1.0)[:, None]
+
     def encode(self, values: pl.Series) -> Floats:
         """(n, 1) numbers, or (n, C) indicators."""
-        if self._categories:
-            places = {str(category): i for i, category in enumerate(self._categories)}
+        if self.categories:
+            places = {str(category): i for i, category in enumerate(self.categories)}
             return np.eye(len(places))[[places[text] for text in values.cast(pl.String)]]
         low, high = (float(bound) for bound in self.column.bounds or (0.0, 1.0))
         numbers = np.clip(values.to_numpy().astype(np.float64), low, high)
-        return (2.0 * (numbers - low) / (high - low) - 1.0)[:, None]
+        return (REACH * (2.0 * (numbers - low) / (high - low) - 1.0))[:, None]
 
     def decode(self, numbers: Floats) -> pl.Series:
         """The way back."""
         name = self.key.column
-        if self._categories:
-            return pl.Series(name, self._categories).gather(numbers.argmax(axis=1))
+        if self.categories:
+            return pl.Series(name, self.categories).gather(numbers.argmax(axis=1))
         low, high = (float(bound) for bound in self.column.bounds or (0.0, 1.0))
-        values = low + (np.clip(numbers[:, 0], -1.0, 1.0) + 1.0) / 2.0 * (high - low)
+        values = low + (np.clip(numbers[:, 0] / REACH, -1.0, 1.0) + 1.0) / 2.0 * (high - low)
         return pl.Series(name, values if self.column.kind == "continuous" else np.rint(values).astype(np.int64))
 
 
 # ---- privacy -------------------------------------------------------------------------------
 
 
-def replaced_epsilon(sigma: float, rate: float, steps: int, delta: float) -> float:
-    """Epsilon for replacing a row: Poisson-sampled Gaussian steps, a row taken out and another put in."""
-    import dp_accounting as dp
+@dataclass(frozen=True)
+class Budget:
+    """Gaussian privacy (mu) of a replaced row in each answer about real rows.
 
-    accountant = dp.rdp.RdpAccountant(orders=ORDERS)
-    accountant.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(sigma)), steps)
-    epsilon = 0.0
-    for _ in range(20):  # delta is shared with the other half, which e^epsilon magnifies
-        renewed = float(accountant.get_epsilon(delta / (1.0 + exp(min(epsilon, 500.0)))))
-        if renewed <= epsilon * (1.0 + 1e-9):
-            break
-        epsilon = renewed
-    return 2.0 * epsilon
+    Attributes
+    ----------
+    margins : of each party's critic of margins
+    products : of every party's critic of products with the response
+    n_products : how many of these there are, which the response's block enters all
+    """
+
+    margins: Mapping[str, float]
+    products: float
+    n_products: int
+
+    @classmethod
+    def split(cls, federation: Federation, mu: float) -> Budget:
+        """No block's answers compose to more than mu, and every block's to just mu."""
+        owner = federation.response.party
+        n_products = len(split_columns(federation))
+        products = mu * sqrt((1.0 - RESPONSE_MARGIN) / max(n_products, 1))
+        margins = {key.party: sqrt(mu**2 - products**2) for key in federation.keys}
+        return cls(margins | {owner: mu * sqrt(RESPONSE_MARGIN)}, products, n_products)
+
+    @property
+    def person(self) -> float:
+        """Of all answers together."""
+        return compose([*self.margins.values(), *[self.products] * self.n_products])
 
 
-def calibrate(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """The least noise multiplier (to 1 %) whose steps stay within (epsilon, delta) for a replaced row."""
-    low, high = 0.1, 1.0
-    while replaced_epsilon(high, rate, steps, delta) > epsilon:
-        low, high = high, 2.0 * high
-        if high > 1e4:
-            raise MethodFailure("no noise multiplier below 10,000 gives this epsilon")
-    while high / low > 1.01:
-        middle = sqrt(low * high)
-        low, high = (low, middle) if replaced_epsilon(middle, rate, steps, delta) <= epsilon else (middle, high)
-    return high
+def split_columns(federation: Federation) -> dict[str, list[int]]:
+    """Positions of every party's covariates; a party that has none but the response needs no critic of products."""
+    found: dict[str, list[int]] = {}
+    for place, key in enumerate(federation.keys):
+        if key != federation.response:
+            found.setdefault(key.party, []).append(place)
+    return found
 
 
 # ---- training ------------------------------------------------------------------------------
 
 
 def train_and_generate(
+    codings: Sequence[Coding],
     real: Sequence[Floats],
-    blocks: Sequence[NDArray[np.int64]],
-    sigma: float,
+    response: ColumnKey,
+    budget: Budget,
     *,
     steps: int,
-    batch: int,
     n_rows: int,
     seed: int,
 ) -> list[Floats]:
-    """Generated columns, coded as the real ones; `sigma` is the noise in units of the clipping bound, 0 for none."""
+    """Generated columns, coded as the real ones."""
     try:
         import torch
     except ImportError as error:
         raise MethodFailure("Vertigan needs torch: pip install 'verticopula[gan]'") from error
     torch.set_num_threads(1)
     dice = torch.Generator().manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    ends = np.cumsum([column.shape[1] for column in real])
-    spans = [slice(end - column.shape[1], end) for end, column in zip(ends.tolist(), real, strict=True)]
-    places = [torch.tensor(np.concatenate([np.arange(*spans[j].indices(ends[-1])) for j in block])) for block in blocks]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        generator = torch.nn.Sequential(
-            torch.nn.Linear(LATENT, HIDDEN),
-            torch.nn.ReLU(),
-            torch.nn.Linear(HIDDEN, HIDDEN),
-            torch.nn.ReLU(),
-            torch.nn.Linear(HIDDEN, int(ends[-1])),
-        )
-        critics = [
-            torch.nn.Sequential(
-                torch.nn.Linear(len(place), CRITIC_HIDDEN), torch.nn.LeakyReLU(0.2), torch.nn.Linear(CRITIC_HIDDEN, 1)
-            )
-            for place in places
-        ]
-
-    spread = torch.nn.Parameter(torch.full((int(ends[-1]),), log(SPREAD)))
-
-    def generate(count: int):  # type: ignore[no-untyped-def]
-        scores = generator(torch.randn(count, LATENT, generator=dice))
-        return _activate(scores, spread.exp(), spans, dice)
-
-    learn = torch.optim.RMSprop([*generator.parameters(), spread], lr=RATE)
     data = torch.tensor(np.concatenate(real, axis=1), dtype=torch.float32)
-    for step in range(steps):
-        with torch.no_grad():
-            made = generate(batch)
-        for critic, place in zip(critics, places, strict=True):
-            seen = np.flatnonzero(rng.random(len(data)) < batch / len(data))
-            _critic_step(critic, data[seen][:, place], made[:, place], sigma, batch, dice)
-        if step % CRITIC_STEPS == CRITIC_STEPS - 1:
-            made = generate(batch)
-            loss = -sum(critic(made[:, place]).mean() for critic, place in zip(critics, places, strict=True))
-            learn.zero_grad()
-            loss.backward()
-            learn.step()
-    with torch.no_grad():
-        rows = generate(n_rows).double().numpy()
-    return [np.asarray(rows[:, span]) for span in spans]
+    features = Features(codings, response)
+    generator = Generator(features)
+
+    margins, _ = _ask(features.margins(data), features.margin_places, features.margin_norms, budget.margins, dice)
+    _train(generator, features.margins, margins, [generator.place, generator.spread], steps, dice)
+
+    scale = generator.scale = Scale.of(features, generator.draw(SAMPLE, dice).detach())
+    spent = dict.fromkeys(features.product_places, budget.products)
+    products, noise = _ask(features.products(data, scale), features.product_places, features.product_norms, spent, dice)
+    # How large the noise is is public: products are shrunk by its share in them (James and Stein). Otherwise the
+    # response would follow the covariates the more closely the less is known about it.
+    products = products * max(0.0, 1.0 - noise / max(float(products @ products), 1e-12))
+    own = features.margin_places[response.party]
+
+    def seen(rows: Tensor) -> Tensor:
+        return torch.cat([features.products(rows, scale), features.margins(rows)[:, own]], dim=1)
+
+    _train(generator, seen, torch.cat([products, margins[own]]), [generator.place, generator.weight], steps, dice)
+    rows = generator.draw(n_rows, dice).detach().double().numpy()
+    return [np.asarray(rows[:, span]) for span in features.spans]
 
 
-def _activate(scores, spread, spans: Sequence[slice], dice):  # type: ignore[no-untyped-def]
-    """Every column by chance around its score: numbers between -1 and 1, categories by Gumbel's trick.
+class Features:
+    """What the critics see of rows whose coded columns stand side by side.
 
-    Without chance of its own a column would be a function of the latents alone, and all columns of each other.
+    Attributes
+    ----------
+    spans : where each column stands
+    margin_places, product_places : by party, which features are its critics'
+    margin_norms, product_norms : what no row's features of that party exceed, whatever stands in it
     """
+
+    def __init__(self, codings: Sequence[Coding], response: ColumnKey) -> None:
+        import torch
+
+        ends = np.cumsum([c.width for c in codings]).tolist()
+        self.spans = [slice(end - c.width, end) for end, c in zip(ends, codings, strict=True)]
+        self.width: int = ends[-1]
+        pairs = list(zip(codings, self.spans, strict=True))
+        alike: dict[int, list[list[int]]] = {}
+        for coding, span in pairs:
+            if coding.categories:
+                alike.setdefault(coding.width, []).append([*range(span.start, span.stop)])
+        self.numbers = torch.tensor([s.start for c, s in pairs if not c.categories], dtype=torch.long)
+        self.categories = [
+            torch.tensor(places) for places in alike.values()
+        ]  # (columns, C), columns of equal C together
+        self._indicators = torch.tensor(
+            [i for places in alike.values() for row in places for i in row], dtype=torch.long
+        )
+        parties = np.array([c.key.party for c in codings for _ in range(c.width)])
+        owners = parties[torch.cat([self._indicators, self.numbers, self.numbers]).numpy()]
+        columns = [c.key.party for c in codings]
+        self.margin_places = {party: torch.tensor(np.flatnonzero(owners == party)) for party in dict.fromkeys(columns)}
+        self.margin_norms = {party: sqrt(columns.count(party)) for party in self.margin_places}
+
+        place = [c.key for c in codings].index(response)
+        self.response, self.response_is_number = self.spans[place], not codings[place].categories
+        self.response_score = torch.tensor(self._spread_scores(*pairs[place])[:, -1], dtype=torch.float32)
+        rest = [pair for pair in pairs if pair[0].key != response]
+        self.scores = torch.tensor(np.hstack([self._spread_scores(*pair) for pair in rest]), dtype=torch.float32)
+        scored = np.array([c.key.party for c, _ in rest for _ in range(c.scores.shape[1])])
+        self.product_places = {
+            name: torch.tensor(np.flatnonzero(scored == name)) for name in dict.fromkeys(scored.tolist())
+        }
+        self.product_norms = {party: sqrt(len(places)) for party, places in self.product_places.items()}
+
+    def _spread_scores(self, coding: Coding, span: slice) -> Floats:
+        """(width, S) a column's scores, with zeros at all other columns."""
+        scores = np.zeros((self.width, coding.scores.shape[1]))
+        scores[span] = coding.scores
+        return scores
+
+    def margins(self, rows: Tensor) -> Tensor:
+        """Indicators as they are, of a number its two waves: every column's features have norm 1."""
+        import torch
+
+        angles = FREQUENCY * rows[:, self.numbers]
+        return torch.cat([rows[:, self._indicators], torch.cos(angles), torch.sin(angles)], dim=1)
+
+    def products(self, rows: Tensor, scale: Scale) -> Tensor:
+        """Standardised covariates times the standardised response, clipped row by row at each party."""
+        import torch
+
+        covariates = scale.covariates(rows, self).clamp(-FARTHEST, FARTHEST)
+        response = (rows @ self.response_score - scale.response_mean) / scale.response_deviation
+        product = covariates * response.clamp(-FARTHEST, FARTHEST)[:, None]
+        clipped = torch.empty_like(product)
+        for party, places in self.product_places.items():
+            norms = product[:, places].norm(dim=1, keepdim=True).clamp(min=1e-9)
+            clipped[:, places] = product[:, places] * (self.product_norms[party] / norms).clamp(max=1.0)
+        return clipped
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Means and standard deviations of generated rows, by which generated and real ones are standardised."""
+
+    mean: Tensor
+    deviation: Tensor
+    response_mean: float
+    response_deviation: float
+
+    @classmethod
+    def of(cls, features: Features, rows: Tensor) -> Scale:
+        scores, response = rows @ features.scores, rows @ features.response_score
+        deviation = max(float(response.std()), LEAST_DEVIATION)
+        return cls(scores.mean(dim=0), scores.std(dim=0).clamp(min=LEAST_DEVIATION), float(response.mean()), deviation)
+
+    def covariates(self, rows: Tensor, features: Features) -> Tensor:
+        return (rows @ features.scores - self.mean) / self.deviation
+
+
+class Generator:
+    """Covariates one by one, then the response: its own chance, and what standardised covariates add to it.
+
+    `scale` is None in the first round, in which the response has its margin only.
+    """
+
+    def __init__(self, features: Features) -> None:
+        import torch
+
+        self._features = features
+        self.place = torch.zeros(features.width, requires_grad=True)
+        self.spread = torch.zeros(features.width, requires_grad=True)
+        self.weight = torch.zeros(features.scores.shape[1], requires_grad=True)
+        self.scale: Scale | None = None
+
+    def draw(self, count: int, dice: Any) -> Tensor:
+        """(count, width) coded rows."""
+        import torch
+
+        features, numbers = self._features, self._features.numbers
+        rows = torch.zeros(count, features.width)
+        chance = torch.randn(count, len(numbers), generator=dice)
+        rows[:, numbers] = self.place[numbers] + self.spread[numbers].exp() * chance
+        for places in features.categories:
+            rows[:, places] = _choose(self.place[places].expand(count, -1, -1), dice)
+        if self.scale is None:
+            return rows
+        rows, span = rows.detach(), features.response
+        signal = (self.scale.covariates(rows, features) @ self.weight)[:, None]
+        if features.response_is_number:
+            # Divided so that its margin stays what it was, whatever the weights are.
+            mixed = (signal + torch.randn(count, 1, generator=dice)) / (1.0 + self.weight @ self.weight).sqrt()
+            response = self.place[span] + self.spread[span].exp() * mixed
+        else:
+            response = _choose(self.place[span] + signal * torch.arange(span.stop - span.start), dice)
+        return torch.cat([rows[:, : span.start], response, rows[:, span.stop :]], dim=1)
+
+    def bound_weights(self) -> None:
+        """Keep chance in the response: products that do not fit together would drive all of it out."""
+        size = float(self.weight.detach().norm())
+        self.weight.data *= min(1.0, LARGEST_WEIGHTS / max(size, 1e-12))
+
+
+def _choose(scores: Tensor, dice: Any) -> Tensor:
+    """Indicators of categories drawn by Gumbel's trick; gradients pass as if they were shares."""
     import torch
 
     uniform = torch.rand(scores.shape, generator=dice).clamp(1e-9, 1.0 - 1e-7)
-    categories = (scores - torch.log(-torch.log(uniform))) / TEMPERATURE
-    numbers = torch.tanh(scores + spread * torch.randn(scores.shape, generator=dice))
-    parts = [
-        numbers[:, span] if span.stop - span.start == 1 else torch.softmax(categories[:, span], dim=1) for span in spans
-    ]
-    return torch.cat(parts, dim=1)
+    soft = torch.softmax((scores - torch.log(-torch.log(uniform))) / TEMPERATURE, dim=-1)
+    hard = torch.nn.functional.one_hot(soft.argmax(dim=-1), soft.shape[-1])
+    return hard + soft - soft.detach()
 
 
-def _critic_step(critic, real, made, sigma: float, batch: int, dice) -> None:  # type: ignore[no-untyped-def]
-    """One DP-SGD step of a party's critic: real rows' gradients clipped one by one, summed and noised."""
+def _ask(
+    features: Tensor, places: Mapping[str, Tensor], norms: Mapping[str, float], mus: Mapping[str, float], dice: Any
+) -> tuple[Tensor, float]:
+    """The critics' gradients over all real rows, noised party by party, and the noise's expected sum of squares.
+
+    A row that is replaced moves the sum of a party's features by twice their norm at most.
+    """
     import torch
-    from torch.func import functional_call, grad, vmap
 
-    parameters: Mapping[str, torch.Tensor] = {name: p.detach() for name, p in critic.named_parameters()}
+    answer, noise = features.mean(dim=0), 0.0
+    for party, mine in places.items():
+        deviation = 2.0 * norms[party] / mus[party] / len(features)
+        answer[mine] += deviation * torch.randn(len(mine), generator=dice)
+        noise += deviation**2 * len(mine)
+    return answer, noise
 
-    def answer(weights, row):  # type: ignore[no-untyped-def]
-        return functional_call(critic, weights, (row[None],)).squeeze()
 
-    def answers(weights, rows):  # type: ignore[no-untyped-def]
-        return functional_call(critic, weights, (rows,)).mean()
+def _train(
+    generator: Generator,
+    features: Callable[[Tensor], Tensor],
+    real: Tensor,
+    parameters: Sequence[Tensor],
+    steps: int,
+    dice: Any,
+) -> None:
+    """Critics and generator step by step against each other, all of it post-processing of `real`.
 
-    # Generated rows are no one's data: their gradient needs neither clipping nor noise.
-    fake = grad(answers)(dict(parameters), made)
-    each = vmap(grad(answer), in_dims=(None, 0))(dict(parameters), real) if len(real) else None
-    norms = None if each is None else torch.sqrt(sum(g.reshape(len(real), -1).pow(2).sum(dim=1) for g in each.values()))
-    with torch.no_grad():
-        for name, weight in critic.named_parameters():
-            total = torch.zeros_like(weight)
-            if each is not None and norms is not None:
-                shrink = (CLIP / norms.clamp(min=1e-12)).clamp(max=1.0)
-                total = torch.tensordot(shrink, each[name], dims=1)
-            total = total + sigma * CLIP * torch.randn(weight.shape, generator=dice)
-            weight += 10.0 * RATE * (total / batch - fake[name])
-            weight.clamp_(-WEIGHT_BOUND, WEIGHT_BOUND)
+    A linear critic whose weights' squares are charged wants to be the difference of real and generated features; it
+    moves there with MEMORY of where it was, since generated rows are few.
+    """
+    import torch
+
+    learn = torch.optim.Adam(parameters, lr=RATE)
+    fade = torch.optim.lr_scheduler.LambdaLR(learn, lambda step: 1.0 - step / steps)
+    critic = torch.zeros_like(real)
+    for _ in range(steps):
+        made = features(generator.draw(BATCH, dice)).mean(dim=0)
+        learn.zero_grad()
+        (-(critic @ made)).backward()
+        learn.step()
+        fade.step()
+        generator.bound_weights()
+        critic = MEMORY * critic + (1.0 - MEMORY) * (real - made.detach())

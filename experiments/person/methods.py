@@ -16,8 +16,10 @@ from experiments.baselines import imputed, vertigan
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_common
 from verticopula import Synthesizer
 from verticopula.errors import VerticopulaError
+from verticopula.privacy import gaussian
 from verticopula.privacy.accounting import Coins, calibrate, epsilon_of
 from verticopula.privacy.budget import coins_per_comparison, rank_coins
+from verticopula.privacy.statement import DEFAULT_DELTA
 from verticopula.synthesizer import AlignedWarning, NotPrivateWarning
 
 ROUNDS = 10
@@ -157,11 +159,8 @@ def strict(study: Study, epsilon: float, delta: float) -> Answer:
 
 def gan(study: Study, epsilon: float, delta: float) -> Answer:
     """Vertigan with noise for all its critics together (needs torch)."""
-    n = keep_common(study.federation, study.tables)[study.federation.response.party].height
-    rate = min(vertigan.BATCH, n) / n
-    steps = vertigan.STEPS * len(vertigan.split_columns(study.federation))
-    sigma = vertigan.calibrate(epsilon, delta, rate, steps)
-    block = vertigan.replaced_epsilon(sigma, rate, vertigan.STEPS, delta)
+    several = vertigan.Budget.split(study.federation, 1.0).person  # of a person, for every 1 of a block
+    block = gaussian.epsilon_of(gaussian.mu_of(epsilon, delta) / several, DEFAULT_DELTA)
     return Answer(vertigan.fit(replace(study, epsilon=block)))
 
 
