@@ -338,6 +338,7 @@ class Generator:
             mixed = (signal + torch.randn(count, 1, generator=dice)) / (1.0 + self.weight @ self.weight).sqrt()
             response = self.place[span] + self.spread[span].exp() * mixed
         else:
+            signal = signal * pi / sqrt(3.0)  # in deviations of logistic chance
             response = _choose(self.place[span] + signal * torch.arange(span.stop - span.start), dice)
         return torch.cat([rows[:, : span.start], response, rows[:, span.stop :]], dim=1)
 
