@@ -76,10 +76,10 @@ _EXPLANATION = (
 )
 _BY_COMPLETENESS = (
     "The design draws anew in every data set who loses a block, and how often. In some nearly everybody does: then "
-    "ten to a few hundred subjects say all that is known about how a block hangs together with others, the "
-    "regression counts all N, and noise passes for effects. Where our EVCDS and IEVCDS are more than two standard "
-    "errors worse than printed, these data sets make most of the difference. The paper's mean shares of complete "
-    "cases (44 % and 24 %) say nothing about how they vary. Cells: data sets, RMSE / G-Means / FDR."
+    "ten to a few hundred subjects say all that is known about how a block hangs together with others, a "
+    "regression on EVCDS's or IEVCDS's tables counts all N, and noise passes for effects. Where these two are more than "
+    "two standard errors worse than printed, these data sets make most of the difference. The paper's mean shares of "
+    "complete cases (44 % and 24 %) say nothing about how they vary. Cells: data sets, RMSE / G-Means / FDR."
 )
 COMPLETENESS = (0.0, 0.05, 0.2, 1.0)  # shares of complete cases at which the data sets are split
 
@@ -99,9 +99,10 @@ def _introduce(cells: Sequence[CellRows], settings: Settings, made_by: str) -> l
         "Algorithms 2 and 3. *Oracle* and *original* see the complete data: maximum likelihood on the true support, "
         "and the rule that judges all tables. *The paper's best* is the better of its EVCDS and IEVCDS.",
         f"All tables, synthetic and original, are judged by one regression without an intercept, rule "
-        f"`{settings.judge}` ([../README.md](../README.md), which says how its bars were chosen: the linear one on "
-        "some of these very data sets, after a lower one had been seen to fall short). Data sets per cell: "
-        f"{_span(counts)}; without noise "
+        f"`{settings.judge}` ([../README.md](../README.md), which says how its bars were chosen: on some of "
+        "these very data sets). Refined tables say how sure they are of every correlation (docs/refinement.md), and "
+        "the rule listens; the others say nothing, and it takes them at face value, linear ones at a higher bar. "
+        f"Data sets per cell: {_span(counts)}; without noise "
         f"(ε = {NOISELESS:g}, where no coin flips): {_span(quiet)}. Data sets in which a client has fewer than "
         f"{FEWEST_AT_PARTY} subjects, or two have fewer than {FEWEST_IN_COMMON} in common, are drawn again: VCDS "
         f"cannot run there. Methods that gave no finite table (data sets, left out of their averages): {lost}.",
