@@ -77,7 +77,7 @@ _EXPLANATION = (
 _BY_COMPLETENESS = (
     "The design draws anew in every data set who loses a block, and how often. In some nearly everybody does: then "
     "ten to a few hundred subjects say all that is known about how a block hangs together with others, a "
-    "regression on EVCDS's or IEVCDS's tables counts all N, and noise passes for effects. Where these two are more than "
+    "regression on EVCDS's or IEVCDS's tables counts all N, noise passes for effects. Where these two are more than "
     "two standard errors worse than printed, these data sets make most of the difference. The paper's mean shares of "
     "complete cases (44 % and 24 %) say nothing about how they vary. Cells: data sets, RMSE / G-Means / FDR."
 )
