@@ -2,17 +2,19 @@
 
 `library` is the package's default, SCAD with BIC on refits. `bayes`, by which the tables are judged, is its
 `select="bayes"`: posterior means of the columns that are probably not zero. Real rows are judged by the package as it
-comes, and so are synthetic tables that say how sure they are of what they show (`refined`). Others have a bar of
+comes, and so are linear tables that say how sure they are of what they show (`refined`). Others have a bar of
 their own, INCLUSION. In a
 linear table evidence is overwhelming or absent, and a high bar only keeps out what an overconfident table adds (its
 rows do not know how few subjects stand behind a block); in a logistic one evidence is scarce, and the bar is low.
+Where it is so scarce that few columns pass by honest probabilities, G-Means rewards guessing: logistic tables are
+taken at face value whatever they say, and what the package makes of those that know their errors is kept beside it.
 What other bars would have given is kept beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -40,10 +42,14 @@ MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
 
 @dataclass(frozen=True)
 class Judged:
-    """(p,) coefficients as the rule decides, and as it would with other bars, where it has any."""
+    """(p,) coefficients as the rule decides, and as it would with other bars, where it has any.
+
+    `knowing` is what it would decide if it listened to what the tables say of their errors.
+    """
 
     coef: Floats
     others: Mapping[float, Floats] = field(default_factory=dict)
+    knowing: Floats | None = None
 
     @classmethod
     def decide(cls, posterior: Posterior, bar: float) -> Judged:
@@ -63,11 +69,15 @@ def judge(outcome: Outcome, study: Study, name: JudgeName) -> Judged:
     if np.ptp(y) == 0.0:
         raise MethodFailure("the response of the synthetic table is constant")
     model = MODELS[study.family]
-    errors = find_errors(outcome, study) if name == "bayes" else None
     bar = INCLUSION[model] if outcome.synthetic else default_bar(outcome.n_subjects)
     if not outcome.stay_apart:
-        bar = bar if errors is None else KNOWING_BAR
-        return judge_numbers(x, y, model, name, outcome.n_subjects, bar, errors)
+        errors = find_errors(outcome, study) if name == "bayes" else None
+        if errors is None:
+            return judge_numbers(x, y, model, name, outcome.n_subjects, bar)
+        knowing = judge_numbers(x, y, model, name, outcome.n_subjects, KNOWING_BAR, errors)
+        if model == "linear":
+            return knowing
+        return replace(judge_numbers(x, y, model, name, outcome.n_subjects, bar), knowing=knowing.coef)
     if name == "bayes":
         return Judged.decide(sample_posterior_in_parts(study.federation, outcome.tables, study.family), bar)
     return Judged(fit_refit_in_parts(study.federation, outcome.tables, study.family))
@@ -105,10 +115,12 @@ def judge_numbers(
 
 
 def score(judged: Judged, truth: Floats) -> Scores:
-    """The paper's three measures, then those of other bars."""
+    """The paper's three measures, then those of other bars, and of what tables know."""
     scores = score_coef(judged.coef, truth)
     for bar, coef in judged.others.items():
         scores |= {f"{name} at {bar:g}": value for name, value in score_coef(coef, truth).items()}
+    if judged.knowing is not None:
+        scores |= {f"{name} knowing": value for name, value in score_coef(judged.knowing, truth).items()}
     return scores
 
 

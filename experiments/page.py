@@ -45,9 +45,8 @@ def render(
         "standard errors&nbsp;</span>, <span class='worse'>&nbsp;worse&nbsp;</span>, <span class='worse reach'>&nbsp;"
         "worse, but the printed figure is better than the oracle's&nbsp;</span>: the design leaves much open, and in "
         "our reading nobody can reach those. <i>Oracle</i> is maximum likelihood on the true support of the complete "
-        f"data. All are judged by one regression, rule <code>{escape(judge)}</code>, real rows and refined "
-        "tables as the package does it, others at bars of their own (<code>experiments/README.md</code>). Refined "
-        "tables say how sure they are of every correlation, and the rule listens.</p>",
+        f"data. All are judged by one regression, rule <code>{escape(judge)}</code>, real rows and linear "
+        "refined tables as the package does it, others at bars of their own (<code>experiments/README.md</code>).</p>",
         "<p>Epsilon is of unit <code>variable</code>: for one comparison of two subjects in one column, and one value "
         "in one column's marginal. Below each figure stands what the same releases are at <code>client</code>, "
         f"<code>block</code> and <code>person</code> (δ = {DEFAULT_DELTA:g}), the largest over the replications. "

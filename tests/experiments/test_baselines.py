@@ -11,7 +11,7 @@ import pytest
 
 from experiments.baselines import admm_dp, complete_case, copula, imputed, original_c, original_vfl, single_party
 from experiments.draws import Cell, draw
-from experiments.judge import JudgeName, judge
+from experiments.judge import JudgeName, find_errors, judge, score
 from experiments.metrics import g_means, rmse
 from experiments.runner import Settings
 from experiments.study import MethodFailure, Study, keep_common, stack_numbers
@@ -71,6 +71,29 @@ def test_common_subjects_are_those_with_every_cell_in_the_response_tables_order(
     common = keep_common(gappy.federation, gappy.tables)
     assert common["a"]["id"].to_list() == common["b"]["id"].to_list() == ["s1", "s3", "s4", "s5"]
     assert common["a"]["size"].to_list() == [2.0, 4.0, 5.0, 1.0]
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+def test_refined_tables_are_listened_to_and_logistic_ones_beside_it(model) -> None:
+    cell = Cell(model, "MAR-simple", 400)
+    drawn = draw(cell, 1, SMALL.make_design(cell))
+    study = drawn.study(3.0, 0, 2)
+    outcome = copula.refined(study)
+    heard = judge(outcome, study, "bayes")
+    assert find_errors(outcome, study) is not None
+    assert find_errors(copula.vcds(study), study) is None
+    outcome.tables.find_certainty = None
+    deaf = judge(outcome, study, "bayes")
+    assert deaf.knowing is None
+    if model == "linear":
+        assert heard.knowing is None
+        assert not np.array_equal(heard.coef, deaf.coef)
+        return
+    np.testing.assert_array_equal(heard.coef, deaf.coef)
+    assert heard.knowing is not None
+    scores = score(heard, drawn.data.coef)
+    assert scores["rmse knowing"] == rmse(heard.knowing, drawn.data.coef)
+    assert "rmse knowing" not in score(deaf, drawn.data.coef)
 
 
 def test_original_c_finds_the_truth_and_protects_nothing(strong) -> None:
