@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -78,11 +79,16 @@ class Standardised:
 
     def to_raw(self, coef: Floats) -> Floats:
         """Coefficients (..., q) of `columns` as coefficients of the features."""
-        parts = [
-            coef[..., first:last] @ transform.T
-            for first, last, transform in zip(self.starts[:-1], self.starts[1:], self.transforms, strict=True)
-        ]
-        return np.concatenate(parts, axis=-1) if parts else coef
+        raw = coef * self._scales
+        for g in np.flatnonzero(np.diff(self.starts) > 1):
+            first, last = self.starts[g], self.starts[g + 1]
+            raw[..., first:last] = coef[..., first:last] @ self.transforms[g].T
+        return raw
+
+    @cached_property
+    def _scales(self) -> Floats:
+        """(q,) the transforms' diagonals: all there is to a group of one."""
+        return np.concatenate([np.diagonal(t) for t in self.transforms]) if self.transforms else np.zeros(0)
 
     def apply(self, values: Floats) -> Floats:
         """Other rows on the same scale."""

@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 MAX_SWEEPS = 20_000
 CLOSED = 1e100  # a weight that keeps a group out; finite, because infinity times zero is not zero
-_SWEEPS_PER_LEAP = 6
+_SWEEPS_PER_LEAP = 3
 _RIDGE = 1e-10
 
 
@@ -59,85 +59,106 @@ def solve_lasso(
     sweeps over all groups, those that are not zero are swept until they rest.
     """
     gradient = gram @ coef - linear
-    steps = np.empty(coef.size)
     sweeps, everything = 0, True
     while sweeps < max_sweeps:
         sweeps += 1
         largest = 0.0
         for g in range(weights.size):
             first, last, bend = starts[g], starts[g + 1], curvatures[g]
-            if bend == 0.0:
+            if bend == 0.0 or not (everything or _is_inside(coef, first, last)):
                 continue
-            if not everything:
-                still = True
-                for j in range(first, last):
-                    still = still and coef[j] == 0.0
-                if still:
-                    continue
-            norm = 0.0
-            for j in range(first, last):
-                norm += (bend * coef[j] - gradient[j]) ** 2
-            norm = np.sqrt(norm)
-            shrink = 0.0 if norm <= weights[g] else (1.0 - weights[g] / norm) / bend
-            moved = 0.0
-            for j in range(first, last):  # all of a group's columns step from one gradient
-                steps[j - first] = shrink * (bend * coef[j] - gradient[j]) - coef[j]
-                moved += steps[j - first] ** 2
-            if moved > 0.0:
-                for j in range(first, last):
-                    coef[j] += steps[j - first]
-                    for i in range(gradient.size):
-                        gradient[i] += gram[j, i] * steps[j - first]
-            largest = max(largest, np.sqrt(moved * bend))
-        if largest <= tolerance:
+            if last - first == 1:
+                moved = _move_column(gram, gradient, coef, first, weights[g], bend)
+            else:
+                moved = _move_group(gram, gradient, coef, first, last, weights[g], bend)
+            largest = max(largest, moved * bend)
+        if largest <= tolerance**2:
             if everything:
                 return sweeps
             everything = True
         else:
             everything = False
             if sweeps % _SWEEPS_PER_LEAP == 0:
-                _leap(gram, linear, weights, starts, coef)
+                _leap(gram, linear, weights, starts, coef, gradient)
                 gradient = gram @ coef - linear
     return sweeps
 
 
 @njit(cache=True, nogil=True)
-def _leap(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Floats) -> None:
+def _is_inside(coef: Floats, first: int, last: int) -> bool:
+    inside = False
+    for j in range(first, last):
+        inside = inside or coef[j] != 0.0
+    return inside
+
+
+@njit(cache=True, nogil=True)
+def _move_column(gram: Floats, gradient: Floats, coef: Floats, j: int, weight: float, bend: float) -> float:
+    """The minimum over a group of one; returns the square of its step."""
+    pull = bend * coef[j] - gradient[j]
+    beyond = abs(pull) - weight
+    step = (np.copysign(beyond, pull) / bend if beyond > 0.0 else 0.0) - coef[j]
+    if step != 0.0:
+        coef[j] += step
+        for i in range(gradient.size):
+            gradient[i] += gram[j, i] * step
+    return float(step * step)
+
+
+@njit(cache=True, nogil=True)
+def _move_group(
+    gram: Floats, gradient: Floats, coef: Floats, first: int, last: int, weight: float, bend: float
+) -> float:
+    """A step of a larger group, all of its columns from one gradient; returns the square of its length."""
+    pull = bend * coef[first:last] - gradient[first:last]
+    norm = np.sqrt(np.sum(pull**2))
+    shrink = 0.0 if norm <= weight else (1.0 - weight / norm) / bend
+    steps = shrink * pull - coef[first:last]
+    moved = float(np.sum(steps**2))
+    if moved > 0.0:
+        for j in range(first, last):
+            coef[j] += steps[j - first]
+            for i in range(gradient.size):
+                gradient[i] += gram[j, i] * steps[j - first]
+    return moved
+
+
+@njit(cache=True, nogil=True)
+def _leap(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Floats, gradient: Floats) -> None:
     """One Newton step over the groups that are not zero, for columns so correlated that sweeps creep.
 
     Where it would carry a coefficient through zero it stops there; the sweeps that follow decide what stays.
     """
     inside = np.flatnonzero(coef)
-    if inside.size == 0:
+    count = inside.size
+    if count == 0:
         return
-    hessian = np.empty((inside.size, inside.size))
-    slope = np.empty(inside.size)
-    for a in range(inside.size):
-        slope[a] = gram[inside[a]] @ coef - linear[inside[a]]
-        for b in range(inside.size):
+    hessian = np.empty((count, count))
+    slope = gradient[inside]
+    for a in range(count):
+        for b in range(count):
             hessian[a, b] = gram[inside[a], inside[b]]
-    for g in range(weights.size):
-        norm = np.sqrt(np.sum(coef[starts[g] : starts[g + 1]] ** 2))
-        for a in range(inside.size):
-            if norm == 0.0 or not starts[g] <= inside[a] < starts[g + 1]:
-                continue
-            slope[a] += weights[g] * coef[inside[a]] / norm
-            if starts[g + 1] - starts[g] > 1:
-                hessian[a, a] += weights[g] / norm
-                for b in range(inside.size):
-                    if starts[g] <= inside[b] < starts[g + 1]:
-                        hessian[a, b] -= weights[g] * coef[inside[a]] * coef[inside[b]] / norm**3
-    for a in range(inside.size):
         hessian[a, a] += _RIDGE  # dependent columns have no one solution, and need none
+    begin, g, kinked = 0, 0, np.zeros(count, dtype=np.bool_)
+    while begin < count:  # group by group: its columns stand side by side, in `inside` as well
+        while starts[g + 1] <= inside[begin]:
+            g += 1
+        end = begin + 1
+        while end < count and inside[end] < starts[g + 1]:
+            end += 1
+        if starts[g + 1] - starts[g] == 1:
+            slope[begin] += np.copysign(weights[g], coef[inside[begin]])
+            kinked[begin] = weights[g] > 0.0  # only a single, penalised column has a kink on its way
+        else:
+            _bend_group(hessian, slope, coef[inside], begin, end, weights[g])
+        begin = end
     step = -np.linalg.solve(hessian, slope)
     share = 1.0
-    for g in range(weights.size):  # only a single, penalised column has a kink on its way
-        if weights[g] > 0.0 and starts[g + 1] - starts[g] == 1:
-            for a in range(inside.size):
-                if inside[a] == starts[g] and coef[inside[a]] * (coef[inside[a]] + step[a]) < 0.0:
-                    share = min(share, -coef[inside[a]] / step[a])
+    for a in range(count):
+        if kinked[a] and coef[inside[a]] * (coef[inside[a]] + step[a]) < 0.0:
+            share = min(share, -coef[inside[a]] / step[a])
     before, old = _objective(gram, linear, weights, starts, coef), coef.copy()
-    for a in range(inside.size):
+    for a in range(count):
         moved = coef[inside[a]] + share * step[a]
         coef[inside[a]] = 0.0 if share < 1.0 and moved * coef[inside[a]] <= 0.0 else moved
     if (
@@ -147,8 +168,22 @@ def _leap(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Flo
 
 
 @njit(cache=True, nogil=True)
+def _bend_group(hessian: Floats, slope: Floats, inside: Floats, begin: int, end: int, weight: float) -> None:
+    """Add the first and second derivatives of weight ||b|| for the columns from `begin` to `end`."""
+    norm = np.sqrt(np.sum(inside[begin:end] ** 2))
+    for a in range(begin, end):
+        slope[a] += weight * inside[a] / norm
+        hessian[a, a] += weight / norm
+        for b in range(begin, end):
+            hessian[a, b] -= weight * inside[a] * inside[b] / norm**3
+
+
+@njit(cache=True, nogil=True)
 def _objective(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Floats) -> float:
     total = 0.5 * coef @ (gram @ coef) - linear @ coef
     for g in range(weights.size):
-        total += weights[g] * np.sqrt(np.sum(coef[starts[g] : starts[g + 1]] ** 2))
+        norm = 0.0
+        for j in range(starts[g], starts[g + 1]):
+            norm += coef[j] ** 2
+        total += weights[g] * np.sqrt(norm)
     return float(total)

@@ -72,7 +72,7 @@ class Penalty:
             return np.broadcast_to(lam, np.broadcast(t, lam).shape).copy()
         if self.name == "mcp":
             return np.maximum(lam - t / a, 0.0)
-        return np.clip((a * lam - t) / (a - 1.0), 0.0, lam)
+        return np.minimum(np.maximum((a * lam - t) / (a - 1.0), 0.0), lam)
 
     def prox(self, norms: ArrayLike, strength: ArrayLike) -> Floats:
         """The t >= 0 that minimises (t - norm)^2 / 2 + P_lambda(t), elementwise.
