@@ -364,6 +364,19 @@ def test_acceleration_saves_rounds_and_changes_no_solution(family: str, monkeypa
         assert found.objective == pytest.approx(expected.objective, rel=1e-5)
 
 
+@every_family
+def test_what_mixing_has_learnt_may_serve_the_next_weights(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Always the same solutions; fewer rounds where the loss is quadratic, so that weights do not change slopes."""
+    parts, y = split_problem(family, 3, 0.6)
+    shares = [0.8, 0.5, 0.3, 0.2]
+    kept = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
+    monkeypatch.setattr("verticopula.glm.sharing._Mixer.change_map", lambda self: self._forget())
+    forgotten = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
+    for found, expected in zip(kept.points, forgotten.points, strict=True):
+        assert found.objective == pytest.approx(expected.objective, rel=1e-5)
+    assert family != "gaussian" or kept.traffic.rounds < forgotten.traffic.rounds
+
+
 # ---- messages ----------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from verticopula.glm.lasso import (
     largest_strength,
     solve_lasso,
 )
-from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, Yardstick, weights_rest
+from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, RestWatch, Yardstick
 from verticopula.glm.penalties import Penalty
 
 Floats = NDArray[np.float64]
@@ -81,12 +81,13 @@ def trace_path(
     lasso, point = null.copy(), null.copy()
     for strength in strengths:
         own = design.factors * strength
-        slack = tolerance * max(float(strength), 1e-3 * scale)
+        unit = max(float(strength), 1e-3 * scale)  # of the tolerance
         if penalty.is_concave:
-            lasso, _ = solver.solve(own, lasso, slack)
-            point, settled = _approximate(solver, penalty, own, lasso, point, slack, tolerance, design.starts, family)
+            lasso, _ = solver.solve(own, lasso, tolerance * unit)
+            watch_rest = RestWatch(tolerance, family)
+            point, settled = _approximate(solver, penalty, own, lasso, point, unit, watch_rest, design.starts)
         else:
-            point, settled = solver.solve(penalty.slope(np.zeros_like(own), own), point, slack)
+            point, settled = solver.solve(penalty.slope(np.zeros_like(own), own), point, tolerance * unit)
         norms = group_norms(point.coef, design.starts)
         loss = yardstick.loss(design.columns @ point.coef + point.intercept, y)
         df = int(design.sizes[norms > 0.0].sum())
@@ -139,20 +140,19 @@ def _approximate(
     own: Floats,
     lasso: Point,
     start: Point,
-    slack: float,
-    tolerance: float,
+    unit: float,
+    watch: RestWatch,
     starts: Ints,
-    family: Family,
 ) -> tuple[Point, bool]:
     """Weighted lassos until the weights rest; the first has the slopes at the plain lasso."""
-    weights, point, before = penalty.slope(group_norms(lasso.coef, starts), own), start, np.inf
+    weights, point = penalty.slope(group_norms(lasso.coef, starts), own), start
     for _ in range(MAX_LLA_STEPS):
-        point, solved = solver.solve(weights, point, slack)
+        point, solved = solver.solve(weights, point, watch.tolerance * unit)
         renewed = penalty.slope(group_norms(point.coef, starts), own)
         change = float(np.max(np.abs(renewed - weights) / np.maximum(own, 1e-300), initial=0.0))
-        if weights_rest(change, before, tolerance, family):
+        if watch.rests(change):
             return point, solved
-        weights, before = renewed, change
+        weights = renewed
     return point, False
 
 

@@ -24,11 +24,16 @@ Floats = NDArray[np.float64]
 N_STRENGTHS = 40
 STRENGTH_RATIO = 1e-3
 MAX_LLA_STEPS = 100
-# When the weights rest: they move by less than so many tolerances, relative to the strength, and by less than the time
-# before; or by next to nothing. Near a point that is about to stop being a minimum they move little but ever more.
-# Where the loss is flatter than the penalty is concave, that happens more often, and they must rest more firmly.
+# When the weights rest: what they have moved last and what they have still to go, at the rate at which their moves
+# become smaller, are both below so many tolerances, relative to the strength; or they move by next to nothing. Near a
+# point that is about to stop being a minimum they move little but ever more. Where the loss is flatter than the penalty
+# is concave, that happens more often, and they must rest more firmly.
 _LLA_SLACK = {"gaussian": 10.0, "binomial": 1.0, "poisson": 1.0}
 _LLA_STILL = 0.01
+# Such a point may also pass for a minimum because a column that should enter is held back by less than the tolerance.
+# So where weights rest, a last lasso is solved to this share of the tolerance, and they must rest there, too.
+_LLA_LAST = {"gaussian": 1.0, "binomial": 0.1, "poisson": 0.1}
+_SHARPER, _SHARPEST = 0.5, 0.01
 
 # Where a path ends early. A bounded penalty keeps neither a logistic fit from separating the classes nor a linear
 # one from interpolating; coefficients run off, and an information criterion follows them. A gaussian or poisson
@@ -90,10 +95,47 @@ def strengths_down_to(largest: float, strength: float) -> Floats:
     return np.append(np.geomspace(largest, max(strength, 1e-3 * largest), steps)[:-1], strength)
 
 
-def weights_rest(change: float, change_before: float, tolerance: float, family: Family) -> bool:
-    """Whether the local linear approximation has settled, from the last two changes of its weights."""
-    enough = _LLA_SLACK[family.name] * tolerance
-    return change <= (enough if change < change_before else _LLA_STILL * enough)
+class RestWatch:
+    """Says when the weights of one strength rest, and how exactly the next weighted lasso is to be solved.
+
+    Attributes
+    ----------
+    tolerance : of the next weighted lasso
+    """
+
+    def __init__(self, tolerance: float, family: Family) -> None:
+        self.tolerance = tolerance
+        self._enough, self._least = _LLA_SLACK[family.name] * tolerance, _SHARPEST * tolerance
+        self._last = _LLA_LAST[family.name] * tolerance
+        self._forget()
+
+    def _forget(self) -> None:
+        self._before, self._rate = np.inf, 0.0
+
+    def rests(self, change: float, *, at_once: bool = False) -> bool:
+        """Whether this change of the weights was the last.
+
+        Parameters
+        ----------
+        change : relative to the strength
+        at_once : whether the solver found its start good enough. Then the weights show how it creeps to a solution
+            and not where they go from there, and the next one has to be better.
+        """
+        rate = change / self._before
+        small = self._is_small(change, max(rate, self._rate))  # of two rates, because inexact solutions blur them
+        self._before, self._rate = change, rate
+        if small and self.tolerance <= self._last:
+            return True
+        if small:
+            self.tolerance = self._last
+            self._forget()
+        elif at_once:
+            self.tolerance = max(_SHARPER * self.tolerance, self._least)
+        return False
+
+    def _is_small(self, change: float, rate: float) -> bool:
+        to_go = change * rate / (1.0 - rate) if rate < 1.0 else np.inf
+        return max(change, to_go) <= self._enough or change <= _LLA_STILL * self._enough
 
 
 class Yardstick:

@@ -90,8 +90,8 @@ class Sharing:
         self._mixer = _Mixer()
 
     def begin(self) -> None:
-        """New weights: the state stays, what was learnt about the map does not."""
-        self._mixer = _Mixer()
+        """New weights: they shift the map, and its slopes stay what they were wherever no column comes or goes."""
+        self._mixer.change_map()
 
     def inner_tolerance(self, tolerance: float) -> float:
         """How far a party's prediction may be off, in its own units, for a tolerance of the whole."""
@@ -150,6 +150,10 @@ class _Mixer:
         self._states: list[Floats] = []  # differences of consecutive states and of their steps
         self._steps: list[Floats] = []
         self._products = np.zeros((0, 0))
+
+    def change_map(self) -> None:
+        """Another map with much the same slopes: its steps are not to be compared with those before."""
+        self._last = None
 
     def next_state(self, state: Floats, step: Floats) -> Floats:
         """Where to go from a state whose plain step is known."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError
 from verticopula.glm.block import Track, Weights
 from verticopula.glm.families import Family
-from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, Yardstick, weights_rest
+from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, RestWatch, Yardstick
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.sharing import Sharing
 from verticopula.protocol.messages import (
@@ -179,10 +179,11 @@ def _read(
 
 @dataclass(frozen=True)
 class _Solved:
-    """Every party's last reply, and whether the iteration came to rest."""
+    """Every party's last reply, whether the iteration came to rest, and after how many rounds."""
 
     replies: tuple[UpdateReply, ...]
     converged: bool
+    rounds: int
 
 
 class _Run:
@@ -250,29 +251,31 @@ class _Run:
     def solve(self, tracks: Mapping[Track, Sharing], strength: float) -> Rounds[_Solved]:
         """One strength: a convex penalty at once, a concave one by local linear approximation from the lasso."""
         self._rounds.append(0)
+        tolerance = self._settings.tolerance
         if not self._settings.penalty.is_concave:
-            return (yield from self._iterate(tracks["main"], "main", "plain", strength))
-        yield from self._iterate(tracks["lasso"], "lasso", "plain", strength)
+            return (yield from self._iterate(tracks["main"], "main", "plain", strength, tolerance))
+        yield from self._iterate(tracks["lasso"], "lasso", "plain", strength, tolerance)
         weights: Weights = "lasso"
-        before = np.inf
+        watch = RestWatch(tolerance, self._settings.family)
         for _ in range(MAX_LLA_STEPS):
-            solved = yield from self._iterate(tracks["main"], "main", weights, strength)
-            change = max(reply.weight_change for reply in solved.replies)
-            if weights_rest(change, before, self._settings.tolerance, self._settings.family):
+            solved = yield from self._iterate(tracks["main"], "main", weights, strength, watch.tolerance)
+            if watch.rests(max(reply.weight_change for reply in solved.replies), at_once=solved.rounds == 1):
                 return solved
-            weights, before = "own", change
-        return _Solved(solved.replies, False)
+            weights = "own"
+        return replace(solved, converged=False)
 
     def refit(self, sharing: Sharing) -> Rounds[_Solved]:
         """Maximum likelihood on what is selected now."""
-        return (yield from self._iterate(sharing, "refit", "selected", 0.0))
+        return (yield from self._iterate(sharing, "refit", "selected", 0.0, self._settings.tolerance))
 
-    def _iterate(self, sharing: Sharing, track: Track, weights: Weights, strength: float) -> Rounds[_Solved]:
+    def _iterate(
+        self, sharing: Sharing, track: Track, weights: Weights, strength: float, tolerance: float
+    ) -> Rounds[_Solved]:
         """Rounds of updates at fixed weights until both residuals are small."""
         settings = self._settings
         sharing.begin()
         for step in range(settings.max_rounds):
-            inner = _INNER * sharing.inner_tolerance(settings.tolerance)
+            inner = _INNER * sharing.inner_tolerance(tolerance)
             requests: dict[str, Request] = {
                 name: UpdateRequest(
                     self._study,
@@ -294,9 +297,9 @@ class _Run:
             self._rounds[-1] += 1
             answers = tuple(self._checked(name, replies.get(name)) for name in self._parties)
             learnt = np.array([r.prediction if self._rows is None else r.prediction[self._rows] for r in answers])
-            if sharing.absorb(learnt, settings.tolerance).done:
-                return _Solved(answers, all(reply.solved for reply in answers))
-        return _Solved(answers, False)
+            if sharing.absorb(learnt, tolerance).done:
+                return _Solved(answers, all(reply.solved for reply in answers), step + 1)
+        return _Solved(answers, False, settings.max_rounds)
 
     def _checked(self, name: str, reply: Reply | None) -> UpdateReply:
         good = (
