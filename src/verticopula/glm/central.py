@@ -50,6 +50,8 @@ class WeightedSolver(Protocol):
 
     def solve(self, weights: Floats, start: Point, tolerance: float) -> tuple[Point, bool]: ...
 
+    def loss(self, point: Point) -> float: ...
+
 
 def null_point(design: Standardised, y: Floats, family: Family, *, fit_intercept: bool) -> Point:
     """No columns."""
@@ -89,7 +91,7 @@ def trace_path(
         else:
             point, settled = solver.solve(penalty.slope(np.zeros_like(own), own), point, tolerance * unit)
         norms = group_norms(point.coef, design.starts)
-        loss = yardstick.loss(design.columns @ point.coef + point.intercept, y)
+        loss = yardstick.at_least(solver.loss(point))
         df = int(design.sizes[norms > 0.0].sum())
         if end_early and penalty.name != "none" and yardstick.is_saturated(loss, df):
             return
@@ -98,7 +100,7 @@ def trace_path(
             if (norms > 0.0).tobytes() != last_support:
                 last_support = (norms > 0.0).tobytes()
                 found, fine = solver.solve(np.where(norms > 0.0, 0.0, CLOSED), point, tolerance * 1e-2 * scale)
-                refit_loss = yardstick.loss(design.columns @ found.coef + found.intercept, y)
+                refit_loss = yardstick.at_least(solver.loss(found))
                 exists = not yardstick.is_saturated(refit_loss, df)
                 last_refit = Refit(*_to_raw(design, found), refit_loss, fine) if exists else None
                 watch.see(last_refit, df)
@@ -171,6 +173,7 @@ class _GramSolver:
         self._starts = design.starts
         self._gram = np.ascontiguousarray(design.columns.T @ design.columns / y.size)
         self._linear = design.columns.T @ (y - intercept) / y.size
+        self._square = float(np.mean((y - intercept) ** 2))
         self._curvatures = group_curvatures(self._gram, design.starts)
 
     def solve(self, weights: Floats, start: Point, tolerance: float) -> tuple[Point, bool]:
@@ -179,6 +182,9 @@ class _GramSolver:
             self._gram, self._linear, weights, self._starts, self._curvatures, coef, 0.1 * tolerance, MAX_SWEEPS
         )
         return Point(coef, start.intercept), sweeps < MAX_SWEEPS
+
+    def loss(self, point: Point) -> float:
+        return 0.5 * self._square + float(point.coef @ (0.5 * (self._gram @ point.coef) - self._linear))
 
 
 class _NewtonSolver:
@@ -205,6 +211,9 @@ class _NewtonSolver:
                 return point, False
             point, eta = moved
         return point, False
+
+    def loss(self, point: Point) -> float:
+        return self._family.loss(self._design.columns @ point.coef + point.intercept, self._y)
 
     def _newton_target(
         self,

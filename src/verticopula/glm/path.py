@@ -149,7 +149,11 @@ class Yardstick:
 
     def loss(self, eta: Floats, y: Floats) -> float:
         """f of Eq. (3), not less than rounding allows to tell from a perfect fit."""
-        return max(self._family.loss(eta, y), self._perfect + _ROUNDING * (self._null - self._perfect))
+        return self.at_least(self._family.loss(eta, y))
+
+    def at_least(self, loss: float) -> float:
+        """The loss, or what rounding allows to tell from a perfect fit."""
+        return max(loss, self._perfect + _ROUNDING * (self._null - self._perfect))
 
     def explained(self, loss: float) -> float:
         """Share of the constant's deviance."""
