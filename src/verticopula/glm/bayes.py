@@ -192,6 +192,7 @@ class _Sampler:
         self._gaussian = family.name == "gaussian"
         self._square = share * float(y @ y)
         self._draws_noise = self._gaussian and score_errors is None  # else it is in the score's errors
+        self._noise = 1.0  # of the rows, where errors are known
         self._units = units(features)
         rows = self._rows
         self._exact = _Quadratic(share * (rows.T @ rows), share * (rows.T @ y)) if self._gaussian else None
