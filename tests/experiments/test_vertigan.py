@@ -17,7 +17,6 @@ from verticopula.schema import Column, ColumnKey, Federation
 
 pytestmark = [pytest.mark.gan, pytest.mark.filterwarnings("default")]
 
-torch = pytest.importorskip("torch")
 
 SMALL = Settings(design={"kind_counts": (4, 4, 4, 3)})
 NO_NOISE = vertigan.Budget({"a": math.inf, "b": math.inf, "s": math.inf}, math.inf, 2)
@@ -78,6 +77,8 @@ def test_a_replaced_block_moves_no_critic_further_than_it_is_charged_for(model: 
         else rng.choice([-vertigan.REACH, 0.1, vertigan.REACH], size=(200, 1))
         for c in codings
     ]
+    import torch  # only where these tests are meant to run
+
     rows = torch.tensor(np.hstack(blocks), dtype=torch.float32)
     scale = vertigan.Scale.of(features, 0.01 * rows)  # so small that every value is far out
     for seen, places, norms in (
@@ -96,6 +97,8 @@ def test_a_replaced_block_moves_no_critic_further_than_it_is_charged_for(model: 
 
 
 def test_the_noise_has_the_size_it_is_said_to_have() -> None:
+    import torch
+
     dice = torch.Generator().manual_seed(0)
     mine = torch.arange(20_000)
     answer, squares = vertigan._ask(torch.zeros(1_000, 20_000), {"a": mine}, {"a": 3.0}, {"a": 0.2}, dice)
