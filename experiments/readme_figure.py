@@ -25,7 +25,10 @@ from verticopula.errors import SettingsError
 
 BEGIN, END = "<!-- tables:begin -->", "<!-- tables:end -->"
 SHOWN = ("VCDS", "EVCDS", "IEVCDS", "Refined")
-IN_TABLE = ("Original-C", "VFL-ADMM-DP", "CC-VCDS", "Impute-VCDS", "VCDS", "EVCDS", "IEVCDS", "Refined", ORACLE)
+IN_TABLE = (
+    *("Original-C", "VFL-ADMM-DP", "Vertigan", "CC-VCDS", "Impute-VCDS"),
+    *("VCDS", "EVCDS", "IEVCDS", "Refined", ORACLE),
+)
 EPSILON = 1.0
 MODELS = ("linear", "logistic")
 
@@ -143,13 +146,17 @@ def write_snippet(figures: Sequence[Figure]) -> str:
     """The table, and how all cells compare."""
     n = max(f.key.n_subjects for f in figures)
     models = [m for m in MODELS if any(f.key.model == m for f in figures)]
-    least = min(f.replications for f in figures)
     columns = [
         (model, mechanism)
         for model in models
         for mechanism in (COMPLETE, *MECHANISMS)
         if any((f.key.model, f.key.mechanism, f.key.n_subjects) == (model, mechanism, n) for f in figures)
     ]
+    found = {
+        method: [next((f for f in pick(figures, *place, method) if f.key.n_subjects == n), None) for place in columns]
+        for method in IN_TABLE
+    }
+    least = min(cell.replications for cells in found.values() for cell in cells if cell is not None)
     lines = [
         f"RMSE at N = {n:,} and ε = {EPSILON:g} of unit `variable`; in parentheses the paper's. Means of {least} or "
         "more data sets.",
@@ -157,8 +164,7 @@ def write_snippet(figures: Sequence[Figure]) -> str:
         f"| method | {' | '.join(f'{model}, {mechanism}' for model, mechanism in columns)} |",
         f"|---|{'---|' * len(columns)}",
     ]
-    for method in IN_TABLE:
-        cells = [next((f for f in pick(figures, *place, method) if f.key.n_subjects == n), None) for place in columns]
+    for method, cells in found.items():
         if any(cells):
             lines.append(f"| {method} | {' | '.join(_show(cell) for cell in cells)} |")
     ours = count_verdicts(f for f in figures if f.key.method in OURS)
