@@ -1,8 +1,8 @@
 """Are the errors of regressions on refined tables as large as the tables say?
 
 The paper's linear design with blocks missing at random, epsilon 1 of unit `variable`: least squares on all columns of a
-synthetic table, its error in units of two standard errors: the rows' own, for the number of subjects, and those that
-`certainty.py` implies. Both should have a root mean square of 1.
+synthetic table, its errors in units of standard errors of two kinds: the rows' own, for the number of subjects, and
+those that `certainty.py` implies. Both should have a root mean square of 1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from itertools import pairwise
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import Places, Report, Table
@@ -21,8 +20,6 @@ from experiments.draws import Cell, draw
 from experiments.judge import find_errors
 from experiments.missing.page import COMPLETENESS
 from experiments.study import stack_numbers
-
-Floats = NDArray[np.float64]
 
 CELL = Cell("linear", "MAR-simple", 3_000)
 DATA_SETS, PROCESSES = 30, 2

@@ -84,14 +84,9 @@ def judge(outcome: Outcome, study: Study, name: JudgeName) -> Judged:
 
 
 def find_errors(outcome: Outcome, study: Study) -> ScoreErrors | None:
-    """What the maker of the tables knows of their errors; None where it says nothing."""
-    find_certainty = getattr(outcome.tables, "find_certainty", None)
-    if find_certainty is None:
-        return None
-    keys = covariate_keys(study.federation)
-    response = study.federation.response
-    codings = [(key, Coding(key.column)) for key in keys]
-    return ScoreErrors.of(find_certainty(), codings, (response, Coding(response.column)))
+    """What the maker of the tables knows of their errors, every covariate being a number; None if it says nothing."""
+    codings = [(key, Coding(key.column)) for key in covariate_keys(study.federation)]
+    return ScoreErrors.of_tables(outcome.tables, codings, study.federation.response)
 
 
 def judge_numbers(

@@ -347,12 +347,10 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
 
     def _score_errors(self, tables: Any, federation: Federation | None) -> ScoreErrors | None:
         """What the tables' maker knows of their errors; None where it said nothing, or the response is not theirs."""
-        find_certainty = getattr(tables, "find_certainty", None)
-        if find_certainty is None or federation is None or not self.response_ or self.codings_ is None:
+        if federation is None or not self.response_ or self.codings_ is None:
             return None
         codings = [(ColumnKey(name, c.name), c) for name, codes in self.codings_.items() for c in codes]
-        key = ColumnKey.parse(self.response_)
-        return ScoreErrors.of(find_certainty(), codings, (key, Coding(key.column)))
+        return ScoreErrors.of_tables(tables, codings, ColumnKey.parse(self.response_))
 
     def _average(self, features: Features, y: Floats, family: Family, errors: ScoreErrors | None) -> None:
         """Replace what the path chose by the posterior's columns and means."""

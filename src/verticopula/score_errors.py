@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,16 @@ class ScoreErrors:
         """Of features coded like these."""
         features = [_load(certainty.copula, key, coding) for key, coding in codings]
         return cls(certainty.deviations, np.concatenate(features), _load(certainty.copula, *response)[0])
+
+    @classmethod
+    def of_tables(
+        cls, tables: Any, codings: Sequence[tuple[ColumnKey, Coding]], response: ColumnKey
+    ) -> ScoreErrors | None:
+        """What the maker of the tables knows of their errors; None where it says nothing."""
+        find_certainty = getattr(tables, "find_certainty", None)
+        return (
+            None if find_certainty is None else cls.of(find_certainty(), codings, (response, Coding(response.column)))
+        )
 
     def draw(self, coef: Floats, curvature: float) -> Floats:
         """(T, p) where the coefficients are these and the mean bends by so much on average (1 for gaussian)."""

@@ -65,7 +65,7 @@ _RIDGE_STEPS, _RIDGE_TOLERANCE = 50, 1e-4
 _MAX_HALVINGS = 30
 _KEPT = 0.5  # share of the covariances between the columns' errors that is believed
 
-ScoreErrors = Callable[[Floats, float], Floats]
+DrawScoreErrors = Callable[[Floats, float], Floats]
 
 
 def default_bar(n_subjects: float) -> float:
@@ -156,7 +156,7 @@ def sample_posterior(
     n_effective: float | None = None,
     fit_intercept: bool = True,
     random_state: int = 0,
-    score_errors: ScoreErrors | None = None,
+    score_errors: DrawScoreErrors | None = None,
 ) -> Posterior:
     """Draw from the posterior and average.
 
@@ -180,7 +180,7 @@ class _Sampler:
         y: Floats,
         family: Family,
         share: float,
-        score_errors: ScoreErrors | None = None,
+        score_errors: DrawScoreErrors | None = None,
         *,
         fit_intercept: bool,
     ) -> None:
@@ -242,7 +242,7 @@ class _Sampler:
         gram = self._share * (rows.T @ (rows * bend[:, None]))
         return _Quadratic(gram, gram @ centre - self._share * (rows.T @ residual))
 
-    def _widen(self, own: _Quadratic, coef: Floats, score_errors: ScoreErrors) -> _Quadratic:
+    def _widen(self, own: _Quadratic, coef: Floats, score_errors: DrawScoreErrors) -> _Quadratic:
         """The quadratic with the same maximum whose curvature is that of the errors."""
         q, n = int(self._starts[-1]), self._share * self._y.size
         bend = 1.0 if self._gaussian else float(self._family.curvature(self._rows @ coef).mean())
