@@ -89,9 +89,15 @@ class Sharing:
         self._eta = np.zeros(y.size)
         self._mixer = _Mixer()
 
-    def begin(self) -> None:
-        """New weights: they shift the map, and its slopes stay what they were wherever no column comes or goes."""
-        self._mixer.change_map()
+    def begin(self, *, afresh: bool = False) -> None:
+        """New weights: they shift the map, and its slopes stay what they were wherever no column comes or goes.
+
+        `afresh` forgets them all the same: what is mixed from old steps depends on rounding more than it need.
+        """
+        if afresh:
+            self._mixer = _Mixer()
+        else:
+            self._mixer.change_map()
 
     def inner_tolerance(self, tolerance: float) -> float:
         """How far a party's prediction may be off, in its own units, for a tolerance of the whole."""

@@ -273,7 +273,7 @@ class _Run:
     ) -> Rounds[_Solved]:
         """Rounds of updates at fixed weights until both residuals are small."""
         settings = self._settings
-        sharing.begin()
+        sharing.begin(afresh=track == "refit")  # what is handed out
         for step in range(settings.max_rounds):
             inner = _INNER * sharing.inner_tolerance(tolerance)
             requests: dict[str, Request] = {
