@@ -52,7 +52,12 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 test: $(STAMP)-browser  ## the test suite, without the slow statistical checks and the long network tables
 	$(BIN)/python -m pytest -m "not slow and not network and not gan"
 
-test-slow: $(STAMP)-dev  ## the slow statistical checks
+$(STAMP)-cluster: $(STAMP)-dev
+	@echo "installing dask and ray into $(VENV) …"
+	$(PIP) install -e '.[cluster]'
+	@touch $@
+
+test-slow: $(STAMP)-cluster  ## the slow statistical checks, and the tables' other back ends (installs dask and ray)
 	$(BIN)/python -m pytest -m slow
 
 test-network: $(STAMP)-dev  ## the fault and intruder tables: real processes, killed and attacked

@@ -170,7 +170,7 @@ def ready_backend(backend: str, jobs: int) -> Iterator[None]:
     if backend not in BACKENDS:
         raise SettingsError(f"unknown back end {backend!r}; known: {', '.join(BACKENDS)}")
     if backend in packages and importlib.util.find_spec(packages[backend]) is None:
-        raise SettingsError(f"back end {backend!r} needs another package: pip install {packages[backend]}")
+        raise SettingsError(f"back end {backend!r} needs another package: pip install 'verticopula[cluster]'")
     if backend == "dask":
         from distributed import Client, get_client  # type: ignore[import-not-found]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -208,8 +210,18 @@ def test_command_writes_tables_and_page(tmp_path: Path) -> None:
 
 def test_a_back_end_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match="pip install ray"), runner.ready_backend("ray", 1):
+    with pytest.raises(SettingsError, match=r"pip install 'verticopula\[cluster\]'"), runner.ready_backend("ray", 1):
         pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_other_back_ends_give_the_same_file(tmp_path: Path, backend: str) -> None:
+    command = "table1 --small-design --sizes 80 --methods VCDS EVCDS --replications 2 --epsilons 2 --models linear"
+    for name in ("loky", backend):
+        options = [*command.split(), "--jobs", "2", "--backend", name, "--out", str(tmp_path / name)]
+        subprocess.run([sys.executable, "-m", "experiments", *options], check=True, timeout=250)
+    assert (tmp_path / backend / "table1.csv").read_bytes() == (tmp_path / "loky" / "table1.csv").read_bytes()
 
 
 def missing_figure(method: str, metric: str, mean: float, *, oracle: float, mechanism: str = "MAR-simple") -> Figure:
