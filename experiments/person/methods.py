@@ -69,16 +69,16 @@ def copula(study: Study, epsilon: float, delta: float, *, method: str, aligned: 
     return _fit(study, method, ranks * rounds, marginals, delta, aligned=aligned)
 
 
-def complete_cases(study: Study, epsilon: float, delta: float, *, method: str = "vcds") -> Answer:
+def complete_cases(study: Study, epsilon: float, delta: float, *, method: str, aligned: bool = False) -> Answer:
     """The same on subjects whom every party knows: fewer comparisons, so each may be truer."""
     tables = keep_common(study.federation, study.tables)
     n = tables[study.federation.response.party].height
     if n < FEWEST:
         raise MethodFailure(f"{n} complete cases, {FEWEST} are needed")
-    return copula(replace(study, tables=tables), epsilon, delta, method=method)
+    return copula(replace(study, tables=tables), epsilon, delta, method=method, aligned=aligned)
 
 
-def mean_imputed(study: Study, epsilon: float, delta: float, *, method: str = "vcds") -> Answer:
+def mean_imputed(study: Study, epsilon: float, delta: float, *, method: str, aligned: bool = False) -> Answer:
     """The same on columns filled with their means, at what `imputed.charge` says that this costs."""
     tables, counts = imputed.fill(study.federation, study.tables)
     n = tables[study.federation.response.party].height
@@ -88,7 +88,8 @@ def mean_imputed(study: Study, epsilon: float, delta: float, *, method: str = "v
         touched.append((1.0 / times, times * (n - 1 + counts[key] * (n - counts[key]))))
     ranks = calibrate_ranks(tuple(sorted(touched)), epsilon / 2.0, delta)
     marginals = epsilon / 2.0 / sum(1 + counts[key] for key in study.federation.keys)
-    return _fit(replace(study, tables=tables), method, ranks, marginals, delta, charged=counts)
+    filled = replace(study, tables=tables)
+    return _fit(filled, method, ranks, marginals, delta, aligned=aligned, charged=counts)
 
 
 @lru_cache(maxsize=4_096)
@@ -169,14 +170,17 @@ METHODS: Mapping[str, Fit] = {
     "EVCDS": partial(copula, method="evcds", aligned=True),
     "IEVCDS": partial(copula, method="ievcds", aligned=True),
     "Refined": partial(copula, method="refined"),
+    "Refined-aligned": partial(copula, method="refined", aligned=True),
     "Strict": strict,
-    "CC-VCDS": complete_cases,
-    "Impute-VCDS": mean_imputed,
+    "CC-VCDS": partial(complete_cases, method="vcds"),
+    "CC-EVCDS": partial(complete_cases, method="evcds", aligned=True),
+    "Impute-VCDS": partial(mean_imputed, method="vcds"),
+    "Impute-EVCDS": partial(mean_imputed, method="evcds", aligned=True),
     "Vertigan": gan,
 }
 NEEDS_TORCH = ("Vertigan",)
 # What only differs from VCDS where blocks are missing.
-FOR_MISSING = ("IEVCDS", "CC-VCDS", "Impute-VCDS")
+FOR_MISSING = ("IEVCDS", "CC-VCDS", "CC-EVCDS", "Impute-VCDS", "Impute-EVCDS")
 # No epsilon is finite for these at any noise, so there is nothing to invert; the page says so.
 NEVER_FINITE = {
     "Original-C, Original-VFL": "everything is exchanged as it is",

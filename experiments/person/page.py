@@ -212,6 +212,7 @@ def draw(lines: Sequence[Line]) -> str:
                     [2.0 * x.scores[metric][1] for x in own],
                     color=COLORS[index % len(COLORS)],
                     marker=MARKERS[index % len(MARKERS)],
+                    linestyle="-" if index < len(COLORS) else "-.",
                     markersize=4,
                     linewidth=1.2,
                     label=method,
