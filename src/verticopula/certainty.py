@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from verticopula.copula import FittedCopula, indicators_to_latents
 from verticopula.em import Pattern, regress, to_correlation
+from verticopula.errors import SettingsError
 from verticopula.readings import Readings
 
 Floats = NDArray[np.float64]
@@ -64,6 +67,27 @@ class Certainty:
         draws = turn @ draws @ turn.T
         draws[:, copula.layout.nominal_blocks() | np.eye(links.size, dtype=bool)] = 0.0
         return cls(copula, draws)
+
+    def save(self, path: Path) -> None:
+        """To a file: the pairs of latents once each, in single precision, which is far finer than the draws' error."""
+        pairs = np.triu_indices(self.deviations.shape[1], 1)
+        np.savez_compressed(path, pairs=self.deviations[:, *pairs].astype(np.float32))
+
+    @classmethod
+    def load(cls, path: Path, copula: FittedCopula) -> Certainty:
+        """What `save` wrote for this copula; SettingsError if it is no such file."""
+        q = copula.correlation.shape[0]
+        rows, columns = np.triu_indices(q, 1)
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                pairs = kept["pairs"]
+            if pairs.dtype != np.float32 or pairs.shape[1:] != rows.shape or not np.isfinite(pairs).all():
+                raise ValueError
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            raise SettingsError(f"{path}: not of this study, or damaged; delete it to do without it") from None
+        deviations = np.zeros((len(pairs), q, q))
+        deviations[:, rows, columns] = deviations[:, columns, rows] = pairs
+        return cls(copula, deviations)
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other

@@ -142,4 +142,5 @@ def _leave_out(tables: SyntheticTables, names: list[str]) -> SyntheticTables:
         if party not in kept or column not in kept[party].columns:
             raise SettingsError(f"--without {name}: no such column; it reads party.column")
         kept[party] = kept[party].drop(column)
-    return SyntheticTables({k: t for k, t in kept.items() if t.width}, tables.federation, tables.n_subjects)
+    left = {party: table for party, table in kept.items() if table.width}
+    return SyntheticTables(left, tables.federation, tables.n_subjects, tables.find_certainty)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from verticopula.certainty import Certainty
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.estimator import VerticalGLM
 from verticopula.privacy.statement import NOTICE_FILE
@@ -21,6 +24,8 @@ LEDGER_FILE = "ledger.jsonl"
 SUMMARY_FILE = "summary.txt"
 MARGINS_FILE = "margins.csv"  # observed and corrected distribution function of every column
 MISSINGNESS_FILE = "missingness.json"
+CERTAINTY_FILE = "certainty.npz"  # how surely correlations are known, for regressions
+MOST_LATENTS = 300  # with which it is kept: 144 MB of memory, 36 MB on disk
 REGRESSION_FOLDER = "regression"
 DIAGNOSTICS_FOLDER = "diagnostics"
 REGRESSION_FILE = "regression.json"  # in that folder: what the report shows of it
@@ -69,7 +74,28 @@ def write_study(
     written += [diagnostics / MARGINS_FILE, diagnostics / MISSINGNESS_FILE]
     synthesizer.save(out / STUDY_FILE)
     (out / SUMMARY_FILE).write_text(summary, encoding="utf-8")
+    written += _write_certainty(diagnostics / CERTAINTY_FILE, synthesizer)
     return [*written, out / STUDY_FILE, out / SUMMARY_FILE, out / LEDGER_FILE]
+
+
+def _write_certainty(path: Path, synthesizer: Synthesizer) -> list[Path]:
+    """Kept beside the tables, because the releases it comes from are not; without it, regressions take them as data."""
+    path.unlink(missing_ok=True)  # an earlier study's
+    find = synthesizer.result_.find_certainty
+    if find is None or synthesizer.result_.copula.correlation.shape[0] > MOST_LATENTS:
+        return []
+    try:
+        find().save(path)
+    except np.linalg.LinAlgError:  # the study has been paid for: it is not lost for want of this
+        return []
+    return [path]
+
+
+def withhold_study(out: Path) -> None:
+    """Take away everything from which a synthetic block that stays with its party could be drawn or described."""
+    (out / STUDY_FILE).unlink()
+    for name in (MARGINS_FILE, CERTAINTY_FILE):
+        (out / DIAGNOSTICS_FOLDER / name).unlink(missing_ok=True)
 
 
 def read_study(folder: Path) -> tuple[Synthesizer, SyntheticTables]:
@@ -83,7 +109,9 @@ def read_study(folder: Path) -> tuple[Synthesizer, SyntheticTables]:
         }
     except SchemaError as error:
         raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
-    return synthesizer, SyntheticTables(tables, synthesizer.federation, synthesizer.n_subjects_)
+    kept = folder / DIAGNOSTICS_FOLDER / CERTAINTY_FILE
+    find = partial(Certainty.load, kept, synthesizer.result_.copula) if kept.is_file() else None
+    return synthesizer, SyntheticTables(tables, synthesizer.federation, synthesizer.n_subjects_, find)
 
 
 def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:

@@ -126,6 +126,12 @@ def fitted() -> Synthesizer:
         return Synthesizer(federation(), "refined", 400.0, random_state=1).fit(make_tables(2_000, 1_200))
 
 
+def fit_doubtful() -> Synthesizer:
+    """40 subjects are known at both parties, and chance alone links what they have."""
+    with pytest.warns(NotPrivateWarning):
+        return Synthesizer(federation(), "refined", 400.0, random_state=1).fit(make_tables(2_000, 40, 3, effect=0.0))
+
+
 def keys_and_codings() -> list[tuple[ColumnKey, Coding]]:
     return [
         (ColumnKey("side", "a"), Coding("a")),
@@ -198,12 +204,10 @@ def test_a_regression_on_refined_tables_knows_how_little_it_knows(fitted: Synthe
     sure = VerticalGLM(select="bayes").fit(tables, "hub.y")
     assert sure.bar_ == KNOWING_BAR
     assert sure.inclusion_["side"][0] > 0.99
-    with pytest.warns(NotPrivateWarning):  # chance alone links what 40 subjects have
-        few = Synthesizer(federation(), "refined", 400.0, random_state=1).fit(make_tables(2_000, 40, 3, effect=0.0))
-    doubtful = few.sample(2_000)
-    told = VerticalGLM(select="bayes").fit(doubtful, "hub.y")
-    doubtful.find_certainty = None
-    untold = VerticalGLM(select="bayes").fit(doubtful, "hub.y")
+    rows = fit_doubtful().sample(2_000)
+    told = VerticalGLM(select="bayes").fit(rows, "hub.y")
+    rows.find_certainty = None
+    untold = VerticalGLM(select="bayes").fit(rows, "hub.y")
     assert untold.inclusion_["side"].max() > 0.95
     assert told.inclusion_["side"].max() < KNOWING_BAR
 

@@ -53,7 +53,8 @@ def test_a_block_that_stays_cannot_be_drawn_again_by_the_lead(tmp_path: Path) ->
     kept = names[-1]
     result, parties = submitted(tmp_path, keeping=(kept,))
     found = {path.relative_to(result).as_posix() for path in result.rglob("*") if path.is_file()}
-    assert not found & {"study.json", "report.html", "diagnostics/margins.csv", f"synthetic/{kept}.csv"}
+    withheld = {"study.json", "report.html", "diagnostics/margins.csv", "diagnostics/certainty.npz"}
+    assert not found & {*withheld, f"synthetic/{kept}.csv"}
     assert f"{kept}." not in (result / "synthetic" / "joined.csv").read_text().splitlines()[0]
     assert f"synthetic/{names[0]}.csv" in found
     assert "kept synthetic blocks to themselves" in (result / "summary.txt").read_text()

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from verticopula.errors import SettingsError
 from verticopula.estimator import VerticalGLM
 from verticopula.network.records import DeskRecords, Records, StudyRecord
-from verticopula.output import DIAGNOSTICS_FOLDER, LEDGER_FILE, MARGINS_FILE, STUDY_FILE, write_regression, write_study
+from verticopula.output import LEDGER_FILE, withhold_study, write_regression, write_study
 from verticopula.privacy.ledger import Ledger
 from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.opening import close_study, deliver_blocks, open_study
@@ -120,8 +120,7 @@ def _synthesise(
     Ledger(out / LEDGER_FILE).append(synthesizer.ledger_)
     write_study(out, synthesizer, tables, summary, notes)
     if keepers:
-        for name in (STUDY_FILE, f"{DIAGNOSTICS_FOLDER}/{MARGINS_FILE}"):
-            (out / name).unlink()
+        withhold_study(out)
         return
     _report(record, synthesizer, tables, out / REPORT_FILE)
 

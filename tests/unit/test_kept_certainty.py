@@ -1,0 +1,71 @@
+"""How surely a study's correlations are known is kept with it, and `verticopula glm` listens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders import Call
+from tests.oracle.test_certainty import federation, fit_doubtful, make_tables
+from verticopula import Synthesizer
+from verticopula.estimator import VerticalGLM
+from verticopula.glm.bayes import KNOWING_BAR
+from verticopula.output import read_study, write_study
+from verticopula.synthesizer import NotPrivateWarning
+
+
+@pytest.fixture(scope="module")
+def doubtful() -> Synthesizer:
+    return fit_doubtful()
+
+
+def test_a_written_study_still_knows(doubtful: Synthesizer, tmp_path: Path) -> None:
+    tables = doubtful.sample(2_000)
+    written = write_study(tmp_path, doubtful, tables, "")
+    kept = tmp_path / "diagnostics" / "certainty.npz"
+    assert kept in written
+    _, again = read_study(tmp_path)
+    assert tables.find_certainty is not None
+    assert again.find_certainty is not None
+    expected, found = tables.find_certainty(), again.find_certainty()
+    np.testing.assert_allclose(found.deviations, expected.deviations, rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(found.copula.correlation, expected.copula.correlation)
+    told = [VerticalGLM(select="bayes").fit(rows, "hub.y").inclusion_["side"] for rows in (tables, again)]
+    np.testing.assert_allclose(told[1], told[0], atol=0.02)
+    kept.unlink()
+    assert read_study(tmp_path)[1].find_certainty is None
+
+
+def test_the_command_listens_to_it(doubtful: Synthesizer, tmp_path: Path, call: Call) -> None:
+    write_study(tmp_path, doubtful, doubtful.sample(2_000), "")
+    told = call("glm", tmp_path, "--select", "bayes", "--without", "side.c")
+    (tmp_path / "diagnostics" / "certainty.npz").unlink()
+    untold = call("glm", tmp_path, "--select", "bayes", "--without", "side.c")
+    assert (told.code, untold.code) == (0, 0), told.err + untold.err
+    assert f"{KNOWING_BAR:g}" in told.out
+    assert told.out != untold.out
+
+
+def test_another_study_in_the_same_folder_does_not_inherit_it(doubtful: Synthesizer, tmp_path: Path) -> None:
+    write_study(tmp_path, doubtful, doubtful.sample(100), "")
+    with pytest.warns(NotPrivateWarning):
+        plain = Synthesizer(federation(), "vcds", 400.0, random_state=1).fit(make_tables(300, 300))
+    write_study(tmp_path, plain, plain.sample(100), "")
+    assert not (tmp_path / "diagnostics" / "certainty.npz").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK no archive", None])
+def test_a_damaged_file_is_named(doubtful: Synthesizer, tmp_path: Path, call: Call, damage: bytes | None) -> None:
+    write_study(tmp_path, doubtful, doubtful.sample(500), "")
+    kept = tmp_path / "diagnostics" / "certainty.npz"
+    if damage is None:
+        np.savez(kept, pairs=np.zeros((5, 3), dtype=np.float32))  # of a study with three latents
+    else:
+        kept.write_bytes(damage)
+    said = call("glm", tmp_path, "--select", "bayes")
+    assert said.code != 0
+    assert "certainty.npz" in said.err
+    assert "delete it" in said.err
+    assert call("glm", tmp_path).code == 0  # who does not ask is not troubled
