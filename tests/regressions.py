@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tests.builders import CONTINUOUS, make_federation
+from verticopula import Federation
 from verticopula.glm import VerticalGLM
 
 Floats = NDArray[np.float64]
@@ -45,3 +47,36 @@ def named(tables: Mapping[str, Floats]) -> dict[str, pl.DataFrame]:
 
 def all_coef(model: VerticalGLM) -> Floats:
     return np.concatenate(list(model.coef_.values()))
+
+
+def categories(n: int = 200) -> tuple[pl.DataFrame, Floats]:
+    """A number, a text column that matters and one that does not."""
+    rng = np.random.default_rng(3)
+    x, g, h = rng.standard_normal(n), rng.integers(0, 4, n), rng.integers(0, 3, n)
+    y = x + np.array([0.0, 1.5, -1.0, 0.1])[g] + 0.7 * rng.standard_normal(n)
+    return pl.DataFrame({"x": x, "g": np.array(list("abcd"))[g], "h": np.array(list("uvw"))[h]}), y
+
+
+def schema(order: list[str] | None = None) -> Federation:
+    """Columns of all kinds but counts."""
+    return make_federation(
+        {
+            "hub": {"y": CONTINUOUS, "flag": {"kind": "binary", "categories": ["no", "yes"]}},
+            "side": {
+                "g": {"kind": "nominal", "categories": order or ["a", "b", "c"]},
+                "o": {"kind": "ordinal", "categories": ["low", "mid", "high"]},
+            },
+        }
+    )
+
+
+def coded(n: int = 300) -> tuple[dict[str, pl.DataFrame], Floats]:
+    """Tables of that schema, and the columns that a regression of `hub.y` should see in them."""
+    rng = np.random.default_rng(4)
+    g, o, flag = rng.integers(0, 3, n), rng.integers(0, 3, n), rng.integers(0, 2, n)
+    y = np.array([0.0, 1.0, -1.0])[g] + 0.8 * o + flag + 0.5 * rng.standard_normal(n)
+    tables = {
+        "hub": pl.DataFrame({"y": y, "flag": np.array(["no", "yes"])[flag]}),
+        "side": pl.DataFrame({"g": np.array(list("abc"))[g], "o": np.array(["low", "mid", "high"])[o]}),
+    }
+    return tables, np.column_stack([flag, g == 1, g == 2, o]).astype(np.float64)
