@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,15 @@ from experiments.person import command as person
 from experiments.provenance import describe_run
 from experiments.readme_figure import main as make_figure
 from experiments.real import command as real
-from experiments.results import count_verdicts, read_cells, summarise, write_csv
+from experiments.results import (
+    NOISELESS,
+    CellRows,
+    complete_shares,
+    count_verdicts,
+    read_cells,
+    summarise,
+    write_csv,
+)
 from experiments.runner import BACKENDS, Settings, list_tasks, list_wanted, run_all
 from experiments.store import write_text
 from experiments.theory import command as theory
@@ -49,9 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given and given[0] in COMMANDS:
             return COMMANDS[given[0]](given[1:], console)
         options = parse(given)
-        run(options, console)
+        run(options, f"python -m experiments {shlex.join(given)}", console)
     except SettingsError as error:
         console.print(f"error: {error}", style="red", markup=False)
+        return 2
+    except OSError as error:  # a file that is not there, a folder that is a file
+        console.print(f"error: {error.filename}: {error.strerror}", style="red", markup=False)
         return 2
     return 0
 
@@ -71,7 +83,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--replications", type=int, default=30, help="data sets per cell; splits in table8 (at most 10)"
     )
-    parser.add_argument("--judge", choices=JUDGE_NAMES, default="bayes", help="which regression; see the README")
+    parser.add_argument(
+        "--judge", choices=JUDGE_NAMES, default="bayes", help="which regression, of tables 1 to 7; see the README"
+    )
     parser.add_argument("--gan", action="store_true", help="with Vertigan (slow; pip install 'verticopula[gan]')")
     parser.add_argument("--subjects", type=int, default=sme.SUBJECTS, help="of table8")
     parser.add_argument("--small-design", action="store_true", help="15 columns instead of 100: to see that all runs")
@@ -85,21 +99,27 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     for number in (options.replications, options.jobs, *(options.sizes or ())):
         if number < 1:
             parser.error("sizes, replications and jobs are whole numbers of at least 1")
-    if any(not epsilon > 0.0 for epsilon in options.epsilons or ()):
-        parser.error("epsilons are above 0")
+    if any(not 0.0 < epsilon < NOISELESS for epsilon in options.epsilons or ()):
+        parser.error(f"epsilons lie between 0 and {NOISELESS:g}, from where on no coin flips")
+    if options.tables == [SME] and options.epsilons:
+        parser.error(f"{SME} has one epsilon, {sme.EPSILON:g}")
     return options
 
 
-def run(options: argparse.Namespace, console: Console) -> None:
-    """All that `main` does but for errors."""
+def run(options: argparse.Namespace, command: str, console: Console) -> None:
+    """All that `main` does but for errors; the page shows the command."""
     settings = Settings(options.judge, SMALL_DESIGN if options.small_design else None)
     names = [name for name in TABLES if name in options.tables]
     wanted: dict[Cell, tuple[tuple[str, float | None], ...]] = {}
     for name in names:
         for cell, pairs in choose_cells(name, options).items():
             wanted[cell] = tuple(dict.fromkeys((*wanted.get(cell, ()), *pairs)))
-    if not wanted and SME not in options.tables:
-        raise SettingsError(f"none of these methods is in {', '.join(names)}")
+    if names and not wanted:
+        raise SettingsError(f"{', '.join(names)}: none has such a model, such methods or such mechanisms")
+    methods = [m for m in sme.SME_METHODS if options.methods is None or m in options.methods]
+    if options.tables == [SME] and not methods:
+        raise SettingsError(f"none of these methods is in {SME}; it has {', '.join(sme.SME_METHODS)}")
+    check_kept(read_cells(options.out), settings)
     tasks = list_tasks(wanted, options.replications, settings, options.out)
     total = len(wanted) * options.replications
     if wanted:
@@ -110,11 +130,11 @@ def run(options: argparse.Namespace, console: Console) -> None:
             options.out,
             subjects=options.subjects,
             splits=min(options.replications, sme.SPLITS),
-            methods=[m for m in sme.SME_METHODS if options.methods is None or m in options.methods],
+            methods=methods,
             backend=options.backend,
             jobs=options.jobs,
         )
-    report(options.out, options.subjects, options.judge, console)
+    report(options.out, options.subjects, settings, command, console)
 
 
 def choose_cells(name: str, options: argparse.Namespace) -> dict[Cell, tuple[tuple[str, float | None], ...]]:
@@ -138,17 +158,28 @@ def choose_cells(name: str, options: argparse.Namespace) -> dict[Cell, tuple[tup
     }
 
 
-def report(folder: Path, subjects: int, judge: str, console: Console) -> None:
-    """CSV files and the page, from everything that the folder holds."""
-    cells, paper = read_cells(folder), read_tables()
+def check_kept(cells: Sequence[CellRows], settings: Settings) -> None:
+    """SettingsError if the folder holds anything of another judge or design: one page cannot show both."""
+    for found in cells:
+        for row in found.rows:
+            if row.settings != settings.record(found.cell):
+                raise SettingsError(
+                    f"{found.cell.name} was made with other settings ({row.settings}): take another --out"
+                )
+
+
+def report(folder: Path, subjects: int, settings: Settings, command: str, console: Console) -> None:
+    """CSV files and the page, from everything that the folder holds; the paper's beside its own design alone."""
+    cells, paper = read_cells(folder), {} if settings.design else read_tables()
     tables = {name: figures for name in TABLES if (figures := summarise(name, cells, paper))}
     for name, figures in tables.items():
         write_csv(folder / f"{name}.csv", figures)
         counts = count_verdicts(figures)
         console.print(f"{name}: {', '.join(f'{count} {word}' for word, count in counts.items())}")
     seconds = sum(entry.seconds for found in cells for row in found.rows for entry in row.entries.values())
-    made_by = describe_run(f"python -m experiments table1 ... table8 --judge {judge}", seconds)
-    write_text(folder / "results.html", render(tables, judge, paper, made_by, sme_table.render(folder, subjects)))
+    made_by = describe_run(command, seconds) + " All that earlier runs left in the folder is shown and counted, too."
+    page = render(tables, settings.judge, paper, made_by, sme_table.render(folder, subjects), complete_shares(cells))
+    write_text(folder / "results.html", page)
     failed = sum(figure.failures for figures in tables.values() for figure in figures)
     if failed:
         console.print(f"{failed} answers are missing because a method failed on a data set; the page says where")

@@ -13,6 +13,7 @@ from experiments.designs import MarCase, Model, SimulatedData, SimulationDesign,
 from experiments.metrics import kolmogorov
 from experiments.paper import COMPLETE
 from experiments.study import Study
+from verticopula.errors import SettingsError
 from verticopula.marginals import Marginal
 from verticopula.schema import ColumnKey
 
@@ -23,6 +24,7 @@ FAMILIES = {"linear": "gaussian", "logistic": "binomial"}
 MECHANISMS = ("MAR-simple", "MAR-complex", "MCAR")
 CASES: dict[str, MarCase] = {"MAR-simple": "simple", "MAR-complex": "complex"}
 FEWEST_AT_PARTY, FEWEST_IN_COMMON = 10, 2
+MOST_DRAWS = 1_000  # of which one must be usable; at the paper's sizes nearly every one is
 
 
 class Cell(NamedTuple):
@@ -39,11 +41,10 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawn:
-    """A data set, who is observed where (None: everybody everywhere), and how many were drawn in vain before it."""
+    """A data set, and who is observed where (None: everybody everywhere)."""
 
     data: SimulatedData
     observed: Bools | None
-    drawn_again: int = 0
 
     @property
     def complete_cases(self) -> float:
@@ -80,22 +81,30 @@ class Drawn:
 
 
 def draw(cell: Cell, replication: int, design: SimulationDesign | None = None) -> Drawn:
-    """One replication's data set; `design` in place of the paper's own for smaller ones."""
+    """One replication's data set; `design` in place of the paper's own for smaller ones.
+
+    A cell without missing blocks has the data of its MAR-simple cell, as long as the first draw of that is usable: to
+    numpy a key and the same key with a 0 behind it are one seed.
+    """
     key = [replication, cell.n_subjects, MODELS.index(cell.model)]
     setting = design or SimulationDesign(model=cell.model)
     if cell.mechanism == COMPLETE:
         return Drawn(make_complete(setting, cell.n_subjects, rng=np.random.default_rng(key)), None)
     rng = np.random.default_rng([*key, MECHANISMS.index(cell.mechanism)])
-    drawn_again = 0
-    while True:
+    if cell.n_subjects < FEWEST_AT_PARTY:
+        raise SettingsError(f"N = {cell.n_subjects} is too small: every client must have {FEWEST_AT_PARTY} subjects")
+    for _ in range(MOST_DRAWS):
         data = make_complete(setting, cell.n_subjects, rng=rng)
         if cell.mechanism == "MCAR":
             observed = mask_mcar(cell.n_subjects, rng=rng)
         else:
             observed = mask_mar(data, rng=rng, case=CASES[cell.mechanism])
         if _is_usable(observed):
-            return Drawn(data, observed, drawn_again)
-        drawn_again += 1
+            return Drawn(data, observed)
+    raise SettingsError(
+        f"{cell.name}: of {MOST_DRAWS} data sets none has {FEWEST_AT_PARTY} subjects at every client and "
+        f"{FEWEST_IN_COMMON} in common of every two; take a larger N"
+    )
 
 
 def _is_usable(observed: Bools) -> bool:

@@ -60,14 +60,25 @@ def read(path: Path, settings: Mapping[str, Any] | None = None) -> Replication |
     """What is there, None if nothing is; SettingsError if it was made with other settings than these."""
     if not path.exists():
         return None
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    if raw["format"] != FORMAT or (settings is not None and raw["settings"] != settings):
-        raise SettingsError(f"{path} was made with other settings ({raw['settings']}): take another --out")
+    raw = read_json(path)
+    if raw.get("format") != FORMAT or (settings is not None and raw["settings"] != settings):
+        raise SettingsError(f"{path} was made with other settings ({raw.get('settings')}): take another --out")
     entries = {
         name: Entry(e["scores"], _read_spent(e["spent"]), e["failure"], e["seconds"])
         for name, e in raw["entries"].items()
     }
     return Replication(raw["settings"], raw["complete_cases"], entries)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object that `write_text` wrote; SettingsError with the file's name if it is none."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raw = None
+    if not isinstance(raw, dict):
+        raise SettingsError(f"{path} is damaged: delete it, and it is made again")
+    return raw
 
 
 def write(path: Path, found: Replication) -> None:

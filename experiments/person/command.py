@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
+import shlex
 import time
 import warnings
 from collections.abc import Sequence
@@ -16,7 +18,7 @@ from rich.progress import track
 from threadpoolctl import threadpool_limits
 
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import judge, score, score_coef
+from experiments.judge import JudgeName, judge, score, score_coef
 from experiments.methods import ORACLE
 from experiments.person.methods import FOR_MISSING, METHODS, NEEDS_TORCH
 from experiments.person.page import ORIGINAL, ZERO, read_lines, render, to_csv
@@ -32,6 +34,7 @@ EPSILONS = (1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0)
 MECHANISMS = ("complete", "MAR-simple")
 SIZES = (1_000, 3_000)
 FOLDER = "person"
+RULE: JudgeName = "library"
 Pair = tuple[str, float | None]
 
 
@@ -48,14 +51,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("experiments-out"), help="a folder; what is in it is kept")
     options = parser.parse_args(argv)
-    if any(not epsilon > 0.0 for epsilon in options.epsilons) or not 0.0 < options.delta < 1.0:
+    if any(not 0.0 < epsilon < math.inf for epsilon in options.epsilons) or not 0.0 < options.delta < 1.0:
         parser.error("epsilons are above 0, delta lies between 0 and 1")
+    if min(options.replications, options.jobs, *options.sizes) < 1:
+        parser.error("sizes, replications and jobs are whole numbers of at least 1")
     return options
 
 
 def main(argv: Sequence[str], console: Console) -> int:
     options = parse(argv)
-    settings = Settings(design={"kind_counts": (4, 4, 4, 3)} if options.small_design else None)
+    settings = Settings(RULE, design={"kind_counts": (4, 4, 4, 3)} if options.small_design else None)
     methods = options.methods or [name for name in METHODS if name not in NEEDS_TORCH]
     if any(name in NEEDS_TORCH for name in methods) and importlib.util.find_spec("torch") is None:
         raise SettingsError("Vertigan needs torch: pip install 'verticopula[gan]'")
@@ -74,7 +79,9 @@ def main(argv: Sequence[str], console: Console) -> int:
             pass
     lines = read_lines(folder)
     write_text(options.out / "person.csv", to_csv(lines))
-    write_text(options.out / "person.html", render(lines, options.delta, describe_run("python -m experiments person")))
+    made_by = describe_run(f"python -m experiments person {shlex.join(argv)}")
+    n_columns = settings.make_design(Cell("linear", "complete", 1)).n_columns
+    write_text(options.out / "person.html", render(lines, options.delta, n_columns, made_by))
     console.print(f"written to {options.out}/: person.csv, person.html")
     return 0
 
@@ -125,7 +132,7 @@ def measure(
             return Entry(score_coef(measure_yardstick(drawn, method), truth), None, "", time.process_time() - began)
         study = drawn.study(epsilon, replication, rows_per_subject)
         answer = METHODS[method](study, epsilon, delta)
-        scores = score(judge(answer.outcome, study, "library"), truth)
+        scores = score(judge(answer.outcome, study, RULE), truth)
     except (MethodFailure, SeparatedClassesError, VerticopulaError, np.linalg.LinAlgError) as error:
         return Entry({}, None, f"{type(error).__name__}: {error}", time.process_time() - began)
     allowed = {"per_comparison": answer.per_comparison, "per_value": answer.per_value}

@@ -93,7 +93,7 @@ def to_csv(lines: Sequence[Line]) -> str:
     return out.getvalue()
 
 
-def render(lines: Sequence[Line], delta: float, made_by: str) -> str:
+def render(lines: Sequence[Line], delta: float, n_columns: int, made_by: str) -> str:
     """The whole page."""
     cells = list(dict.fromkeys(line.cell for line in lines))
     never = "".join(f"<li><b>{escape(name)}</b>: {escape(why)}.</li>" for name, why in NEVER_FINITE.items())
@@ -106,7 +106,7 @@ def render(lines: Sequence[Line], delta: float, made_by: str) -> str:
         "= 1 is thousands to tens of thousands here. For each method the accounting is inverted: half of epsilon for "
         "the ranks, calibrated exactly with δ, half for the marginals, split over the columns; IEVCDS's ten rounds "
         "share the ranks' half. What is left for one comparison and for one value stands beside each figure. Linear "
-        "design of Section 5.1, 100 columns; judged by the library's SCAD.</p>",
+        f"design of Section 5.1, {n_columns} columns; judged by the library's SCAD.</p>",
         f"<p>An epsilon of 1 to {USUAL:g} is what the word privacy usually stands for. <i>Zero vector</i> selects "
         "nothing and needs no data: a method whose RMSE is not below it has found nothing. "
         f"<b>{describe_small(lines)}</b> Ranks of individuals are the wrong thing to release at this unit: one person "

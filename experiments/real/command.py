@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import io
 import json
 import math
@@ -28,7 +29,7 @@ from experiments.real.description import read_description, read_rows, remove_blo
 from experiments.real.utility import Yardstick
 from experiments.runner import BACKENDS, call_in_parallel
 from experiments.sme import SME_METHODS, fit_tables
-from experiments.store import write_text
+from experiments.store import read_json, write_text
 from experiments.study import NOTHING_PROTECTED, MethodFailure, Outcome, Spent, Study, keep_common
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.privacy.statement import format_epsilon
@@ -54,7 +55,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--backend", choices=BACKENDS, default="loky", help="of joblib")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("experiments-out"), help="a folder; what is in it is kept")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if min(options.splits, options.test_cases, options.jobs, 1 if options.rows is None else options.rows) < 1:
+        parser.error("splits, test cases, rows and jobs are whole numbers of at least 1")
+    if not 0.0 < options.epsilon < math.inf:
+        parser.error("epsilon is above 0")
+    return options
 
 
 def main(argv: Sequence[str], console: Console) -> int:
@@ -63,12 +69,13 @@ def main(argv: Sequence[str], console: Console) -> int:
     if description.federation.column(description.federation.response).kind != "binary":
         raise SettingsError("the response must be binary: the study is judged by prediction of cases")
     methods = [COMPLETE, COMPLETE_CASES, *options.methods]
-    wanted = [(m, s) for s in range(options.splits) for m in methods if not _locate(options, m, s).exists()]
+    settings = record(options)
+    wanted = [(m, s) for s in range(options.splits) for m in methods if read(_locate(options, m, s), settings) is None]
     calls = (delayed(run_one)(options, method, split) for method, split in wanted)
     if wanted:
         for _ in track(call_in_parallel(calls, options.backend, options.jobs), "real data", total=len(wanted)):
             pass
-    kept = {m: [json.loads(_locate(options, m, s).read_text()) for s in range(options.splits)] for m in methods}
+    kept = {m: [read_json(_locate(options, m, s)) for s in range(options.splits)] for m in methods}
     write_text(options.out / "real.csv", to_csv(kept))
     write_text(options.out / "real.md", to_markdown(kept))
     show(kept, console)
@@ -81,6 +88,23 @@ def _locate(options: argparse.Namespace, method: str, split: int) -> Path:
     return Path(options.out / "replications" / f"real_{options.study.stem}" / f"{name}.{split:02d}.json")
 
 
+def record(options: argparse.Namespace) -> Kept:
+    """What a figure depends on besides its method and split."""
+    texts = {"csv": options.csv.read_bytes(), "study": options.study.read_bytes()}
+    hashes = {name: hashlib.sha256(text).hexdigest()[:16] for name, text in texts.items()}
+    return hashes | {"epsilon": options.epsilon, "test_cases": options.test_cases, "rows": options.rows}
+
+
+def read(path: Path, settings: Kept) -> Kept | None:
+    """What is there, None if nothing is; SettingsError if it was made of other data or with other settings."""
+    if not path.exists():
+        return None
+    kept = read_json(path)
+    if kept.get("settings") != settings:
+        raise SettingsError(f"{path} was made of other data or with other settings: take another --out")
+    return kept
+
+
 def run_one(options: argparse.Namespace, method: str, split: int) -> None:
     """One method on one split, kept in a file of its own."""
     with threadpool_limits(1), warnings.catch_warnings():
@@ -91,7 +115,7 @@ def run_one(options: argparse.Namespace, method: str, split: int) -> None:
             found = measure(prepared, method, split, options.epsilon)
         except (MethodFailure, VerticopulaError, np.linalg.LinAlgError) as error:
             found = {"failure": f"{type(error).__name__}: {error}"}
-    found |= {"seconds": round(time.process_time() - began, 1)}
+    found |= {"seconds": round(time.process_time() - began, 1), "settings": record(options)}
     write_text(_locate(options, method, split), json.dumps(found, indent=1) + "\n")
 
 

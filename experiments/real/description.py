@@ -119,7 +119,7 @@ def recode(values: pl.Series, description: Description, column: str) -> pl.Serie
 
 def as_text(values: pl.Series) -> pl.Series:
     """Whole numbers without a decimal point, however the CSV wrote them."""
-    if values.dtype.is_float():
+    if values.dtype.is_float() and (values.drop_nulls() == values.drop_nulls().round()).all():
         values = values.cast(pl.Int64)
     return values.cast(pl.String)
 

@@ -161,3 +161,20 @@ def test_a_column_that_is_not_there_is_named(files: tuple[Path, Path], tmp_path:
     pl.read_csv(files[0]).drop("amount").write_csv(tmp_path / "less.csv")
     with pytest.raises(SettingsError, match="'amount'"):
         d.read_rows(tmp_path / "less.csv", d.read_description(files[1]))
+
+
+@pytest.mark.parametrize("other", [["--epsilon", "5"], ["--test-cases", "120"], ["--rows", "500"]])
+def test_figures_of_other_settings_are_not_handed_out(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], other: list[str]
+) -> None:
+    data, study = files
+    options = ["--csv", str(data), "--study", str(study), "--splits", "1", "--out", str(tmp_path)]
+    options += ["--methods", "Single-VCDS", "--test-cases", "100", "--epsilon", "20"]
+    assert main(["real", *options]) == 0
+    assert main(["real", *options, *other]) == 2
+    assert "other settings" in " ".join(capsys.readouterr().out.split())
+
+
+def test_categories_keep_their_decimals() -> None:
+    assert d.as_text(pl.Series([1.0, 2.0, None])).to_list() == ["1", "2", None]
+    assert d.as_text(pl.Series([0.5, 1.5])).to_list() == ["0.5", "1.5"]
