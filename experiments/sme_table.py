@@ -129,7 +129,7 @@ def render(folder: Path, subjects: int) -> str:
         "truly relevant",
         "others",
         "Recall at ½",
-        "found in most splits",
+        "splits",
         "ε",
     )
     parts = [
@@ -144,24 +144,40 @@ def render(folder: Path, subjects: int) -> str:
     for method, rows in kept.items():
         line, paper = average(rows, relevant), printed.get(method, {})
         good = [row for row in rows if "failure" not in row]
-        often = [v for v in relevant if good and np.mean([v in row["selected"] for row in good]) > 0.5]
         spent = Spent(*(float(good[0]["spent"][u]) for u in ("client", "block", "person"))) if good else Spent()
         cells = [
             _beside(line["recall"], line["recall_se"], paper.get("recall")),
             _beside(line["auc"], line["auc_se"], paper.get("auc")),
-            _beside(line["n_selected"], math.nan, paper.get("n_selected")),
-            *(_beside(line[name], math.nan, None) for name in ("relevant", "irrelevant")),
+            _beside(line["n_selected"], math.nan, paper.get("n_selected"), digits=1),
+            *(_beside(line[name], math.nan, None, digits=1) for name in ("relevant", "irrelevant")),
             _beside(line["recall_half"], line["recall_half_se"], None),
-            f"<small>{escape(', '.join(often))}</small>",
+            f"{len(good)}" + (f", {len(rows) - len(good)} failed" if len(good) < len(rows) else ""),
             f"<small>{escape(describe_spent(spent))}</small>",
         ]
-        failed = len(rows) - len(good)
-        label = escape(method) + (f" ({failed} splits failed)" if failed else "")
-        parts.append(f"<tr><th>{label}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    return "\n".join([*parts, "</table>"])
+        parts.append(f"<tr><th>{escape(method)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    return "\n".join([*parts, "</table>", _render_found(kept, relevant)])
 
 
-def _beside(value: float, error: float, paper: float | None) -> str:
-    text = "none" if math.isnan(value) else f"<b>{value:.3g}</b>"
-    text += "" if math.isnan(error) else f" ({error:.2g})"
+def _render_found(kept: Mapping[str, Sequence[Kept]], relevant: Sequence[str]) -> str:
+    """Which of the truly relevant variables each method finds, and how often."""
+    head = "".join(f"<th>{escape(method)}</th>" for method in kept)
+    rows = ""
+    for variable in relevant:
+        cells = ""
+        for found in kept.values():
+            selected = [variable in row["selected"] for row in found if "failure" not in row]
+            share = float(np.mean(selected)) if selected else 0.0
+            colour = "better" if share == 1.0 else "equal" if share > 0.5 else "worse" if share == 0.0 else "none"
+            cells += f"<td class='{colour}'>{sum(selected)}</td>"
+        rows += f"<tr><th>{escape(variable)}</th>{cells}</tr>"
+    return (
+        "<p>In how many splits each truly relevant variable is selected; green: in all, yellow: in most, red: in none. "
+        "<code>table8_selected.csv</code> has the others, too.</p>"
+        f"<table><tr><th>variable</th>{head}</tr>{rows}</table>"
+    )
+
+
+def _beside(value: float, error: float, paper: float | None, *, digits: int = 3) -> str:
+    text = "none" if math.isnan(value) else f"<b>{value:.{digits}f}</b>"
+    text += "" if math.isnan(error) else f" ({error:.{digits}f})"
     return text + ("" if paper is None else f"<small>paper {paper:g}</small>")
