@@ -12,6 +12,7 @@ import pytest
 from experiments import sme, sme_table
 from experiments.study import NOTHING_PROTECTED, Outcome, keep_common
 from verticopula.datasets import make_sme
+from verticopula.errors import SettingsError
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +86,21 @@ def test_a_run_writes_the_table_and_is_not_repeated(tmp_path: Path) -> None:
     assert kept.stat().st_mtime_ns == before
     assert (tmp_path / "table8.csv").read_text() == first
     assert "Single-VCDS" in sme_table.render(tmp_path, 1_500)
+
+
+def test_the_page_counts_the_splits_that_find_a_relevant_variable(tmp_path: Path) -> None:
+    spent = {"client": 1.0, "block": 2.0, "person": 3.0, "note": ""}
+    first, second = sme_table.relevant_variables()[:2]
+    found = [[first, second, "law_enforcement.appeal_filed"], [first]]
+    for split, selected in enumerate(found):
+        path = sme_table.locate(tmp_path, 1_500, "Refined", split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        row = {"recall": 0.5, "recall_half": 0.1, "auc": 0.7, "selected": selected, "spent": spent}
+        path.write_text(json.dumps(row))
+    page = sme_table.render(tmp_path, 1_500)
+    assert f"<tr><th>{first}</th><td class='better'>2</td></tr>" in page
+    assert f"<tr><th>{second}</th><td class='none'>1</td></tr>" in page
+    assert "appeal_filed" not in page
+    sme_table.locate(tmp_path, 1_500, "Refined", 1).write_text("{")
+    with pytest.raises(SettingsError, match="damaged"):
+        sme_table.render(tmp_path, 1_500)
