@@ -36,8 +36,8 @@ class Figure:
     failures : data sets on which the method gave no answer; they are left out
     spent : the largest epsilon over the replications; None for the oracle
     printed : the paper's, None if it has none
-    oracle : median of maximum likelihood on the true support: in a few logistic data sets it all but diverges, and a
-        mean would be theirs
+    oracle : median of maximum likelihood on the true support: a few logistic data sets, in which that all but
+        diverges, would decide its mean
     """
 
     key: PrintedKey
@@ -124,7 +124,7 @@ def read_cells(folder: Path) -> list[CellRows]:
 
 
 def complete_shares(cells: Iterable[CellRows]) -> dict[str, float]:
-    """The mean share of complete cases by how blocks go missing, over all data sets of the paper's sizes."""
+    """The mean share of complete cases by how blocks go missing."""
     shares: dict[str, list[float]] = {}
     for found in cells:
         shares.setdefault(found.cell.mechanism, []).extend(row.complete_cases for row in found.rows)

@@ -68,6 +68,7 @@ def write_study(
         written.append(notice)
     diagnostics = out / DIAGNOSTICS_FOLDER
     diagnostics.mkdir(exist_ok=True)
+    (diagnostics / CERTAINTY_FILE).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
     synthesizer.margins_.write_csv(diagnostics / MARGINS_FILE)
     missingness = json.dumps(synthesizer.missingness_.to_dict(), indent=1)
     (diagnostics / MISSINGNESS_FILE).write_text(missingness + "\n", encoding="utf-8")
@@ -80,7 +81,6 @@ def write_study(
 
 def _write_certainty(path: Path, synthesizer: Synthesizer) -> list[Path]:
     """Kept beside the tables, because the releases it comes from are not; without it, regressions take them as data."""
-    path.unlink(missing_ok=True)  # an earlier study's
     find = synthesizer.result_.find_certainty
     if find is None or synthesizer.result_.copula.correlation.shape[0] > MOST_LATENTS:
         return []
