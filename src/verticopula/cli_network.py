@@ -60,7 +60,7 @@ _POLICY_EXAMPLE = """a party joins with a policy of its own; write one such as
 LeadKit = Annotated[Path, typer.Option("--kit", help="The study lead's start-up kit.")]
 Deadline = Annotated[
     float | None,
-    typer.Option(help="Seconds that a party has for one round. Default: the federation file's [network] deadline."),
+    typer.Option(help="Seconds that a party has for one round. Default: the federation file's \\[network] deadline."),
 ]
 
 
@@ -74,9 +74,9 @@ def provision(
     federation: FederationFile,
     out: Annotated[Path, typer.Option("--out", help="Where to write the kits.")] = Path("kits"),
     host: Annotated[
-        str | None, typer.Option(help="The coordinator's host, as parties reach it; else from [network].")
+        str | None, typer.Option(help="The coordinator's host, as parties reach it; else from \\[network].")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="The coordinator's port; else from [network].")] = None,
+    port: Annotated[int | None, typer.Option(help="The coordinator's port; else from \\[network].")] = None,
     renew: Annotated[
         list[str] | None,
         typer.Option(help="Who gets a new key although they have a kit; may be given several times.", metavar="NAME"),
