@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,8 @@ from verticopula.privacy.units import Unit
 from verticopula.schema import ColumnKey, Federation
 
 Floats = NDArray[np.float64]
+
+FEWEST_COMPLETE = 10  # complete cases; below it there is nothing to rank
 
 
 class MethodFailure(Exception):
@@ -117,3 +119,12 @@ def keep_common(federation: Federation, tables: Mapping[str, pl.DataFrame]) -> d
     for table in whole.values():
         ids = ids.join(table.select(name), on=name, how="semi", maintain_order="left")
     return {party: ids.join(table, on=name, how="left", maintain_order="left") for party, table in whole.items()}
+
+
+def keep_complete_cases(study: Study) -> Study:
+    """The same study of its complete cases alone; MethodFailure if they are too few for anything."""
+    tables = keep_common(study.federation, study.tables)
+    n = tables[study.federation.response.party].height
+    if n < FEWEST_COMPLETE:
+        raise MethodFailure(f"{n} complete cases, {FEWEST_COMPLETE} are needed")
+    return replace(study, tables=tables)

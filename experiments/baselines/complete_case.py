@@ -5,22 +5,15 @@ Who is known where is public in this setting, so leaving the others out costs no
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from experiments.baselines import copula
-from experiments.study import Fit, MethodFailure, Outcome, Study, keep_common
-
-FEWEST = 10  # below it there is nothing to rank
+from experiments.study import Fit, Outcome, Study, keep_complete_cases
 
 
 def fit(study: Study, method: copula.Method = "vcds", *, aligned: bool = False) -> Outcome:
     """Synthetic tables from the complete cases alone."""
-    tables = keep_common(study.federation, study.tables)
-    n = tables[study.federation.response.party].height
-    if n < FEWEST:
-        raise MethodFailure(f"{n} complete cases, {FEWEST} are needed")
-    return copula.fit(replace(study, tables=tables), method, aligned=aligned)
+    return copula.fit(keep_complete_cases(study), method, aligned=aligned)
 
 
 cc_vcds: Fit = fit

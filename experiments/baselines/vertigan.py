@@ -32,7 +32,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from experiments.study import MethodFailure, Outcome, Spent, Study, keep_common
+from experiments.study import MethodFailure, Outcome, Spent, Study, keep_complete_cases
 from verticopula.privacy.gaussian import compose, epsilon_of, mu_of
 from verticopula.privacy.statement import DEFAULT_DELTA
 from verticopula.schema import Column, ColumnKey, Federation
@@ -59,7 +59,7 @@ SAMPLE = 20_000  # generated rows by which the second round's critics standardis
 
 def fit(study: Study, *, steps: int = STEPS) -> Outcome:
     """Tables of generated rows."""
-    tables = keep_common(study.federation, study.tables)
+    tables = keep_complete_cases(study).tables
     codings = [Coding(key, study.federation.column(key)) for key in study.federation.keys]
     real = [c.encode(tables[c.key.party][c.key.column]) for c in codings]
     n = len(real[0])

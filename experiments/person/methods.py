@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from experiments.baselines import imputed, vertigan
-from experiments.study import MethodFailure, Outcome, Spent, Study, keep_common
+from experiments.study import MethodFailure, Outcome, Spent, Study, keep_complete_cases
 from verticopula import Synthesizer
 from verticopula.errors import VerticopulaError
 from verticopula.privacy import gaussian
@@ -23,7 +23,6 @@ from verticopula.privacy.statement import DEFAULT_DELTA
 from verticopula.synthesizer import AlignedWarning, NotPrivateWarning
 
 ROUNDS = 10
-FEWEST = 10
 LARGEST_COIN = 40.0
 
 
@@ -71,11 +70,7 @@ def copula(study: Study, epsilon: float, delta: float, *, method: str, aligned: 
 
 def complete_cases(study: Study, epsilon: float, delta: float, *, method: str, aligned: bool = False) -> Answer:
     """The same on subjects whom every party knows: fewer comparisons, so each may be truer."""
-    tables = keep_common(study.federation, study.tables)
-    n = tables[study.federation.response.party].height
-    if n < FEWEST:
-        raise MethodFailure(f"{n} complete cases, {FEWEST} are needed")
-    return copula(replace(study, tables=tables), epsilon, delta, method=method, aligned=aligned)
+    return copula(keep_complete_cases(study), epsilon, delta, method=method, aligned=aligned)
 
 
 def mean_imputed(study: Study, epsilon: float, delta: float, *, method: str, aligned: bool = False) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,9 @@ import pytest
 from experiments.baselines import vertigan
 from experiments.designs import Model
 from experiments.draws import Cell, draw
+from experiments.person.methods import METHODS
 from experiments.runner import Settings
+from experiments.study import MethodFailure
 from verticopula.privacy.gaussian import compose
 from verticopula.schema import Column, ColumnKey, Federation
 
@@ -150,3 +153,20 @@ def test_the_same_seed_gives_the_same_tables_and_a_whole_study_runs() -> None:
     assert first.tables["client1"].equals(again.tables["client1"])
     assert first.tables["server"]["y"].is_in([0, 1]).all()
     assert first.spent.block == 3.0 < first.spent.person
+
+
+def test_no_complete_case_is_a_failure_with_a_reason() -> None:
+    cell = Cell("linear", "MAR-simple", 60)
+    drawn = draw(cell, 0, SMALL.make_design(cell))
+    study = drawn.study(1.0, 0, 1)
+    party = next(p.name for p in study.federation.parties if p.name != study.federation.response.party)
+    nobody = replace(study, tables={**study.tables, party: study.tables[party].head(3)})
+    with pytest.raises(MethodFailure, match="complete cases, 10 are needed"):
+        vertigan.fit(nobody)
+
+
+def test_equal_epsilon_for_a_person_is_not_overspent() -> None:
+    cell = Cell("linear", "complete", 80)
+    study = draw(cell, 0, SMALL.make_design(cell)).study(1.0, 0, 1)
+    answer = METHODS["Vertigan"](study, 30.0, 1e-6)
+    assert answer.outcome.spent.person == pytest.approx(30.0, rel=1e-6)
