@@ -181,3 +181,8 @@ NEVER_FINITE = {
     "Original-C, Original-VFL": "everything is exchanged as it is",
     "VFL-ADMM-DP": "its noise lies in the column space of the data (`tests/experiments/test_baselines.py`)",
 }
+# What an epsilon does not say when methods are compared by it.
+ASKS_FOR_MORE = {
+    "Vertigan": "every party's critic sees the real response beside its own columns, so the parties show it to each "
+    "other; no other method here asks for that. It learns associations with the response alone, not among covariates",
+}

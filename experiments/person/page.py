@@ -14,7 +14,7 @@ from experiments.draws import Cell
 from experiments.figures import COLORS, new_figure, to_svg
 from experiments.methods import ORACLE
 from experiments.page import METRIC_NAMES, STYLE
-from experiments.person.methods import METHODS, NEVER_FINITE
+from experiments.person.methods import ASKS_FOR_MORE, METHODS, NEVER_FINITE
 from experiments.results import WITHIN, CellRows, mean, read_cells, standard_error
 
 ZERO, ORIGINAL = "Zero vector", "Original-C"
@@ -97,6 +97,11 @@ def render(lines: Sequence[Line], delta: float, n_columns: int, made_by: str) ->
     """The whole page."""
     cells = list(dict.fromkeys(line.cell for line in lines))
     never = "".join(f"<li><b>{escape(name)}</b>: {escape(why)}.</li>" for name, why in NEVER_FINITE.items())
+    more = "".join(
+        f"<li><b>{escape(name)}</b>: {escape(why)}.</li>"
+        for name, why in ASKS_FOR_MORE.items()
+        if any(line.method == name for line in lines)
+    )
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Equal epsilon for a whole person</title>",
         f"<style>{STYLE} svg {{ max-width: 100%; height: auto; }}</style></head><body>",
@@ -113,6 +118,7 @@ def render(lines: Sequence[Line], delta: float, n_columns: int, made_by: str) ->
         "is in every comparison of a column, and in all columns. Where less is spent than was allowed, the parts "
         "compose better with δ than their sum says.</p>",
         f"<p>No finite epsilon exists at any noise for:</p><ul>{never}</ul>",
+        f"<p>Not on equal terms in all else:</p><ul>{more}</ul>" if more else "",
         "<h2>From where on does a method beat the zero vector?</h2>",
         render_thresholds(lines, cells),
     ]
