@@ -34,7 +34,7 @@ from experiments.results import (
     summarise,
     write_csv,
 )
-from experiments.runner import BACKENDS, Settings, list_tasks, list_wanted, run_all
+from experiments.runner import BACKENDS, SMALL_DESIGN, Settings, list_tasks, list_wanted, run_all
 from experiments.store import write_text
 from experiments.theory import command as theory
 from verticopula.errors import SettingsError
@@ -47,7 +47,6 @@ COMMANDS: Mapping[str, Callable[[Sequence[str], Console], int]] = {
     "missing": missing.main,
     "figure": make_figure,
 }
-SMALL_DESIGN = {"kind_counts": (4, 4, 4, 3)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

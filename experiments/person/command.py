@@ -23,7 +23,7 @@ from experiments.methods import ORACLE
 from experiments.person.methods import FOR_MISSING, METHODS, NEEDS_TORCH
 from experiments.person.page import ORIGINAL, ZERO, read_lines, render, to_csv
 from experiments.provenance import describe_run
-from experiments.runner import BACKENDS, Settings, call_in_parallel
+from experiments.runner import BACKENDS, SMALL_DESIGN, Settings, call_in_parallel
 from experiments.scad import SeparatedClassesError, fit_oracle, fit_scad_refit
 from experiments.store import Entry, Replication, locate, name_entry, read, write, write_text
 from experiments.study import MethodFailure
@@ -60,7 +60,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str], console: Console) -> int:
     options = parse(argv)
-    settings = Settings(RULE, design={"kind_counts": (4, 4, 4, 3)} if options.small_design else None)
+    settings = Settings(RULE, SMALL_DESIGN if options.small_design else None)
     methods = options.methods or [name for name in METHODS if name not in NEEDS_TORCH]
     if any(name in NEEDS_TORCH for name in methods) and importlib.util.find_spec("torch") is None:
         raise SettingsError("Vertigan needs torch: pip install 'verticopula[gan]'")

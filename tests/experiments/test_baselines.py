@@ -13,7 +13,7 @@ from experiments.baselines import admm_dp, complete_case, copula, imputed, origi
 from experiments.draws import Cell, draw
 from experiments.judge import JudgeName, find_errors, judge, score
 from experiments.metrics import g_means, rmse
-from experiments.runner import Settings
+from experiments.runner import SMALL_DESIGN, Settings
 from experiments.study import MethodFailure, Study, keep_common, stack_numbers
 from experiments.theory import theorems89
 from experiments.theory.gaussian import make_federation, make_tables
@@ -21,7 +21,7 @@ from verticopula import Federation
 from verticopula.glm.families import find_family
 from verticopula.privacy.accounting import Coins, epsilon_of
 
-SMALL = Settings(design={"kind_counts": (4, 4, 4, 3)})
+SMALL = Settings(design=SMALL_DESIGN)
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.draws import Cell
-from experiments.runner import Settings, list_tasks, list_wanted
+from experiments.runner import SMALL_DESIGN, Settings, list_tasks, list_wanted
 from experiments.store import locate
 from verticopula.errors import SettingsError
 
-SMALL = Settings(design={"kind_counts": (4, 4, 4, 3)})
+SMALL = Settings(design=SMALL_DESIGN)
 ONE = ("table1", "--methods", "VCDS", "--replications", 1, "--epsilons", 2, "--models", "linear")
 
 

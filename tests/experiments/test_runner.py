@@ -26,12 +26,12 @@ from experiments.results import (
     summarise,
     write_csv,
 )
-from experiments.runner import Settings, Task, list_tasks, list_wanted, run_all
+from experiments.runner import SMALL_DESIGN, Settings, Task, list_tasks, list_wanted, run_all
 from experiments.store import Entry, Replication, locate, read, write
 from experiments.study import MethodFailure, Outcome, Spent, Study
 from verticopula.errors import SettingsError
 
-SMALL = Settings(design={"kind_counts": (4, 4, 4, 3)})
+SMALL = Settings(design=SMALL_DESIGN)
 CELL = Cell("linear", "MCAR", 80)
 WANTED = {CELL: list_wanted(["VCDS", "EVCDS"], [2.0])}
 

@@ -13,7 +13,7 @@ from experiments.baselines import vertigan
 from experiments.designs import Model
 from experiments.draws import Cell, draw
 from experiments.person.methods import METHODS
-from experiments.runner import Settings
+from experiments.runner import SMALL_DESIGN, Settings
 from experiments.study import MethodFailure
 from verticopula.privacy.gaussian import compose
 from verticopula.schema import Column, ColumnKey, Federation
@@ -21,7 +21,7 @@ from verticopula.schema import Column, ColumnKey, Federation
 pytestmark = [pytest.mark.gan, pytest.mark.filterwarnings("default")]
 
 
-SMALL = Settings(design={"kind_counts": (4, 4, 4, 3)})
+SMALL = Settings(design=SMALL_DESIGN)
 NO_NOISE = vertigan.Budget({"a": math.inf, "b": math.inf, "s": math.inf}, math.inf, 2)
 
 
