@@ -17,7 +17,7 @@ from rich.console import Console
 from experiments import sme, sme_table
 from experiments.draws import Cell
 from experiments.judge import JUDGE_NAMES
-from experiments.methods import MECHANISMS, METHODS, NEEDS_TORCH, TABLES
+from experiments.methods import MECHANISMS, METHODS, NEEDS_TORCH, ORACLE, TABLES
 from experiments.missing import command as missing
 from experiments.page import render
 from experiments.paper import read_tables
@@ -118,6 +118,7 @@ def run(options: argparse.Namespace, command: str, console: Console) -> None:
     methods = [m for m in sme.SME_METHODS if options.methods is None or m in options.methods]
     if options.tables == [SME] and not methods:
         raise SettingsError(f"none of these methods is in {SME}; it has {', '.join(sme.SME_METHODS)}")
+    options.out.mkdir(parents=True, exist_ok=True)
     check_kept(read_cells(options.out), settings)
     tasks = list_tasks(wanted, options.replications, settings, options.out)
     total = len(wanted) * options.replications
@@ -170,7 +171,8 @@ def check_kept(cells: Sequence[CellRows], settings: Settings) -> None:
 def report(folder: Path, subjects: int, settings: Settings, command: str, console: Console) -> None:
     """CSV files and the page, from everything that the folder holds; the paper's beside its own design alone."""
     cells, paper = read_cells(folder), {} if settings.design else read_tables()
-    tables = {name: figures for name in TABLES if (figures := summarise(name, cells, paper))}
+    found = {name: summarise(name, cells, paper) for name in TABLES}
+    tables = {name: figures for name, figures in found.items() if any(f.key.method != ORACLE for f in figures)}
     for name, figures in tables.items():
         write_csv(folder / f"{name}.csv", figures)
         counts = count_verdicts(figures)

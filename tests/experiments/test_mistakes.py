@@ -63,7 +63,7 @@ def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path, capsys: pytest
     out.write_text("")
     code, said = call(capsys, *ONE, "--small-design", "--sizes", 80, "--out", out)
     assert code == 2
-    assert "taken" in said
+    assert "taken: File exists" in said
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]"])
@@ -92,3 +92,12 @@ def test_a_small_design_is_compared_with_nothing(tmp_path: Path, capsys: pytest.
     page = (tmp_path / "results.html").read_text()
     assert "--small-design" in page
     assert "paper 0." not in page
+
+
+def test_tables_that_were_not_asked_for_are_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables 4 and 6 are about the same data sets, and the oracle of these alone makes no table."""
+    command = ["table4", "--methods", "VCDS", "--replications", 1, "--sizes", 80, "--mechanisms", "MCAR"]
+    code, said = call(capsys, *command, "--small-design", "--out", tmp_path)
+    assert code == 0
+    assert "table6" not in said
+    assert [path.name for path in tmp_path.glob("*.csv")] == ["table4.csv"]
