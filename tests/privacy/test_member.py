@@ -1,4 +1,4 @@
-"""One organisation's side of a study: what it refuses, what leaves it, what survives a crash."""
+"""One organisation's side of a study: the same as in one process, what leaves it, what it refuses."""
 
 from __future__ import annotations
 
@@ -7,128 +7,52 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
-from numpy.typing import NDArray
 
-from tests.builders import CONTINUOUS, fit_seeded, make_federation
-from tests.members import KEY, SEEDED, MemoryVault, make_member, make_members, run
+from tests.builders import fit_seeded
+from tests.members import KEY, SEEDED, MemoryVault, make_member, make_members
+from tests.privacy.member_study import (
+    BY_WAY,
+    ID,
+    NUMBER,
+    RAW,
+    RELEASE,
+    WORD,
+    FromWhere,
+    N,
+    answered,
+    federation,
+    member,
+    opening,
+    placed,
+    tables,
+)
 from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer
-from verticopula.blinding import points_of
-from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
+from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.estimator import VerticalGLM
 from verticopula.privacy.noise import SeededNoise
-from verticopula.privacy.policy import Caps
 from verticopula.privacy.vault import Vault
 from verticopula.protocol.member import Member
 from verticopula.protocol.messages import (
-    BlockReply,
     BlockRequest,
-    CloseReply,
     CloseRequest,
-    ColumnOrder,
-    MaskReply,
-    MaskRequest,
-    OpenReply,
-    OpenRequest,
     PlaceRequest,
-    PresenceReply,
     PresenceRequest,
     RawReviewRequest,
     ReleaseReply,
-    ReleaseRequest,
     Reply,
     Request,
     ReviewRequest,
 )
-from verticopula.protocol.opening import close_study, deliver_blocks, federation_fingerprint, open_study
+from verticopula.protocol.opening import close_study, federation_fingerprint, open_study
 from verticopula.protocol.party import LocalParty
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.tables import align_tables, normalise_ids
+from verticopula.tables import align_tables
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
-
-N = 120
-NUMBER = 7.123456789012345
-ID = "zq-canary-4711"
-WORD = "zqcanaryword"
-RAW = Policy(allow_seeded=True, methods=("raw-glm", "vcds"))
-
-
-def federation(**changes: Any) -> Federation:
-    made = make_federation(
-        {
-            "left": {"y": {"kind": "binary"}, "a": CONTINUOUS},
-            "right": {
-                "n": {"kind": "count", "bounds": [0, 50]},
-                "g": {"kind": "nominal", "categories": ["u", "v", WORD]},
-            },
-            "third": {"o": {"kind": "ordinal", "categories": [10, 20, 30]}, "z": CONTINUOUS},
-        }
-    )
-    return Federation.from_dict({**made.to_dict(), **changes})
-
-
-def tables() -> dict[str, pl.DataFrame]:
-    """Blocks and cells missing, rows in any order, one planted subject."""
-    rng = np.random.default_rng(8)
-    ids = np.array([ID if i == 3 else f"s{i}" for i in range(N)])
-    a = np.clip(rng.normal(size=N), -7, 7)
-    a[3] = NUMBER
-    y = (a + rng.normal(size=N) > 0).astype(int)
-    n, z = rng.poisson(4, N) + y, a + rng.normal(size=N)
-    z[3] = -NUMBER
-    g = np.array(["u", "v", WORD])[rng.integers(0, 3, N)]
-    o = np.array([10, 20, 30])[rng.integers(0, 3, N)]
-    full = {
-        "left": pl.DataFrame({"subject_id": ids, "y": y, "a": a}),
-        "right": pl.DataFrame({"subject_id": ids, "n": n, "g": g})[:100],
-        "third": pl.DataFrame({"subject_id": ids, "o": o, "z": z})[np.r_[0:10, 30:N]],
-    }
-    full["right"] = full["right"].with_columns(pl.when(pl.col("n") == 9).then(None).otherwise(pl.col("n")).alias("n"))
-    return {name: frame.sample(fraction=1.0, shuffle=True, seed=len(name)) for name, frame in full.items()}
-
-
-class FromWhere(NamedTuple):
-    """A way of alignment, and the key that goes with it."""
-
-    alignment: Any
-    key: bytes | None
-
-
-WAYS = [FromWhere("hash", KEY), FromWhere("psi", None)]
-BY_WAY = pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way.alignment))
-
-
-def opening(study: str = "study", **changes: Any) -> OpenRequest:
-    asked = OpenRequest(study, "vcds", federation_fingerprint(federation()), "hash", None, 0, "")
-    return replace(asked, **changes)
-
-
-def member(name: str = "right", **settings: Any) -> Member:
-    return make_member(federation(), name, tables()[name], **settings)
-
-
-def answered(reply: Reply) -> OpenReply:
-    assert isinstance(reply, OpenReply)
-    return reply
-
-
-def place_of(opened: OpenReply, n_subjects: int = N) -> PlaceRequest:
-    return PlaceRequest("study", n_subjects, np.arange(opened.hashes.shape[0])[::-1].copy())
-
-
-def placed(**settings: Any) -> Member:
-    one = member(**settings)
-    one.handle(place_of(answered(one.handle(opening()))))
-    return one
-
-
-RELEASE = ReleaseRequest("study", "vcds", "exact", (ColumnOrder("n", 1.0, 1.0), ColumnOrder("g", 1.0, 1.0)))
-
 
 # ---- the same as in one process ----------------------------------------------------------
 
@@ -390,323 +314,3 @@ def test_seeds_do_not_answer_for_each_other_and_names_do_not_matter() -> None:
         replies.append(reply.columns[0].ranks)
     np.testing.assert_array_equal(replies[0], replies[2])
     assert not np.array_equal(replies[0], replies[1])
-
-
-# ---- places ------------------------------------------------------------------------------
-
-
-def shifted(positions: NDArray[np.int64], by: int) -> NDArray[np.int64]:
-    return positions + by
-
-
-@pytest.mark.parametrize(
-    ("n_subjects", "positions", "words"),
-    [
-        (N, np.zeros(100, dtype=np.int64), "same place"),
-        (N, np.r_[np.arange(99), 98], "same place"),
-        (N, np.arange(100) - 1, "outside"),
-        (N, np.arange(100) + 21, "outside"),
-        (N, np.arange(100) + 2**40, "outside"),
-        (N, np.arange(99), "each of its 100 rows"),
-        (N, np.arange(101), "each of its 100 rows"),
-        (N, np.arange(100).reshape(10, 10), "each of its 100 rows"),
-        (N, np.arange(100).astype(np.float64), "each of its 100 rows"),
-        (N, np.arange(100).astype(np.int32), "each of its 100 rows"),
-        (99, np.arange(100), "cannot have this size"),
-        (0, np.arange(100), "cannot have this size"),
-        (-1, np.arange(100), "cannot have this size"),
-        (10**12, np.arange(100), "cannot have this size"),
-        (True, np.arange(100), "cannot have this size"),
-    ],
-)
-def test_places_that_cannot_be_are_refused(n_subjects: int, positions: Any, words: str) -> None:
-    one = member()
-    one.handle(opening())
-    with pytest.raises(ProtocolError, match=words):
-        one.handle(PlaceRequest("study", n_subjects, positions))
-    with pytest.raises(ProtocolError, match="no cohort yet"):
-        one.handle(RELEASE)
-
-
-def test_the_response_partys_subjects_are_the_cohort() -> None:
-    one = member("left")
-    one.handle(opening())
-    with pytest.raises(ProtocolError, match="its own 120 subjects are the cohort"):
-        one.handle(PlaceRequest("study", N + 1, np.arange(N)))
-
-
-def test_a_settled_cohort_stays() -> None:
-    one = placed()
-    again = place_of(answered(one.handle(opening())))
-    one.handle(again)
-    with pytest.raises(ProtocolError, match="settled"):
-        one.handle(replace(again, positions=shifted(again.positions, 1)))
-    with pytest.raises(ProtocolError, match="settled"):
-        one.handle(replace(again, n_subjects=N + 1))
-
-
-# ---- alignment without a key -------------------------------------------------------------
-
-
-def masking(origin: str = "third", n: int = 110, **changes: Any) -> MaskRequest:
-    ids = pl.Series([f"guess {i}" for i in range(n)])
-    return replace(MaskRequest("study", origin, points_of(ids, "study")), **changes)
-
-
-def test_a_party_without_a_key_does_not_send_hashes() -> None:
-    with pytest.raises(PolicyRefused, match="has no id key"):
-        member(key=None).handle(opening())
-
-
-def test_masked_points_show_nothing_that_a_dictionary_could_find() -> None:
-    one = member(key=None)
-    sent = {bytes(row) for row in answered(one.handle(opening(alignment="psi"))).hashes}
-    ids = normalise_ids(tables()["right"]["subject_id"], federation().id)
-    assert sent.isdisjoint(bytes(row) for row in points_of(ids, "study"))
-    other = {bytes(row) for row in answered(member(key=None).handle(opening(alignment="psi"))).hashes}
-    assert sent.isdisjoint(other)  # another mask, with the same table
-    again = answered(one.handle(opening(alignment="psi")))
-    assert sent == {bytes(row) for row in again.hashes}
-    assert [bytes(row) for row in again.hashes] == sorted(sent)
-
-
-def test_one_list_a_party_is_masked_and_none_after_the_cohort_is_settled() -> None:
-    one = member(key=None)
-    with pytest.raises(ProtocolError, match="was not asked to open"):
-        one.handle(masking())
-    opened = answered(one.handle(opening(alignment="psi")))
-    first, second = one.handle(masking()), one.handle(masking())
-    assert isinstance(first, MaskReply)
-    assert isinstance(second, MaskReply)
-    np.testing.assert_array_equal(first.points, second.points)
-    with pytest.raises(ProtocolError, match="has masked another list"):
-        one.handle(masking(n=109))
-    one.handle(place_of(opened))
-    with pytest.raises(ProtocolError, match="no longer"):
-        one.handle(masking("left", 120))
-    one.handle(masking())  # a late copy
-
-
-@pytest.mark.parametrize(
-    ("request_", "words"),
-    [
-        (masking("right"), "other parties only"),
-        (masking("nobody"), "other parties only"),
-        (masking("left", 99), "cannot have so many"),  # the cohort is not smaller than one of its parties
-        (masking(points=np.empty((0, 32), dtype=np.uint8)), "cannot have so many"),
-        (masking(points=np.ones((5, 31), dtype=np.uint8)), "32 bytes"),
-        (masking(points=np.ones(32, dtype=np.uint8)), "32 bytes"),
-        (masking(points=np.ones((5, 32), dtype=np.int64)), "32 bytes"),
-        (masking(points=np.zeros((5, 32), dtype=np.uint8)), "is none"),
-    ],
-)
-def test_points_that_cannot_be_are_not_masked(request_: MaskRequest, words: str) -> None:
-    one = member(key=None)
-    one.handle(opening(alignment="psi"))
-    with pytest.raises(ProtocolError, match=words):
-        one.handle(request_)
-
-
-def test_the_cohorts_party_masks_no_list_longer_than_its_own() -> None:
-    one = member("left", key=None)
-    one.handle(opening(alignment="psi"))
-    one.handle(masking(n=N))
-    with pytest.raises(ProtocolError, match="cannot have so many"):
-        one.handle(masking("right", N + 1))
-
-
-def test_nothing_is_masked_in_a_study_aligned_by_hashes() -> None:
-    one = member()
-    one.handle(opening())
-    with pytest.raises(ProtocolError, match="nothing is to be masked"):
-        one.handle(masking())
-
-
-# ---- restarts ----------------------------------------------------------------------------
-
-
-@BY_WAY
-@pytest.mark.parametrize("seed", [None, 6])
-def test_a_member_made_anew_goes_on_where_it_was(seed: int | None, way: FromWhere) -> None:
-    policy, vault = Policy(allow_seeded=True), MemoryVault()
-    asked = opening(seed=seed, alignment=way.alignment)
-    first = member(policy=policy, vault=vault, key=way.key)
-    opened = answered(first.handle(asked))
-    second = member(policy=policy, vault=vault, key=way.key)
-    np.testing.assert_array_equal(answered(second.handle(asked)).hashes, opened.hashes)
-    second.handle(place_of(opened))
-    third = member(policy=policy, vault=vault, key=way.key)
-    presence = third.handle(PresenceRequest("study", "vcds"))
-    assert isinstance(presence, PresenceReply)
-    expected = first.handle(PresenceRequest("study", "vcds"))
-    assert isinstance(expected, PresenceReply)
-    np.testing.assert_array_equal(presence.observed, expected.observed)
-
-
-@BY_WAY
-def test_a_restart_on_disk_repeats_the_release_and_pays_once(tmp_path: Path, way: FromWhere) -> None:
-    with Vault.open(tmp_path) as vault:
-        one = member(vault=vault, key=way.key)
-        one.handle(place_of(answered(one.handle(opening(alignment=way.alignment)))))
-        first = one.handle(RELEASE)
-    with Vault.open(tmp_path) as vault:
-        two = member(vault=vault, key=way.key)
-        second = two.handle(RELEASE)
-        assert len(vault.ledger) == 4
-        assert len({entry.table for entry in vault.ledger}) == 1
-    assert encode(first) == encode(second)
-
-
-def test_caps_hold_over_studies_and_restarts(tmp_path: Path) -> None:
-    policy = Policy(caps=Caps(variable=3.0))
-    with Vault.open(tmp_path) as vault:
-        placed(vault=vault, policy=policy).handle(RELEASE)
-    with Vault.open(tmp_path) as vault:
-        one = member(vault=vault, policy=policy)
-        one.handle(replace(place_of(answered(one.handle(opening("next")))), study="next"))
-        with pytest.raises(BudgetExceeded, match="above its cap"):
-            one.handle(replace(RELEASE, study="next"))
-        one.handle(RELEASE)  # sent before
-
-
-def test_consent_is_asked_before_anything_is_recorded() -> None:
-    def refuse(method: str, proposed: list[Any], spent: list[Any]) -> None:
-        raise PolicyRefused("no")
-
-    one = placed(consent=refuse)
-    with pytest.raises(PolicyRefused, match="no"):
-        one.handle(RELEASE)
-    assert len(one.vault.ledger) == 0
-
-
-def test_a_changed_table_does_not_go_on_with_an_old_study() -> None:
-    vault = MemoryVault()
-    placed(vault=vault)
-    frame = tables()["right"]
-    other = frame.with_columns(pl.when(pl.col("n") == 3).then(4).otherwise(pl.col("n")).alias("n"))
-    changed = make_member(federation(), "right", other, vault=vault)
-    with pytest.raises(ProtocolError, match="has changed since"):
-        changed.handle(RELEASE)
-    with pytest.raises(ProtocolError, match="another table"):
-        changed.handle(opening())
-    make_member(federation(), "right", frame.reverse(), vault=vault).handle(RELEASE)  # the same table
-
-
-@pytest.mark.parametrize("seed", [None, 2])
-def test_a_table_or_key_changed_before_the_place_is_known_does_not_go_on(seed: int | None) -> None:
-    vault, frame = MemoryVault(), tables()["right"]
-    opened = answered(member(vault=vault, policy=SEEDED).handle(opening(seed=seed)))
-    for other in (
-        make_member(federation(), "right", frame, vault=vault, key=bytes(32)),
-        make_member(federation(), "right", frame[1:], vault=vault),
-    ):
-        with pytest.raises(ProtocolError, match="has changed since"):
-            other.handle(place_of(opened))
-
-
-def test_one_organisation_may_be_two_parties() -> None:
-    vault = MemoryVault()
-    members = make_members(federation(), tables(), right={"vault": vault}, third={"vault": vault})
-    Synthesizer(federation()).fit_transport(InProcessTransport(members), study="study")
-    assert {entry.party for entry in vault.ledger} == {"right", "third"}
-
-
-def test_a_ledger_that_lost_entries_is_not_opened_again() -> None:
-    one = placed()
-    one.handle(RELEASE)
-    closed = one.handle(CloseRequest("study"))
-    assert isinstance(closed, CloseReply)
-    assert closed.ledger_count == 4
-    one.handle(opening("next", witness_count=closed.ledger_count, witness_head=closed.ledger_head))
-    with pytest.raises(LedgerError):
-        member().handle(opening("next", witness_count=closed.ledger_count, witness_head=closed.ledger_head))
-    with pytest.raises(LedgerError):
-        one.handle(opening("more", witness_count=4, witness_head="0" * 64))
-
-
-def test_closing_tells_every_ledgers_end() -> None:
-    members = make_members(federation(), tables())
-    Synthesizer(federation(), epsilon=1.0).fit_transport(InProcessTransport(members), study="study")
-    heads = run(close_study(federation(), "study"), members)
-    assert heads == {name: m.vault.head() for name, m in members.items()}
-    again = Synthesizer(federation(), epsilon=1.0)
-    again.fit_transport(InProcessTransport(members), study="next", witnesses=heads)
-    with pytest.raises(ProtocolError, match="was not asked to open"):
-        run(close_study(federation(), "unknown"), members)
-
-
-# ---- synthetic blocks --------------------------------------------------------------------
-
-
-def block(**values: Any) -> BlockRequest:
-    given = {"n": np.array([0.0, 3.0, 50.0]), "g": np.array([0.0, 2.0, 1.0]), **values}
-    return BlockRequest("study", tuple(given), tuple(given.values()))
-
-
-def test_a_block_is_written_at_its_own_party_only(tmp_path: Path) -> None:
-    folders = {name: tmp_path / name for name in tables()}
-    members = make_members(federation(), tables(), **{name: {"out": folder} for name, folder in folders.items()})
-    fit = Synthesizer(federation(), epsilon=8.0).fit_transport(InProcessTransport(members), study="study")
-    values = fit.draw(30)
-    run(deliver_blocks(federation(), "study", values), members)
-    expected = fit.decode(values)
-    for name, folder in folders.items():
-        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-        assert files == [f"study/{name}.csv", f"study/{name}.parquet"]
-        assert pl.read_parquet(folder / "study" / f"{name}.parquet").equals(expected[name])
-
-
-def test_a_seeded_block_says_that_it_is_not_private(tmp_path: Path) -> None:
-    members = make_members(federation(), tables(), out=tmp_path)
-    with pytest.warns(NotPrivateWarning):
-        fit = Synthesizer(federation(), random_state=1).fit_transport(InProcessTransport(members), study="study")
-    run(deliver_blocks(federation(), "study", fit.draw(5)), members)
-    assert "NOT PRIVATE" in (tmp_path / "study" / "READ-ME-FIRST.txt").read_text()
-
-
-def test_a_party_may_want_no_block() -> None:
-    reply = placed().handle(block())
-    assert isinstance(reply, BlockReply)
-    assert reply.rows == 0
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        block(n=np.array([0.0, 3.0, 51.0])),
-        block(n=np.array([0.0, -1.0, 5.0])),
-        block(n=np.array([0.0, 0.5, 5.0])),
-        block(n=np.array([0.0, np.nan, 5.0])),
-        block(n=np.array([0.0, np.inf, 5.0])),
-        block(n=np.array([0, 1, 5])),
-        block(g=np.array([0.0, 3.0, 1.0])),
-        block(g=np.array([0.0, 0.5, 1.0])),
-        block(g=np.array([0.0, 1.0])),
-        block(n=np.empty(0), g=np.empty(0)),
-        block(other=np.zeros(3)),
-        BlockRequest("study", ("g", "n"), (np.zeros(3), np.zeros(3))),
-        BlockRequest("study", ("n", "g"), (np.zeros(3),)),
-        BlockRequest("study", (), ()),
-    ],
-)
-def test_a_block_that_does_not_fit_is_not_written(tmp_path: Path, request_: BlockRequest) -> None:
-    with pytest.raises(ProtocolError, match="does not fit"):
-        placed(out=tmp_path).handle(request_)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("study", ["../up", "/etc/passwd", "..", ".", "a/../../b", "nul:", "über", "a b"])
-def test_a_study_cannot_be_named_out_of_its_folder(tmp_path: Path, study: str) -> None:
-    out = tmp_path / "out"
-    one = member(out=out)
-    opened = answered(one.handle(opening(study)))
-    one.handle(replace(place_of(opened), study=study))
-    one.handle(replace(block(), study=study))
-    written = list(tmp_path.rglob("*.csv"))
-    assert len(written) == 1
-    assert written[0].parent.parent == out
-
-
-def test_keep_or_lead() -> None:
-    assert not answered(member().handle(opening())).keeps_block
-    assert answered(member(policy=Policy(synthetic="keep")).handle(opening())).keeps_block

@@ -1,0 +1,102 @@
+"""A small study of three organisations, with planted values, for tests of one organisation's side of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.builders import CONTINUOUS, make_federation
+from tests.members import KEY, make_member
+from verticopula import Federation, Policy
+from verticopula.protocol.member import Member
+from verticopula.protocol.messages import (
+    ColumnOrder,
+    OpenReply,
+    OpenRequest,
+    PlaceRequest,
+    ReleaseRequest,
+    Reply,
+)
+from verticopula.protocol.opening import federation_fingerprint
+
+N = 120
+NUMBER = 7.123456789012345
+ID = "zq-canary-4711"
+WORD = "zqcanaryword"
+RAW = Policy(allow_seeded=True, methods=("raw-glm", "vcds"))
+
+
+def federation(**changes: Any) -> Federation:
+    made = make_federation(
+        {
+            "left": {"y": {"kind": "binary"}, "a": CONTINUOUS},
+            "right": {
+                "n": {"kind": "count", "bounds": [0, 50]},
+                "g": {"kind": "nominal", "categories": ["u", "v", WORD]},
+            },
+            "third": {"o": {"kind": "ordinal", "categories": [10, 20, 30]}, "z": CONTINUOUS},
+        }
+    )
+    return Federation.from_dict({**made.to_dict(), **changes})
+
+
+def tables() -> dict[str, pl.DataFrame]:
+    """Blocks and cells missing, rows in any order, one planted subject."""
+    rng = np.random.default_rng(8)
+    ids = np.array([ID if i == 3 else f"s{i}" for i in range(N)])
+    a = np.clip(rng.normal(size=N), -7, 7)
+    a[3] = NUMBER
+    y = (a + rng.normal(size=N) > 0).astype(int)
+    n, z = rng.poisson(4, N) + y, a + rng.normal(size=N)
+    z[3] = -NUMBER
+    g = np.array(["u", "v", WORD])[rng.integers(0, 3, N)]
+    o = np.array([10, 20, 30])[rng.integers(0, 3, N)]
+    full = {
+        "left": pl.DataFrame({"subject_id": ids, "y": y, "a": a}),
+        "right": pl.DataFrame({"subject_id": ids, "n": n, "g": g})[:100],
+        "third": pl.DataFrame({"subject_id": ids, "o": o, "z": z})[np.r_[0:10, 30:N]],
+    }
+    full["right"] = full["right"].with_columns(pl.when(pl.col("n") == 9).then(None).otherwise(pl.col("n")).alias("n"))
+    return {name: frame.sample(fraction=1.0, shuffle=True, seed=len(name)) for name, frame in full.items()}
+
+
+class FromWhere(NamedTuple):
+    """A way of alignment, and the key that goes with it."""
+
+    alignment: Any
+    key: bytes | None
+
+
+WAYS = [FromWhere("hash", KEY), FromWhere("psi", None)]
+BY_WAY = pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way.alignment))
+
+
+def opening(study: str = "study", **changes: Any) -> OpenRequest:
+    asked = OpenRequest(study, "vcds", federation_fingerprint(federation()), "hash", None, 0, "")
+    return replace(asked, **changes)
+
+
+def member(name: str = "right", **settings: Any) -> Member:
+    return make_member(federation(), name, tables()[name], **settings)
+
+
+def answered(reply: Reply) -> OpenReply:
+    assert isinstance(reply, OpenReply)
+    return reply
+
+
+def place_of(opened: OpenReply, n_subjects: int = N) -> PlaceRequest:
+    return PlaceRequest("study", n_subjects, np.arange(opened.hashes.shape[0])[::-1].copy())
+
+
+def placed(**settings: Any) -> Member:
+    one = member(**settings)
+    one.handle(place_of(answered(one.handle(opening()))))
+    return one
+
+
+RELEASE = ReleaseRequest("study", "vcds", "exact", (ColumnOrder("n", 1.0, 1.0), ColumnOrder("g", 1.0, 1.0)))

@@ -1,0 +1,160 @@
+"""Who is who, on one organisation's side: places in the cohort, and alignment without a common key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+
+from tests.privacy.member_study import (
+    RELEASE,
+    N,
+    answered,
+    federation,
+    member,
+    opening,
+    place_of,
+    placed,
+    tables,
+)
+from verticopula.blinding import points_of
+from verticopula.errors import PolicyRefused, ProtocolError
+from verticopula.protocol.messages import (
+    MaskReply,
+    MaskRequest,
+    PlaceRequest,
+)
+from verticopula.tables import normalise_ids
+
+# ---- places ------------------------------------------------------------------------------
+
+
+def shifted(positions: NDArray[np.int64], by: int) -> NDArray[np.int64]:
+    return positions + by
+
+
+@pytest.mark.parametrize(
+    ("n_subjects", "positions", "words"),
+    [
+        (N, np.zeros(100, dtype=np.int64), "same place"),
+        (N, np.r_[np.arange(99), 98], "same place"),
+        (N, np.arange(100) - 1, "outside"),
+        (N, np.arange(100) + 21, "outside"),
+        (N, np.arange(100) + 2**40, "outside"),
+        (N, np.arange(99), "each of its 100 rows"),
+        (N, np.arange(101), "each of its 100 rows"),
+        (N, np.arange(100).reshape(10, 10), "each of its 100 rows"),
+        (N, np.arange(100).astype(np.float64), "each of its 100 rows"),
+        (N, np.arange(100).astype(np.int32), "each of its 100 rows"),
+        (99, np.arange(100), "cannot have this size"),
+        (0, np.arange(100), "cannot have this size"),
+        (-1, np.arange(100), "cannot have this size"),
+        (10**12, np.arange(100), "cannot have this size"),
+        (True, np.arange(100), "cannot have this size"),
+    ],
+)
+def test_places_that_cannot_be_are_refused(n_subjects: int, positions: Any, words: str) -> None:
+    one = member()
+    one.handle(opening())
+    with pytest.raises(ProtocolError, match=words):
+        one.handle(PlaceRequest("study", n_subjects, positions))
+    with pytest.raises(ProtocolError, match="no cohort yet"):
+        one.handle(RELEASE)
+
+
+def test_the_response_partys_subjects_are_the_cohort() -> None:
+    one = member("left")
+    one.handle(opening())
+    with pytest.raises(ProtocolError, match="its own 120 subjects are the cohort"):
+        one.handle(PlaceRequest("study", N + 1, np.arange(N)))
+
+
+def test_a_settled_cohort_stays() -> None:
+    one = placed()
+    again = place_of(answered(one.handle(opening())))
+    one.handle(again)
+    with pytest.raises(ProtocolError, match="settled"):
+        one.handle(replace(again, positions=shifted(again.positions, 1)))
+    with pytest.raises(ProtocolError, match="settled"):
+        one.handle(replace(again, n_subjects=N + 1))
+
+
+# ---- alignment without a key -------------------------------------------------------------
+
+
+def masking(origin: str = "third", n: int = 110, **changes: Any) -> MaskRequest:
+    ids = pl.Series([f"guess {i}" for i in range(n)])
+    return replace(MaskRequest("study", origin, points_of(ids, "study")), **changes)
+
+
+def test_a_party_without_a_key_does_not_send_hashes() -> None:
+    with pytest.raises(PolicyRefused, match="has no id key"):
+        member(key=None).handle(opening())
+
+
+def test_masked_points_show_nothing_that_a_dictionary_could_find() -> None:
+    one = member(key=None)
+    sent = {bytes(row) for row in answered(one.handle(opening(alignment="psi"))).hashes}
+    ids = normalise_ids(tables()["right"]["subject_id"], federation().id)
+    assert sent.isdisjoint(bytes(row) for row in points_of(ids, "study"))
+    other = {bytes(row) for row in answered(member(key=None).handle(opening(alignment="psi"))).hashes}
+    assert sent.isdisjoint(other)  # another mask, with the same table
+    again = answered(one.handle(opening(alignment="psi")))
+    assert sent == {bytes(row) for row in again.hashes}
+    assert [bytes(row) for row in again.hashes] == sorted(sent)
+
+
+def test_one_list_a_party_is_masked_and_none_after_the_cohort_is_settled() -> None:
+    one = member(key=None)
+    with pytest.raises(ProtocolError, match="was not asked to open"):
+        one.handle(masking())
+    opened = answered(one.handle(opening(alignment="psi")))
+    first, second = one.handle(masking()), one.handle(masking())
+    assert isinstance(first, MaskReply)
+    assert isinstance(second, MaskReply)
+    np.testing.assert_array_equal(first.points, second.points)
+    with pytest.raises(ProtocolError, match="has masked another list"):
+        one.handle(masking(n=109))
+    one.handle(place_of(opened))
+    with pytest.raises(ProtocolError, match="no longer"):
+        one.handle(masking("left", 120))
+    one.handle(masking())  # a late copy
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (masking("right"), "other parties only"),
+        (masking("nobody"), "other parties only"),
+        (masking("left", 99), "cannot have so many"),  # the cohort is not smaller than one of its parties
+        (masking(points=np.empty((0, 32), dtype=np.uint8)), "cannot have so many"),
+        (masking(points=np.ones((5, 31), dtype=np.uint8)), "32 bytes"),
+        (masking(points=np.ones(32, dtype=np.uint8)), "32 bytes"),
+        (masking(points=np.ones((5, 32), dtype=np.int64)), "32 bytes"),
+        (masking(points=np.zeros((5, 32), dtype=np.uint8)), "is none"),
+    ],
+)
+def test_points_that_cannot_be_are_not_masked(request_: MaskRequest, words: str) -> None:
+    one = member(key=None)
+    one.handle(opening(alignment="psi"))
+    with pytest.raises(ProtocolError, match=words):
+        one.handle(request_)
+
+
+def test_the_cohorts_party_masks_no_list_longer_than_its_own() -> None:
+    one = member("left", key=None)
+    one.handle(opening(alignment="psi"))
+    one.handle(masking(n=N))
+    with pytest.raises(ProtocolError, match="cannot have so many"):
+        one.handle(masking("right", N + 1))
+
+
+def test_nothing_is_masked_in_a_study_aligned_by_hashes() -> None:
+    one = member()
+    one.handle(opening())
+    with pytest.raises(ProtocolError, match="nothing is to be masked"):
+        one.handle(masking())
