@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.regressions import FAMILIES, blocks, columns_of, response
-from verticopula.glm.bayes import LEAST_BAR, Posterior, default_bar, lay_out_sizes, sample_posterior, sweep_columns
+from verticopula.glm.bayes import LEAST_BAR, Posterior, default_bar, lay_out_sizes, sample_posterior
 from verticopula.glm.bayes_parts import sample_in_parts
+from verticopula.glm.bayes_sweeps import sweep_columns
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family

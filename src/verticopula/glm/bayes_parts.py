@@ -18,16 +18,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.glm.bayes import (
-    CONCENTRATION,
-    SNAPSHOTS,
-    Posterior,
-    Prior,
-    lay_out_sizes,
-    rotate_groups,
-    sweep_columns,
-    units,
-)
+from verticopula.glm.bayes import SNAPSHOTS, Posterior, Prior, lay_out_sizes, rotate_groups, units
+from verticopula.glm.bayes_sweeps import CONCENTRATION, sweep_columns
 from verticopula.glm.design import Features, standardise
 from verticopula.glm.families import Family
 from verticopula.glm.lasso import group_norms

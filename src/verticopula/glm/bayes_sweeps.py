@@ -1,0 +1,149 @@
+"""Gibbs sampling of coefficients that are zero or of some size, column after column: the kernel of `bayes.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CONCENTRATION = 1.0  # of the weights of all sizes together
+
+
+@njit(cache=True, nogil=True)
+def sweep_columns(
+    gram: Floats,
+    linear: Floats,
+    coef: Floats,
+    starts: Ints,
+    centre: Floats,
+    precision: Floats,
+    weights: Floats,
+    noise: float,
+    square: float,
+    n_subjects: float,
+    n_sweeps: int,
+    burn: int,
+    thin: int,
+    draw_weights: bool,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats, float, Floats, float, Floats]:
+    """Gibbs sampling; `coef` and `weights` are moved on. Coordinates after the last group have a flat prior.
+
+    `square` is y'y where the noise is drawn too, and 0 where it is known. The last result is how many groups have which
+    size after the last sweep. Averages are of conditional means
+    (Rao-Blackwell). One column: a mixture of normals around plus and minus every size. A group of d > 1: given its size
+    m, N(0, m^2 / d) in each direction.
+    """
+    n_groups, n_sizes, q = starts.size - 1, centre.shape[1], linear.size
+    product = gram @ coef
+    odds, means = np.zeros(2 * n_sizes + 1), np.zeros(2 * n_sizes + 1)
+    variances, counts = np.zeros(n_sizes), np.zeros(n_sizes + 1)
+    mean, included, share = np.zeros(q), np.zeros(n_groups), 0.0
+    some, n_some = np.zeros(((n_sweeps - burn + thin - 1) // thin, q)), 0
+    # What a single column's sizes have in common over sweeps, as long as the noise does not change.
+    pushes, costs = centre * precision, centre * centre * precision
+    narrow, heights = np.zeros_like(centre), np.zeros_like(centre)
+    for sweep in range(n_sweeps):
+        keep = sweep >= burn
+        counts[:] = 0.0
+        if sweep == 0 or square > 0.0:
+            for g in range(n_groups):
+                bend = gram[starts[g], starts[g]] / noise
+                for c in range(n_sizes):
+                    narrow[g, c] = 1.0 / (bend + precision[g, c])
+                    heights[g, c] = 0.5 * np.sqrt(precision[g, c] * narrow[g, c])
+        for g in range(n_groups):
+            first, d = starts[g], starts[g + 1] - starts[g]
+            highest = 0.0
+            if d == 1:
+                bend = gram[first, first] / noise
+                pull = (linear[first] - product[first]) / noise + bend * coef[first]
+                for c in range(n_sizes):
+                    variance, push, cost = narrow[g, c], pushes[g, c], costs[g, c]
+                    variances[c] = variance
+                    upwards, downwards = pull + push, pull - push
+                    means[1 + c], means[1 + c + n_sizes] = variance * upwards, variance * downwards
+                    odds[1 + c] = 0.5 * (variance * upwards * upwards - cost)
+                    odds[1 + c + n_sizes] = 0.5 * (variance * downwards * downwards - cost)
+                    highest = max(highest, odds[1 + c], odds[1 + c + n_sizes])
+                for c in range(n_sizes):
+                    factor = weights[1 + c] * heights[g, c]
+                    for k in (1 + c, 1 + c + n_sizes):
+                        odds[k] = factor * np.exp(odds[k] - highest) if odds[k] - highest > -50.0 else 0.0
+            else:
+                for c in range(n_sizes):
+                    spread, level = centre[g, c] ** 2 / d, 0.0
+                    for i in range(first, first + d):
+                        bend = gram[i, i] / noise
+                        pull = (linear[i] - product[i]) / noise + bend * coef[i]
+                        level += 0.5 * (spread * pull * pull / (1.0 + bend * spread) - np.log1p(bend * spread))
+                    odds[1 + c], odds[1 + c + n_sizes] = level, 0.0
+                    highest = max(highest, level)
+                for c in range(n_sizes):
+                    odds[1 + c] = weights[1 + c] * np.exp(odds[1 + c] - highest)
+            odds[0] = weights[0] * np.exp(-highest)
+            total = odds.sum()
+            if not total > 0.0:  # all weights that matter have underflowed: zero, for now
+                odds[0], total = 1.0, 1.0
+            drawn, level, chosen = rng.random() * total, 0.0, 0
+            for k in range(2 * n_sizes + 1):
+                level += odds[k]
+                if drawn < level:
+                    chosen = k
+                    break
+            size = chosen if chosen <= n_sizes else chosen - n_sizes
+            counts[size] += 1.0
+            if keep:
+                included[g] += 1.0 - odds[0] / total
+            for i in range(first, first + d):
+                bend = gram[i, i] / noise
+                pull = (linear[i] - product[i]) / noise + bend * coef[i]
+                if d > 1:
+                    for c in range(n_sizes):
+                        spread = centre[g, c] ** 2 / d
+                        variances[c] = spread / (1.0 + bend * spread)
+                        means[1 + c] = variances[c] * pull
+                if keep:
+                    expected = 0.0
+                    for k in range(1, 2 * n_sizes + 1):
+                        expected += odds[k] * means[k]
+                    mean[i] += expected / total
+                new = 0.0
+                if chosen > 0:
+                    new = means[chosen] + np.sqrt(variances[size - 1]) * rng.normal()
+                step = new - coef[i]
+                if step != 0.0:
+                    coef[i] = new
+                    for j in range(q):
+                        product[j] += gram[i, j] * step
+        for i in range(starts[n_groups], q):
+            bend = gram[i, i] / noise
+            centre_i = (linear[i] - product[i]) / (noise * bend) + coef[i]
+            if keep:
+                mean[i] += centre_i
+            step = centre_i + rng.normal() / np.sqrt(bend) - coef[i]
+            coef[i] += step
+            for j in range(q):
+                product[j] += gram[i, j] * step
+        if square > 0.0:
+            rest = square
+            for i in range(q):
+                rest += coef[i] * (product[i] - 2.0 * linear[i])
+            noise = 0.5 * max(rest, 1e-12 * square) / rng.gamma(0.5 * n_subjects, 1.0)
+        if draw_weights:
+            total = 0.0
+            for c in range(n_sizes + 1):
+                weights[c] = rng.gamma(counts[c] + (1.0 if c == 0 else CONCENTRATION / n_sizes), 1.0)
+                total += weights[c]
+            for c in range(n_sizes + 1):
+                weights[c] /= total
+        if keep:
+            share += weights[0]
+            if (sweep - burn) % thin == 0:
+                some[n_some] = coef
+                n_some += 1
+    kept = n_sweeps - burn
+    return mean / kept, included / kept, share / kept, some[:n_some], noise, counts
