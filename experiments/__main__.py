@@ -27,7 +27,6 @@ from experiments.readme_figure import main as make_figure
 from experiments.real import command as real
 from experiments.results import (
     NOISELESS,
-    CellRows,
     complete_shares,
     count_verdicts,
     read_cells,
@@ -119,7 +118,7 @@ def run(options: argparse.Namespace, command: str, console: Console) -> None:
     if options.tables == [SME] and not methods:
         raise SettingsError(f"none of these methods is in {SME}; it has {', '.join(sme.SME_METHODS)}")
     options.out.mkdir(parents=True, exist_ok=True)
-    check_kept(read_cells(options.out), settings)
+    read_cells(options.out, settings.record)  # one page cannot show two judges or designs
     tasks = list_tasks(wanted, options.replications, settings, options.out)
     total = len(wanted) * options.replications
     if wanted:
@@ -156,16 +155,6 @@ def choose_cells(name: str, options: argparse.Namespace) -> dict[Cell, tuple[tup
         if mechanism == "complete" or options.mechanisms is None or mechanism in options.mechanisms
         for n in options.sizes or design.sizes
     }
-
-
-def check_kept(cells: Sequence[CellRows], settings: Settings) -> None:
-    """SettingsError if the folder holds anything of another judge or design: one page cannot show both."""
-    for found in cells:
-        for row in found.rows:
-            if row.settings != settings.record(found.cell):
-                raise SettingsError(
-                    f"{found.cell.name} was made with other settings ({row.settings}): take another --out"
-                )
 
 
 def report(folder: Path, subjects: int, settings: Settings, command: str, console: Console) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -111,14 +111,16 @@ class CellRows:
         return Spent(*(max(getattr(s, unit) for s in found) for unit in ("client", "block", "person")), found[0].note)
 
 
-def read_cells(folder: Path) -> list[CellRows]:
-    """Everything that is kept, in the order of models, mechanisms and sizes."""
+def read_cells(folder: Path, record: Callable[[Cell], Mapping[str, Any]] | None = None) -> list[CellRows]:
+    """Everything that is kept, by model, mechanism and size; SettingsError if it was not made as `record` says."""
     cells = []
     for path in sorted((folder / "replications").glob("*-*")):
         model, _, rest = path.name.partition("-")
         mechanism, _, n = rest.rpartition("-")
-        rows = [row for file in sorted(path.glob("[0-9]*.json")) if (row := read(file)) is not None]
-        cells.append(CellRows(Cell(model, mechanism, int(n)), rows))  # type: ignore[arg-type]
+        cell = Cell(model, mechanism, int(n))  # type: ignore[arg-type]
+        settings = None if record is None else record(cell)
+        rows = [row for file in sorted(path.glob("[0-9]*.json")) if (row := read(file, settings)) is not None]
+        cells.append(CellRows(cell, rows))
     mechanisms = (COMPLETE, "MCAR", "MAR-simple", "MAR-complex")
     return sorted(cells, key=lambda c: (c.cell.model, mechanisms.index(c.cell.mechanism), c.cell.n_subjects))
 

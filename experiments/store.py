@@ -60,9 +60,9 @@ def read(path: Path, settings: Mapping[str, Any] | None = None) -> Replication |
     """What is there, None if nothing is; SettingsError if it was made with other settings than these."""
     if not path.exists():
         return None
-    raw = read_json(path)
-    if raw.get("format") != FORMAT or (settings is not None and raw["settings"] != settings):
-        raise SettingsError(f"{path} was made with other settings ({raw.get('settings')}): take another --out")
+    raw = read_json(path, settings)
+    if raw.get("format") != FORMAT:
+        raise SettingsError(f"{path} was made by another version: take another --out")
     entries = {
         name: Entry(e["scores"], _read_spent(e["spent"]), e["failure"], e["seconds"])
         for name, e in raw["entries"].items()
@@ -70,14 +70,16 @@ def read(path: Path, settings: Mapping[str, Any] | None = None) -> Replication |
     return Replication(raw["settings"], raw["complete_cases"], entries)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """An object that `write_text` wrote; SettingsError with the file's name if it is none."""
+def read_json(path: Path, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """An object that `write_text` wrote; SettingsError if it is none, or was made with other `settings` than these."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raw = None
     if not isinstance(raw, dict):
         raise SettingsError(f"{path} is damaged: delete it, and it is made again")
+    if settings is not None and raw.get("settings") != settings:
+        raise SettingsError(f"{path} was made with other settings ({raw.get('settings')}): take another --out")
     return raw
 
 

@@ -70,7 +70,7 @@ def main(argv: Sequence[str], console: Console) -> int:
         raise SettingsError("the response must be binary: the study is judged by prediction of cases")
     methods = [COMPLETE, COMPLETE_CASES, *options.methods]
     settings = record(options)
-    wanted = [(m, s) for s in range(options.splits) for m in methods if read(_locate(options, m, s), settings) is None]
+    wanted = [(m, s) for s in range(options.splits) for m in methods if not _is_kept(_locate(options, m, s), settings)]
     calls = (delayed(run_one)(options, method, split) for method, split in wanted)
     if wanted:
         for _ in track(call_in_parallel(calls, options.backend, options.jobs), "real data", total=len(wanted)):
@@ -95,14 +95,8 @@ def record(options: argparse.Namespace) -> Kept:
     return hashes | {"epsilon": options.epsilon, "test_cases": options.test_cases, "rows": options.rows}
 
 
-def read(path: Path, settings: Kept) -> Kept | None:
-    """What is there, None if nothing is; SettingsError if it was made of other data or with other settings."""
-    if not path.exists():
-        return None
-    kept = read_json(path)
-    if kept.get("settings") != settings:
-        raise SettingsError(f"{path} was made of other data or with other settings: take another --out")
-    return kept
+def _is_kept(path: Path, settings: Kept) -> bool:
+    return path.exists() and bool(read_json(path, settings))
 
 
 def run_one(options: argparse.Namespace, method: str, split: int) -> None:
