@@ -2,13 +2,12 @@
 
 `library` is the package's default, SCAD with BIC on refits. `bayes`, by which the tables are judged, is its
 `select="bayes"`: posterior means of the columns that are probably not zero. Real rows are judged by the package as it
-comes, and so are linear tables that say how sure they are of what they show (`refined`). Others have a bar of
-their own, INCLUSION. In a
-linear table evidence is overwhelming or absent, and a high bar only keeps out what an overconfident table adds (its
-rows do not know how few subjects stand behind a block); in a logistic one evidence is scarce, and the bar is low.
-Where it is so scarce that few columns pass by honest probabilities, G-Means rewards guessing: logistic tables are
-taken at face value whatever they say, and what the package makes of those that know their errors is kept beside it.
-What other bars would have given is kept beside it.
+comes, and so are linear tables that say how sure they are of what they show (`refined`). Others have a bar of their
+own, INCLUSION. In a linear table evidence is overwhelming or absent, and a high bar only keeps out what an
+overconfident table adds (its rows do not know how few subjects stand behind a block); in a logistic one evidence is
+scarce, and the bar is low. Where it is so scarce that few columns pass by honest probabilities, G-Means rewards
+guessing: logistic tables are taken at face value whatever they say. What the package makes of those that know their
+errors is kept beside it, and so is what other bars would have given.
 """
 
 from __future__ import annotations
