@@ -71,7 +71,10 @@ def meter(study: SmeStudy) -> Metered:
     request = BudgetRequest.build(federation, unit="person", epsilon=EPSILON, delta=DELTA)
     aligned = align_tables(federation, study.tables, need_overlap=False)
     common = shared_authenticity(bytes(32))
-    parties = {name: LocalParty(table, noise=SecureNoise(), authenticity=common) for name, table in aligned.items()}
+    parties = {
+        name: LocalParty(table, noise=SecureNoise(), authenticity=common, federation=federation)
+        for name, table in aligned.items()
+    }
     metered = Metered(parties)
     drive(strict(federation, request, "benchmark", np.random.default_rng(0)), metered)
     return metered

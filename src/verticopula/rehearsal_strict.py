@@ -19,7 +19,7 @@ from verticopula.marginals import Marginal
 from verticopula.missingness import summarise_missingness
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.secure_sums import PatternSums, choose_compute
+from verticopula.protocol.secure_sums import PatternSums
 from verticopula.protocol.sums_plan import code_scores, noise_deviation, own_columns, own_rows
 from verticopula.rehearsal import Cohort, kolmogorov, same_party, scale_margin
 from verticopula.schema import ColumnKey, Federation
@@ -65,8 +65,7 @@ def rehearse_strict(
     marginals = _draw_margins(cohort, budget, rng)
     more = 1.0 / cohort.reduction
     louder = replace(budget, mu=more * budget.mu, totals={name: more * mu for name, mu in budget.totals.items()})
-    names = [party.name for party in federation.parties]
-    plan = plan_sums(federation, layout, observed, marginals, louder, choose_compute(names))
+    plan = plan_sums(federation, layout, observed, marginals, louder)
     coded = _code(federation, plan, cohort, marginals, observed)
     sums = open_centrally(plan, coded, rng)
     fit = fit_strict(sums, plan, layout, marginals, louder, summarise_missingness(observed), rng)

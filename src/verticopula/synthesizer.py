@@ -33,10 +33,11 @@ from verticopula.protocol.opening import Alignment, LedgerHead, Opened, open_stu
 from verticopula.protocol.party import LocalParty
 from verticopula.protocol.refined import refined
 from verticopula.protocol.rounds import Rounds, needs_overlap
-from verticopula.protocol.secure_sums import COORDINATOR, Desk
+from verticopula.protocol.secure_sums import Desk
 from verticopula.protocol.strict import check_parties, needs_desk, strict
 from verticopula.protocol.strict_party import STRICT
 from verticopula.protocol.sums_desk import SumsDesk
+from verticopula.protocol.sums_plan import COORDINATOR
 from verticopula.protocol.sums_record import MemoryRecords, Records
 from verticopula.protocol.vcds import vcds
 from verticopula.result import AlignedDraw, FindCertainty, FitResult
@@ -235,6 +236,7 @@ class Synthesizer:
                     executor=executor,
                     on_column=counter.add,
                     authenticity=authenticity,
+                    federation=self.federation,
                 )
                 for name, table in aligned.items()
             }

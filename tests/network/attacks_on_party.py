@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.network.intruder_scenes import (
     against_party,
     altered,
 )
+from verticopula.network.kit import COORDINATOR
 from verticopula.network.letters import (
     Envelope,
     Refusal,
@@ -31,6 +32,7 @@ from verticopula.network.signing import certificate_authenticity
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnOrder,
+    GaussianMarginsReply,
     GaussianMarginsRequest,
     MarginOrder,
     OpenReply,
@@ -208,14 +210,39 @@ def _margin_orders(deviation: float) -> tuple[MarginOrder, ...]:
     return MarginOrder("y", deviation), MarginOrder("x1", deviation)
 
 
-def _share_request(scene: Scene, evil: EvilCoordinator, *, forged: bool) -> SumsShareRequest:
+_PARTIES = {"left": 2, "middle": 1, "right": 2}
+
+
+def _share_request(
+    scene: Scene,
+    evil: EvilCoordinator,
+    *,
+    forged: bool = False,
+    widths: Mapping[str, int] = _PARTIES,
+    compute: tuple[str, str, str] = ("left", "middle", "right"),
+) -> SumsShareRequest:
     """Everybody's keys: the left party's own, and for the others keys of the coordinator's, signed by whom it can."""
-    widths, names = {"left": 2, "middle": 1, "right": 2}, ("left", "middle", "right")
-    plan = make_plan(widths, np.ones((120, 5), dtype=bool), 0.01, 1.5, names)
-    kits = {name: scene.kit("server" if forged else name) for name in names}
-    posts = [SealedPost(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in names[1:]]
+    plan = make_plan(widths, np.ones((120, sum(widths.values())), dtype=bool), 0.01, 1.5, compute)
+    names = dict.fromkeys((*widths, *compute))
+    kits = {name: scene.kit("server" if forged or name == COORDINATOR else name) for name in names}
+    posts = [SealedPost(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in [*names][1:]]
     own = evil.ask("left", SumsKeyRequest(_STRICT, "strict")).key
     return SumsShareRequest(_STRICT, "strict", plan, (own, *(post.introduce() for post in posts)))
+
+
+def _after_margins(**roles: Any) -> Callable[[Scene], None]:
+    """A plan with other roles than the federation has, asked of a party that has sent its margins."""
+
+    def run(scene: Scene) -> None:
+        evil = _opened_strict(scene)
+        margins = GaussianMarginsRequest(_STRICT, "strict", _margin_orders(50.0))
+        assert isinstance(evil.ask("left", margins), GaussianMarginsReply)
+        before = scene.net.ledger("left")
+        reply = evil.ask("left", _share_request(scene, evil, **roles))
+        assert isinstance(reply, Refusal), reply
+        assert scene.net.ledger("left") == before
+
+    return run
 
 
 against_party("margins of a strict study beyond the cap", "its policy", "refused: party 'left': epsilon per client")(
@@ -235,6 +262,22 @@ against_party(
 against_party("secure sums before margins", "its rules", "refused: party 'left' has sent no margins in this study")(
     _strict_is_refused(lambda scene, evil: _share_request(scene, evil, forged=False))
 )
+against_party(
+    "the coordinator as a party with 200 columns of its own in secure sums",
+    "its own federation file",
+    "refused: party 'left': the plan of secure sums names other parties or columns",
+    quick=True,
+)(_after_margins(widths={**_PARTIES, COORDINATOR: 200}))
+against_party(
+    "more columns of another party in secure sums",
+    "its own federation file",
+    "refused: party 'left': the plan of secure sums names other parties or columns",
+)(_after_margins(widths={**_PARTIES, "right": 200}))
+against_party(
+    "the coordinator as a compute party in place of another",
+    "its own federation file",
+    "refused: party 'left': the plan of secure sums names other compute parties",
+)(_after_margins(compute=("left", "middle", COORDINATOR)))
 against_party(
     "secure sums in a study of another method", "what was agreed", "refused: party 'left': this study was opened for"
 )(_is_refused(lambda scene: SumsKeyRequest("study", "strict")))

@@ -13,8 +13,9 @@ from verticopula.errors import PartyUnavailable
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.protocol import sums_plan
 from verticopula.protocol.messages import Reply, Request, SumsPlan
-from verticopula.protocol.secure_sums import COORDINATOR, PatternSums, choose_compute, secure_sums
+from verticopula.protocol.secure_sums import PatternSums, secure_sums
 from verticopula.protocol.sums_desk import SumsDesk
+from verticopula.protocol.sums_plan import COORDINATOR, choose_compute
 from verticopula.protocol.sums_record import MemoryRecords, Records
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.secure.sealed import shared_authenticity

@@ -48,7 +48,7 @@ def make_parties(
             vault = vaults[name]
             settings |= {"ledger": vault.ledger, "replies": vault.replies, "records": vault.studies}
             settings |= {"table_id": vault.identify(tables[name]["subject_id"].to_list())}
-        settings |= {"authenticity": shared_authenticity(KEY)}
+        settings |= {"authenticity": shared_authenticity(KEY), "federation": federation}
         found[name] = LocalParty(table, **{**settings, **(own or {}).get(name, {})})
     return found
 

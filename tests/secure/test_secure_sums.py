@@ -19,9 +19,9 @@ from verticopula.protocol.messages import (
     SumsShareReply,
     SumsShareRequest,
 )
-from verticopula.protocol.secure_sums import COORDINATOR, choose_compute, secure_sums
+from verticopula.protocol.secure_sums import secure_sums
 from verticopula.protocol.sums_desk import SumsDesk
-from verticopula.protocol.sums_plan import code_scores
+from verticopula.protocol.sums_plan import COORDINATOR, choose_compute, code_scores
 from verticopula.protocol.sums_record import MemoryRecords
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 from verticopula.secure.sealed import shared_authenticity

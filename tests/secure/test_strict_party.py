@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
+from tests.members import KEY
 from tests.secure.desks import Dropping, NoNoise, Recorded
 from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, open_vaults, release, request, same
 from verticopula.errors import (
@@ -42,8 +43,9 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
 )
 from verticopula.protocol.party import LocalParty
-from verticopula.protocol.sums_plan import block_factor, own_rows
+from verticopula.protocol.sums_plan import COORDINATOR, block_factor, own_rows
 from verticopula.protocol.wire import encode
+from verticopula.secure.sealed import SealedPost, shared_authenticity
 
 NAMES = tuple(TABLES)
 ORDERS = (MarginOrder("y", 5.0), MarginOrder("x1", 7.0))
@@ -237,6 +239,52 @@ def test_plans_that_do_not_fit_are_refused(change: Callable[[SumsPlan], SumsPlan
     parties = make_parties()
     with pytest.raises(VerticopulaError):
         release(parties, Replacing(parties, with_plan(change), SumsShareRequest))
+
+
+def add_party(plan: SumsPlan, name: str, width: int) -> SumsPlan:
+    """The plan with one more party, whose part of every record is long."""
+    columns = np.column_stack([plan.columns, np.ones((plan.columns.shape[0], width), dtype=bool)])
+    bounds = np.column_stack([plan.bounds, plan.bounds.max(axis=1)])
+    return replace(plan, parties=(*plan.parties, name), widths=(*plan.widths, width), columns=columns, bounds=bounds)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda plan: add_party(plan, COORDINATOR, 200), "other parties or columns"),
+        (lambda plan: replace(plan, compute=("left", "middle", COORDINATOR)), "other compute parties"),
+        (lambda plan: replace(plan, compute=("middle", "left", "right")), "other compute parties"),
+    ],
+    ids=["a party of its own", "computes itself", "another order"],
+)
+def test_roles_in_secure_sums_come_from_the_partys_own_federation_file(
+    change: Callable[[SumsPlan], SumsPlan], said: str
+) -> None:
+    """A coordinator that adds itself reads everybody's scores from products with columns of its choice."""
+    parties = make_parties()
+    way = Replacing(parties, with_own_key(with_plan(change)), SumsShareRequest)
+    with pytest.raises(ProtocolError, match=said):
+        release(parties, way)
+    assert all({e.what for e in party.ledger} == {"marginal"} for party in parties.values())
+    assert not any(b"SumsShareReply" in data[:200] for _, data in way.answered)
+
+
+def with_own_key(change: Callable[[SumsShareRequest], SumsShareRequest]) -> Callable[[SumsShareRequest], Any]:
+    """The same with a well-signed key of the coordinator's, where the changed plan has it take part."""
+
+    def run(asked: SumsShareRequest) -> SumsShareRequest:
+        changed = change(asked)
+        if COORDINATOR not in {*changed.plan.parties, *changed.plan.compute}:
+            return changed
+        own = SealedPost(STUDY, COORDINATOR, bytes(32), shared_authenticity(KEY)).introduce()
+        return replace(changed, keys=(*changed.keys, own))
+
+    return run
+
+
+def test_a_party_without_a_federation_file_takes_no_part_in_secure_sums() -> None:
+    with pytest.raises(ProtocolError, match="no federation file"):
+        release(make_parties(own={"middle": {"federation": None}}))
 
 
 def test_no_sums_before_margins_and_none_without_a_key() -> None:

@@ -16,7 +16,7 @@ from verticopula.missingness import summarise_missingness
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.secure_sums import PatternSums, choose_compute
+from verticopula.protocol.secure_sums import PatternSums
 from verticopula.rehearsal_strict import open_centrally
 from verticopula.schema import ColumnKey, Federation
 from verticopula.strict.budget import StrictBudget, plan_strict
@@ -92,8 +92,7 @@ def open_all(made: Made, epsilon: float, *, unit: str = "person", seed: int = 0)
     request = BudgetRequest.build(made.federation, unit=unit, epsilon=epsilon, delta=1e-6)
     budget = plan_strict(made.federation, request, made.observed)
     marginals = {key: release(made, key, budget.deviations[key], seed) for key in made.federation.keys}
-    compute = choose_compute([party.name for party in made.federation.parties])
-    plan = plan_sums(made.federation, made.layout, made.observed, marginals, budget, compute)
+    plan = plan_sums(made.federation, made.layout, made.observed, marginals, budget)
     return Opened(budget, marginals, plan, add_up(made, plan, marginals, seed))
 
 

@@ -30,7 +30,6 @@ from verticopula.privacy.noise import Noise, SeededNoise
 from verticopula.privacy.units import Unit
 from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginOrder, SumsPlan
 from verticopula.protocol.party import LocalParty
-from verticopula.protocol.secure_sums import choose_compute
 from verticopula.protocol.strict_party import STRICT
 from verticopula.protocol.sums_plan import block_factor, own_columns
 from verticopula.schema import ColumnKey, Party
@@ -123,8 +122,7 @@ def plan_of(study: Synthesizer) -> SumsPlan:
     observed = {key: rows[:, known.parties.index(key.party)] for key in federation.keys}
     budget = plan_strict(federation, study.budget, observed)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
-    compute = choose_compute([party.name for party in federation.parties])
-    plan = plan_sums(federation, layout, observed, result.observed_marginals, budget, compute)
+    plan = plan_sums(federation, layout, observed, result.observed_marginals, budget)
     return replace(plan, mu=result.spending.mu)
 
 

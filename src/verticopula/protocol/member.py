@@ -392,6 +392,7 @@ class Member:
             fits=self.vault.fits,
             records=self.vault.studies,
             authenticity=self._authenticity,
+            federation=self.federation,
             table_id=self._table_id,
             consent=self._consent,
         )

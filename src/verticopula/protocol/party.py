@@ -60,7 +60,7 @@ from verticopula.protocol.strict_party import STRICT, StrictDesk
 from verticopula.protocol.sums_record import MemoryRecords, Records
 from verticopula.protocol.wire import decode, encode
 from verticopula.ranks import draw_binomial_ranks, flip_comparisons
-from verticopula.schema import Column
+from verticopula.schema import Column, Federation
 from verticopula.secure.sealed import Authenticity
 from verticopula.tables import AlignedTable, EncodedColumn
 
@@ -84,6 +84,8 @@ class LocalParty:
         under another name; secure streams do not depend on it
     replies, fits, records : where answers, the state of regressions, and a study's secrets are kept; a vault has all
     authenticity : how its public keys in secure sums are signed, and the others' are known; None for none
+    federation : the party's own file, which says who takes part in secure sums and with which columns; without it the
+        party takes no part in them
     table_id : whom the table is about (`Vault.identify`), so that caps hold whatever the party is called in a study
     consent : called with the method, the proposed releases and what was spent on this table before, after the policy
         agreed and before anything is recorded; may take its time, and may raise PolicyRefused
@@ -101,6 +103,7 @@ class LocalParty:
     fits: Blobs | None = None
     records: Records = field(default_factory=MemoryRecords)
     authenticity: Authenticity | None = None
+    federation: Federation | None = None
     table_id: str = ""
     consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
     _desk: RegressionDesk = field(init=False)
@@ -114,6 +117,7 @@ class LocalParty:
             self.noise,
             self.records,
             self.authenticity,
+            self.federation,
             self._pricing,
             lambda entries, key: self._record(STRICT, entries, key, once=self.replies.is_durable),
             self._stored_margins,

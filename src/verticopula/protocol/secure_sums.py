@@ -6,14 +6,14 @@ has two parties only, it is the third compute party itself, with a desk of its o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError
+from verticopula.errors import PartyUnavailable, ProtocolError
 from verticopula.protocol.messages import (
     Reply,
     SecureReply,
@@ -29,11 +29,9 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.rounds import Rounds
 from verticopula.protocol.sums_plan import check_plan, noise_deviation, pattern_size
 from verticopula.secure.fixed import decode_sums
-from verticopula.secure.sharing import COMPUTE, open_shares
+from verticopula.secure.sharing import open_shares
 
 Kind = TypeVar("Kind", SumsKeyReply, SumsShareReply, SumsReply)
-
-COORDINATOR = "coordinator"
 
 
 class Desk(Protocol):
@@ -64,14 +62,6 @@ class PatternSums:
     products: NDArray[np.float64]
     deviation_off: float
     deviation_on: float
-
-
-def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tuple[str, str, str]:
-    """The first three parties, or both and the coordinator."""
-    if len(parties) < COMPUTE - 1 or coordinator in parties:
-        raise SettingsError("secure sums need at least two parties, none of them named as the coordinator")
-    first, second, third, *_ = (*parties, coordinator)
-    return first, second, third
 
 
 def secure_sums(plan: SumsPlan, study: str, method: str, own: Desk | None = None) -> Rounds[tuple[PatternSums, ...]]:

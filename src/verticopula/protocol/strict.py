@@ -26,9 +26,9 @@ from verticopula.protocol.messages import (
     SumsPlan,
 )
 from verticopula.protocol.rounds import Masks, Rounds, gather_presence
-from verticopula.protocol.secure_sums import COORDINATOR, Desk, PatternSums, choose_compute, secure_sums
+from verticopula.protocol.secure_sums import Desk, PatternSums, secure_sums
 from verticopula.protocol.strict_party import STRICT
-from verticopula.protocol.sums_plan import block_factor, own_rows
+from verticopula.protocol.sums_plan import COORDINATOR, block_factor, choose_compute, own_rows
 from verticopula.result import FitResult, StrictSpending, find_unidentified
 from verticopula.schema import ColumnKey, Federation
 from verticopula.strict.budget import StrictBudget, plan_strict
@@ -140,7 +140,7 @@ def open_all(
     marginals = gather_margins(federation, replies, observed, budget)
     progress("secure sums", 2, 4)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
-    plan = plan_sums(federation, layout, observed, marginals, budget, choose_compute(names))
+    plan = plan_sums(federation, layout, observed, marginals, budget)
     own = desk if COORDINATOR in plan.compute else None
     sums = yield from secure_sums(plan, study, STRICT, own)
     progress("secure sums", 4, 4)

@@ -32,9 +32,10 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.sums_desk import SumsDesk
 from verticopula.protocol.sums_plan import block_factor, own_rows
 from verticopula.protocol.sums_record import Records
+from verticopula.schema import Federation
 from verticopula.secure.sealed import Authenticity
 from verticopula.strict.margins import gaussian_cell_count, margin_mu, release_gaussian_cells, settle_margin
-from verticopula.strict.scores import share_scores
+from verticopula.strict.scores import share_scores, sums_roles
 from verticopula.tables import AlignedTable
 
 Ints = NDArray[np.int64]
@@ -52,6 +53,7 @@ class StrictDesk:
     allow : raises unless the policy allows the method and shares all columns
     records : where a study's margins and its secrets are kept
     authenticity : how its public keys are signed and the others' are known; None where it has no means to
+    federation : the party's own file; None where it has none, and then it takes no part in sums
     pricing : study -> how releases are entered
     charge : ledger entries and the request they answer: recorded if policy and steward agree, or refused
     stored : a request's key -> the reply that was stored under it
@@ -63,6 +65,7 @@ class StrictDesk:
     noise: Noise
     records: Records
     authenticity: Authenticity | None
+    federation: Federation | None
     pricing: Callable[[str], Pricing]
     charge: Callable[[list[Release], str], None]
     stored: Callable[[str], GaussianMarginsReply | None]
@@ -183,8 +186,18 @@ class StrictDesk:
         self.charge([entry], fingerprint((self.name, study, plan, public)))
 
     def _check_plan(self, plan: SumsPlan) -> None:
-        if self.name not in plan.parties:
-            raise ProtocolError(f"party {self.name!r} has no part in these sums")
+        """ProtocolError unless who shares how much with whom is as the party's own federation file has it.
+
+        A coordinator that could add a party with columns of its own would read everybody's scores from their products
+        with columns that it chose; one that could name compute parties would hold their shares.
+        """
+        if self.federation is None:
+            raise ProtocolError(f"party {self.name!r} has no federation file, so it takes no part in secure sums")
+        parties, widths, compute = sums_roles(self.federation)
+        if plan.parties != parties or plan.widths != widths:
+            raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other parties or columns")
+        if plan.compute != compute:
+            raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other compute parties")
         if plan.pattern_of.size != self.table.observed().shape[0]:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums is about another cohort")
 

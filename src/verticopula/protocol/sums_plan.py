@@ -18,6 +18,17 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
+COORDINATOR = "coordinator"
+
+
+def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tuple[str, str, str]:
+    """The first three parties, or both and the coordinator."""
+    if len(parties) < COMPUTE - 1 or coordinator in parties:
+        raise SettingsError("secure sums need at least two parties, none of them named as the coordinator")
+    first, second, third, *_ = (*parties, coordinator)
+    return first, second, third
+
+
 def make_plan(
     widths: Mapping[str, int], observed: Bools, mu: float, per_column: float, compute: Sequence[str]
 ) -> SumsPlan:

@@ -13,7 +13,7 @@ from verticopula.errors import SettingsError
 from verticopula.marginals import Marginal, to_cells
 from verticopula.privacy.units import Unit
 from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.sums_plan import block_factor, check_plan, code_scores, own_columns
+from verticopula.protocol.sums_plan import block_factor, check_plan, choose_compute, code_scores, own_columns
 from verticopula.schema import ColumnKey, Federation
 from verticopula.secure.fixed import bound_of, choose_bits
 from verticopula.secure.sharing import COMPUTE
@@ -89,20 +89,25 @@ def expected_squares(scores: Sequence[LatentScore]) -> Floats:
     return np.array([max(score.length**2 * score.moments()[1], 1e-3) for score in scores])
 
 
+def sums_roles(federation: Federation) -> tuple[tuple[str, ...], tuple[int, ...], tuple[str, str, str]]:
+    """Who has scores, how many columns of them each, and the three that compute: from the federation file alone."""
+    parties = tuple(party.name for party in federation.parties)
+    widths = tuple(sum(latent_count(column) for column in party.columns) for party in federation.parties)
+    return parties, widths, choose_compute(parties)
+
+
 def plan_sums(
     federation: Federation,
     layout: Layout,
     observed: Masks,
     marginals: Mapping[ColumnKey, Marginal],
     budget: StrictBudget,
-    compute: tuple[str, str, str],
 ) -> SumsPlan:
     """Which sums are opened and how long a record may be: from masks, noisy margins and the budget, all public.
 
     For unit `block` the sums' mu is the largest that leaves no party's part in them above what it may spend.
     """
-    parties = [party.name for party in federation.parties]
-    widths = [sum(latent_count(c) for c in party.columns) for party in federation.parties]
+    parties, widths, compute = sums_roles(federation)
     seen = np.column_stack([observed[key] for key, s in zip(layout.keys, layout.slices, strict=True) for _ in _each(s)])
     scores = [score for key in layout.keys for score in latent_scores(marginals[key])]
     squares = expected_squares(scores)
@@ -125,7 +130,7 @@ def plan_sums(
         for n, row, columns in zip(opened.counts, lengths, opened.columns, strict=True)
     )
     bounds = np.array([[bound_of(float(length), bits) for length in row] for row in lengths], dtype=np.int64)
-    plan = SumsPlan(tuple(parties), tuple(widths), compute, opened.pattern_of, opened.columns, bounds, bits, mu)
+    plan = SumsPlan(parties, widths, compute, opened.pattern_of, opened.columns, bounds, bits, mu)
     if budget.unit is Unit.BLOCK:
         factors = {party: block_factor(plan, party) for party in parties}
         # A party in no opened pattern has no part in the sums, and does not limit them.
