@@ -112,6 +112,12 @@ against_party("another sampler than it knows", "its rules", "refused: party 'lef
 against_party("an epsilon that is infinite", "its rules", "refused: party 'left', column 'y': epsilon must be")(
     _is_refused(lambda scene: _release(orders=(ColumnOrder("y", float("inf"), 1.0),)))
 )
+against_party(
+    "an epsilon that overflows when it is added up",
+    "its rules",
+    "refused: party 'left', column 'y': epsilon must be positive, and at most",
+    quick=True,
+)(_is_refused(lambda scene: _release(orders=(ColumnOrder("y", 1e308, 0.1), ColumnOrder("x1", 0.1, 0.1)))))
 against_party("a column that it does not hold", "its rules", "refused: party 'left': the request names columns")(
     _is_refused(lambda scene: _release(orders=(ColumnOrder("x2", 0.1, 0.1),)))
 )

@@ -80,7 +80,7 @@ def test_ends() -> None:
     assert epsilon_of([Coins(math.inf, 1)], DELTA, 0.1) == math.inf
     assert epsilon_of([], DELTA, math.inf) == math.inf
     assert epsilon_of([Coins(0.1, 1)], 1e-14, 0.2) == 0.1 + gaussian.epsilon_of(0.2, 1e-14)  # below the grid's reach
-    assert delta_of([Coins(0.1, 1)], 0.0, math.nan) == 1.0
+    assert delta_of([Coins(0.1, 1)], 0.0, math.inf) == 1.0
 
 
 # ---- in the ledger ---------------------------------------------------------------------------

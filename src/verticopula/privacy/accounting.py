@@ -28,10 +28,15 @@ from scipy import fft
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from verticopula.errors import SettingsError
 from verticopula.privacy import gaussian
 
 _TAIL_DEVIATIONS = 40.0  # beyond them a binomial has less than 1e-300 of its mass
 _GRID = 1 << 18
+_MOST_COINS = 10**11  # more of one kind are added up one after the other: never below the truth
+_FURTHEST = 1e9  # losses beyond it are added up likewise: a grid of floats has no room for them
+_SMALLEST = 1e-100  # coins and mu of less count as this
+_LARGEST = 1e100  # beyond it the answer is infinite: whoever asks that much hides nothing
 _FFT_SLACK = 1e-12  # more mass than the rounding of one FFT can misplace; counted as lost
 _FINEST = 64  # grid points between two losses of the finest coins, if the grid has room
 _GAUSSIAN_DEVIATIONS = 12.0  # beyond them a normal has less than 2e-33 of its mass
@@ -58,15 +63,16 @@ def epsilon_of(coins: Iterable[Coins], delta: float, mu: float = 0.0) -> float:
     mu : Gaussian noise that the same change moves by so many standard deviations, all of it together
     """
     merged = _merge(coins)
+    mu = _checked_mu(mu, delta)
     if mu <= 0.0 and not merged:
         return 0.0
-    if math.isinf(mu) or math.isnan(mu) or any(math.isinf(c.epsilon) for c in merged):
+    pure = _pure(merged)
+    if mu > _LARGEST or pure > _LARGEST:  # sums and squares would leave what a float can hold
         return math.inf
-    pure = sum(c.epsilon * c.count for c in merged)
     if delta <= 0.0:
         return math.inf if mu > 0.0 else pure
     total = pure + (gaussian.epsilon_of(mu, delta) if mu > 0.0 else 0.0)  # one after the other: never below the truth
-    if not merged:
+    if not merged or not _fits_grid(merged, mu):
         return total
     loss, mass, lost = _loss_distribution(merged, mu)
     if lost >= delta or _delta_at(0.0, loss, mass, lost) <= delta:
@@ -77,12 +83,15 @@ def epsilon_of(coins: Iterable[Coins], delta: float, mu: float = 0.0) -> float:
 def delta_of(coins: Iterable[Coins], epsilon: float, mu: float = 0.0) -> float:
     """Smallest δ such that touching all these coins, and moving Gaussian noise by mu, is (ε, δ)-indistinguishable."""
     merged = _merge(coins)
+    mu = _checked_mu(mu, epsilon)
     if mu <= 0.0 and not merged:
         return 0.0
-    if math.isinf(mu) or math.isnan(mu) or any(math.isinf(c.epsilon) for c in merged):
+    if mu > _LARGEST or _pure(merged) > _LARGEST:
         return 1.0
     if not merged:
         return gaussian.delta_of(mu, epsilon)
+    if not _fits_grid(merged, mu):
+        return 1.0
     loss, mass, lost = _loss_distribution(merged, mu)
     return _delta_at(epsilon, loss, mass, lost)
 
@@ -107,11 +116,33 @@ def calibrate(coins_at: Callable[[float], list[Coins]], epsilon: float, delta: f
 
 
 def _merge(coins: Iterable[Coins]) -> list[Coins]:
+    """Those that cost something, by epsilon; SettingsError for what is no number or below 0: it would hide a cost."""
     counts: defaultdict[float, int] = defaultdict(int)
     for c in coins:
+        if not (c.epsilon >= 0.0 and c.count >= 0):
+            raise SettingsError("coins have an epsilon and a number that are not below 0")
         if c.count > 0 and c.epsilon > 0.0:
-            counts[c.epsilon] += c.count
+            counts[max(c.epsilon, _SMALLEST)] += c.count
     return [Coins(epsilon, count) for epsilon, count in sorted(counts.items())]
+
+
+def _pure(merged: list[Coins]) -> float:
+    """What all coins cost at δ = 0; infinite where a float cannot hold it, or their number."""
+    try:
+        return math.fsum(c.epsilon * float(c.count) for c in merged)
+    except OverflowError:
+        return math.inf
+
+
+def _fits_grid(merged: list[Coins], mu: float) -> bool:
+    return max(mu, mu * mu, _pure(merged)) <= _FURTHEST and all(c.count <= _MOST_COINS for c in merged)
+
+
+def _checked_mu(mu: float, other: float) -> float:
+    """The mu to count with; SettingsError for what is no number or below 0."""
+    if math.isnan(mu) or mu < 0.0 or math.isnan(other):
+        raise SettingsError("mu, epsilon and delta are numbers, and mu is not below 0")
+    return max(mu, _SMALLEST) if mu > 0.0 else 0.0
 
 
 def _binomial_window(coins: Coins) -> tuple[int, NDArray[np.float64], float]:

@@ -22,6 +22,7 @@ from verticopula.privacy.units import Unit
 from verticopula.schema import Column, ColumnKey, Federation
 
 SAMPLERS = ("exact", "binomial")
+LARGEST_EPSILON = 1e4  # no request asks for more: sums over all coins of a study stay far from what a float can hold
 _LARGEST_COIN = 40.0  # a coin of epsilon 40 flips once in 10^17
 _SMALLEST = 1e-9  # below it a coin is fair to all 64 bits, and nothing would be learnt for the price
 
@@ -113,9 +114,11 @@ def _split(epsilon: float | None, ranks: float | None, marginals: float | None) 
 
 
 def positive(value: float, name: str) -> float:
-    """The value, if it is a positive finite number; SettingsError otherwise."""
+    """The value, if it is a positive number that a party may be asked for; SettingsError otherwise."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0.0):
         raise SettingsError(f"{name} must be a positive, finite number")
+    if value > LARGEST_EPSILON:
+        raise SettingsError(f"{name} must be at most {LARGEST_EPSILON:g}; above about 40 nothing is hidden any more")
     return float(value)
 
 

@@ -95,7 +95,7 @@ class Policy(BaseModel):
         total = party_epsilons([*spent, *proposed], self.delta)
         for unit, cap in self.caps.model_dump(exclude_none=True).items():
             would_be = getattr(total, unit)
-            if would_be > cap * (1 + 1e-9):
+            if not would_be <= cap * (1 + 1e-9):  # also where it is no number
                 raise BudgetExceeded(
                     f"party {party!r}: epsilon per {unit} would become {format_epsilon(would_be)}, "
                     f"above its cap of {cap:g}; nothing was drawn"

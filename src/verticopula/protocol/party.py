@@ -9,7 +9,6 @@ vault, all of this holds over crashes and restarts.
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -24,7 +23,7 @@ from verticopula.glm.design import Features
 from verticopula.glm.encoding import code_schema_column, features_of
 from verticopula.marginals import cell_count, release_cells, to_cells
 from verticopula.privacy.blobs import Blobs, MemoryBlobs
-from verticopula.privacy.budget import SAMPLERS, coins_per_comparison
+from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, coins_per_comparison
 from verticopula.privacy.ledger import Ledger, Release, spent_on
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
@@ -335,8 +334,10 @@ class LocalParty:
             raise PolicyRefused(f"party {self.name!r} does not know the sampler the request names")
 
     def _check_epsilon(self, column: str, epsilon: float) -> None:
-        if not (math.isfinite(epsilon) and epsilon > 0.0):
-            raise PolicyRefused(f"party {self.name!r}, column {column!r}: epsilon must be positive")
+        if not 0.0 < epsilon <= LARGEST_EPSILON:  # False for NaN, too
+            raise PolicyRefused(
+                f"party {self.name!r}, column {column!r}: epsilon must be positive, and at most {LARGEST_EPSILON:g}"
+            )
 
     def _entries(self, request: ReleaseRequest, order: ColumnOrder) -> tuple[Release, Release]:
         column = self.table.party.column(order.column)
