@@ -1,0 +1,92 @@
+"""Studies, ledgers and vaults that an earlier version wrote: they load, and a vault's answers stay the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.members import KEY
+from verticopula import Federation, Policy, Synthesizer
+from verticopula.privacy.ledger import Ledger
+from verticopula.privacy.vault import Vault, inspect_vault
+from verticopula.protocol.member import Member
+from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+
+OLD = Path(__file__).parent / "v0_1"
+METHODS = ("vcds", "evcds", "ievcds", "refined", "strict")
+ASKED = sorted(OLD.glob("asked/*.request"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_saved_study_loads_and_samples(method: str) -> None:
+    study = Synthesizer.load(OLD / "studies" / f"{method}.json")
+    assert study.method == method
+    assert study.n_subjects_ == 90
+    assert not study.privacy_.is_private
+    assert {name: table.shape for name, table in study.sample(7).items()} == {
+        "left": (7, 2),
+        "middle": (7, 1),
+        "right": (7, 2),
+    }
+    assert "Study 'small'" in study.summary()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_saved_study_is_saved_again_with_the_same_numbers(method: str, tmp_path: Path) -> None:
+    first = Synthesizer.load(OLD / "studies" / f"{method}.json")
+    first.save(tmp_path / "again.json")
+    second = Synthesizer.load(tmp_path / "again.json")
+    np.testing.assert_array_equal(first.correlation_, second.correlation_)
+    assert first.ledger_ == second.ledger_
+    assert first.settings_ == second.settings_
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_ledger_is_read_and_continued(method: str, tmp_path: Path) -> None:
+    shutil.copy(OLD / "studies" / f"{method}.jsonl", tmp_path / "ledger.jsonl")
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    assert tuple(ledger) == Synthesizer.load(OLD / "studies" / f"{method}.json").ledger_
+
+
+def test_a_folder_of_run_makes_a_report(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from verticopula.cli import app
+
+    shutil.copytree(OLD / "folder", tmp_path / "folder")
+    done = CliRunner().invoke(app, ["report", str(tmp_path / "folder")])
+    assert done.exit_code == 0, done.output
+    assert "</html>" in (tmp_path / "folder" / "report.html").read_text("utf-8")
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    shutil.copytree(OLD / "vault", tmp_path / "vault")
+    return tmp_path / "vault"
+
+
+def test_a_vault_is_whole(vault: Path) -> None:
+    assert inspect_vault(vault) == (9, 3)
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda path: path.stem)
+def test_a_vault_answers_as_it_did_and_charges_nothing(asked: Path, vault: Path) -> None:
+    federation = Federation.from_toml(OLD / "federation.toml")
+    request = decode(asked.read_bytes(), REQUEST_KINDS)
+    with Vault.open(vault) as opened:
+        before = opened.head()
+        member = Member(federation, "left", pl.read_csv(OLD / "tables" / "left.csv"), key=KEY, vault=opened)
+        reply = member.handle(request)
+        assert opened.head() == before
+    expected = asked.with_suffix(".reply").read_bytes()
+    assert encode(reply) == expected
+    assert isinstance(decode(expected, REPLY_KINDS), type(reply))
+
+
+def test_there_is_something_to_ask() -> None:
+    assert len(ASKED) == 5
+    assert Policy().methods is None
