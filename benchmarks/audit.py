@@ -15,13 +15,13 @@ import numpy as np
 
 from benchmarks.record import Places, Report, Table, verdict
 from tests.audit.mechanisms import CASES, FEDERATION, Case, N
-from verticopula.audit import Claim, Measured, audit_release
-from verticopula.audit.mechanism import judge
-from verticopula.audit.neighbours import replaced_value
-from verticopula.audit.releases import PartyRelease, claim_of
+from verticopula.auditing import Claim, Measured, audit_release
+from verticopula.auditing.attacked_releases import PartyRelease, claim_of
+from verticopula.auditing.mechanism_audit import judge
+from verticopula.auditing.neighbours import replaced_value
 from verticopula.privacy.noise import SeededNoise
-from verticopula.privacy.units import Unit
 from verticopula.protocol.messages import ColumnOrder
+from verticopula.schema.units import Unit
 
 TRIALS = 20_000
 CONFIDENCE = 0.95

@@ -14,7 +14,7 @@ from benchmarks.record import Places, Report, Table, verdict
 from benchmarks.timing import Timing, time_interleaved
 from verticopula.privacy.coins import CoinStream, flip_threshold
 from verticopula.privacy.noise import Keystream, SecureNoise
-from verticopula.ranks import flip_comparisons
+from verticopula.stats.ranks import flip_comparisons
 
 EPSILON = 0.5  # per comparison: half of a study's epsilon of 1
 TARGET = 1.3

@@ -18,10 +18,10 @@ from scipy.stats import rankdata
 from benchmarks.growth import fit_exponent
 from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
 from benchmarks.record import Report, Table
-from verticopula.correlation import spearman_pairwise
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import debias_ranks, flip_comparisons, rank_noise_variance
+from verticopula.stats.correlation import spearman_pairwise
+from verticopula.stats.ranks import debias_ranks, flip_comparisons, rank_noise_variance
 
 N_COLUMNS = 20
 NEIGHBOUR_CORRELATION = 0.7  # latent correlation of columns j and k is this to the power |j - k|

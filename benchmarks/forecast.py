@@ -29,18 +29,18 @@ from benchmarks.forecast_designs import (
     true_cdf,
 )
 from benchmarks.record import Places, Report, Table
-from verticopula.curves import correct_marginals
-from verticopula.forecast import forecast
-from verticopula.marginals import Marginal, from_unit
-from verticopula.pairwise import correlate_pairs, finish
+from verticopula.data.tables import align_tables
+from verticopula.forecasting.forecast import forecast
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.party import LocalParty
+from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.refined import correlate_latents
-from verticopula.protocol.rounds import collect
-from verticopula.refine import refine
-from verticopula.schema import ColumnKey
-from verticopula.tables import align_tables
+from verticopula.protocol.shared_rounds import collect
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.marginals import Marginal, from_unit
+from verticopula.stats.pairwise import correlate_pairs, finish
+from verticopula.stats.refinement import refine
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 

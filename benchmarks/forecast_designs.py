@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 from scipy.special import expit, ndtr
 
-from verticopula.copula import Layout
-from verticopula.nominal import choose_category, solve_thresholds
-from verticopula.presumed import respect_nominal
-from verticopula.schema import Column, ColumnKey, Federation
+from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.simulate.assumptions import respect_nominal
+from verticopula.stats.copula import Layout
+from verticopula.stats.nominal import choose_category, solve_thresholds
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -16,7 +16,7 @@ from benchmarks.forecast import DELTA, describe, distance
 from benchmarks.forecast_designs import Design, Truth, draw_tables, draw_truth, facts_of
 from benchmarks.record import Places, Report, Table
 from verticopula import Synthesizer
-from verticopula.forecast import forecast
+from verticopula.forecasting.forecast import forecast
 
 STRICT = "strict"
 PARTIES = ("bcck", "ccol", "cbhc")

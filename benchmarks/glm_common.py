@@ -18,11 +18,11 @@ from verticopula.glm.central import largest_strength, null_point, trace_path, vi
 from verticopula.glm.design import Features, Standardised, standardise
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.lasso import group_norms
-from verticopula.glm.path import PathPoint, RefitRule, choose_point, geometric_strengths, information_criterion
 from verticopula.glm.penalties import Penalty
-from verticopula.protocol.admm import FederatedPath, RegressionSettings, federated_path
+from verticopula.glm.strength_path import PathPoint, RefitRule, choose_point, geometric_strengths, information_criterion
 from verticopula.protocol.messages import Reply, Request
-from verticopula.protocol.regression_desk import RegressionDesk
+from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.transport.base import drive
 
 Floats = NDArray[np.float64]

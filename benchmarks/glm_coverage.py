@@ -14,9 +14,9 @@ import polars as pl
 
 from benchmarks.record import Places, Report, Table
 from verticopula import Federation, Synthesizer
+from verticopula.estimators.synthesizer import NotPrivateWarning
 from verticopula.glm import VerticalGLM
 from verticopula.glm.inference import Inference
-from verticopula.synthesizer import NotPrivateWarning
 
 SLOPES = np.array([0.5, -0.4, 0.5, 0.3])
 SUBJECTS = 400

@@ -1,6 +1,6 @@
 """Algorithm 4 to the letter: all parties move at once from the same residual (Eqs. 6-1 to 6-3), gaussian.
 
-Kept to show why `verticopula.glm.sharing` departs from it. With phi = c / N and gamma = g / N, one iteration is
+Kept to show why `glm.admm_coordinator` departs from it. With phi = c / N and gamma = g / N, one iteration is
 
     beta_k = argmin  lambda ||beta||_1 + (1/N) (g' X_k beta + c/2 ||X_k beta - (zeta_k - h)||^2)     every party
     eta    = (y + g + c sum_k zeta_k) / (1 + c),   g <- g + c h,   h = sum_k zeta_k - eta            the server

@@ -26,7 +26,7 @@ from benchmarks.record import Places, Report
 from experiments.metrics import fdr, g_means, rmse
 from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
-from verticopula.glm.path import (
+from verticopula.glm.strength_path import (
     PathPoint,
     Refit,
     choose_point,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.glm_common import write_page
 from benchmarks.record import Places, Table
-from verticopula.glm.path import PATIENCE
+from verticopula.glm.strength_path import PATIENCE
 
 if TYPE_CHECKING:
     from benchmarks.glm_original import Cell

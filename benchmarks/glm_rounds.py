@@ -44,8 +44,8 @@ from benchmarks.glm_rounds_page import (
 )
 from benchmarks.plotting import COLORS, new_figure, save_figure
 from benchmarks.record import Places, Report
-from verticopula.glm.path import PathPoint
 from verticopula.glm.penalties import Penalty
+from verticopula.glm.strength_path import PathPoint
 
 PENALTIES = ("scad", "mcp", "lasso")
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)

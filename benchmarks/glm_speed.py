@@ -29,7 +29,7 @@ from benchmarks.glm_common import (
 from benchmarks.glm_skglm import CONCAVITY, OUR_TOLERANCE, SAME, SPREADS, TOLERANCE, Race, race
 from benchmarks.record import Places, Report, Table, verdict
 from benchmarks.timing import time_interleaved
-from verticopula.glm.path import MAX_LLA_STEPS
+from verticopula.glm.strength_path import MAX_LLA_STEPS
 
 SME_ROWS, SME_BLOCKS, SME_CORRELATION, SME_INTERCEPT, SME_EFFECT = 71_827, (13, 6, 6, 19, 10), 0.3, -2.0, 0.15
 MOST_RATIO = 10.0

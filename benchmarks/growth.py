@@ -17,7 +17,7 @@ from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_ax
 from benchmarks.record import Places, Report, Table
 from benchmarks.timing import Timing, time_interleaved
 from verticopula.privacy.noise import Keystream, SecureNoise
-from verticopula.ranks import draw_binomial_ranks, flip_comparisons
+from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 
 EPSILON = 0.5  # per comparison
 RankRelease = Callable[[NDArray[np.float64], float, Keystream], NDArray[np.int64]]

@@ -23,7 +23,9 @@ from scipy import stats
 from benchmarks.growth import fit_exponent
 from benchmarks.plotting import COLORS, new_figure, save_figure, use_log_axes
 from benchmarks.record import Report, Table
-from verticopula.marginals import (
+from verticopula.privacy.noise import SeededNoise
+from verticopula.schema.federation import Column
+from verticopula.stats.marginals import (
     LARGEST_DEGREE,
     SMALLEST_DEGREE,
     Marginal,
@@ -34,8 +36,6 @@ from verticopula.marginals import (
     to_cells,
     to_unit,
 )
-from verticopula.privacy.noise import SeededNoise
-from verticopula.schema import Column
 
 PAPER_ORDER = 2  # h
 PAPER_DELTA = 0.05  # of Corollary 1's l; the paper gives none

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.record import ROOT, Places, Report, Table, verdict
 from verticopula.privacy.noise import SecureNoise
-from verticopula.ranks import draw_binomial_ranks, flip_comparisons
+from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 
 EPSILON = 0.5  # per comparison
 TARGET_MB = 100.0

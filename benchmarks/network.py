@@ -21,17 +21,17 @@ import polars as pl
 
 from benchmarks.record import Places, Report, Table, verdict
 from verticopula.datasets import make_sme
-from verticopula.estimator import VerticalGLM
-from verticopula.network.demo import prepare_demo, start_processes
-from verticopula.network.journal import Journal
-from verticopula.network.kit import Kit
-from verticopula.network.post import Post
-from verticopula.network.rounds import NetworkTransport, WaitingRoom
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.estimators.vertical_glm import VerticalGLM
+from verticopula.network.network_demo import prepare_demo, start_processes
+from verticopula.network.network_transport import NetworkTransport, WaitingRoom
+from verticopula.network.sessions import Post
+from verticopula.network.startup_kit import Kit
 from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.messages import CloseRequest
 from verticopula.protocol.opening import open_study
-from verticopula.schema import Federation
-from verticopula.synthesizer import Synthesizer
+from verticopula.schema.federation import Federation
+from verticopula.storage.round_journal import Journal
 from verticopula.transport.base import drive
 
 TARGETS = {"round_trip": 0.15, "admm_200_rounds": 40.0, "vcds_ratio": 1.5}

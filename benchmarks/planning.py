@@ -22,9 +22,9 @@ from benchmarks.forecast_designs import Design, Truth, draw_tables, draw_truth
 from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
 from benchmarks.record import Places, Report, Table
 from verticopula import Synthesizer
-from verticopula.forecast import forecast
-from verticopula.privacy.units import Unit
-from verticopula.synthesizer import NotPrivateWarning
+from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.forecasting.forecast import forecast
+from verticopula.schema.units import Unit
 
 STUDY = Design(
     "planning", 4_000, ("bccko", "cclob", "cckbo", "lccbk"), 4.0, "client", "factor", 0.3, (0, 0.3, 0.3, 0.3), "mar"

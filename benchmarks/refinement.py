@@ -55,8 +55,8 @@ from benchmarks.refinement_ievcds import (
 )
 from benchmarks.refinement_toy import TOY_TARGETS, ToyResult, measure_toy, tabulate_toy
 from benchmarks.timing import Timing
+from verticopula.data.tables import align_tables
 from verticopula.datasets import make_sme
-from verticopula.tables import align_tables
 
 PARTS = ("toy", "cost", "ievcds", "growth")
 

@@ -13,18 +13,18 @@ import polars as pl
 from benchmarks.record import Table, verdict
 from benchmarks.timing import time_interleaved
 from experiments.designs import SimulationDesign, make_complete, mask_mar
-from verticopula.copula import latent_count
-from verticopula.curves import correct_marginals
+from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.privacy.budget import BudgetRequest, coins_per_comparison
 from verticopula.privacy.noise import SecureNoise
-from verticopula.protocol.party import LocalParty
+from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.refined import latent_correlation
-from verticopula.protocol.rounds import collect
-from verticopula.ranks import flip_comparisons
-from verticopula.refine import MOST_ROUNDS, TOLERANCE, refine
-from verticopula.released import Released
-from verticopula.schema import Federation
-from verticopula.tables import AlignedTable, align_tables
+from verticopula.protocol.shared_rounds import collect
+from verticopula.schema.federation import Federation
+from verticopula.stats.copula import latent_count
+from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.rank_release import Released
+from verticopula.stats.ranks import flip_comparisons
+from verticopula.stats.refinement import MOST_ROUNDS, TOLERANCE, refine
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 

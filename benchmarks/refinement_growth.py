@@ -18,10 +18,10 @@ from benchmarks.record import Table
 from benchmarks.refinement_cost import refine_fully, release
 from benchmarks.timing import Timing, time_interleaved
 from experiments.designs import SimulatedData, SimulationDesign, make_complete, mask_mcar
-from verticopula.em import em_step, find_patterns, gather_moments
-from verticopula.latent import adjust_to_order
-from verticopula.refine import refine
-from verticopula.schema import Federation
+from verticopula.schema.federation import Federation
+from verticopula.stats.em import em_step, find_patterns, gather_moments
+from verticopula.stats.latent_draws import adjust_to_order
+from verticopula.stats.refinement import refine
 
 GROWTH_MISSING_RATE, GROWTH_ROUNDS = 0.3, 20
 

@@ -21,8 +21,8 @@ from benchmarks.record import Table, verdict
 from benchmarks.refinement_cost import EPSILON, UNIT, rank_all
 from benchmarks.timing import Timing, time_interleaved
 from verticopula import Synthesizer
+from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.datasets import SmeStudy, make_sme
-from verticopula.tables import AlignedTable, align_tables
 
 ROUNDS = 10
 MOST_PER_RELEASES = 1.3

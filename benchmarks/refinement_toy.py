@@ -12,8 +12,8 @@ from joblib import Parallel, delayed, parallel_config
 
 from benchmarks.record import Table, verdict
 from verticopula import Synthesizer
-from verticopula.schema import ColumnKey, Federation
-from verticopula.synthesizer import NotPrivateWarning
+from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.schema.federation import ColumnKey, Federation
 
 METHODS = ("vcds", "evcds", "ievcds", "refined")
 UNIT = "variable"

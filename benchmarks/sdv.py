@@ -21,7 +21,7 @@ import polars as pl
 from benchmarks.record import ROOT, Places, Report, Table, verdict
 from benchmarks.sdv_ours import EPSILON, UNIT
 from verticopula.datasets import SmeStudy, make_sme
-from verticopula.schema import Federation
+from verticopula.schema.federation import Federation
 
 SDV_VERSION = "2.0.0"
 PYARROW_VERSION = "26.0.1"

@@ -14,13 +14,13 @@ import numpy as np
 
 from benchmarks.record import Places, Report, Table, verdict
 from tests.secure.desks import World
-from verticopula.protocol import sums_plan
+from verticopula.mpc import sums_plan
+from verticopula.mpc.gram_noise import mu_of
+from verticopula.mpc.secret_sharing import gram_share
 from verticopula.protocol.messages import Reply, Request, SumsPlan
+from verticopula.protocol.party.sums_handler import SumsDesk
 from verticopula.protocol.secure_sums import secure_sums
-from verticopula.protocol.sums_desk import SumsDesk
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.secure.gaussian import mu_of
-from verticopula.secure.sharing import gram_share
 from verticopula.transport.base import drive
 
 N = 71_827

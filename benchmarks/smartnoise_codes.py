@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from verticopula.marginals import cell_count, count_ranges, from_unit, to_cells
-from verticopula.schema import Column, Federation
-from verticopula.tables import decode_column, encode_column
+from verticopula.data.tables import decode_column, encode_column
+from verticopula.schema.federation import Column, Federation
+from verticopula.stats.marginals import cell_count, count_ranges, from_unit, to_cells
 
 Floats = NDArray[np.float64]
 

@@ -22,10 +22,10 @@ from threadpoolctl import threadpool_limits
 
 from experiments.sme import auc, fit_tables
 from experiments.study import Outcome, Spent
+from verticopula.data.tables import encode_column
 from verticopula.datasets import SmeStudy, make_sme
-from verticopula.glm.encoding import encode_response
-from verticopula.schema import ColumnKey, Federation
-from verticopula.tables import encode_column
+from verticopula.glm.feature_encoding import encode_response
+from verticopula.schema.federation import ColumnKey, Federation
 
 Floats = NDArray[np.float64]
 Tables = Mapping[str, pl.DataFrame]

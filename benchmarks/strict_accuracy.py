@@ -12,18 +12,18 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-import verticopula.protocol.strict as rounds
+import verticopula.protocol.strict_method as rounds
 from benchmarks.record import Table, verdict
 from verticopula import Synthesizer
+from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
-from verticopula.marginals import Marginal, project_to_simplex, to_cells
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
-from verticopula.schema import ColumnKey, Federation
-from verticopula.strict.budget import plan_strict
-from verticopula.strict.margins import gaussian_cell_count, release_gaussian_cells, settle_margin
-from verticopula.strict.report import StrictFit, by_parties
-from verticopula.tables import align_tables
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.stats.marginals import Marginal, project_to_simplex, to_cells
+from verticopula.stats.strict.gaussian_margins import gaussian_cell_count, release_gaussian_cells, settle_margin
+from verticopula.stats.strict.noise_budget import plan_strict
+from verticopula.stats.strict.strict_report import StrictFit, by_parties
 
 Floats = NDArray[np.float64]
 

@@ -16,9 +16,9 @@ from scipy.special import ndtri
 
 from benchmarks.record import Places, Report, Table
 from tests.audit.sums import CASES, PARTIES, SumsCase, make_plan
-from verticopula.audit import SumsNeighbours, audit_sums, replaced_block, replaced_person
-from verticopula.audit.sums_neighbours import SUBJECTS
-from verticopula.secure.gaussian import epsilon_of, mu_of
+from verticopula.auditing import SumsNeighbours, audit_sums, replaced_block, replaced_person
+from verticopula.auditing.sums_neighbours import SUBJECTS
+from verticopula.mpc.gram_noise import epsilon_of, mu_of
 
 EPSILON, DELTA = 1.0, 1e-6
 TRIALS = 40_000

@@ -18,15 +18,15 @@ from threadpoolctl import threadpool_limits
 from benchmarks.record import Places, Report, Table, verdict
 from benchmarks.timing import Timing, time_interleaved
 from verticopula import Synthesizer
+from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
+from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.messages import Reply, Request, SumsKeyRequest, SumsRequest, SumsShareRequest
-from verticopula.protocol.party import LocalParty
-from verticopula.protocol.strict import strict
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.strict_method import strict
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.secure.sealed import shared_authenticity
-from verticopula.tables import align_tables
 from verticopula.transport.base import drive
 
 EPSILON, DELTA = 1.0, 1e-6

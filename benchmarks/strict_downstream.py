@@ -13,8 +13,8 @@ from benchmarks.record import Table, verdict
 from experiments.sme import auc
 from verticopula import Synthesizer
 from verticopula.datasets import SmeStudy, make_sme
-from verticopula.estimator import VerticalGLM
-from verticopula.glm.encoding import encode_response
+from verticopula.estimators.vertical_glm import VerticalGLM
+from verticopula.glm.feature_encoding import encode_response
 
 SIDES = {
     "strict": {"method": "strict", "epsilon": 3.0, "delta": 1e-6, "unit": "person"},

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from verticopula.errors import SettingsError
-from verticopula.schema import Federation, Kind
+from verticopula.schema.federation import Federation, Kind
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

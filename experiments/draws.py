@@ -14,8 +14,8 @@ from experiments.metrics import kolmogorov
 from experiments.paper import COMPLETE
 from experiments.study import Study
 from verticopula.errors import SettingsError
-from verticopula.marginals import Marginal
-from verticopula.schema import ColumnKey
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.marginals import Marginal
 
 Bools = NDArray[np.bool_]
 

@@ -13,11 +13,11 @@ from verticopula.glm.bayes import Posterior
 from verticopula.glm.bayes_parts import sample_in_parts
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
-from verticopula.glm.path import RefitRule, choose_point, geometric_strengths, information_criterion
 from verticopula.glm.penalties import Penalty
-from verticopula.protocol.admm import RegressionSettings, federated_path
-from verticopula.protocol.regression_desk import RegressionDesk
-from verticopula.schema import Federation
+from verticopula.glm.strength_path import RefitRule, choose_point, geometric_strengths, information_criterion
+from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.protocol.regression_path import RegressionSettings, federated_path
+from verticopula.schema.federation import Federation
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 

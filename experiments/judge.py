@@ -23,9 +23,9 @@ from experiments.federated import fit_refit_in_parts, sample_posterior_in_parts
 from experiments.metrics import fdr, g_means, rmse
 from experiments.scad import Model, fit_scad_refit, sample_rows
 from experiments.study import MethodFailure, Outcome, Study, covariate_keys, stack_numbers
+from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.glm.bayes import KNOWING_BAR, Posterior, default_bar
-from verticopula.glm.encoding import Coding
-from verticopula.score_errors import ScoreErrors
+from verticopula.glm.feature_encoding import Coding
 
 Floats = NDArray[np.float64]
 JudgeName = Literal["library", "bayes"]

@@ -16,14 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 
+from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.glm.bayes import Posterior, sample_posterior
 from verticopula.glm.central import null_point, trace_path
 from verticopula.glm.design import Features, standardise
 from verticopula.glm.families import find_family
 from verticopula.glm.lasso import largest_strength
-from verticopula.glm.path import RefitRule, choose_point, geometric_strengths, information_criterion
 from verticopula.glm.penalties import Penalty
-from verticopula.score_errors import ScoreErrors
+from verticopula.glm.strength_path import RefitRule, choose_point, geometric_strengths, information_criterion
 
 FloatArray = NDArray[np.float64]
 Model = Literal["linear", "logistic"]

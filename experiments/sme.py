@@ -21,12 +21,12 @@ from experiments.study import MethodFailure, Outcome, Spent, Study, keep_common
 from verticopula.datasets import SmeStudy
 from verticopula.glm.central import null_point, trace_path
 from verticopula.glm.design import Features, join_features, standardise
-from verticopula.glm.encoding import Coding, code_schema_column, encode_response, encode_table
 from verticopula.glm.families import find_family
+from verticopula.glm.feature_encoding import Coding, code_schema_column, encode_response, encode_table
 from verticopula.glm.lasso import largest_strength
-from verticopula.glm.path import RefitRule, choose_point, geometric_strengths, information_criterion
 from verticopula.glm.penalties import Penalty
-from verticopula.schema import Federation
+from verticopula.glm.strength_path import RefitRule, choose_point, geometric_strengths, information_criterion
+from verticopula.schema.federation import Federation
 
 Floats = NDArray[np.float64]
 

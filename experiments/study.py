@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula import Synthesizer
-from verticopula.marginals import Marginal
 from verticopula.privacy.statement import PrivacyStatement
-from verticopula.privacy.units import Unit
-from verticopula.schema import ColumnKey, Federation
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.units import Unit
+from verticopula.stats.marginals import Marginal
 
 Floats = NDArray[np.float64]
 

@@ -11,11 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula import Federation, NotPrivateWarning, Synthesizer
-from verticopula.privacy.ledger import Ledger
+from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.noise import Noise, SecureNoise
 from verticopula.privacy.policy import Policy
-from verticopula.protocol.party import LocalParty
-from verticopula.tables import AlignedTable, EncodedColumn
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ import polars as pl
 
 from verticopula import Federation, Policy
 from verticopula.errors import LedgerError
-from verticopula.privacy.blobs import MemoryBlobs
-from verticopula.privacy.ledger import GENESIS, Ledger
-from verticopula.protocol.member import Member
+from verticopula.protocol.party.member import Member
+from verticopula.storage.blobs import MemoryBlobs
+from verticopula.storage.ledger import GENESIS, Ledger
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 

@@ -31,8 +31,8 @@ from scipy.stats import norm
 from experiments.study import Outcome, Spent, Study, keep_common, stack_numbers
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.lasso import group_curvatures, solve_lasso
-from verticopula.glm.path import choose_point, information_criterion
 from verticopula.glm.penalties import Penalty
+from verticopula.glm.strength_path import choose_point, information_criterion
 from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from typing import Literal
 from experiments.study import Fit, MethodFailure, Outcome, Spent, Study
 from verticopula import Synthesizer
 from verticopula.errors import VerticopulaError
-from verticopula.synthesizer import AlignedWarning, NotPrivateWarning
+from verticopula.estimators.synthesizer import AlignedWarning, NotPrivateWarning
 
 Method = Literal["vcds", "evcds", "ievcds", "refined"]
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from experiments.baselines import copula
 from experiments.study import Fit, Outcome, Study
-from verticopula.schema import Federation
+from verticopula.schema.federation import Federation
 
 
 def fit(study: Study, method: copula.Method = "vcds", *, aligned: bool = False) -> Outcome:

@@ -33,9 +33,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_complete_cases
-from verticopula.privacy.gaussian import compose, epsilon_of, mu_of
+from verticopula.privacy.gaussian_dp import compose, epsilon_of, mu_of
 from verticopula.privacy.statement import DEFAULT_DELTA
-from verticopula.schema import Column, ColumnKey, Federation
+from verticopula.schema.federation import Column, ColumnKey, Federation
 
 Floats = NDArray[np.float64]
 Tensor = Any  # torch is imported where it is needed, and is not installed everywhere

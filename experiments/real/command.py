@@ -33,7 +33,7 @@ from experiments.store import read_json, write_text
 from experiments.study import NOTHING_PROTECTED, MethodFailure, Outcome, Spent, Study, keep_common
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.privacy.statement import format_epsilon
-from verticopula.schema import Federation
+from verticopula.schema.federation import Federation
 
 REAL_METHODS = (*SME_METHODS, "Refined-aligned")
 COMPLETE, COMPLETE_CASES = "Complete data", "Complete cases, no noise"

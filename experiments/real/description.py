@@ -30,7 +30,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from verticopula.errors import SettingsError
-from verticopula.schema import ColumnKey, Federation
+from verticopula.schema.federation import ColumnKey, Federation
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

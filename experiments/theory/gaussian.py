@@ -10,9 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula import Synthesizer
-from verticopula.result import FitResult
-from verticopula.schema import Federation
-from verticopula.synthesizer import NotPrivateWarning
+from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.schema.federation import Federation
+from verticopula.stats.fit_result import FitResult
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

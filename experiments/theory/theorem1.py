@@ -20,7 +20,7 @@ from experiments.theory.findings import (
     point,
 )
 from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import debias_ranks, flip_comparisons
+from verticopula.stats.ranks import debias_ranks, flip_comparisons
 
 Floats = NDArray[np.float64]
 

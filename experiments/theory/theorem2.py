@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 from experiments.theory.findings import Check, Panel, Point, Slope, Verdict, fit_slope, judge_rate, of_series, point
 from experiments.theory.theorem1 import flip_prob
 from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import flip_comparisons
+from verticopula.stats.ranks import flip_comparisons
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,7 +12,7 @@ from experiments.theory.findings import Check, Panel, Point, Verdict, fit_slope,
 from experiments.theory.gaussian import fit, make_federation, make_tables, margin_at
 from experiments.theory.theorem1 import flip_prob
 from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import flip_comparisons
+from verticopula.stats.ranks import flip_comparisons
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

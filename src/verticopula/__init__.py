@@ -1,9 +1,9 @@
 """Private synthetic data from tables that are split by column across organisations."""
 
 from verticopula.errors import VerticopulaError
+from verticopula.estimators.synthesizer import NotPrivateWarning, Synthesizer
 from verticopula.privacy.policy import Policy
-from verticopula.schema import Column, ColumnKey, Federation, Party
-from verticopula.synthesizer import NotPrivateWarning, Synthesizer
+from verticopula.schema.federation import Column, ColumnKey, Federation, Party
 
 __all__ = [
     "Column",

@@ -1,5 +1,5 @@
 """`python -m verticopula`: the same as the command `verticopula`."""
 
-from verticopula.cli import main
+from verticopula.cli.app import main
 
 main()

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from tests.builders import CONTINUOUS, Floats, make_federation, make_party
-from verticopula.audit import Claim, Neighbours
-from verticopula.marginals import cell_count, release_cells, to_cells
+from verticopula.auditing import Claim, Neighbours
 from verticopula.privacy.accounting import Coins, epsilon_of
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import ColumnOrder, ReleaseReply, ReleaseRequest
-from verticopula.ranks import draw_binomial_ranks, flip_comparisons
-from verticopula.schema import Column
+from verticopula.schema.federation import Column
+from verticopula.stats.marginals import cell_count, release_cells, to_cells
+from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 
 N = 200
 DELTA = 1e-6

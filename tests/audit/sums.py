@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.secure.desks import World
+from verticopula.mpc.sums_plan import code_scores, own_mask, own_rows
 from verticopula.privacy.noise import Keystream, Noise
 from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.sums_desk import SumsDesk
-from verticopula.protocol.sums_plan import code_scores, own_mask, own_rows
+from verticopula.protocol.party.sums_handler import SumsDesk
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from tests.audit.mechanisms import randomized_response
-from verticopula.audit import Claim, Neighbours, audit_release
-from verticopula.audit.bounds import clopper_pearson, epsilon_low, highest_visible, two_sided
-from verticopula.audit.mechanism import judge
+from verticopula.auditing import Claim, Neighbours, audit_release
+from verticopula.auditing.epsilon_bounds import clopper_pearson, epsilon_low, highest_visible, two_sided
+from verticopula.auditing.mechanism_audit import judge
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, epsilon_of
 

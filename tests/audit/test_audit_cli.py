@@ -11,13 +11,13 @@ import pytest
 
 from tests.audit.studies import N, federation, people, write_tables
 from tests.builders import Call
-from verticopula import cli_audit
-from verticopula.audit import study as audit_study_module
-from verticopula.audit.plan import plan_attacks
-from verticopula.audit.report import plain_values
-from verticopula.output import write_study
-from verticopula.privacy.ledger import Ledger
-from verticopula.synthesizer import Synthesizer
+from verticopula.auditing import study_audit as audit_study_module
+from verticopula.auditing.attack_plan import plan_attacks
+from verticopula.auditing.audit_report import plain_values
+from verticopula.cli.app import audit_commands as cli_audit
+from verticopula.estimators.study_files import write_study
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.storage.ledger import Ledger
 
 NUMBER = 6.123456789
 ID = "zq-canary-4711"

@@ -11,16 +11,16 @@ from scipy.stats import binom
 
 from tests.audit.mechanisms import CASES, Case
 from tests.audit.studies import federation, people
-from verticopula.audit.bounds import epsilon_low
-from verticopula.audit.mechanism import Measured, Neighbours, audit_release
-from verticopula.audit.neighbours import flipped_comparison, replaced_value, typical_people
-from verticopula.audit.plan import StudyTerms, plan_attacks, run_attacks
+from verticopula.auditing.attack_plan import StudyTerms, plan_attacks, run_attacks
+from verticopula.auditing.epsilon_bounds import epsilon_low
+from verticopula.auditing.mechanism_audit import Measured, Neighbours, audit_release
+from verticopula.auditing.neighbours import flipped_comparison, replaced_value, typical_people
+from verticopula.data.tables import align_tables
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import Reply, Request
-from verticopula.protocol.party import LocalParty
-from verticopula.ranks import sort_with_ties
-from verticopula.tables import align_tables
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.stats.ranks import sort_with_ties
 
 CONFIDENCE = 0.999
 

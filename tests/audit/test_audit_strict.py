@@ -13,16 +13,16 @@ import pytest
 from tests.audit.studies import N, federation, people, write_tables
 from tests.audit.sums import none
 from tests.builders import Call
-from verticopula import cli_audit
-from verticopula.audit import audit_sums
-from verticopula.audit import strict as audit_strict
-from verticopula.audit.strict import MOST_COLUMNS, narrow, plan_of, plan_sums_attacks
-from verticopula.audit.sums_neighbours import cut_plan
-from verticopula.output import write_study
-from verticopula.privacy.ledger import Ledger
-from verticopula.protocol import strict_party
-from verticopula.protocol.sums_plan import block_factor
-from verticopula.synthesizer import Synthesizer
+from verticopula.auditing import audit_sums
+from verticopula.auditing import strict_attacks as audit_strict
+from verticopula.auditing.strict_attacks import MOST_COLUMNS, narrow, plan_of, plan_sums_attacks
+from verticopula.auditing.sums_neighbours import cut_plan
+from verticopula.cli.app import audit_commands as cli_audit
+from verticopula.estimators.study_files import write_study
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.mpc.sums_plan import block_factor
+from verticopula.protocol.party.local_party import strict_handler as strict_party
+from verticopula.storage.ledger import Ledger
 
 OPTIONS = ("--mechanism-only", "--trials", 100, "--seed", 1)
 

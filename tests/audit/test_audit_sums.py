@@ -14,14 +14,14 @@ from scipy.stats import binom
 
 from tests.audit.sums import CASES, PARTIES, SumsCase, make_plan, none
 from tests.secure.desks import World, some_scores
-from verticopula.audit import audit_sums, replaced_block, replaced_person
-from verticopula.audit.sums import Pooled, SumsRelease, exact_sums, judge_sums, mu_low
-from verticopula.audit.sums_neighbours import SumsNeighbours, cut_plan
+from verticopula.auditing import audit_sums, replaced_block, replaced_person
+from verticopula.auditing.sums_attacks import Pooled, SumsRelease, exact_sums, judge_sums, mu_low
+from verticopula.auditing.sums_neighbours import SumsNeighbours, cut_plan
 from verticopula.errors import SettingsError
+from verticopula.mpc.gram_noise import epsilon_of, mu_of
 from verticopula.privacy.noise import SecureNoise, SeededNoise
-from verticopula.privacy.units import Unit
 from verticopula.protocol.messages import SumsPlan
-from verticopula.secure.gaussian import epsilon_of, mu_of
+from verticopula.schema.units import Unit
 
 PAIRS: dict[str, Callable[[SumsPlan], SumsNeighbours]] = {
     "person": replaced_person,

@@ -11,18 +11,18 @@ from scipy import stats
 
 from tests.audit.studies import N, federation, people
 from tests.builders import CONTINUOUS, fit_seeded, make_federation, make_tables
-from verticopula.audit import AuditSettings, audit_study
-from verticopula.audit.aligned import attack_aligned
-from verticopula.audit.findings import auc, difference_of_means
-from verticopula.audit.holdout import restrict
-from verticopula.audit.metrics import sdmetrics_findings
-from verticopula.audit.records import Records, Scale, nearest
-from verticopula.audit.tables import Exposed, attack_tables
+from verticopula.auditing import AuditSettings, audit_study
+from verticopula.auditing.aligned_attack import attack_aligned
+from verticopula.auditing.encoded_rows import Records, Scale, nearest
+from verticopula.auditing.findings import auc, difference_of_means
+from verticopula.auditing.holdout import restrict
+from verticopula.auditing.sdmetrics_findings import sdmetrics_findings
+from verticopula.auditing.table_attacks import Exposed, attack_tables
+from verticopula.data.tables import align_tables
 from verticopula.errors import SettingsError
+from verticopula.estimators.synthesizer import AlignedWarning, Synthesizer
 from verticopula.privacy.coins import flip_probability
-from verticopula.schema import ColumnKey
-from verticopula.synthesizer import AlignedWarning, Synthesizer
-from verticopula.tables import align_tables
+from verticopula.schema.federation import ColumnKey
 
 CONFIDENCE = 0.9999
 COUNT = 300

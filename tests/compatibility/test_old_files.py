@@ -11,10 +11,10 @@ import pytest
 
 from tests.members import KEY
 from verticopula import Federation, Policy, Synthesizer
-from verticopula.privacy.ledger import Ledger
-from verticopula.privacy.vault import Vault, inspect_vault
-from verticopula.protocol.member import Member
+from verticopula.protocol.party.member import Member
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.storage.ledger import Ledger
+from verticopula.storage.vault import Vault, inspect_vault
 
 OLD = Path(__file__).parent / "v0_1"
 METHODS = ("vcds", "evcds", "ievcds", "refined", "strict")
@@ -55,7 +55,7 @@ def test_a_ledger_is_read_and_continued(method: str, tmp_path: Path) -> None:
 def test_a_folder_of_run_makes_a_report(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from verticopula.cli import app
+    from verticopula.cli.app import app
 
     shutil.copytree(OLD / "folder", tmp_path / "folder")
     done = CliRunner().invoke(app, ["report", str(tmp_path / "folder")])

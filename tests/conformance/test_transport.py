@@ -14,13 +14,15 @@ import pytest
 
 from tests.network.harness import Net
 from verticopula import Federation, Policy, Synthesizer
+from verticopula.data.tables import align_tables
 from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
-from verticopula.network.demo import free_port
-from verticopula.network.journal import Journal
-from verticopula.network.post import Post
-from verticopula.network.records import DeskRecords
-from verticopula.network.rounds import NetworkTransport, WaitingRoom
-from verticopula.network.signing import certificate_authenticity
+from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.mpc.sealed_messages import SealedPost
+from verticopula.network.key_signing import certificate_authenticity
+from verticopula.network.network_demo import free_port
+from verticopula.network.network_transport import NetworkTransport, WaitingRoom
+from verticopula.network.sessions import Post
+from verticopula.network.study_records import DeskRecords
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import (
@@ -34,13 +36,11 @@ from verticopula.protocol.messages import (
     SumsKeyReply,
 )
 from verticopula.protocol.opening import open_study
-from verticopula.protocol.party import LocalParty
+from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.vcds import vcds
-from verticopula.result import FitResult
-from verticopula.schema import seeded_study_name
-from verticopula.secure.sealed import SealedPost
-from verticopula.synthesizer import NotPrivateWarning
-from verticopula.tables import align_tables
+from verticopula.schema.federation import seeded_study_name
+from verticopula.stats.fit_result import FitResult
+from verticopula.storage.round_journal import Journal
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
 

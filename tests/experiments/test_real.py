@@ -15,7 +15,7 @@ from experiments.real.utility import Yardstick, margin_distance
 from experiments.sme import fit_tables
 from experiments.study import NOTHING_PROTECTED, Outcome
 from verticopula.errors import SettingsError
-from verticopula.schema import Column
+from verticopula.schema.federation import Column
 
 STUDY = """
 name = "small"

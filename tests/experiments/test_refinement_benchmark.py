@@ -14,8 +14,8 @@ from benchmarks.refinement_growth import Point
 from benchmarks.refinement_ievcds import order_strictly
 from benchmarks.refinement_toy import ToyResult
 from benchmarks.timing import Timing
+from verticopula.data.tables import align_tables
 from verticopula.datasets import make_sme
-from verticopula.tables import align_tables
 
 
 def test_strict_order_keeps_the_order_and_leaves_no_ties() -> None:

@@ -15,8 +15,8 @@ from experiments.draws import Cell, draw
 from experiments.person.methods import METHODS
 from experiments.runner import SMALL_DESIGN, Settings
 from experiments.study import MethodFailure
-from verticopula.privacy.gaussian import compose
-from verticopula.schema import Column, ColumnKey, Federation
+from verticopula.privacy.gaussian_dp import compose
+from verticopula.schema.federation import Column, ColumnKey, Federation
 
 pytestmark = [pytest.mark.gan, pytest.mark.filterwarnings("default")]
 

@@ -26,10 +26,10 @@ from cryptography.x509.oid import NameOID
 from nvflare.fuel.f3.message import Message
 
 from tests.network.harness import Net
-from verticopula.network.kit import COORDINATOR, Kit
-from verticopula.network.letters import Envelope, Greeting, Refusal, Topic
-from verticopula.network.link import _APPLICATION, Link
-from verticopula.network.post import Post
+from verticopula.network.control_messages import Envelope, Greeting, Refusal, Topic
+from verticopula.network.flare_link import _APPLICATION, Link
+from verticopula.network.sessions import Post
+from verticopula.network.startup_kit import COORDINATOR, Kit
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 

@@ -33,8 +33,7 @@ from tests.network.intruder_scenes import (
     attack,
 )
 from verticopula.errors import VerticopulaError
-from verticopula.network.lead import Lead
-from verticopula.network.letters import (
+from verticopula.network.control_messages import (
     Envelope,
     Refusal,
     ResultRequest,
@@ -42,7 +41,8 @@ from verticopula.network.letters import (
     StatusRequest,
     SubmitRequest,
 )
-from verticopula.network.provision import provision
+from verticopula.network.provisioning import provision
+from verticopula.network.study_lead import Lead
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     OpenReply,

@@ -19,7 +19,7 @@ from tests.network.intruder_scenes import (
     Scene,
     attack,
 )
-from verticopula.network.letters import (
+from verticopula.network.control_messages import (
     ResultFile,
     ResultReply,
     StatusReply,

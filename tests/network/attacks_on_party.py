@@ -22,13 +22,15 @@ from tests.network.intruder_scenes import (
     against_party,
     altered,
 )
-from verticopula.network.kit import COORDINATOR
-from verticopula.network.letters import (
+from verticopula.mpc.sealed_messages import SealedPost
+from verticopula.mpc.sums_plan import make_plan
+from verticopula.network.control_messages import (
     Envelope,
     Refusal,
     StatusRequest,
 )
-from verticopula.network.signing import certificate_authenticity
+from verticopula.network.key_signing import certificate_authenticity
+from verticopula.network.startup_kit import COORDINATOR
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnOrder,
@@ -47,9 +49,7 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.protocol.opening import federation_fingerprint
-from verticopula.protocol.sums_plan import make_plan
 from verticopula.protocol.wire import encode
-from verticopula.secure.sealed import SealedPost
 
 # ---- a coordinator that oversteps ------------------------------------------------------------------
 

@@ -89,13 +89,13 @@ def break_party(breaker: Breaker) -> None:
     """Points, in the order in which a release passes them: asked, unrecorded, half recorded, recorded uncounted,
     recorded, drawn, half stored, stored uncounted, stored, answered, sent. A step of a regression is `drawn` when the
     solver has moved, one of secure sums when its noise, or what the party binds itself to, is about to be kept."""
-    from verticopula.network.post import Post
-    from verticopula.network.station import Station
+    from verticopula.network.party_process import Station
+    from verticopula.network.sessions import Post
     from verticopula.privacy import blobs
-    from verticopula.privacy.ledger import Ledger
-    from verticopula.privacy.vault import Vault
     from verticopula.protocol.messages import fingerprint
     from verticopula.protocol.wire import REQUEST_KINDS, decode
+    from verticopula.storage.ledger import Ledger
+    from verticopula.storage.vault import Vault
 
     answer, send, append, put = Station._answer, Post.send, Ledger.append, blobs.FolderBlobs.put
     write, count_entries, count_replies = blobs.write_atomically, Vault._entries_written, Vault._reply_written
@@ -169,9 +169,9 @@ def break_coordinator(breaker: Breaker) -> None:
     """Points of a round, in order: asking, asked, answered, half kept, kept; failing. Of the round `result`: half
     written, renamed, done."""
     from verticopula.network import running
-    from verticopula.network.journal import Journal
-    from verticopula.network.records import Records
-    from verticopula.network.rounds import NetworkTransport, WaitingRoom
+    from verticopula.network.network_transport import NetworkTransport, WaitingRoom
+    from verticopula.network.study_records import Records
+    from verticopula.storage.round_journal import Journal
 
     deliver, ask, send_open = NetworkTransport.deliver, WaitingRoom.ask, WaitingRoom._send_open
     append, change, write_study = Journal.append, Records.change, running.write_study
@@ -235,7 +235,7 @@ def reconnect_soon() -> None:
 
 def run(arguments: Sequence[str]) -> None:
     """One process of a kit; does not return before it ends."""
-    from verticopula.cli import main
+    from verticopula.cli.app import main
 
     FAULTS.mkdir(exist_ok=True)
     breaker = Breaker(Path(arguments[1]).name)
@@ -247,9 +247,9 @@ def run(arguments: Sequence[str]) -> None:
 
 def nursery() -> None:
     """Fork a process for every line of standard input, and write its number."""
-    import verticopula.cli
+    import verticopula.cli.app
     import verticopula.network.coordinator
-    import verticopula.network.station  # noqa: F401
+    import verticopula.network.party_process  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
     for line in sys.stdin:

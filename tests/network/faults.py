@@ -27,16 +27,16 @@ from threadpoolctl import threadpool_limits
 
 from tests.network.breaking import reconnect_soon
 from tests.network.harness import PARTIES, PATIENCE, Net, network
-from verticopula.network.lead import Lead
-from verticopula.network.letters import ResumeRequest
-from verticopula.network.records import Records, StudyRecord
-from verticopula.network.running import run_study
-from verticopula.network.signing import certificate_authenticity
+from verticopula.data.tables import read_table
+from verticopula.network.control_messages import ResumeRequest
+from verticopula.network.key_signing import certificate_authenticity
+from verticopula.network.study_lead import Lead
+from verticopula.network.study_records import Records, StudyRecord
+from verticopula.network.study_runner import run_study
 from verticopula.privacy.policy import Policy
-from verticopula.privacy.vault import Vault
-from verticopula.protocol.member import Member
 from verticopula.protocol.messages import Reply, Request
-from verticopula.tables import read_table
+from verticopula.protocol.party.member import Member
+from verticopula.storage.vault import Vault
 
 Kind = Literal["kill", "stop", "restart", "full disk"]
 

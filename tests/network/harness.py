@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from verticopula.network.demo import free_port
-from verticopula.network.kit import Kit
-from verticopula.network.lead import Lead
-from verticopula.network.letters import StatusReply, StatusRequest, SubmitRequest
-from verticopula.network.provision import provision
+from verticopula.network.control_messages import StatusReply, StatusRequest, SubmitRequest
+from verticopula.network.network_demo import free_port
+from verticopula.network.provisioning import provision
+from verticopula.network.startup_kit import Kit
+from verticopula.network.study_lead import Lead
 from verticopula.protocol.opening import federation_fingerprint
-from verticopula.schema import Federation
+from verticopula.schema.federation import Federation
 
 PARTIES = ("left", "middle", "right")
 POLICY = 'methods = ["vcds", "evcds", "ievcds", "refined", "strict", "raw-glm"]\nallow_seeded = true\n'

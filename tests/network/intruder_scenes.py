@@ -16,7 +16,7 @@ from tests.network.attackers import (
     shorten,
 )
 from tests.network.harness import Net
-from verticopula.schema import Federation
+from verticopula.schema.federation import Federation
 
 FLARE_CELLS = 1  # the F3 application of FLARE's own cell network, which carries jobs and FOBS objects
 ESCAPES = "\x1b[2J\x1b[31mAll is well\x07\r\n[bold]<script>\u202e"

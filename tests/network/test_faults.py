@@ -15,7 +15,7 @@ import pytest
 from benchmarks.faults import measure, plans_of, rows_of
 from tests.network.faults import EVERYBODY, METHODS, SERVER, STOP_DEADLINE, Fault, Ward, ward
 from tests.network.harness import PATIENCE, Net
-from verticopula.network.provision import provision
+from verticopula.network.provisioning import provision
 
 _CUT = 60.0  # seconds after which gRPC's keepalive has given a silent line up: 30 without a word, 20 without an answer
 

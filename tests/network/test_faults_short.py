@@ -18,7 +18,7 @@ from tests.network.faults import (
     ward,
 )
 from tests.network.harness import PARTIES, small_tables
-from verticopula.network.kit import new_id_key
+from verticopula.network.startup_kit import new_id_key
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ import pytest
 from tests.builders import make_federation
 from tests.network.faults import BREAKING
 from tests.network.harness import network, small_federation, small_tables
-from verticopula.network.demo import free_port
-from verticopula.privacy.ledger import Release
+from verticopula.network.network_demo import free_port
 from verticopula.privacy.statement import state_privacy
-from verticopula.schema import Federation
+from verticopula.schema.federation import Federation
+from verticopula.storage.ledger import Release
 
 pytestmark = pytest.mark.network
 

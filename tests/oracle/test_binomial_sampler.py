@@ -10,7 +10,7 @@ from scipy import stats
 
 from tests.oracle.naive import goodness_of_fit
 from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import _binomial_ranks, _uniform, draw_binomial, draw_binomial_ranks
+from verticopula.stats.ranks import _binomial_ranks, _uniform, draw_binomial, draw_binomial_ranks
 
 Words = NDArray[np.uint64]
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate
 from scipy.special import ndtr, ndtri
 
-from verticopula.correlation import (
+from verticopula.stats.correlation import (
     _NODES,
     _WEIGHTS,
     GradeShape,

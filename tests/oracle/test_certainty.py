@@ -9,17 +9,17 @@ import polars as pl
 import pytest
 
 from verticopula import Federation, Synthesizer
-from verticopula.certainty import Certainty, draw_covariances, draw_inverse_wishart
-from verticopula.copula import FittedCopula
-from verticopula.em import find_patterns, regress, to_correlation
-from verticopula.estimator import VerticalGLM
+from verticopula.estimators.score_errors import ScoreErrors
+from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.glm.bayes import KNOWING_BAR, sample_posterior
 from verticopula.glm.design import Features
-from verticopula.glm.encoding import Coding
 from verticopula.glm.families import find_family
-from verticopula.schema import ColumnKey
-from verticopula.score_errors import ScoreErrors
-from verticopula.synthesizer import NotPrivateWarning
+from verticopula.glm.feature_encoding import Coding
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.copula import FittedCopula
+from verticopula.stats.em import find_patterns, regress, to_correlation
+from verticopula.stats.posterior_draws import Certainty, draw_covariances, draw_inverse_wishart
 
 RHO = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, -0.2], [0.3, -0.2, 1.0]])
 

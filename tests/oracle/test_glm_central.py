@@ -15,8 +15,8 @@ from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression, Po
 from verticopula.glm.central import largest_strength, maximise_likelihood, null_point, trace_path, violations
 from verticopula.glm.design import Features, Standardised, join_features, standardise
 from verticopula.glm.families import FAMILIES
-from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, RefitRule
 from verticopula.glm.penalties import Penalty
+from verticopula.glm.strength_path import MAX_LLA_STEPS, PathPoint, RefitRule
 
 Floats = NDArray[np.float64]
 

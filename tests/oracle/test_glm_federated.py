@@ -13,9 +13,8 @@ from verticopula.errors import ProtocolError
 from verticopula.glm.central import largest_strength, null_point, trace_path
 from verticopula.glm.design import Features, join_features, standardise
 from verticopula.glm.families import FAMILIES
-from verticopula.glm.path import PathPoint, RefitRule
 from verticopula.glm.penalties import Penalty
-from verticopula.protocol.admm import FederatedPath, RegressionSettings, federated_path
+from verticopula.glm.strength_path import PathPoint, RefitRule
 from verticopula.protocol.messages import (
     CoefficientsReply,
     DesignReply,
@@ -27,7 +26,8 @@ from verticopula.protocol.messages import (
     UpdateReply,
     UpdateRequest,
 )
-from verticopula.protocol.regression_desk import RegressionDesk
+from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.transport.base import drive
 
 Floats = NDArray[np.float64]
@@ -354,7 +354,7 @@ def test_acceleration_saves_rounds_and_changes_no_solution(family: str, monkeypa
     parts, y = split_problem(family, 3, 0.6)
     shares = [0.95, 0.3]
     fast = fit_across(parts, y, family, "lasso", shares, tolerance=1e-5)
-    monkeypatch.setattr("verticopula.glm.sharing._Mixer.next_state", lambda self, state, step: state + step)
+    monkeypatch.setattr("verticopula.glm.admm_coordinator._Mixer.next_state", lambda self, state, step: state + step)
     plain = fit_across(parts, y, family, "lasso", shares, tolerance=1e-5)
     assert fast.traffic.rounds < plain.traffic.rounds
     for found, expected in zip(fast.points, plain.points, strict=True):
@@ -370,7 +370,7 @@ def test_what_mixing_has_learnt_may_serve_the_next_weights(family: str, monkeypa
     parts, y = split_problem(family, 3, 0.6)
     shares = [0.8, 0.5, 0.3, 0.2]
     kept = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
-    monkeypatch.setattr("verticopula.glm.sharing._Mixer.change_map", lambda self: self._forget())
+    monkeypatch.setattr("verticopula.glm.admm_coordinator._Mixer.change_map", lambda self: self._forget())
     forgotten = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
     for found, expected in zip(kept.points, forgotten.points, strict=True):
         assert found.objective == pytest.approx(expected.objective, rel=1e-5)

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from tests.builders import CONTINUOUS, correlated_normals, make_federation
-from verticopula.copula import FittedCopula, Layout
-from verticopula.marginals import Marginal
-from verticopula.pairwise import correlate_pairs, fit_pairwise
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.ievcds import ask_completed, draw_missing
 from verticopula.protocol.messages import CompletedRanksRequest
-from verticopula.ranks import flip_comparisons
-from verticopula.readings import read_release
-from verticopula.released import Released
+from verticopula.stats.copula import FittedCopula, Layout
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.pairwise import correlate_pairs, fit_pairwise
+from verticopula.stats.rank_release import Released
+from verticopula.stats.ranks import flip_comparisons
+from verticopula.stats.readings import read_release
 
 Floats = NDArray[np.float64]
 

@@ -14,9 +14,8 @@ from scipy import stats
 from scipy.special import ndtr
 
 from tests.builders import correlated_normals
-from verticopula.curves import MarginCurve
-from verticopula.em import find_patterns
-from verticopula.latent import (
+from verticopula.stats.em import find_patterns
+from verticopula.stats.latent_draws import (
     adjust_to_order,
     conditional_sensitivity,
     curve_from_latents,
@@ -26,6 +25,7 @@ from verticopula.latent import (
     order_by_ranks,
     redraw_missing,
 )
+from verticopula.stats.margin_curves import MarginCurve
 
 Floats = NDArray[np.float64]
 

@@ -7,13 +7,13 @@ import pytest
 from scipy.stats import norm
 
 from experiments.designs import SimulationDesign, make_complete, mask_mcar
-from verticopula.latent import CellEvidence, ReadingEvidence, sweep_latents
+from verticopula.data.tables import align_tables
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.party import LocalParty
-from verticopula.protocol.rounds import collect
-from verticopula.refine import gather_evidence, refine
-from verticopula.tables import align_tables
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.shared_rounds import collect
+from verticopula.stats.latent_draws import CellEvidence, ReadingEvidence, sweep_latents
+from verticopula.stats.refinement import gather_evidence, refine
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tests.oracle.naive import goodness_of_fit
-from verticopula.nominal import (
+from verticopula.stats.nominal import (
     boundary_matrix,
     category_probabilities,
     choose_category,

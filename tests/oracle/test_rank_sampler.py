@@ -12,7 +12,7 @@ from scipy import stats
 from tests.oracle.naive import flip_one_by_one, goodness_of_fit, rank_moments, rank_pmf
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import FairCoins, draw_binomial_ranks, flip_comparisons, sort_with_ties, sum_triangle
+from verticopula.stats.ranks import FairCoins, draw_binomial_ranks, flip_comparisons, sort_with_ties, sum_triangle
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

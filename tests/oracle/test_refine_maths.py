@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from tests.builders import CONTINUOUS, correlated_normals
-from verticopula.copula import Layout
-from verticopula.em import (
+from verticopula.data.missingness import summarise_missingness
+from verticopula.privacy.budget import ColumnBudget
+from verticopula.privacy.noise import SeededNoise
+from verticopula.schema.federation import Column, ColumnKey
+from verticopula.stats.copula import Layout
+from verticopula.stats.em import (
     Pattern,
     em_step,
     find_patterns,
@@ -26,16 +30,12 @@ from verticopula.em import (
     start_covariance,
     to_correlation,
 )
-from verticopula.marginals import Marginal
-from verticopula.missingness import summarise_missingness
-from verticopula.pairwise import fit_pairwise
-from verticopula.privacy.budget import ColumnBudget
-from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import flip_comparisons
-from verticopula.refine import Refinement, locate_missing, predict_latents, refine
-from verticopula.released import Released
-from verticopula.result import find_unidentified
-from verticopula.schema import Column, ColumnKey
+from verticopula.stats.fit_result import find_unidentified
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.pairwise import fit_pairwise
+from verticopula.stats.rank_release import Released
+from verticopula.stats.ranks import flip_comparisons
+from verticopula.stats.refinement import Refinement, locate_missing, predict_latents, refine
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from tests.builders import CONTINUOUS, make_federation
-from verticopula.privacy.blobs import FolderBlobs
-from verticopula.privacy.ledger import Ledger
+from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.noise import SecureNoise
-from verticopula.privacy.vault import Vault
 from verticopula.protocol.messages import ColumnOrder, ReleaseRequest
-from verticopula.protocol.party import LocalParty
+from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.wire import encode
-from verticopula.schema import Federation
-from verticopula.tables import AlignedTable, EncodedColumn
+from verticopula.schema.federation import Federation
+from verticopula.storage.blobs import FolderBlobs
+from verticopula.storage.ledger import Ledger
+from verticopula.storage.vault import Vault
 
 N = 30
 REQUEST = ReleaseRequest("s", "vcds", "exact", tuple(ColumnOrder(name, 0.5, 0.25) for name in "ab"))

@@ -12,7 +12,6 @@ import pytest
 from tests.builders import CONTINUOUS, make_federation
 from tests.members import KEY, make_member
 from verticopula import Federation, Policy
-from verticopula.protocol.member import Member
 from verticopula.protocol.messages import (
     ColumnOrder,
     OpenReply,
@@ -22,6 +21,7 @@ from verticopula.protocol.messages import (
     Reply,
 )
 from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.party.member import Member
 
 N = 120
 NUMBER = 7.123456789012345

@@ -10,19 +10,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tests.builders import CONTINUOUS, make_federation, make_tables
-from verticopula.errors import (
-    PartyUnavailable,
-)
-from verticopula.privacy.ledger import Ledger
+from verticopula.data.tables import align_tables
+from verticopula.errors import PartyUnavailable
 from verticopula.privacy.noise import Keystream
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
 from verticopula.protocol.messages import (
     Reply,
     Request,
 )
-from verticopula.protocol.party import LocalParty
-from verticopula.schema import Federation
-from verticopula.tables import align_tables
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.schema.federation import Federation
+from verticopula.storage.ledger import Ledger
 from verticopula.transport.inprocess import InProcessTransport
 
 Floats = NDArray[np.float64]

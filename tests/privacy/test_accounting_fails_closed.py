@@ -10,12 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from verticopula.errors import BudgetExceeded, SettingsError
-from verticopula.privacy import gaussian
+from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.statement import state_privacy
-from verticopula.schema import Column
+from verticopula.schema.federation import Column
 
 LARGEST = sys.float_info.max
 positive = st.floats(min_value=0.0, exclude_min=True, allow_nan=False, allow_infinity=True)

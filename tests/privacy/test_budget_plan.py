@@ -16,7 +16,7 @@ from verticopula.privacy.budget import (
     plan_budget,
     rank_coins,
 )
-from verticopula.schema import Column, ColumnKey, Federation
+from verticopula.schema.federation import Column, ColumnKey, Federation
 
 DELTA = 1e-6
 

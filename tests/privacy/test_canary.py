@@ -15,11 +15,11 @@ import pytest
 
 from tests.builders import CONTINUOUS, make_federation, make_party, make_tables
 from verticopula import Federation, Synthesizer
+from verticopula.data.tables import align_tables
 from verticopula.errors import SchemaError
-from verticopula.privacy.ledger import Ledger
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.messages import ColumnOrder, ReleaseReply, ReleaseRequest
-from verticopula.tables import align_tables
+from verticopula.storage.ledger import Ledger
 
 N = 80
 NUMBER = 7.123456789  # inside the bounds, the largest value of its column

@@ -14,8 +14,9 @@ import pytest
 from tests.builders import unit_of
 from tests.privacy.test_canary import COUNT, NUMBER, N, assert_clean, federation, tables
 from verticopula import Policy, Synthesizer
+from verticopula.data.tables import align_tables
 from verticopula.errors import VerticopulaError
-from verticopula.privacy.ledger import Ledger
+from verticopula.estimators.synthesizer import AlignedWarning
 from verticopula.privacy.noise import SecureNoise
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import (
@@ -26,9 +27,8 @@ from verticopula.protocol.messages import (
     ReleaseReply,
     ReviewReply,
 )
-from verticopula.protocol.party import LocalParty
-from verticopula.synthesizer import AlignedWarning
-from verticopula.tables import align_tables
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.storage.ledger import Ledger
 
 METHODS = ["evcds", "ievcds", "refined"]
 

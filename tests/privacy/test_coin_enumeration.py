@@ -20,7 +20,7 @@ from tests.oracle.naive import (
 from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import flip_comparisons
+from verticopula.stats.ranks import flip_comparisons
 
 ALPHA = 1e-6
 DRAWS = 5_000

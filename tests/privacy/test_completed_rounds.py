@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from tests.builders import CONTINUOUS, fit_seeded, make_federation
 from tests.oracle.naive import comparison_probabilities, largest_log_ratio, rank_distribution
 from verticopula import Federation, Policy, Synthesizer
+from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import BudgetExceeded, PolicyRefused, SettingsError
 from verticopula.privacy.accounting import epsilon_of
 from verticopula.privacy.budget import coins_per_comparison, rank_coins
 from verticopula.privacy.coins import flip_probability
-from verticopula.privacy.ledger import Ledger
 from verticopula.privacy.noise import Keystream, Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Caps
-from verticopula.privacy.units import Unit
 from verticopula.protocol.messages import (
     ColumnOrder,
     CompletedRanksReply,
@@ -33,9 +32,10 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
     ReviewRequest,
 )
-from verticopula.protocol.party import LocalParty, complete_column
-from verticopula.schema import Column
-from verticopula.tables import AlignedTable, EncodedColumn
+from verticopula.protocol.party.local_party import LocalParty, complete_column
+from verticopula.schema.federation import Column
+from verticopula.schema.units import Unit
+from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
 
@@ -495,8 +495,8 @@ def test_a_party_that_allows_one_round_but_not_ten_refuses_before_anybody_releas
     def never(*args: Any) -> None:
         raise AssertionError("something was drawn")
 
-    monkeypatch.setattr("verticopula.protocol.party.flip_comparisons", never)
-    monkeypatch.setattr("verticopula.protocol.party.release_cells", never)
+    monkeypatch.setattr("verticopula.protocol.party.local_party.flip_comparisons", never)
+    monkeypatch.setattr("verticopula.protocol.party.local_party.release_cells", never)
     with pytest.raises(BudgetExceeded, match="right"):
         Synthesizer(study(), rounds=10, **settings).fit(tables(), policies=policies, ledger=tmp_path / "l.jsonl")
     assert not (tmp_path / "l.jsonl").exists()

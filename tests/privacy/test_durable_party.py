@@ -18,17 +18,14 @@ import pytest
 
 from tests.builders import CONTINUOUS, make_federation
 from tests.privacy.durable import ENTRIES, POINTS, REQUEST, N, make
+from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError
 from verticopula.glm.families import FAMILIES
-from verticopula.glm.path import RefitRule
 from verticopula.glm.penalties import Penalty
-from verticopula.privacy.blobs import MemoryBlobs
-from verticopula.privacy.ledger import Release, read_ledger
+from verticopula.glm.strength_path import RefitRule
 from verticopula.privacy.noise import Keystream, SecureNoise
 from verticopula.privacy.policy import RAW_REGRESSION, Caps, Policy
 from verticopula.privacy.statement import party_epsilons
-from verticopula.privacy.vault import Vault, inspect_vault
-from verticopula.protocol.admm import FederatedPath, RegressionSettings, federated_path
 from verticopula.protocol.messages import (
     DesignRequest,
     ReleaseReply,
@@ -40,9 +37,12 @@ from verticopula.protocol.messages import (
     UpdateRequest,
     fingerprint,
 )
-from verticopula.protocol.party import LocalParty
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.protocol.wire import encode
-from verticopula.tables import AlignedTable, EncodedColumn
+from verticopula.storage.blobs import MemoryBlobs
+from verticopula.storage.ledger import Release, read_ledger
+from verticopula.storage.vault import Vault, inspect_vault
 from verticopula.transport.base import drive
 
 ROOT = Path(__file__).parents[2]

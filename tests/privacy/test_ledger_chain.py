@@ -16,7 +16,7 @@ import pytest
 
 from verticopula.errors import LedgerError
 from verticopula.privacy.accounting import Coins
-from verticopula.privacy.ledger import GENESIS, Ledger, Release, read_ledger
+from verticopula.storage.ledger import GENESIS, Ledger, Release, read_ledger
 
 
 def release(column: str = "a", **changes: Any) -> Release:

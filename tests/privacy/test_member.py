@@ -31,11 +31,10 @@ from tests.privacy.member_study import (
     tables,
 )
 from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer
+from verticopula.data.tables import align_tables
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
-from verticopula.estimator import VerticalGLM
+from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.privacy.noise import SeededNoise
-from verticopula.privacy.vault import Vault
-from verticopula.protocol.member import Member
 from verticopula.protocol.messages import (
     BlockRequest,
     CloseRequest,
@@ -48,9 +47,10 @@ from verticopula.protocol.messages import (
     ReviewRequest,
 )
 from verticopula.protocol.opening import close_study, federation_fingerprint, open_study
-from verticopula.protocol.party import LocalParty
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.member import Member
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.tables import align_tables
+from verticopula.storage.vault import Vault
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 

@@ -21,14 +21,14 @@ from tests.privacy.member_study import (
     placed,
     tables,
 )
-from verticopula.blinding import points_of
+from verticopula.data.tables import normalise_ids
 from verticopula.errors import PolicyRefused, ProtocolError
+from verticopula.matching.private_intersection import points_of
 from verticopula.protocol.messages import (
     MaskReply,
     MaskRequest,
     PlaceRequest,
 )
-from verticopula.tables import normalise_ids
 
 # ---- places ------------------------------------------------------------------------------
 

@@ -26,7 +26,6 @@ from tests.privacy.member_study import (
 from verticopula import NotPrivateWarning, Policy, Synthesizer
 from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError
 from verticopula.privacy.policy import Caps
-from verticopula.privacy.vault import Vault
 from verticopula.protocol.messages import (
     BlockReply,
     BlockRequest,
@@ -37,6 +36,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.opening import close_study, deliver_blocks
 from verticopula.protocol.wire import encode
+from verticopula.storage.vault import Vault
 from verticopula.transport.inprocess import InProcessTransport
 
 # ---- restarts ----------------------------------------------------------------------------

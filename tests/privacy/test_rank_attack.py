@@ -10,7 +10,7 @@ from scipy import stats
 
 from verticopula.privacy.accounting import Coins, epsilon_of
 from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import flip_comparisons
+from verticopula.stats.ranks import flip_comparisons
 
 N = 200
 TRIALS = 1_500

@@ -22,6 +22,7 @@ from tests.privacy.raw_study import (
     parties,
     tables,
 )
+from verticopula.data.tables import align_tables
 from verticopula.errors import (
     BudgetExceeded,
     PartyUnavailable,
@@ -30,12 +31,11 @@ from verticopula.errors import (
     SettingsError,
     VerticopulaError,
 )
+from verticopula.estimators.synthesizer import SyntheticTables
 from verticopula.glm import VerticalGLM
-from verticopula.glm.encoding import Coding, features_of
-from verticopula.privacy.ledger import Ledger
+from verticopula.glm.feature_encoding import Coding, features_of
 from verticopula.privacy.policy import RAW_REGRESSION, Caps, Policy
 from verticopula.privacy.statement import state_privacy
-from verticopula.privacy.units import Unit
 from verticopula.protocol.messages import (
     CoefficientsReply,
     DesignReply,
@@ -44,9 +44,9 @@ from verticopula.protocol.messages import (
     StrengthReply,
     UpdateReply,
 )
-from verticopula.protocol.party import LocalParty
-from verticopula.synthesizer import SyntheticTables
-from verticopula.tables import align_tables
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.schema.units import Unit
+from verticopula.storage.ledger import Ledger
 from verticopula.transport.inprocess import InProcessTransport
 
 # ---- who may --------------------------------------------------------------------------------

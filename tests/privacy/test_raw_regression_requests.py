@@ -17,11 +17,7 @@ from tests.privacy.raw_study import (
     N,
     parties,
 )
-from verticopula.errors import (
-    PolicyRefused,
-    VersionMismatch,
-    VerticopulaError,
-)
+from verticopula.errors import PolicyRefused, VersionMismatch, VerticopulaError
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
 from verticopula.protocol.messages import (
     CoefficientsReply,
@@ -35,7 +31,7 @@ from verticopula.protocol.messages import (
     UpdateReply,
     UpdateRequest,
 )
-from verticopula.protocol.party import LocalParty
+from verticopula.protocol.party.local_party import LocalParty
 
 # ---- a coordinator that asks for what it should not -------------------------------------------
 

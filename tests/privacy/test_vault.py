@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from verticopula.cli import app
+from verticopula.cli.app import app
 from verticopula.errors import LedgerError, VerticopulaError
-from verticopula.privacy.blobs import FolderBlobs
-from verticopula.privacy.ledger import GENESIS, Ledger, Release, hash_line, read_ledger, spent_on
-from verticopula.privacy.sketch import SKETCH_SIZE, is_same_table, sketch_ids
-from verticopula.privacy.vault import Vault, inspect_vault, is_vault
+from verticopula.storage.blobs import FolderBlobs
+from verticopula.storage.id_sketch import SKETCH_SIZE, is_same_table, sketch_ids
+from verticopula.storage.ledger import GENESIS, Ledger, Release, hash_line, read_ledger, spent_on
+from verticopula.storage.vault import Vault, inspect_vault, is_vault
 
 KEY = "a" * 64
 OTHER = "b" * 64
@@ -77,7 +77,7 @@ def test_what_is_kept_is_there_again(folder: Path) -> None:
 
 
 def test_a_second_process_is_told(folder: Path) -> None:
-    code = f"from verticopula.privacy.vault import Vault; Vault.open({str(folder)!r})"
+    code = f"from verticopula.storage.vault import Vault; Vault.open({str(folder)!r})"
     with Vault.open(folder), pytest.raises(VerticopulaError, match="another process uses this vault"):
         Vault.open(folder)
     with Vault.open(folder):

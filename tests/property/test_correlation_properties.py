@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from verticopula.correlation import nearest_correlation, shrink
+from verticopula.stats.correlation import nearest_correlation, shrink
 
 Floats = NDArray[np.float64]
 

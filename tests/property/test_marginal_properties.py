@@ -11,7 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from verticopula.marginals import (
+from verticopula.privacy.noise import SeededNoise
+from verticopula.schema.federation import Column
+from verticopula.stats.marginals import (
     LARGEST_DEGREE,
     MOST_COUNT_CELLS,
     SMALLEST_DEGREE,
@@ -28,8 +30,6 @@ from verticopula.marginals import (
     to_cells,
     to_unit,
 )
-from verticopula.privacy.noise import SeededNoise
-from verticopula.schema import Column
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,12 +12,12 @@ import pytest
 
 from tests.report import studies
 from verticopula import Federation
-from verticopula.marginals import Marginal
+from verticopula.estimators.synthesizer import AlignedWarning, Synthesizer
 from verticopula.report import Subject, render_report
-from verticopula.report.cautions import find_cautions
-from verticopula.report.subject import read_real
-from verticopula.result import FitResult
-from verticopula.synthesizer import AlignedWarning, Synthesizer
+from verticopula.report.report_subject import read_real
+from verticopula.report.report_warnings import find_cautions
+from verticopula.stats.fit_result import FitResult
+from verticopula.stats.marginals import Marginal
 
 
 def codes(subject: Subject) -> set[str]:

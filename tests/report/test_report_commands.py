@@ -10,10 +10,10 @@ import pytest
 from tests.builders import Call
 from tests.report import studies
 from verticopula.datasets import make_sme
+from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.report import Subject, render_report
-from verticopula.report.regressions import fit_if_cheap
-from verticopula.report.subject import read_real
-from verticopula.synthesizer import Synthesizer
+from verticopula.report.regression_section import fit_if_cheap
+from verticopula.report.report_subject import read_real
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tests.report import studies
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.estimator import VerticalGLM
-from verticopula.output import regression_facts
+from verticopula.estimators.study_files import regression_facts
+from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.report import Subject
-from verticopula.report.association import (
+from verticopula.report.association_figures import (
     describe_correlation,
     expected_errors,
     party_blocks,
@@ -24,14 +24,14 @@ from verticopula.report.association import (
     realised_errors,
     strongest_pairs,
 )
-from verticopula.report.margins import describe_margins
+from verticopula.report.formatting import clean, listed, number, odds, percent, readable, small
+from verticopula.report.margin_figures import describe_margins
 from verticopula.report.page import as_json, gather
-from verticopula.report.propensity import compare, propensity_scores
-from verticopula.report.regressions import describe_regression, fit_if_cheap
-from verticopula.report.releases import describe_parties, describe_units
-from verticopula.report.sensitivity import DELTAS, margin_sensitivity, regression_sensitivity, shift_missing
-from verticopula.report.subject import read_real
-from verticopula.report.words import clean, listed, number, odds, percent, readable, small
+from verticopula.report.propensity_check import compare, propensity_scores
+from verticopula.report.regression_section import describe_regression, fit_if_cheap
+from verticopula.report.release_section import describe_parties, describe_units
+from verticopula.report.report_subject import read_real
+from verticopula.report.sensitivity_analysis import DELTAS, margin_sensitivity, regression_sensitivity, shift_missing
 
 
 def real() -> Subject:
@@ -223,7 +223,7 @@ def test_regressions_are_kept_and_shown(facts: dict[str, object]) -> None:
 
 
 def test_a_regression_that_would_take_long_is_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verticopula.report.regressions.CHEAP", 10)
+    monkeypatch.setattr("verticopula.report.regression_section.CHEAP", 10)
     assert fit_if_cheap(studies.fitted(), dict.fromkeys(("bank", "court", "shop"))) is None
 
 

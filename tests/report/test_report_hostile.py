@@ -18,7 +18,7 @@ from tests.builders import CONTINUOUS, make_federation, make_tables
 from tests.report import studies
 from verticopula import ColumnKey, Federation, NotPrivateWarning, Synthesizer
 from verticopula.report import Subject, render_report
-from verticopula.report.subject import read_real
+from verticopula.report.report_subject import read_real
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from tests.report import studies
 from tests.report.test_report_hostile import Elements, hostile_federation, hostile_tables
 from verticopula import Synthesizer
-from verticopula.estimator import VerticalGLM
-from verticopula.privacy.ledger import Ledger
+from verticopula.estimators.vertical_glm import VerticalGLM
+from verticopula.storage.ledger import Ledger
 
 
 def shown(thing: object) -> str:

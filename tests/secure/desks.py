@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import PartyUnavailable
+from verticopula.mpc import sums_plan
+from verticopula.mpc.sealed_messages import shared_authenticity
+from verticopula.mpc.sums_plan import COORDINATOR, choose_compute
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.protocol import sums_plan
 from verticopula.protocol.messages import Reply, Request, SumsPlan
+from verticopula.protocol.party.sums_handler import SumsDesk
+from verticopula.protocol.party.sums_record import MemoryRecords, Records
 from verticopula.protocol.secure_sums import PatternSums, secure_sums
-from verticopula.protocol.sums_desk import SumsDesk
-from verticopula.protocol.sums_plan import COORDINATOR, choose_compute
-from verticopula.protocol.sums_record import MemoryRecords, Records
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.secure.sealed import shared_authenticity
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
 

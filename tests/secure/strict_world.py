@@ -13,14 +13,14 @@ import polars as pl
 from tests.members import KEY
 from tests.network.harness import small_federation, small_tables
 from tests.secure.desks import Recorded
+from verticopula.data.tables import align_tables
+from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SecureNoise, SeededNoise
-from verticopula.privacy.vault import Vault
-from verticopula.protocol.party import LocalParty
-from verticopula.protocol.strict import Opened, open_all
-from verticopula.schema import Federation
-from verticopula.secure.sealed import shared_authenticity
-from verticopula.tables import align_tables
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.strict_method import Opened, open_all
+from verticopula.schema.federation import Federation
+from verticopula.storage.vault import Vault
 from verticopula.transport.base import Transport, drive
 
 STUDY = "study"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from verticopula.errors import SettingsError
-from verticopula.secure.fixed import (
+from verticopula.mpc.fixed_point import (
     MOST_BITS,
     ROOM,
     TAIL,
@@ -24,7 +24,7 @@ from verticopula.secure.fixed import (
     encode_scores,
     needed_room,
 )
-from verticopula.secure.gaussian import gram_scales, mu_of, share_scale
+from verticopula.mpc.gram_noise import gram_scales, mu_of, share_scale
 
 ANY_SCORE = st.floats(-1.7e308, 1.7e308) | st.floats(-5.0, 5.0) | st.sampled_from([0.0, -0.0, np.inf, -np.inf, 5e-324])
 

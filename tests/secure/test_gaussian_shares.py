@@ -15,10 +15,8 @@ from scipy.stats import chisquare, kstest, norm
 
 from tests.secure.desks import NoNoise, World, run, some_scores
 from verticopula.errors import SettingsError
-from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.protocol.sums_plan import block_factor, check_plan, pattern_bound, plan_slack, share_scales
-from verticopula.secure.fixed import bound_of, encode_scores
-from verticopula.secure.gaussian import (
+from verticopula.mpc.fixed_point import bound_of, encode_scores
+from verticopula.mpc.gram_noise import (
     SMALLEST_SHARE,
     SMOOTHING,
     compose,
@@ -29,6 +27,8 @@ from verticopula.secure.gaussian import (
     share_scale,
     slack_of,
 )
+from verticopula.mpc.sums_plan import block_factor, check_plan, pattern_bound, plan_slack, share_scales
+from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 
 # ---- calibration -----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verticopula.errors import ProtocolError
-from verticopula.secure.sealed import Authenticity, SealedPost, shared_authenticity
+from verticopula.mpc.sealed_messages import Authenticity, SealedPost, shared_authenticity
 
 KEY = b"a key that all parties hold"
 NAMES = ("a", "b", "c")

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.stats import chi2, kstest
 
 from verticopula.errors import ProtocolError
-from verticopula.secure.sharing import (
+from verticopula.mpc.secret_sharing import (
     COMPUTE,
     SEED_BYTES,
     expand_seed,

@@ -9,8 +9,9 @@ import pytest
 
 from tests.secure.desks import KEY, STUDY, Dropping, NoNoise, Recorded, World, run, some_scores
 from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError, VersionMismatch
+from verticopula.mpc.sealed_messages import shared_authenticity
+from verticopula.mpc.sums_plan import COORDINATOR, choose_compute, code_scores
 from verticopula.privacy.noise import SecureNoise, SeededNoise
-from verticopula.privacy.vault import Vault
 from verticopula.protocol.messages import (
     SumsKeyReply,
     SumsKeyRequest,
@@ -19,12 +20,11 @@ from verticopula.protocol.messages import (
     SumsShareReply,
     SumsShareRequest,
 )
+from verticopula.protocol.party.sums_handler import SumsDesk
+from verticopula.protocol.party.sums_record import MemoryRecords
 from verticopula.protocol.secure_sums import secure_sums
-from verticopula.protocol.sums_desk import SumsDesk
-from verticopula.protocol.sums_plan import COORDINATOR, choose_compute, code_scores
-from verticopula.protocol.sums_record import MemoryRecords
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
-from verticopula.secure.sealed import shared_authenticity
+from verticopula.storage.vault import Vault
 
 TWO = {"left": 2, "right": 3}
 FOUR = {"a": 2, "b": 1, "c": 3, "d": 2}

@@ -24,8 +24,9 @@ from verticopula.errors import (
     VerticopulaError,
     WireError,
 )
-from verticopula.privacy import gaussian
-from verticopula.privacy.ledger import ALL_COLUMNS, Release
+from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
+from verticopula.mpc.sums_plan import COORDINATOR, block_factor, own_rows
+from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.messages import (
@@ -42,10 +43,9 @@ from verticopula.protocol.messages import (
     SumsShareReply,
     SumsShareRequest,
 )
-from verticopula.protocol.party import LocalParty
-from verticopula.protocol.sums_plan import COORDINATOR, block_factor, own_rows
+from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.wire import encode
-from verticopula.secure.sealed import SealedPost, shared_authenticity
+from verticopula.storage.ledger import ALL_COLUMNS, Release
 
 NAMES = tuple(TABLES)
 ORDERS = (MarginOrder("y", 5.0), MarginOrder("x1", 7.0))

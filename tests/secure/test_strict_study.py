@@ -18,21 +18,21 @@ from tests.secure.desks import Dropping, Recorded
 from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, release, request
 from tests.secure.test_secret_sharing import chi_square_of_bytes
 from verticopula import Federation, Synthesizer
+from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import PartyUnavailable, ProtocolError, SchemaError, SettingsError
-from verticopula.marginals import to_cells
-from verticopula.network.records import DeskRecords
-from verticopula.privacy.ledger import Ledger
-from verticopula.privacy.units import Unit
+from verticopula.estimators.synthesizer import NotPrivateWarning, WeakPrivacyWarning
+from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
+from verticopula.mpc.sums_plan import own_rows, share_scales
+from verticopula.network.study_records import DeskRecords
 from verticopula.protocol.messages import SumsRequest
-from verticopula.protocol.strict import Opened
-from verticopula.protocol.sums_desk import ShareParcel
-from verticopula.protocol.sums_plan import own_rows, share_scales
-from verticopula.protocol.sums_record import MemoryRecords
+from verticopula.protocol.party.sums_handler import ShareParcel
+from verticopula.protocol.party.sums_record import MemoryRecords
+from verticopula.protocol.strict_method import Opened
 from verticopula.protocol.wire import REQUEST_KINDS, decode
-from verticopula.secure.sealed import SealedPost, shared_authenticity
-from verticopula.strict.margins import cell_sensitivity
-from verticopula.synthesizer import NotPrivateWarning, WeakPrivacyWarning
-from verticopula.tables import AlignedTable, EncodedColumn
+from verticopula.schema.units import Unit
+from verticopula.stats.marginals import to_cells
+from verticopula.stats.strict.gaussian_margins import cell_sensitivity
+from verticopula.storage.ledger import Ledger
 from verticopula.transport.inprocess import InProcessTransport
 
 TWO = make_federation(

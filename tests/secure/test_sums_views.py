@@ -7,14 +7,14 @@ import pytest
 
 from tests.secure.desks import KEY, STUDY, Recorded, World, run, some_scores
 from tests.secure.test_secret_sharing import chi_square_of_bytes
+from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
+from verticopula.mpc.secret_sharing import gram_share, held_shares, seeds_for, to_bytes
+from verticopula.mpc.sums_plan import pattern_shares
 from verticopula.privacy.noise import Keystream
 from verticopula.protocol.messages import SumsReply, SumsRequest, fingerprint
-from verticopula.protocol.sums_desk import ShareParcel
-from verticopula.protocol.sums_plan import pattern_shares
-from verticopula.protocol.sums_record import unpack_noise
+from verticopula.protocol.party.sums_handler import ShareParcel
+from verticopula.protocol.party.sums_record import unpack_noise
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.secure.sealed import SealedPost, shared_authenticity
-from verticopula.secure.sharing import gram_share, held_shares, seeds_for, to_bytes
 
 WIDTHS = {"a": 4, "b": 3, "c": 5, "d": 2}
 

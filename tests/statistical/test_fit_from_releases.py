@@ -9,17 +9,17 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.builders import CONTINUOUS, make_federation
-from verticopula.copula import Layout
 from verticopula.errors import ProtocolError
-from verticopula.marginals import Marginal
-from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import ColumnRelease, PresenceReply, ReleaseReply
-from verticopula.protocol.rounds import gather_presence, gather_releases
-from verticopula.ranks import flip_comparisons
-from verticopula.released import Released
-from verticopula.schema import ColumnKey, Federation
+from verticopula.protocol.shared_rounds import gather_presence, gather_releases
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.stats.copula import Layout
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.pairwise import fit_pairwise
+from verticopula.stats.rank_release import Released
+from verticopula.stats.ranks import flip_comparisons
 
 Floats = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tests.builders import correlated_normals
-from verticopula.correlation import PairwiseSpearman, spearman_pairwise
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import Keystream, SeededNoise
-from verticopula.ranks import debias_ranks, flip_comparisons, rank_noise_variance
+from verticopula.stats.correlation import PairwiseSpearman, spearman_pairwise
+from verticopula.stats.ranks import debias_ranks, flip_comparisons, rank_noise_variance
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

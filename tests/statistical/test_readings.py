@@ -11,8 +11,8 @@ from scipy.stats import norm
 
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import SeededNoise
-from verticopula.ranks import debias_ranks, flip_comparisons, rank_noise_variance
-from verticopula.readings import (
+from verticopula.stats.ranks import debias_ranks, flip_comparisons, rank_noise_variance
+from verticopula.stats.readings import (
     CONTINUOUS_CELLS,
     GradeReader,
     LatentCells,

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from tests.builders import make_federation
-from verticopula.copula import Layout
-from verticopula.marginals import Marginal, to_cells
-from verticopula.missingness import summarise_missingness
+from verticopula.data.missingness import summarise_missingness
+from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import SumsPlan
 from verticopula.protocol.secure_sums import PatternSums
-from verticopula.rehearsal_strict import open_centrally
-from verticopula.schema import ColumnKey, Federation
-from verticopula.strict.budget import StrictBudget, plan_strict
-from verticopula.strict.fit import StrictFit, fit_strict
-from verticopula.strict.margins import gaussian_cell_count, release_gaussian_cells, settle_margin
-from verticopula.strict.scores import plan_sums, share_scores
-from verticopula.tables import AlignedTable, EncodedColumn
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.simulate.strict_simulation import open_centrally
+from verticopula.stats.copula import Layout
+from verticopula.stats.marginals import Marginal, to_cells
+from verticopula.stats.strict.gaussian_margins import gaussian_cell_count, release_gaussian_cells, settle_margin
+from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
+from verticopula.stats.strict.score_plan import plan_sums, share_scores
+from verticopula.stats.strict.strict_fit import StrictFit, fit_strict
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -7,10 +7,10 @@ import pytest
 from scipy.special import ndtri
 
 from tests.strict.central import factor_correlation
-from verticopula.correlation import bridge as integrate_bridge
-from verticopula.strict import bridge
-from verticopula.strict.mixing import Trail
-from verticopula.strict.structure import (
+from verticopula.stats.correlation import bridge as integrate_bridge
+from verticopula.stats.mixing import Trail
+from verticopula.stats.strict import score_bridge as bridge
+from verticopula.stats.strict.factor_structure import (
     fit_structure,
     group_pairs,
     posterior_variance,

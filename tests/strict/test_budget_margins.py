@@ -9,19 +9,19 @@ import pytest
 
 from tests.strict.central import draw, factor_correlation, make, open_all
 from verticopula.errors import SettingsError
-from verticopula.marginals import cell_count
+from verticopula.mpc.gram_noise import compose, mu_of
+from verticopula.mpc.sums_plan import block_factor
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.sums_plan import block_factor
-from verticopula.schema import Column
-from verticopula.secure.gaussian import compose, mu_of
-from verticopula.strict.budget import plan_strict
-from verticopula.strict.margins import (
+from verticopula.schema.federation import Column
+from verticopula.stats.marginals import cell_count
+from verticopula.stats.strict.gaussian_margins import (
     cell_sensitivity,
     gaussian_cell_count,
     release_gaussian_cells,
     settle_margin,
 )
+from verticopula.stats.strict.noise_budget import plan_strict
 
 
 def study(n: int = 400, **seen):

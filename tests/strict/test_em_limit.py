@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.strict.central import draw, factor_correlation
-from verticopula.em import em_step, find_patterns, gather_moments
-from verticopula.strict.moments import NoisyMoments
-from verticopula.strict.rounds import em_round
-from verticopula.strict.selection import expect, find_base, pool, settle
+from verticopula.stats.em import em_step, find_patterns, gather_moments
+from verticopula.stats.strict.em_iterations import em_round
+from verticopula.stats.strict.noisy_moments import NoisyMoments
+from verticopula.stats.strict.pair_selection import expect, find_base, pool, settle
 
 
 def patterns_of(rows, observed, noise=0.0, seed=0):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.strict.central import Made, add_up, draw, factor_correlation, fit, make, open_all
-from verticopula.copula import FittedCopula
-from verticopula.result import find_unidentified
-from verticopula.strict.fit import StrictReport
+from verticopula.stats.copula import FittedCopula
+from verticopula.stats.fit_result import find_unidentified
+from verticopula.stats.strict.strict_fit import StrictReport
 
 KINDS = {"a": "cobncb", "b": "cnobcc", "c": "ccbon"}
 Q = 17

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tests.strict.central import add_up, draw, factor_correlation, make, open_all
-from verticopula.marginals import Marginal
-from verticopula.protocol.sums_plan import check_plan, own_bounds, own_columns
-from verticopula.schema import Column
-from verticopula.secure.fixed import squared_norms
-from verticopula.strict.latent_scores import LatentScore, latent_scores, score_table
-from verticopula.strict.patterns import choose_patterns
-from verticopula.strict.scores import clip_factor, party_scores, share_scores
-from verticopula.strict.weights import choose_weights
+from verticopula.mpc.fixed_point import squared_norms
+from verticopula.mpc.sums_plan import check_plan, own_bounds, own_columns
+from verticopula.schema.federation import Column
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.strict.latent_scores import LatentScore, latent_scores, score_table
+from verticopula.stats.strict.opened_patterns import choose_patterns
+from verticopula.stats.strict.pattern_weights import choose_weights
+from verticopula.stats.strict.score_plan import clip_factor, party_scores, share_scores
 
 ORDINAL = Column(name="x", kind="ordinal", categories=(1, 2, 3, 4))
 NOMINAL = Column(name="x", kind="nominal", categories=("u", "v", "w"))

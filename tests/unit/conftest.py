@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.builders import Call, Said
-from verticopula import cli
+from verticopula.cli.app import app as cli
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from verticopula.alignment import STRANGER, count_repeats, hash_ids, hash_order, key_check, place, study_key
+from verticopula.data.tables import normalise_ids
 from verticopula.errors import SettingsError
-from verticopula.schema import IdRule
-from verticopula.tables import normalise_ids
+from verticopula.matching.keyed_hashes import STRANGER, count_repeats, hash_ids, hash_order, key_check, place, study_key
+from verticopula.schema.federation import IdRule
 
 KEY = bytes(range(32))
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from verticopula.blinding import mask_points, new_mask, points_of, shorten_points
+from verticopula.matching.private_intersection import mask_points, new_mask, points_of, shorten_points
 
 IDS = pl.Series([f"s{i}" for i in range(40)])
 PRIME = 2**255 - 19

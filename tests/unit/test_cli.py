@@ -14,7 +14,7 @@ from tests.builders import Call
 
 
 def verticopula(*args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from verticopula.cli import main; main()", *map(str, args)]
+    command = [sys.executable, "-c", "from verticopula.cli.app import main; main()", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
@@ -150,7 +150,7 @@ def test_bad_options_are_named(demo: Path, tmp_path: Path, call: Call, options: 
 
 def test_internal_errors_quote_nothing(tmp_path: Path) -> None:
     code = (
-        "import verticopula.cli as c\n"
+        "import verticopula.cli.app as c\n"
         "def boom(*a, **k): raise RuntimeError('cell 987654.321')\n"
         "c.make_sme = boom\nimport sys; sys.argv = ['verticopula', 'demo', '--out', sys.argv[1]]\nc.main()"
     )

@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation, make_tables
-from verticopula import Federation, cli
-from verticopula.privacy.ledger import read_ledger
+from verticopula import Federation
+from verticopula.cli.app import app as cli
+from verticopula.storage.ledger import read_ledger
 
 N = 300
 FILES = {"coefficients.csv", "regression.json", "summary.txt", "summary.html", "path.html"}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation, make_tables
 from verticopula import Federation
-from verticopula.privacy.ledger import read_ledger
+from verticopula.storage.ledger import read_ledger
 
 N = 60
 

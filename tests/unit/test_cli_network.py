@@ -12,11 +12,11 @@ import pytest
 
 from tests.builders import Call
 from tests.network.harness import POLICY, Net, small_federation
-from verticopula.cli_common import whole_epsilon
+from verticopula.cli.common import whole_epsilon
 from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError
-from verticopula.network.lead import write_result
-from verticopula.network.letters import ResultFile, ResultReply, StatusRequest
-from verticopula.network.texts import harmless
+from verticopula.network.control_messages import ResultFile, ResultReply, StatusRequest
+from verticopula.network.sanitizing import harmless
+from verticopula.network.study_lead import write_result
 
 COMMANDS = ("provision", "serve", "join", "submit", "status", "stop", "demo-network")
 

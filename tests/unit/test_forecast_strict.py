@@ -13,18 +13,18 @@ from tests.audit.sums import PARTIES, make_plan
 from tests.builders import CONTINUOUS, Call, make_federation
 from verticopula import Federation
 from verticopula.errors import SettingsError
-from verticopula.expected import Expected
-from verticopula.forecast import forecast
-from verticopula.forecast_advice import StrictLaw, advise, strict_law_of
-from verticopula.privacy.units import Unit
-from verticopula.protocol.sums_plan import noise_deviation
-from verticopula.rehearsal_strict import open_centrally
+from verticopula.forecasting.advice import StrictLaw, advise, strict_law_of
+from verticopula.forecasting.expected_errors import Expected
+from verticopula.forecasting.forecast import forecast
+from verticopula.mpc.sums_plan import noise_deviation
+from verticopula.schema.units import Unit
+from verticopula.simulate.strict_simulation import open_centrally
 
 
 @pytest.fixture(autouse=True)
 def _few_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verticopula.forecast._TRUTHS", (2, 2))
-    monkeypatch.setattr("verticopula.forecast_strict._TRUTHS", (2, 2))
+    monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (2, 2))
+    monkeypatch.setattr("verticopula.forecasting.strict_forecast._TRUTHS", (2, 2))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_fewer_subjects_are_rehearsed_with_the_noise_of_all(small: Federation, m
         return forecast(small, 12_000, 1.0, units=("person",), methods=("strict",)).rows[0]
 
     whole = expect()
-    monkeypatch.setattr("verticopula.forecast_strict._REHEARSED", 6_000)
+    monkeypatch.setattr("verticopula.forecasting.strict_forecast._REHEARSED", 6_000)
     part = expect()
     # Two truths of 15 pairs: their root mean squares have standard errors of about an eighth each.
     assert part.after == pytest.approx(whole.after, rel=0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from verticopula.glm.families import find_family
-from verticopula.glm.path import RestWatch
+from verticopula.glm.strength_path import RestWatch
 
 GAUSSIAN, BINOMIAL = find_family("gaussian"), find_family("binomial")
 TOLERANCE = 1e-3  # gaussian weights may move by ten times that

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verticopula.errors import ProtocolError
-from verticopula.network.journal import Journal
+from verticopula.storage.round_journal import Journal
 
 ROUNDS = [{"a": b"first", "b": b""}, {"a": b"\x00" * 1_000, "b": bytes(range(256))}, {"b": b"third alone"}]
 

@@ -18,8 +18,8 @@ from scipy import stats
 from tests.builders import CONTINUOUS, correlated_normals, fit_seeded, make_federation, make_tables, unit_of
 from verticopula import Federation, Synthesizer
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.schema import ColumnKey
-from verticopula.synthesizer import METHODS, AlignedWarning
+from verticopula.estimators.synthesizer import METHODS, AlignedWarning
+from verticopula.schema.federation import ColumnKey
 
 N = 150
 ALIGNABLE = ("evcds", "ievcds", "refined")

@@ -13,12 +13,12 @@ import pytest
 
 from verticopula import errors
 from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, WireError
-from verticopula.network import rounds as rounds_module
-from verticopula.network.journal import Journal
-from verticopula.network.letters import Refusal, Working
-from verticopula.network.rounds import NetworkTransport, WaitingRoom, as_error
+from verticopula.network import network_transport as rounds_module
+from verticopula.network.control_messages import Refusal, Working
+from verticopula.network.network_transport import NetworkTransport, WaitingRoom, as_error
 from verticopula.protocol.messages import CloseReply, CloseRequest, PresenceReply, PresenceRequest, fingerprint
 from verticopula.protocol.wire import encode
+from verticopula.storage.round_journal import Journal
 
 QUESTIONS = {"a": ("key-a", b"ask a"), "b": ("key-b", b"ask b")}
 

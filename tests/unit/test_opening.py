@@ -14,9 +14,9 @@ from tests.builders import CONTINUOUS, make_federation
 from tests.members import make_members, run
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import ProtocolError, SchemaError, VersionMismatch
-from verticopula.protocol.member import Member
 from verticopula.protocol.messages import OpenReply, PlaceReply, Reply, Request
 from verticopula.protocol.opening import Opened, deliver_blocks, federation_fingerprint, open_study
+from verticopula.protocol.party.member import Member
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.network.harness import small_federation
-from verticopula.network import post as post_module
-from verticopula.network.kit import COORDINATOR, Kit
-from verticopula.network.letters import Envelope, Greeting
-from verticopula.network.post import Post
+from verticopula.network import sessions as post_module
+from verticopula.network.control_messages import Envelope, Greeting
+from verticopula.network.sessions import Post
+from verticopula.network.startup_kit import COORDINATOR, Kit
 from verticopula.protocol.wire import decode, encode
 
 Letters = list[tuple[str, str, str, bytes]]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from verticopula.errors import SettingsError
-from verticopula.network import process as process_module
-from verticopula.network.kit import Kit
-from verticopula.network.process import frames_of, keep_log, only_process, running_pid, stop_process
+from verticopula.network import kit_process as process_module
+from verticopula.network.kit_process import frames_of, keep_log, only_process, running_pid, stop_process
+from verticopula.network.startup_kit import Kit
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def test_what_a_dead_process_left_does_not_matter(kit: Kit) -> None:
 
 def test_last_words_reach_the_terminal(kit: Kit) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from verticopula.network.kit import Kit;"
-        "from verticopula.network.process import keep_log;"
+        "import os, sys; from pathlib import Path; from verticopula.network.startup_kit import Kit;"
+        "from verticopula.network.kit_process import keep_log;"
         "keep_log(Kit(Path(sys.argv[1]), 'party', 'left', 'localhost', 1), quiet=True);"
         "os.write(2, b'E0 ssl.cc:1] Handshake failed with error SSL_ERROR_SSL: no certificate\\n');"
         "print('why it ends', file=sys.stderr); sys.exit(1)"

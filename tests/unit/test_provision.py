@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.network.harness import small_federation
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.network.provision import provision
-from verticopula.schema import Federation
+from verticopula.network.provisioning import provision
+from verticopula.schema.federation import Federation
 
 FOLDERS = ("server", "lead", "left", "middle", "right")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.network.letters import SubmitRequest
-from verticopula.network.records import RECORD_FILE, WITNESS_FILE, Records, StudyRecord
-from verticopula.privacy.blobs import write_atomically
+from verticopula.network.control_messages import SubmitRequest
+from verticopula.network.study_records import RECORD_FILE, WITNESS_FILE, Records, StudyRecord
+from verticopula.storage.blobs import write_atomically
 
 
 def request(**changes: object) -> SubmitRequest:

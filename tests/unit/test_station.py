@@ -17,10 +17,10 @@ from hypothesis.extra import numpy as hnp
 from tests.members import make_member
 from tests.network.harness import small_federation
 from verticopula import Policy
-from verticopula.network import station as station_module
-from verticopula.network.kit import Kit
-from verticopula.network.letters import Refusal
-from verticopula.network.station import Station
+from verticopula.network import party_process as station_module
+from verticopula.network.control_messages import Refusal
+from verticopula.network.party_process import Station
+from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import (
     DesignReply,
     DesignRequest,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from verticopula.errors import PolicyRefused
-from verticopula.network.steward import Steward
-from verticopula.privacy.ledger import Release
+from verticopula.network.consent import Steward
+from verticopula.storage.ledger import Release
 
 RANKS = Release(
     time="2026-01-01T00:00:00+00:00",

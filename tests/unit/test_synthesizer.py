@@ -15,8 +15,8 @@ import pytest
 import verticopula
 from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer
 from verticopula.errors import BudgetExceeded, SettingsError, VerticopulaError
-from verticopula.privacy.ledger import Ledger
 from verticopula.privacy.policy import Caps
+from verticopula.storage.ledger import Ledger
 
 
 def federation(**extra: Any) -> Federation:
@@ -147,7 +147,7 @@ def test_ledger_and_privacy(synthesizer: Synthesizer) -> None:
         (k.party, k.column, what) for k in federation().keys for what in ("ranks", "marginal")
     }
     privacy = synthesizer.privacy_
-    assert privacy.epsilon(verticopula.privacy.units.Unit.VARIABLE) == pytest.approx(4.0)
+    assert privacy.epsilon(verticopula.schema.units.Unit.VARIABLE) == pytest.approx(4.0)
     assert privacy.parties["agency"].client == pytest.approx(12.0)
     assert privacy.parties["agency"].block < privacy.person
     assert not privacy.is_private
@@ -235,8 +235,8 @@ def test_a_cap_stops_the_study_before_anything_is_drawn(
     def never(*args: Any) -> None:
         raise AssertionError("something was drawn")
 
-    monkeypatch.setattr("verticopula.protocol.party.flip_comparisons", never)
-    monkeypatch.setattr("verticopula.protocol.party.release_cells", never)
+    monkeypatch.setattr("verticopula.protocol.party.local_party.flip_comparisons", never)
+    monkeypatch.setattr("verticopula.protocol.party.local_party.release_cells", never)
     policies = {"registry": Policy(caps=Caps(**{cap: 0.5}))}
     book = Ledger(tmp_path / "ledger.jsonl")
     with pytest.raises(BudgetExceeded, match="nothing was drawn"):
@@ -262,7 +262,7 @@ def test_bounds_from_data_must_be_asked_for_and_are_mentioned_everywhere(tmp_pat
     assert kinds["agency.default"] == "binary"
     with pytest.warns(NotPrivateWarning, match="taken from the data"):
         synthesizer = Synthesizer(inferred, epsilon=1.0).fit(tables())
-    assert all(math.isinf(synthesizer.privacy_.epsilon(u)) for u in verticopula.privacy.units.Unit)
+    assert all(math.isinf(synthesizer.privacy_.epsilon(u)) for u in verticopula.schema.units.Unit)
     assert "taken from the data" in synthesizer.summary()
     synthesizer.save(tmp_path / "s.json")
     assert json.loads((tmp_path / "s.json").read_text())["federation"]["bounds_source"] == "from-data"
@@ -273,7 +273,7 @@ def test_bounds_from_data_must_be_asked_for_and_are_mentioned_everywhere(tmp_pat
 @pytest.mark.parametrize("unit", ["variable", "client", "block", "person"])
 def test_every_unit_and_sampler_spends_no_more_than_asked(unit: str, sampler: str) -> None:
     synthesizer = Synthesizer(federation(), epsilon=2.0, delta=1e-6, unit=unit, sampler=sampler).fit(tables())
-    spent = synthesizer.privacy_.epsilon(verticopula.privacy.units.Unit(unit))
+    spent = synthesizer.privacy_.epsilon(verticopula.schema.units.Unit(unit))
     assert spent <= 2.0 * (1 + 1e-9)
     assert spent > 1.0
     synthesizer.sample(10)

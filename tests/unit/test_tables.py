@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from verticopula import Federation
+from verticopula.data.tables import align_tables, encode_column, read_table, read_tables, to_polars
 from verticopula.errors import SchemaError
-from verticopula.schema import Column
-from verticopula.tables import align_tables, encode_column, read_table, read_tables, to_polars
+from verticopula.schema.federation import Column
 
 SECRET = 7071.0678  # a value that must not be quoted anywhere
 

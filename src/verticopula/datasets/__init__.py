@@ -37,7 +37,7 @@ from verticopula.datasets._sme_population import (
     specs,
 )
 from verticopula.errors import SettingsError
-from verticopula.schema import Column, Federation
+from verticopula.schema.federation import Column, Federation
 
 __all__ = ["ContinuousMargin", "SmeStudy", "SmeTruth", "make_sme"]
 

@@ -21,7 +21,7 @@ from verticopula.datasets._sme_columns import (
     Margin,
     Spec,
 )
-from verticopula.schema import ColumnKey, Federation
+from verticopula.schema.federation import ColumnKey, Federation
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from verticopula.glm.lasso import (
     largest_strength,
     solve_lasso,
 )
-from verticopula.glm.path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, RestWatch, Yardstick
 from verticopula.glm.penalties import Penalty
+from verticopula.glm.strength_path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, RestWatch, Yardstick
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

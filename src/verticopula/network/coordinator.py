@@ -15,9 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from verticopula.errors import ProtocolError, SettingsError, VerticopulaError
-from verticopula.network.journal import Journal
-from verticopula.network.kit import LEAD, Kit
-from verticopula.network.letters import (
+from verticopula.network.control_messages import (
     LeadReply,
     LeadRequest,
     PartyState,
@@ -32,15 +30,17 @@ from verticopula.network.letters import (
     SubmitRequest,
     Topic,
 )
-from verticopula.network.post import Post
-from verticopula.network.process import frames_of
-from verticopula.network.records import Records, StudyRecord
-from verticopula.network.rounds import NetworkTransport, WaitingRoom
-from verticopula.network.running import check_deadline, check_settings, run_study
-from verticopula.network.signing import certificate_authenticity
+from verticopula.network.key_signing import certificate_authenticity
+from verticopula.network.kit_process import frames_of
+from verticopula.network.network_transport import NetworkTransport, WaitingRoom
+from verticopula.network.sessions import Post
+from verticopula.network.startup_kit import LEAD, Kit
+from verticopula.network.study_records import Records, StudyRecord
+from verticopula.network.study_runner import check_deadline, check_settings, run_study
 from verticopula.protocol.opening import federation_fingerprint
-from verticopula.protocol.strict_party import STRICT
+from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.protocol.wire import decode, encode, kinds_of
+from verticopula.storage.round_journal import Journal
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from verticopula.errors import SettingsError
-from verticopula.privacy import gaussian
+from verticopula.privacy import gaussian_dp as gaussian
 
 _TAIL_DEVIATIONS = 40.0  # beyond them a binomial has less than 1e-300 of its mass
 _GRID = 1 << 18

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, calibrate
-from verticopula.privacy.units import Unit
-from verticopula.schema import Column, ColumnKey, Federation
+from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.units import Unit
 
 SAMPLERS = ("exact", "binomial")
 LARGEST_EPSILON = 1e4  # no request asks for more: sums over all coins of a study stay far from what a float can hold

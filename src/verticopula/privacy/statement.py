@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from verticopula.privacy.accounting import Coins, epsilon_of
-from verticopula.privacy.gaussian import compose
-from verticopula.privacy.ledger import Release
-from verticopula.privacy.units import Unit
+from verticopula.privacy.gaussian_dp import compose
+from verticopula.schema.units import Unit
+from verticopula.storage.ledger import Release
 
 DEFAULT_DELTA = 1e-6
 NOTICE_FILE = "READ-ME-FIRST.txt"  # stands beside synthetic tables that a warning belongs to

@@ -12,16 +12,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.copula import FittedCopula
-from verticopula.curves import MarginCurve, correct_marginals
-from verticopula.em import find_patterns
-from verticopula.latent import conditional_sensitivity, curve_from_latents, draw_constrained, redraw_missing
-from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.rounds import Rounds, collect
-from verticopula.released import Released
-from verticopula.result import AlignedDraw, FitResult
-from verticopula.schema import Federation
+from verticopula.protocol.shared_rounds import Rounds, collect
+from verticopula.schema.federation import Federation
+from verticopula.stats.copula import FittedCopula
+from verticopula.stats.em import find_patterns
+from verticopula.stats.fit_result import AlignedDraw, FitResult
+from verticopula.stats.latent_draws import conditional_sensitivity, curve_from_latents, draw_constrained, redraw_missing
+from verticopula.stats.margin_curves import MarginCurve, correct_marginals
+from verticopula.stats.pairwise import fit_pairwise
+from verticopula.stats.rank_release import Released
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

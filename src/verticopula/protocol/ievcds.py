@@ -12,12 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from verticopula.copula import FittedCopula
-from verticopula.curves import correct_marginals
-from verticopula.em import find_patterns
 from verticopula.errors import ProtocolError
-from verticopula.measurement import Measurement
-from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.protocol.evcds import (
     align_with,
@@ -27,11 +22,16 @@ from verticopula.protocol.evcds import (
     response_latents,
 )
 from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
-from verticopula.protocol.rounds import Rounds, check_ranks, collect
-from verticopula.readings import read_release
-from verticopula.released import Released
-from verticopula.result import FitResult
-from verticopula.schema import ColumnKey, Federation
+from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.stats.copula import FittedCopula
+from verticopula.stats.em import find_patterns
+from verticopula.stats.fit_result import FitResult
+from verticopula.stats.loadings import Measurement
+from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.pairwise import fit_pairwise
+from verticopula.stats.rank_release import Released
+from verticopula.stats.readings import read_release
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.alignment import CHECK_BYTES, HASH_BYTES, Placement, count_repeats, place
-from verticopula.blinding import POINT_BYTES, shorten_points
 from verticopula.errors import ProtocolError, VersionMismatch
+from verticopula.matching.keyed_hashes import CHECK_BYTES, HASH_BYTES, Placement, count_repeats, place
+from verticopula.matching.private_intersection import POINT_BYTES, shorten_points
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     BlockReply,
@@ -33,8 +33,8 @@ from verticopula.protocol.messages import (
     Reply,
     Request,
 )
-from verticopula.protocol.rounds import Rounds
-from verticopula.schema import ColumnKey, Federation
+from verticopula.protocol.shared_rounds import Rounds
+from verticopula.schema.federation import ColumnKey, Federation
 
 Alignment = Literal["hash", "psi"]
 LedgerHead = tuple[int, str]  # how many entries, and the hash of the last

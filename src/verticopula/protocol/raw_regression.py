@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.glm.encoding import check_response_kind
+from verticopula.glm.feature_encoding import check_response_kind
 from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.messages import (
     PresenceRequest,
@@ -18,8 +18,8 @@ from verticopula.protocol.messages import (
     ResponseRequest,
     ReviewReply,
 )
-from verticopula.protocol.rounds import Rounds, gather_presence
-from verticopula.schema import ColumnKey, Federation
+from verticopula.protocol.shared_rounds import Rounds, gather_presence
+from verticopula.schema.federation import ColumnKey, Federation
 
 
 def complete_responses(

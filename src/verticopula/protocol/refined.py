@@ -8,23 +8,23 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.certainty import Certainty
-from verticopula.copula import FittedCopula
-from verticopula.correlation import GradeShape, PairwiseSpearman, invert_pair
-from verticopula.curves import correct_marginals
-from verticopula.em import find_patterns
-from verticopula.latent import sweep_latents
-from verticopula.marginals import Marginal
-from verticopula.measurement import Measurement
-from verticopula.missingness import count_common
-from verticopula.pairwise import FitReport, PairwiseLatents, assemble, finish
+from verticopula.data.missingness import count_common
 from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.rounds import Rounds, collect
-from verticopula.readings import reading_noise
-from verticopula.refine import Refinement, gather_evidence, refine
-from verticopula.released import Released
-from verticopula.result import AlignedDraw, FindCertainty, FitResult, find_unidentified
-from verticopula.schema import ColumnKey, Federation
+from verticopula.protocol.shared_rounds import Rounds, collect
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.stats.copula import FittedCopula
+from verticopula.stats.correlation import GradeShape, PairwiseSpearman, invert_pair
+from verticopula.stats.em import find_patterns
+from verticopula.stats.fit_result import AlignedDraw, FindCertainty, FitResult, find_unidentified
+from verticopula.stats.latent_draws import sweep_latents
+from verticopula.stats.loadings import Measurement
+from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.pairwise import FitReport, PairwiseLatents, assemble, finish
+from verticopula.stats.posterior_draws import Certainty
+from verticopula.stats.rank_release import Released
+from verticopula.stats.readings import reading_noise
+from verticopula.stats.refinement import Refinement, gather_evidence, refine
 
 Floats = NDArray[np.float64]
 

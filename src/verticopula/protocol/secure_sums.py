@@ -14,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import PartyUnavailable, ProtocolError
+from verticopula.mpc.fixed_point import decode_sums
+from verticopula.mpc.secret_sharing import open_shares
+from verticopula.mpc.sums_plan import check_plan, noise_deviation, pattern_size
 from verticopula.protocol.messages import (
     Reply,
     SecureReply,
@@ -26,10 +29,7 @@ from verticopula.protocol.messages import (
     SumsShareReply,
     SumsShareRequest,
 )
-from verticopula.protocol.rounds import Rounds
-from verticopula.protocol.sums_plan import check_plan, noise_deviation, pattern_size
-from verticopula.secure.fixed import decode_sums
-from verticopula.secure.sharing import open_shares
+from verticopula.protocol.shared_rounds import Rounds
 
 Kind = TypeVar("Kind", SumsKeyReply, SumsShareReply, SumsReply)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.mpc.sealed_messages import Introduction
 from verticopula.protocol.version import MESSAGE_VERSION
-from verticopula.secure.sealed import Introduction
 
 
 @dataclass(frozen=True)

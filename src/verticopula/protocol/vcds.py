@@ -6,12 +6,12 @@ post-processing at the coordinator.
 
 from __future__ import annotations
 
-from verticopula.copula import FittedCopula
-from verticopula.pairwise import fit_pairwise
 from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.rounds import Rounds, collect
-from verticopula.result import FitResult
-from verticopula.schema import Federation
+from verticopula.protocol.shared_rounds import Rounds, collect
+from verticopula.schema.federation import Federation
+from verticopula.stats.copula import FittedCopula
+from verticopula.stats.fit_result import FitResult
+from verticopula.stats.pairwise import fit_pairwise
 
 
 def vcds(federation: Federation, request: BudgetRequest, study: str) -> Rounds[FitResult]:

@@ -6,15 +6,15 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from verticopula.privacy.ledger import Release
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon, format_price
-from verticopula.privacy.units import Unit
-from verticopula.report.words import listed, number, percent, readable, several, small
+from verticopula.report.formatting import listed, number, percent, readable, several, small
+from verticopula.schema.units import Unit
+from verticopula.storage.ledger import Release
 
 if TYPE_CHECKING:
-    from verticopula.estimator import VerticalGLM
-    from verticopula.schema import Column, Federation
-    from verticopula.synthesizer import Synthesizer
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.estimators.vertical_glm import VerticalGLM
+    from verticopula.schema.federation import Column, Federation
 
 MOST_ROWS = 40
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from verticopula.data.tables import read_table
 from verticopula.errors import SettingsError
-from verticopula.output import STUDY_FILE, read_regression
+from verticopula.estimators.study_files import STUDY_FILE, read_regression
+from verticopula.estimators.synthesizer import ALIGNED_NOTE, Synthesizer
 from verticopula.privacy.statement import NOTICE_FILE
-from verticopula.report.subject import Subject, read_real
-from verticopula.synthesizer import ALIGNED_NOTE, Synthesizer
-from verticopula.tables import read_table
+from verticopula.report.report_subject import Subject, read_real
 
 
 def read_subject(folder: Path, data: Path | None = None) -> Subject:

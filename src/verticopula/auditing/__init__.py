@@ -1,0 +1,25 @@
+"""Attacks on releases and on synthetic tables: what is claimed against what can be measured ([docs/audit.md])."""
+
+from verticopula.auditing.audit_report import AuditReport
+from verticopula.auditing.claims import Claim
+from verticopula.auditing.findings import Finding
+from verticopula.auditing.mechanism_audit import Measured, Neighbours, audit_release
+from verticopula.auditing.study_audit import AuditSettings, audit_study
+from verticopula.auditing.sums_attacks import SumsMeasured, audit_sums
+from verticopula.auditing.sums_neighbours import SumsNeighbours, replaced_block, replaced_person
+
+__all__ = [
+    "AuditReport",
+    "AuditSettings",
+    "Claim",
+    "Finding",
+    "Measured",
+    "Neighbours",
+    "SumsMeasured",
+    "SumsNeighbours",
+    "audit_release",
+    "audit_study",
+    "audit_sums",
+    "replaced_block",
+    "replaced_person",
+]

@@ -1,0 +1,54 @@
+"""What a release promises, in the form in which it can be refuted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
+from verticopula.storage.ledger import Release
+
+_POINTS = 12
+_FURTHEST = 6.0  # a bound much above log(trials) cannot be measured
+_HOPELESS = 0.95  # a claimed delta that no test can exceed by a measurable amount
+
+
+@dataclass(frozen=True)
+class Claim:
+    """(ε, δ)-indistinguishability of two data sets that differ in one `change`.
+
+    Attributes
+    ----------
+    unit : the unit of privacy it belongs to
+    coins : what the accounting composes; they say which epsilon is claimed at every other delta too
+    """
+
+    unit: str
+    epsilon: float
+    delta: float = 0.0
+    coins: tuple[Coins, ...] = ()
+
+    @classmethod
+    def pure(cls, unit: str, epsilon: float) -> Claim:
+        """ε without a δ: as good as one coin of ε."""
+        return cls(unit, epsilon, 0.0, (Coins(epsilon, 1),))
+
+    @classmethod
+    def from_entries(cls, unit: str, entries: Iterable[Release], delta: float) -> Claim:
+        """What the product's own accounting says of these ledger entries."""
+        coins = tuple(entry.coins for entry in entries)
+        return cls(unit, epsilon_of(coins, delta), delta, coins)
+
+    @cached_property
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        """Other pairs (ε, δ) that are claimed as well, where a measurement could contradict them."""
+        if sum(c.count for c in self.coins) < 2 or math.isinf(self.epsilon):
+            return ()  # one coin is best attacked at its own delta of zero
+        furthest = min(self.epsilon, _FURTHEST)
+        if delta_of(self.coins, furthest) > _HOPELESS:
+            return ()
+        grid = [furthest * k / _POINTS for k in range(_POINTS)]
+        points = [(epsilon, delta_of(self.coins, epsilon)) for epsilon in grid]
+        return tuple((epsilon, delta) for epsilon, delta in points if self.delta < delta < _HOPELESS)

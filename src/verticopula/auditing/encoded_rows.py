@@ -1,0 +1,127 @@
+"""Real and synthetic people on one scale, and how far apart they are.
+
+Ordered columns are measured in grades of the synthetic table, so that a skewed column counts as much as any other;
+unordered categories are equal or not. The distance is the mean over the columns that both have (Gower's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numba import njit
+from numpy.typing import NDArray
+
+from verticopula.data.tables import AlignedTable, encode_column
+from verticopula.schema.federation import Column, ColumnKey, Federation
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, repr=False)
+class Records:
+    """People or synthetic rows as numbers; NaN where nothing is known. No repr: it may hold raw values.
+
+    Attributes
+    ----------
+    values : (rows, columns) grades, or codes of unordered categories
+    unordered : (columns,) mask
+    """
+
+    keys: tuple[ColumnKey, ...]
+    values: Floats
+    unordered: Bools
+    columns: tuple[Column, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def rows(self, index: Ints | slice) -> Records:
+        """Some of the rows."""
+        return replace(self, values=self.values[index])
+
+    def without(self, position: int) -> Records:
+        """All columns but one."""
+        kept = [k for k in range(len(self.keys)) if k != position]
+        return self.only(kept)
+
+    def only(self, positions: Sequence[int]) -> Records:
+        """Some of the columns."""
+        at = list(positions)
+        return Records(
+            tuple(self.keys[k] for k in at), self.values[:, at], self.unordered[at], tuple(self.columns[k] for k in at)
+        )
+
+    def shuffled(self, rng: np.random.Generator) -> Records:
+        """The same columns, each in an order of its own: what somebody would invent who knows only the margins."""
+        return replace(self, values=rng.permuted(self.values, axis=0))
+
+
+class Scale:
+    """Turns values into grades of a synthetic table."""
+
+    def __init__(self, federation: Federation, synthetic: Mapping[str, pl.DataFrame]) -> None:
+        self.keys = tuple(key for key in federation.keys if key.party in synthetic)
+        self.columns = tuple(federation.column(key) for key in self.keys)
+        self._raw = [
+            encode_column(synthetic[key.party][key.column], column, str(key))[0].values
+            for key, column in zip(self.keys, self.columns, strict=True)
+        ]
+        self._sorted = [np.sort(values) for values in self._raw]
+
+    @property
+    def synthetic(self) -> Records:
+        return self._records([(values, np.ones(values.size, dtype=bool)) for values in self._raw])
+
+    def people(self, tables: Mapping[str, AlignedTable]) -> Records:
+        """Real people, in cohort order."""
+        cells = [tables[key.party].columns[key.column] for key in self.keys]
+        return self._records([(cell.values, cell.observed) for cell in cells])
+
+    def _records(self, cells: Sequence[tuple[Floats, Bools]]) -> Records:
+        out = np.full((cells[0][0].size, len(cells)), np.nan)
+        unordered = np.array([column.kind == "nominal" for column in self.columns])
+        for j, (values, observed) in enumerate(cells):
+            ordered = self._sorted[j]
+            both = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
+            out[observed, j] = values[observed] if unordered[j] else both[observed] / (2.0 * ordered.size)
+        return Records(self.keys, out, unordered, self.columns)
+
+
+def nearest(people: Records, rows: Records, count: int = 1) -> tuple[Ints, Floats]:
+    """(people, count) nearest rows and their distances; columns that are empty on either side are left out."""
+    index, distance = _nearest(people.values, rows.values, people.unordered, min(count, len(rows)))
+    return index, distance
+
+
+@njit(nogil=True, cache=True)
+def _nearest(people: Floats, rows: Floats, unordered: Bools, count: int) -> tuple[Ints, Floats]:
+    index = np.full((people.shape[0], count), -1, dtype=np.int64)
+    distance = np.full((people.shape[0], count), np.inf)
+    for i in range(people.shape[0]):
+        for r in range(rows.shape[0]):
+            total, seen = 0.0, 0
+            for j in range(people.shape[1]):
+                a, b = people[i, j], rows[r, j]
+                if np.isnan(a) or np.isnan(b):
+                    continue
+                seen += 1
+                if unordered[j]:
+                    total += 1.0 if a != b else 0.0
+                else:
+                    total += abs(a - b)
+            if seen == 0:
+                continue
+            d = total / seen
+            if d >= distance[i, count - 1]:
+                continue
+            k = count - 1
+            while k > 0 and distance[i, k - 1] > d:
+                distance[i, k], index[i, k] = distance[i, k - 1], index[i, k - 1]
+                k -= 1
+            distance[i, k], index[i, k] = d, r
+    return index, distance

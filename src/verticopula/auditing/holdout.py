@@ -1,0 +1,156 @@
+"""People who were not in the study: given as tables, or left out of a repetition of the study in memory."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from verticopula.auditing.neighbours import take_rows
+from verticopula.data.tables import AlignedTable, align_tables, normalise_ids
+from verticopula.errors import SettingsError
+from verticopula.estimators.synthesizer import AlignedWarning, NotPrivateWarning, Progress, Synthesizer
+from verticopula.protocol.party.strict_handler import STRICT
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.storage.ledger import Ledger
+
+FEWEST_PEOPLE = 50
+
+Frames = Mapping[str, pl.DataFrame]
+
+
+@dataclass(frozen=True, repr=False)
+class Subjects:
+    """The study's people and people who were left out, and the synthetic table to attack. No repr: raw values.
+
+    Attributes
+    ----------
+    study : the fitted study whose table it is
+    repeated : True if the study was repeated for the audit
+    """
+
+    study: Synthesizer
+    members: Mapping[str, AlignedTable]
+    others: Mapping[str, AlignedTable]
+    synthetic: Frames
+    repeated: bool
+
+
+def audited(study: Synthesizer, party: str | None) -> Federation:
+    """The federation under audit: the whole one, or one party alone."""
+    if party is None:
+        return study.federation
+    own = study.federation.party(party)
+    response = ColumnKey(party, own.columns[0].name)
+    if study.federation.response.party == party:
+        response = study.federation.response
+    return study.federation.model_copy(
+        update={"parties": (own.model_copy(update={"epsilon": None}),), "response": response}
+    )
+
+
+def restrict(study: Synthesizer, party: str | None) -> tuple[Federation, Synthesizer]:
+    """The federation under audit and an unfitted study with the same settings on it.
+
+    One party alone repeats its own part: the same epsilon for each of its columns, whatever the unit was.
+    """
+    settings: dict[str, Any] = {"epsilon": None} | dict(study.settings_) | {"random_state": None}
+    alone = audited(study, party)
+    if party is None:
+        return alone, Synthesizer(alone, **settings)
+    if study.method == STRICT:
+        raise SettingsError("a strict study's sums are of all parties together: one party alone cannot repeat its part")
+    own = alone.party(party)
+    budgets = {c.name: study.result_.budgets[ColumnKey(party, c.name)] for c in own.columns}
+    columns = tuple(c.model_copy(update={"weight": budgets[c.name].epsilon_ranks}) for c in own.columns)
+    alone = alone.model_copy(update={"parties": (own.model_copy(update={"columns": columns}),)})
+    settings |= {
+        "unit": "client",
+        "epsilon_ranks": sum(b.epsilon_ranks for b in budgets.values()),
+        "epsilon_marginals": sum(b.epsilon_marginal for b in budgets.values()),
+    }
+    if study.method == "ievcds":
+        settings |= {"per_round": True}
+    return alone, Synthesizer(alone, **settings)
+
+
+def check_same_people(study: Synthesizer, federation: Federation, aligned: Mapping[str, AlignedTable]) -> None:
+    """SettingsError unless these tables have as many people in every column as the study saw; the counts are public."""
+    wrong = []
+    for party in federation.parties:
+        for column in party.columns:
+            seen = int(aligned[party.name].columns[column.name].observed.sum())
+            expected = study.missingness_.observed[ColumnKey(party.name, column.name)]
+            if seen != expected:
+                wrong.append(f"{party.name}.{column.name} has {seen:,} observed values, the study saw {expected:,}")
+    if wrong:
+        more = f" (and {len(wrong) - 1} more columns)" if len(wrong) > 1 else ""
+        raise SettingsError(f"--data does not hold the study's own tables: {wrong[0]}{more}")
+
+
+def check_no_overlap(federation: Federation, members: Frames, others: Frames) -> None:
+    """SettingsError if somebody is in the study and in the hold-out."""
+    for party in federation.parties:
+        ids = [normalise_ids(frames[party.name][federation.id.name], federation.id) for frames in (members, others)]
+        both = int(ids[1].is_in(ids[0].implode()).sum())
+        if both:
+            raise SettingsError(
+                f"{both:,} of the {len(ids[1]):,} people that the hold-out has at {party.name!r} were in the study; a "
+                "hold-out must hold nobody who was"
+            )
+
+
+def check_size(n_members: int, n_others: int) -> None:
+    """SettingsError if there are too few people for any conclusion."""
+    if min(n_members, n_others) < FEWEST_PEOPLE:
+        raise SettingsError(
+            f"an audit of tables needs at least {FEWEST_PEOPLE} people in the study and as many left out; there are "
+            f"{n_members:,} and {n_others:,}"
+        )
+
+
+def given_holdout(
+    study: Synthesizer, federation: Federation, frames: Frames, holdout: Frames, synthetic: Frames
+) -> Subjects:
+    """The study as it is, against people whom the user left out of it."""
+    check_no_overlap(federation, frames, holdout)
+    members, others = (align_tables(federation, part, need_overlap=False) for part in (frames, holdout))
+    check_size(_size(members), _size(others))
+    return Subjects(study, members, others, synthetic, repeated=False)
+
+
+def repeat_without(
+    fresh: Synthesizer,
+    tables: Mapping[str, AlignedTable],
+    fraction: float,
+    *,
+    aligned_rows: bool,
+    rng: np.random.Generator,
+    progress: Progress | None = None,
+) -> Subjects:
+    """The same settings on a random part of the people, in memory: its ledger and its tables go nowhere."""
+    if not 0.0 < fraction < 1.0:
+        raise SettingsError("--holdout needs a fraction between 0 and 1, or a folder")
+    size = _size(tables)
+    left_out = math.floor(size * fraction)
+    check_size(size - left_out, left_out)
+    order = rng.permutation(size)
+    members, others = (
+        {name: take_rows(table, np.sort(rows)) for name, table in tables.items()}
+        for rows in (order[left_out:], order[:left_out])
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)
+        warnings.simplefilter("ignore", AlignedWarning)
+        fresh.fit_aligned(members, ledger=Ledger(), progress=progress)
+        synthetic = fresh.sample(aligned=aligned_rows)
+    return Subjects(fresh, members, others, synthetic, repeated=True)
+
+
+def _size(tables: Mapping[str, AlignedTable]) -> int:
+    return int(next(iter(tables.values())).observed().shape[0])

@@ -1,0 +1,251 @@
+"""Attacks on a strict study's claims: a replaced person and a replaced block, in its sums and in its margins.
+
+The plan of the sums is rebuilt from what a finished study keeps, and cut down: one pattern at a time, few people, few
+columns. How long records may be, fractional bits and mu stay, so the noise on every opened number is the study's own.
+Nobody's data is needed: the two data sets are the worst that the plan allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from verticopula.auditing.attack_plan import MechanismFinding
+from verticopula.auditing.claims import Claim
+from verticopula.auditing.mechanism_audit import Measured, Neighbours, check_trials
+from verticopula.auditing.neighbours import replaced_value
+from verticopula.auditing.sums_attacks import audit_sums, judge_sums, mu_low
+from verticopula.auditing.sums_neighbours import SUBJECTS, SumsNeighbours, cut_plan, replaced_block, replaced_person
+from verticopula.auditing.trials import run_trials
+from verticopula.data.tables import AlignedTable
+from verticopula.errors import ProtocolError, SettingsError
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.mpc.gram_noise import compose, epsilon_of
+from verticopula.mpc.sums_plan import block_factor, own_columns
+from verticopula.privacy.noise import Noise, SeededNoise
+from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginOrder, SumsPlan
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.strict_handler import STRICT
+from verticopula.schema.federation import ColumnKey, Party
+from verticopula.schema.units import Unit
+from verticopula.stats.copula import Layout
+from verticopula.stats.marginals import to_cells
+from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
+from verticopula.stats.strict.noise_budget import plan_strict
+from verticopula.stats.strict.score_plan import plan_sums
+from verticopula.storage.ledger import Ledger, Release
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Progress = Callable[[str, int, int], None]
+
+MOST_COLUMNS = 8  # opened together in an attack, more only where there are more parties
+MARGIN_SUBJECTS = 20
+_STUDY = "audit"
+_COUNTED = 0.8  # of the trials, see `sums.judge_sums`
+
+SCALED_DOWN = (
+    "The sums were attacked in a study cut down from the real one: {patterns} of its {real} patterns, {subjects} "
+    "people in place of {people:,}, {columns} of {all} scores. How long a record may be, fractional bits and mu are "
+    "the study's, so the noise on each opened number is too. Where single cells are empty, patterns are those of whole "
+    "blocks. Nothing was released and no budget was spent."
+)
+TOGETHER = (
+    "Sums and margins are attacked one by one. What the study states is about both together: ε = {person:.3g} per "
+    "person, {block:.3g} per block at δ = {delta:g}."
+)
+FEW = (
+    "With {trials:,} trials a bound on μ is {short:.2g} below the truth: noise that is gone is found, noise that is "
+    "somewhat too small is not. More --trials."
+)
+
+
+@dataclass(frozen=True)
+class MarginsRelease:
+    """The margins of one party's columns through the product's own party, in claimed standard deviations."""
+
+    deviations: Mapping[str, float]
+
+    def __call__(self, table: AlignedTable, noise: Noise) -> Floats:
+        return self._ask(table, noise, Ledger())
+
+    def entries(self, table: AlignedTable) -> list[Release]:
+        """What the party writes to its ledger for it."""
+        ledger = Ledger()
+        self._ask(table, SeededNoise(0), ledger)
+        return list(ledger)
+
+    def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
+        orders = tuple(MarginOrder(name, deviation) for name, deviation in self.deviations.items())
+        reply = LocalParty(table, noise, ledger).handle(GaussianMarginsRequest(_STUDY, STRICT, orders))
+        if not isinstance(reply, GaussianMarginsReply):
+            raise ProtocolError("the party under audit did not answer with margins")
+        return self._standardise(reply.cells)
+
+    def exact(self, table: AlignedTable) -> Floats:
+        """The same without noise."""
+        found = []
+        for name, deviation in self.deviations.items():
+            column, values = table.party.column(name), table.columns[name].values
+            size = gaussian_cell_count(column, values.size, deviation)
+            found.append(np.bincount(to_cells(values, column, size), minlength=size))
+        return self._standardise(found)
+
+    def _standardise(self, cells: Sequence[Ints]) -> Floats:
+        """Of two cells the second follows from the first."""
+        parts = [
+            (counts[:1] if counts.size == 2 else counts) / deviation
+            for counts, deviation in zip(cells, self.deviations.values(), strict=True)
+        ]
+        return np.concatenate(parts)
+
+
+def plan_of(study: Synthesizer) -> SumsPlan:
+    """The plan of a finished study's sums, from what it keeps: patterns of whole blocks, noisy margins, mu.
+
+    Which cells were empty within a block is not kept; the sums' mu is the study's own all the same.
+    """
+    result, federation = study.result_, study.federation
+    if result.spending is None:
+        raise SettingsError("this is no strict study")
+    known = result.missingness
+    rows = np.repeat(
+        np.array([pattern for pattern, _ in known.patterns], dtype=np.bool_),
+        [count for _, count in known.patterns],
+        axis=0,
+    )
+    observed = {key: rows[:, known.parties.index(key.party)] for key in federation.keys}
+    budget = plan_strict(federation, study.budget, observed)
+    layout = Layout.of({key: federation.column(key) for key in federation.keys})
+    plan = plan_sums(federation, layout, observed, result.observed_marginals, budget)
+    return replace(plan, mu=result.spending.mu)
+
+
+def narrow(plan: SumsPlan, most: int = MOST_COLUMNS) -> SumsPlan:
+    """A plan of one pattern with few columns of every party that has a part in it; bounds stay as they are."""
+    taking_part = [party for k, party in enumerate(plan.parties) if plan.bounds[0, k]]
+    each = max(most // len(taking_part), 1)
+    kept = np.zeros_like(plan.columns)
+    for party in taking_part:
+        place = own_columns(plan, party)
+        kept[0, place.start + np.flatnonzero(plan.columns[0, place])[:each]] = True
+    return replace(plan, columns=kept)
+
+
+def plan_sums_attacks(plan: SumsPlan, party: str | None) -> list[tuple[str, SumsNeighbours]]:
+    """(what differs, the two data sets): a person, and each party's block, where they move the sums most."""
+    patterns = [narrow(cut_plan(plan, k, SUBJECTS)) for k in range(plan.columns.shape[0])]
+    attacks = []
+    if party is None:
+        largest = max(patterns, key=lambda one: int(one.columns.sum()))
+        attacks.append(("one replaced person", replaced_person(largest)))
+    for name in plan.parties:
+        if party in (None, name) and block_factor(plan, name) > 0.0:
+            own = plan.parties.index(name)
+            worst = max((one for one in patterns if one.bounds[0, own]), key=lambda one: block_factor(one, name))
+            attacks.append((f"one replaced block of {name}", replaced_block(worst, name)))
+    return attacks
+
+
+def attack_strict(
+    study: Synthesizer,
+    trials: int,
+    *,
+    confidence: float,
+    party: str | None = None,
+    seed: int | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> tuple[list[MechanismFinding], list[str]]:
+    """(findings, notes) about the claims of a strict study, or about one party's; all bounds hold together."""
+    check_trials(trials, confidence)
+    plan, result = plan_of(study), study.result_
+    assert result.spending is not None  # `plan_of` has seen to it
+    delta = study.delta or 0.0
+    sums = plan_sums_attacks(plan, party)
+    owners = [own for own in study.federation.parties if party in (None, own.name)]
+    each = 1.0 - (1.0 - confidence) / (len(sums) + len(owners))
+    visible = epsilon_of(_most_mu(trials, each), delta)
+    total, found = len(sums) + len(owners), []
+    for k, (change, neighbours) in enumerate(sums):
+        if progress is not None:
+            progress("attacking opened sums", k, total)
+        got = audit_sums(neighbours, trials, delta=delta, confidence=each, seed=seed, workers=workers)
+        claim = Claim(got.unit.value, got.epsilon, delta)
+        measured = Measured(claim, got.epsilon_low, visible, got.trials, each)
+        what = f"opened sums (μ = {got.mu:.3g})"
+        found.append(MechanismFinding(what, change, "chosen", neighbours.plan.pattern_of.size, measured))
+    for k, own in enumerate(owners):
+        if progress is not None:
+            progress(f"attacking margins of {own.name}", len(sums) + k, total)
+        deviations = {c.name: result.spending.deviations[ColumnKey(own.name, c.name)] for c in own.columns}
+        found.append(_attack_margins(own, deviations, delta, trials, each, seed, workers, visible))
+    return found, _notes(study, plan, [pair for _, pair in sums], trials, each)
+
+
+def _attack_margins(
+    own: Party,
+    deviations: Mapping[str, float],
+    delta: float,
+    trials: int,
+    confidence: float,
+    seed: int | None,
+    workers: int,
+    visible: float,
+) -> MechanismFinding:
+    """One person's value from one end to the other, in all of a party's columns."""
+    pair: Neighbours[AlignedTable] = replaced_value(own, list(deviations), MARGIN_SUBJECTS)
+    release = MarginsRelease(deviations)
+    mu = compose(entry.mu for entry in release.entries(pair.first))
+    known = release.exact(pair.first)
+    half = -(-trials // 2)
+    first, second = (
+        run_trials(release, data, half, label=f"margins {own.name} {label}", seed=seed, workers=workers) - known
+        for label, data in (("first", pair.first), ("second", pair.second))
+    )
+    judged = judge_sums(first, second, release.exact(pair.second) - known, confidence)
+    claim = Claim(Unit.BLOCK.value, epsilon_of(mu, delta), delta)
+    measured = Measured(claim, epsilon_of(judged.mu_low, delta), visible, 2 * half, confidence)
+    what, change = f"margins of {own.name} (μ = {mu:.3g})", f"one replaced block of {own.name}"
+    return MechanismFinding(what, change, "chosen", MARGIN_SUBJECTS, measured)
+
+
+def _most_mu(trials: int, confidence: float) -> float:
+    """The bound that so many trials would give if every guess were right."""
+    counted = _counted(trials)
+    return mu_low(counted, counted, 0, counted, 1.0 - confidence)
+
+
+def _counted(trials: int) -> int:
+    """Of each data set, after some were spent on choosing."""
+    return max(int(_COUNTED * trials / 2), 1)
+
+
+def _notes(
+    study: Synthesizer, plan: SumsPlan, attacked: list[SumsNeighbours], trials: int, confidence: float
+) -> list[str]:
+    # Cut in the middle, a probit has a standard error of sqrt(pi/2/n); the bound gives away two half-widths.
+    short = -2.0 * float(ndtri((1.0 - confidence) / 2.0)) * math.sqrt(math.pi / 2.0 / _counted(trials))
+    known = {pair.plan.columns.tobytes() for pair in attacked}
+    widest = max(int(pair.plan.columns.sum()) for pair in attacked)
+    return [
+        SCALED_DOWN.format(
+            patterns=len(known),
+            real=plan.columns.shape[0],
+            subjects=SUBJECTS,
+            people=int((plan.pattern_of >= 0).sum()),
+            columns=widest,
+            all=sum(plan.widths),
+        ),
+        TOGETHER.format(
+            person=study.privacy_.person,
+            block=max(stated.block for stated in study.privacy_.parties.values()),
+            delta=study.delta or 0.0,
+        ),
+        FEW.format(trials=trials, short=short),
+    ]

@@ -1,0 +1,305 @@
+"""Attacking the opened sums: do they tell a replaced person, or a replaced block, better than mu-Gaussian DP allows?
+
+Secure sums are run as a study runs them: desks, sealed shares, three noises, opening. One study holds many copies of
+the same pattern, and every copy is a trial with shares and noise of its own. The attacker knows everybody but the
+replaced person and both candidates, so what is left is noise and, in one of the two data sets, D. Against Gaussian
+noise of the claimed deviations the best statistic is the projection on D in units of the noise: N(0, 1) against
+N(|D/sigma|, 1). It is what is used, unless something learnt from other trials separates them clearly better.
+
+The bound on mu needs no Gaussian: under mu-GDP no event has Phi^-1(P(second)) - Phi^-1(P(first)) > mu (Dong, Roth
+and Su, "Gaussian differential privacy", 2022).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from verticopula.auditing.attacked_releases import own_noise
+from verticopula.auditing.epsilon_bounds import clopper_pearson
+from verticopula.auditing.guessing import Score, fit_scores
+from verticopula.auditing.mechanism_audit import check_trials
+from verticopula.auditing.sums_neighbours import Scores, SumsNeighbours, claimed_deviations, repeat_plan
+from verticopula.auditing.trials import run_trials
+from verticopula.errors import SettingsError
+from verticopula.mpc.gram_noise import epsilon_of
+from verticopula.mpc.sealed_messages import shared_authenticity
+from verticopula.mpc.sums_plan import code_scores, own_columns, plan_slack
+from verticopula.privacy.noise import Keystream, Noise
+from verticopula.protocol.messages import SumsPlan
+from verticopula.protocol.party.sums_handler import SumsDesk
+from verticopula.protocol.party.sums_record import MemoryRecords
+from verticopula.protocol.secure_sums import PatternSums, secure_sums
+from verticopula.schema.units import Unit
+from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Coding = Callable[[SumsPlan, str, Floats], Ints]
+
+COPIES = 100
+_FIT, _CHOOSE = 0.1, 0.2  # where the first and the second part of the trials end
+_CUTS = 100
+_CLEARLY = 4.0  # standard errors by which another statistic must do better
+_ERRORS = 3.0
+_TOLERANCE = 1e-9
+_STUDY = "audit"
+_POOL = 300
+_KEY = bytes(32)  # authenticity among desks of one process
+
+
+@dataclass(frozen=True)
+class SumsRelease:
+    """Secure sums of one pattern, many times over in one study; what is opened, in claimed standard deviations.
+
+    Attributes
+    ----------
+    known : exact sums of the data set that an attacker subtracts
+    noises : compute party -> what becomes of its source of noise; for parties that do not do as they should
+    code : how a party's scores become integers
+    desk : what answers for a party
+    """
+
+    plan: SumsPlan
+    known: Floats
+    copies: int = COPIES
+    noises: Mapping[str, Callable[[Noise], Noise]] = field(default_factory=dict)
+    code: Coding = code_scores
+    desk: type[SumsDesk] = SumsDesk
+
+    def __call__(self, scores: Scores, noise: Noise) -> Floats:
+        """(copies * numbers,) of one study."""
+        repeated = {name: np.tile(values, (self.copies, 1)) for name, values in scores.items()}
+        plan = repeat_plan(self.plan, self.copies)
+        desks = {
+            name: self._desk(name, repeated.get(name), noise) for name in dict.fromkeys(plan.parties + plan.compute)
+        }
+        outside = [name for name in desks if name not in plan.parties]
+        own = desks.pop(outside[0]) if outside else None
+        opened = drive(secure_sums(plan, _STUDY, "strict", own), InProcessTransport(desks))
+        return np.concatenate([self.standardise(_flat(sums)) for sums in opened])
+
+    def _desk(self, name: str, scores: Floats | None, noise: Noise) -> SumsDesk:
+        change = self.noises.get(name)
+        source = Pooled(noise) if noise.is_private else own_noise(noise, name)
+        return self.desk(
+            name,
+            None if scores is None else lambda plan: self.code(plan, name, scores),
+            records=MemoryRecords(),
+            noise=source if change is None else change(source),
+            authenticity=shared_authenticity(_KEY),
+        )
+
+    def standardise(self, numbers: Floats) -> Floats:
+        """In units of the noise that is claimed, without what the attacker knows."""
+        width = int(self.plan.columns[0].sum())
+        off, diagonal = claimed_deviations(self.plan)
+        rows, columns = np.triu_indices(width)
+        deviations = np.concatenate([np.where(rows == columns, diagonal, off), np.full(width, off)])
+        return np.asarray((numbers - self.known) / deviations)
+
+
+class Pooled:
+    """Secure noise, drawn many numbers at a time and handed out one after the other.
+
+    Single draws are independent, so it makes no difference whose they are; a call for few of them costs as much as one
+    for many.
+    """
+
+    is_private = True
+
+    def __init__(self, source: Noise) -> None:
+        self._source = source
+        self._left: dict[float, Ints] = {}
+
+    def stream(self, *label: str) -> Keystream:
+        return self._source.stream(*label)
+
+    def discrete_laplace(self, values: Ints, scale: float, *label: str) -> Ints:
+        return self._source.discrete_laplace(values, scale, *label)
+
+    def discrete_gaussian(self, values: Ints, scale: float, *label: str) -> Ints:
+        left = self._left.get(scale, np.zeros(0, dtype=np.int64))
+        if left.size < values.size:
+            fresh = np.zeros(max(_POOL, values.size), dtype=np.int64)
+            left = np.concatenate([left, self._source.discrete_gaussian(fresh, scale, *label)])
+        self._left[scale] = left[values.size :]
+        return values + left[: values.size]
+
+
+def exact_sums(plan: SumsPlan, scores: Scores, code: Coding = code_scores) -> Floats:
+    """What would be opened without noise: products, then sums."""
+    whole = np.zeros((plan.pattern_of.size, sum(plan.widths)))
+    for number, party in enumerate(plan.parties):
+        if plan.bounds[0, number]:
+            whole[:, own_columns(plan, party)] = code(plan, party, scores[party]) / 2.0**plan.bits
+    rows = whole[:, plan.columns[0]]
+    products = rows.T @ rows
+    return np.concatenate([products[np.triu_indices(rows.shape[1])], rows.sum(axis=0)])
+
+
+def _flat(sums: PatternSums) -> Floats:
+    return np.concatenate([sums.products[np.triu_indices(sums.sums.size)], sums.sums])
+
+
+@dataclass(frozen=True)
+class SumsMeasured:
+    """What an audit of opened sums found.
+
+    Attributes
+    ----------
+    mu, mu_low : claimed, and what it is at least, with `confidence`
+    mu_estimate : of the projection: difference of means over the standard deviation; no bound
+    attained : how much of the claimed distance these two data sets have, in the claimed noise
+    epsilon, epsilon_low : what mu and mu_low are at `delta`; the second as long as the noise is Gaussian in shape
+    trials : of both data sets together
+    statistic : `projection`, or `learnt`
+    """
+
+    unit: Unit
+    mu: float
+    mu_low: float
+    mu_estimate: float
+    attained: float
+    delta: float
+    epsilon: float
+    epsilon_low: float
+    trials: int
+    confidence: float
+    statistic: str
+
+    @property
+    def holds(self) -> bool:
+        """False if the claim is refuted."""
+        return self.mu_low <= self.mu * (1.0 + _TOLERANCE)
+
+
+def audit_sums(
+    neighbours: SumsNeighbours,
+    trials: int = 20_000,
+    *,
+    delta: float = 1e-6,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    workers: int = 1,
+    copies: int = COPIES,
+    noises: Mapping[str, Callable[[Noise], Noise]] | None = None,
+    code: Coding = code_scores,
+    desk: type[SumsDesk] = SumsDesk,
+) -> SumsMeasured:
+    """The largest mu that somebody who sees the opened sums can refute.
+
+    Parameters
+    ----------
+    neighbours : from `sums_neighbours`: a replaced person, or a replaced block
+    trials : opened patterns in all, half of them of each data set
+    seed : makes it repeatable; None for cryptographic noise
+    copies : trials in one study
+    noises, code, desk : as in `SumsRelease`, to audit parties that do not do as they should
+    """
+    check_trials(trials, confidence)
+    if copies < 1:
+        raise SettingsError("a study of the audit holds at least one trial")
+    plan, pair = neighbours.plan, neighbours.pair
+    known = exact_sums(plan, pair.first, code)
+    release = SumsRelease(plan, known, copies, noises or {}, code, desk)
+    direction = release.standardise(exact_sums(plan, pair.second, code))
+    each = -(-trials // 2)
+    first, second = (
+        run_trials(release, data, -(-each // copies), label=label, seed=seed, workers=workers).reshape(-1, known.size)[
+            :each
+        ]
+        for label, data in (("first", pair.first), ("second", pair.second))
+    )
+    found = judge_sums(first, second, direction, confidence)
+    attained = float(np.linalg.norm(direction)) / neighbours.mu if neighbours.mu else math.inf
+    return SumsMeasured(
+        neighbours.unit,
+        neighbours.mu,
+        found.mu_low,
+        found.mu_estimate,
+        attained,
+        delta,
+        epsilon_of(neighbours.mu, delta, plan_slack(plan)),
+        epsilon_of(found.mu_low, delta),
+        len(first) + len(second),
+        confidence,
+        found.statistic,
+    )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The bound on mu from trials; see `SumsMeasured`."""
+
+    mu_low: float
+    mu_estimate: float
+    statistic: str
+
+
+def judge_sums(first: Floats, second: Floats, direction: Floats, confidence: float) -> Judged:
+    """From (trials, numbers) of both data sets. A tenth learns, a tenth chooses, the rest is counted."""
+    a, b = (int(min(len(first), len(second)) * part) for part in (_FIT, _CHOOSE))
+    length = float(np.linalg.norm(direction))
+    unit = direction / length if length > 0.0 else direction
+
+    def projection(features: Floats) -> Floats:
+        return np.asarray(features @ unit)
+
+    choosing = (first[a:b], second[a:b])
+    learnt = max(fit_scores(first[:a], second[:a]), key=lambda score: _separation(score, *choosing))
+    margin = _CLEARLY * math.sqrt(2.0 / max(b - a, 1))
+    clearly = _separation(learnt, *choosing) > _separation(projection, *choosing) + margin
+    score: Score = learnt if clearly else projection
+    cut = _best_cut(score(choosing[0]), score(choosing[1]))
+    low = mu_low(
+        int((score(second[b:]) >= cut).sum()),
+        len(second) - b,
+        int((score(first[b:]) >= cut).sum()),
+        len(first) - b,
+        1.0 - confidence,
+    )
+    return Judged(low, _separation(projection, first, second), "learnt" if clearly else "projection")
+
+
+def mu_low(likely: int, likely_trials: int, unlikely: int, unlikely_trials: int, alpha: float) -> float:
+    """Phi^-1(P_low) - Phi^-1(P'_high), the largest mu that these counts refute; never below zero.
+
+    `alpha` : probability with which the bound may be wrong; half goes to each of the two probabilities
+    """
+    low, _ = clopper_pearson(likely, likely_trials, alpha / 2.0)
+    _, high = clopper_pearson(unlikely, unlikely_trials, alpha / 2.0)
+    if not (float(low) > 0.0 and float(high) < 1.0):
+        return 0.0
+    return max(0.0, float(ndtri(low) - ndtri(high)))
+
+
+def _separation(score: Score, first: Floats, second: Floats) -> float:
+    """How far apart a score puts the two data sets, in its standard deviations."""
+    a, b = score(first), score(second)
+    return float((b.mean() - a.mean()) / (math.sqrt((a.var() + b.var()) / 2.0) + 1e-12))
+
+
+def _best_cut(first: Floats, second: Floats) -> float:
+    """Where to cut so that, as far as these trials say, the bound on mu from many more of them is largest.
+
+    The cut with the largest lower bound, at three standard errors of the two probits: in the middle, if in doubt.
+    """
+    cuts = np.unique(np.quantile(np.concatenate([first, second]), np.linspace(0.02, 0.98, _CUTS)))
+    sizes = (first.size, second.size)
+    shares = [
+        (np.array([(part >= cut).sum() for cut in cuts]) + 0.5) / (size + 1.0)
+        for part, size in zip((first, second), sizes, strict=True)
+    ]
+    probits = [ndtri(share) for share in shares]
+    errors = [
+        np.sqrt(share * (1.0 - share) / size) * math.sqrt(2.0 * math.pi) * np.exp(probit**2 / 2.0)
+        for share, probit, size in zip(shares, probits, sizes, strict=True)
+    ]
+    return float(cuts[int(np.argmax(probits[1] - probits[0] - _ERRORS * (errors[0] + errors[1])))])

@@ -1,0 +1,424 @@
+"""The command line: thin. It reads options, calls the library, and shows what happened."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import polars as pl
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.cli.audit_commands import audit
+from verticopula.cli.builtin_demo import compare_with_truth, write_inputs
+from verticopula.cli.common import (
+    Delta,
+    Epsilon,
+    FederationFile,
+    Method,
+    Overwrite,
+    Quiet,
+    Seed,
+    UnitName,
+    progress_bar,
+    whole_epsilon,
+)
+from verticopula.cli.forecast_commands import forecast
+from verticopula.cli.glm_commands import fit_and_write, glm
+from verticopula.cli.network_commands import register as register_network_commands
+from verticopula.data.tables import AlignedTable, align_tables, read_tables
+from verticopula.datasets import make_sme
+from verticopula.errors import SchemaError, SettingsError, VerticopulaError
+from verticopula.estimators.study_files import (
+    LEDGER_FILE,
+    REGRESSION_FILE,
+    REGRESSION_FOLDER,
+    prepare_folder,
+    read_regression,
+    write_study,
+)
+from verticopula.estimators.synthesizer import (
+    ALIGNED_NOTE,
+    AlignedWarning,
+    NotPrivateWarning,
+    Synthesizer,
+    WeakPrivacyWarning,
+)
+from verticopula.privacy.policy import Policy
+from verticopula.privacy.statement import format_price, state_privacy
+from verticopula.report import IN_HOUSE_FILE, REPORT_FILE, Subject, write_report
+from verticopula.report.regression_section import fit_if_cheap
+from verticopula.report.report_subject import read_real
+from verticopula.report.study_folder import read_subject
+from verticopula.schema.federation import Federation
+from verticopula.storage.ledger import Release, read_ledger
+from verticopula.storage.vault import inspect_vault, is_vault
+
+Found = TypeVar("Found")
+
+app = typer.Typer(
+    name="verticopula",
+    help="Private synthetic data from tables that are split by column across organisations.\n\n"
+    "Start with [bold]verticopula demo[/], then [bold]check[/] and [bold]run[/] on your own federation file.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,  # its tracebacks show local variables, which may hold data
+)
+ledger_app = typer.Typer(
+    help="Look at what was released, and see that nobody changed the record.", no_args_is_help=True
+)
+app.add_typer(ledger_app, name="ledger")
+app.command("forecast")(forecast)
+app.command("glm")(glm)
+app.command("audit")(audit)
+register_network_commands(app)
+
+DataFolder = Annotated[
+    Path, typer.Option("--data", help="Folder with one <party>.csv or <party>.parquet each.", show_default=False)
+]
+
+
+def main() -> None:
+    """Entry point: errors in one place, in words, and without any cell of anybody's data."""
+    console = Console(stderr=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
+            warnings.simplefilter("ignore", AlignedWarning)  # and this
+            warnings.simplefilter("ignore", WeakPrivacyWarning)  # and this
+            app()
+    except VerticopulaError as error:
+        console.print(Text.assemble(("error: ", "bold red"), str(error)))
+        sys.exit(1)
+    except KeyboardInterrupt:
+        console.print("interrupted; what the ledger says was released stays released")
+        sys.exit(130)
+    except Exception as error:
+        # A message from below may quote data, so only its kind is shown.
+        console.print(Text.assemble(("internal error: ", "bold red"), f"{type(error).__name__}. "), end="")
+        console.print("This is a defect; please report it with the command you ran, not with your data.")
+        sys.exit(70)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
+) -> None:
+    if show_version:
+        print(version("verticopula"))
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("verticopula-demo"),
+    subjects: Annotated[
+        int, typer.Option(help="Number of simulated enterprises (the paper's study has 71827).")
+    ] = 20_000,
+    method: Method = "refined",
+    epsilon: Epsilon = 4.0,
+    delta: Delta = None,
+    unit: UnitName = None,
+    seed: Seed = None,
+    quiet: Quiet = False,
+) -> None:
+    """A five-party study on a built-in federation with blocks missing at random: inputs, tables, ledger, regression."""
+    prepare_folder(out, overwrite=True)
+    study = make_sme(subjects)
+    write_inputs(study.federation, study.tables, out)
+    synthesizer = Synthesizer(study.federation, method, epsilon, delta, unit, seed)
+    with progress_bar(quiet) as progress:
+        synthesizer.fit(study.tables, ledger=out / LEDGER_FILE, progress=progress)
+    tables = synthesizer.sample()
+    truth = "\n".join(compare_with_truth(study, synthesizer, tables))
+    _finish(out, synthesizer, tables, quiet, f"\n{truth}\n")
+    with progress_bar(quiet) as progress:
+        regression = fit_and_write(tables, str(study.federation.response), out / REGRESSION_FOLDER, progress=progress)
+    facts = read_regression(out)
+    reports = [
+        write_report(out / REPORT_FILE, Subject(synthesizer, regression=facts)),
+        write_report(out / IN_HOUSE_FILE, Subject(synthesizer, read_real(study.federation, study.tables), facts)),
+    ]
+    if not quiet:
+        print(f"\n{regression}")
+        print("Look at:   " + "\n           ".join(f"{path}" for path in reports))
+        command = Path(sys.argv[0])  # as it was called: it need not be on the PATH
+        inputs = f"{out}/federation.toml --data {out}/data"
+        print(f"Try next:  {command} check {inputs}")
+        print(f"           {command} run {inputs} --out my-study --epsilon 4 --method refined")
+        print(f"           {command} glm {out} --bootstrap 20")
+
+
+@app.command()
+def run(
+    federation: FederationFile,
+    data: DataFolder,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
+    method: Method = "vcds",
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: UnitName = None,
+    epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
+    epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
+    sampler: Annotated[
+        str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
+    ] = "exact",
+    rounds: Annotated[int, typer.Option(help="ievcds: how often ranks are sent.")] = 10,
+    per_round: Annotated[
+        bool, typer.Option("--per-round", help="ievcds: spend the ranks' epsilon in every round, not split over them.")
+    ] = False,
+    aligned: Annotated[
+        bool,
+        typer.Option("--aligned", help="Row i follows subject i: a noisy copy of the cohort. For comparisons only."),
+    ] = False,
+    policies: Annotated[
+        Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
+    ] = None,
+    in_house: Annotated[
+        bool,
+        typer.Option(
+            "--in-house",
+            help=f"Also write {IN_HOUSE_FILE}, which compares with the real tables: not private, not to be shared.",
+        ),
+    ] = False,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit on the parties' tables and write complete synthetic ones, and a report."""
+    whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
+    if rows is not None and rows < 1:
+        raise SettingsError("--rows must be at least 1")
+    study = Federation.from_toml(federation)
+    synthesizer = Synthesizer(
+        study,
+        method=method,
+        epsilon=whole,
+        delta=delta,
+        unit=unit,
+        random_state=seed,
+        epsilon_ranks=epsilon_ranks,
+        epsilon_marginals=epsilon_marginals,
+        sampler=sampler,
+        rounds=rounds,
+        per_round=per_round,
+    )
+    tables = _read_and_align(study, data, need_overlap=synthesizer.needs_overlap)
+    if aligned:  # before anything is spent
+        synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
+    prepare_folder(out, overwrite=overwrite)
+    with progress_bar(quiet) as progress:
+        synthesizer.fit_aligned(
+            tables, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
+        )
+    notes = (ALIGNED_NOTE,) if aligned else ()
+    synthetic = synthesizer.sample(rows, aligned=aligned)
+    _finish(out, synthesizer, synthetic, quiet, notes=notes)
+    for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
+        stale.unlink(missing_ok=True)
+    facts = None if aligned else fit_if_cheap(synthesizer, synthetic)
+    written = [write_report(out / REPORT_FILE, Subject(synthesizer, regression=facts, aligned=aligned))]
+    if in_house:
+        written.append(write_report(out / IN_HOUSE_FILE, Subject(synthesizer, tables, facts, aligned)))
+    if not quiet:
+        for path in written:
+            print(f"  {path}")
+
+
+@app.command()
+def check(
+    federation: FederationFile,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder with the parties' tables.", show_default=False)
+    ] = None,
+    method: Method = "vcds",
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: UnitName = None,
+    policies: Annotated[
+        Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Everything that is wrong with a study, all at once, before any budget is spent."""
+    problems: list[str] = []
+    study = _collect(problems, lambda: Federation.from_toml(federation))
+    aligned: dict[str, AlignedTable] | None = None
+    if study is not None:
+        known = study
+        whole = 1.0 if epsilon is None else epsilon
+        synthesizer = _collect(problems, lambda: Synthesizer(known, method, whole, delta, unit))
+        _collect(problems, lambda: _read_policies(known, policies))
+        if data is not None:
+            folder = data
+            needed = synthesizer is None or synthesizer.needs_overlap
+            aligned = _collect(problems, lambda: _read_and_align(known, folder, need_overlap=needed))
+    if problems:
+        console = Console(stderr=True)
+        console.print(Text(f"{len(problems)} problem(s) found; nothing was spent", style="bold red"))
+        for problem in problems:
+            console.print(Text(f"  - {problem}"))
+        raise typer.Exit(1)
+    if study is not None and not quiet:
+        _show_check(study, aligned)
+
+
+@app.command()
+def report(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder that `run`, `demo` or `submit` wrote.", show_default=False)
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Folder with real tables, of one party or of all. A report that compares with them is not private.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help=f"Default: DIR/{REPORT_FILE}; with --data, DIR/{IN_HOUSE_FILE}.", show_default=False
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a study's report again, for instance after a regression: one page that opens without a network."""
+    subject = read_subject(folder, data)
+    path = write_report(out or folder / (IN_HOUSE_FILE if subject.real else REPORT_FILE), subject)
+    if not quiet:
+        print(f"Written to {path}")
+
+
+@ledger_app.command("show")
+def ledger_show(
+    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
+    delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = 1e-6,
+) -> None:
+    """Every release, and what all of them together cost at every unit."""
+    entries = read_ledger(_ledger_path(folder))
+    console = Console()
+    for study in dict.fromkeys(e.study for e in entries):
+        own = [e for e in entries if e.study == study]
+        tables = [f"table {table}" for table in dict.fromkeys(_short_table(e) for e in own) if table]
+        marks = ", ".join([*sorted({f"{e.noise} noise, {e.bounds} bounds" for e in own}), *tables])
+        console.print(Text(f"{study}, {own[0].time} ({marks})", style="bold"), soft_wrap=True)
+        table = Table("party.column", "what", "subjects", "epsilon")
+        for e in own:
+            cells = (f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", format_price(e))
+            table.add_row(*(Text(cell) for cell in cells))
+        console.print(table)
+    print("\n".join(state_privacy(entries, delta).lines()))
+
+
+@ledger_app.command("verify")
+def ledger_verify(
+    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
+) -> None:
+    """See that no entry was changed, removed from the middle or put in another order; in a vault, nor from the end."""
+    if is_vault(folder):
+        entries, replies = inspect_vault(folder)
+        print(f"{entries} entries, chain intact and complete; {replies} stored replies, all whole and recorded")
+        return
+    print(f"{len(read_ledger(_ledger_path(folder)))} entries, chain intact")
+
+
+# ---- helpers -----------------------------------------------------------------------------
+
+
+def _collect(problems: list[str], action: Callable[[], Found]) -> Found | None:
+    """The action's result; if it fails, its problems are added to the list instead."""
+    try:
+        return action()
+    except SchemaError as error:
+        problems += [str(problem) for problem in error.problems]
+    except SettingsError as error:
+        problems.append(f"settings: {error}")
+    return None
+
+
+def _short_table(entry: Release) -> str:
+    """The beginnings of a table's names."""
+    return "+".join(name[:6] for name in entry.table.split("+"))
+
+
+def _ledger_path(folder: Path) -> Path:
+    path = folder / LEDGER_FILE if folder.is_dir() else folder
+    if not path.is_file():
+        raise SettingsError(f"no ledger at {path}")
+    return path
+
+
+def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dict[str, AlignedTable]:
+    if not data.is_dir():
+        raise SettingsError(f"--data {data}: no such folder")
+    return align_tables(study, read_tables(study, data), need_overlap=need_overlap)
+
+
+def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
+    if folder is None:
+        return {}
+    if not folder.is_dir():
+        raise SettingsError(f"--policies {folder}: no such folder")
+    names = {party.name for party in study.parties}
+    strangers = sorted(p.name for p in folder.glob("*.toml") if p.stem not in names)
+    if strangers:
+        raise SettingsError(f"--policies {folder}: {', '.join(strangers)} belong to no party of this federation")
+    return {name: Policy.from_toml(folder / f"{name}.toml") for name in names if (folder / f"{name}.toml").is_file()}
+
+
+def _finish(
+    out: Path,
+    synthesizer: Synthesizer,
+    tables: dict[str, pl.DataFrame],
+    quiet: bool,
+    more: str = "",
+    notes: tuple[str, ...] = (),
+) -> None:
+    summary = synthesizer.summary() + more + "".join(f"\n! {note}\n" for note in notes)
+    written = write_study(out, synthesizer, tables, summary, notes)
+    if quiet:
+        return
+    console = Console(highlight=False)
+    for line in summary.splitlines():
+        console.print(Text(line, style="bold red" if line.startswith("!") else ""), soft_wrap=True)
+    print("\nWritten:")
+    for path in written:
+        print(f"  {path}")
+
+
+def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> None:
+    console = Console()
+    console.print(Text(f"No problems found; nothing was spent. {study}"), soft_wrap=True)
+    if study.bounds_source == "from-data":
+        console.print(
+            Text("! Bounds or categories were taken from the data: epsilon will be infinite.", style="bold red")
+        )
+    if aligned is None:
+        console.print("Tables were not checked: give --data DIR.")
+        return
+    table = Table("party", "columns", "subjects", "of cohort", "empty", "clamped", "unused")
+    table.columns[0].no_wrap = True
+    for name, part in aligned.items():
+        seen = part.observed()
+        known = seen.any(axis=1)
+        clamped = sum(column.clamped for column in part.columns.values())
+        empty = int((~seen[known]).sum())
+        table.add_row(
+            name,
+            str(seen.shape[1]),
+            f"{known.sum():,}",
+            f"{known.mean():.1%}",
+            f"{empty:,}",
+            f"{clamped:,}",
+            str(part.ignored),
+        )
+    console.print(table)

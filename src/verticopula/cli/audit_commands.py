@@ -1,0 +1,179 @@
+"""`verticopula audit`: attack a study's claims and its synthetic tables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.auditing import AuditReport, AuditSettings, audit_study
+from verticopula.auditing.audit_report import describe_mechanism, describe_value, meaning, verdict
+from verticopula.auditing.holdout import audited
+from verticopula.cli.common import Quiet, progress_bar
+from verticopula.data.tables import read_table, read_tables
+from verticopula.errors import SchemaError, SettingsError
+from verticopula.estimators.study_files import STUDY_FILE
+from verticopula.estimators.synthesizer import ALIGNED_NOTE, Synthesizer
+from verticopula.privacy.statement import NOTICE_FILE, format_epsilon
+
+REFUTED_CODE = 3
+_MANY_TRIALS = 1000  # from here on starting processes pays
+
+
+def audit(
+    folder: Annotated[Path, typer.Argument(help="The folder that `run` or `demo` wrote.", show_default=False)],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", help="The study's own real tables. Not needed with --mechanism-only.", show_default=False
+        ),
+    ] = None,
+    holdout: Annotated[
+        str,
+        typer.Option(
+            help="People who were not in the study: a folder with their tables; or a fraction to leave out of a "
+            "repetition of the study in memory, which releases nothing and spends nothing."
+        ),
+    ] = "0.5",
+    trials: Annotated[int, typer.Option(help="Releases per claim.")] = 4000,
+    output_trials: Annotated[
+        int,
+        typer.Option(
+            help="Also whole studies by its method, attacked through their synthetic tables; slow, none by default."
+        ),
+    ] = 0,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose claims are attacked one by one: `all` columns, or `one-per-kind`, the one that spends most. "
+            "Default: all with --party, one per kind of a whole study.",
+            show_default=False,
+        ),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of all bounds together, and of every interval.")] = 0.95,
+    mechanism_only: Annotated[bool, typer.Option("--mechanism-only", help="Attack the claims only.")] = False,
+    release_only: Annotated[bool, typer.Option("--release-only", help="Attack the synthetic tables only.")] = False,
+    party: Annotated[
+        str | None,
+        typer.Option(
+            help="Only this party's part, inside its own house: only its table is needed. Of a strict study the claims "
+            "only, with --mechanism-only."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Also write audit.json and audit.txt there.", show_default=False)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable; it protects nobody.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Attack a study: can its claims be refuted, and do its tables say more about its own people than about others?
+
+    Ends with 3 if a claim is refuted. Example: [bold]verticopula audit my-study --data tables/ --trials 4000[/]
+    """
+    if mechanism_only and release_only:
+        raise SettingsError("give either --mechanism-only or --release-only")
+    if data is None and not mechanism_only:
+        raise SettingsError("--data is needed to attack tables; or give --mechanism-only")
+    if out is not None and out.exists() and not out.is_dir():
+        raise SettingsError(f"{out} is a file; --out needs a folder")
+    fraction, people = _holdout(holdout)
+    study, synthetic, aligned = read_for_audit(folder, party)
+    workers = 1 if trials < _MANY_TRIALS else min(os.cpu_count() or 1, 8)
+    settings = AuditSettings(trials, confidence, fraction, party, seed, workers, output_trials, columns)
+    federation = audited(study, party)
+    with progress_bar(quiet) as progress:
+        report = audit_study(
+            study,
+            settings,
+            synthetic=synthetic,
+            data=None if data is None else read_tables(federation, data),
+            holdout=None if people is None or mechanism_only else read_tables(federation, people),
+            aligned_rows=aligned,
+            mechanism=not release_only,
+            release=not mechanism_only,
+            progress=progress,
+        )
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "audit.json").write_text(report.to_json(), encoding="utf-8")
+        (out / "audit.txt").write_text(report.to_text(), encoding="utf-8")
+    if not quiet:
+        show(report, Console(highlight=False))
+    if not report.holds:
+        raise typer.Exit(REFUTED_CODE)
+
+
+def read_for_audit(folder: Path, party: str | None) -> tuple[Synthesizer, dict[str, pl.DataFrame], bool]:
+    """The fitted study, the synthetic tables under audit, and whether its rows follow its people."""
+    if not (folder / STUDY_FILE).is_file():
+        raise SettingsError(f"{folder} holds no study: give the folder that `run` or `demo` wrote")
+    study = Synthesizer.load(folder / STUDY_FILE)
+    names = [p.name for p in study.federation.parties]
+    if party is not None and party not in names:
+        raise SettingsError(f"no party {party!r} in this study; there are {', '.join(names)}")
+    try:
+        tables = {name: read_table(folder / "synthetic" / f"{name}.parquet") for name in names if party in (None, name)}
+    except SchemaError as error:
+        raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
+    notice = folder / "synthetic" / NOTICE_FILE
+    return study, tables, notice.is_file() and ALIGNED_NOTE in notice.read_text(encoding="utf-8")
+
+
+def _holdout(text: str) -> tuple[float, Path | None]:
+    """A fraction, or a folder."""
+    try:
+        fraction = float(text)
+    except ValueError:
+        folder = Path(text)
+        if not folder.is_dir():
+            raise SettingsError(f"--holdout {text}: neither a fraction nor a folder") from None
+        return 0.5, folder
+    if not 0.0 < fraction < 1.0:
+        raise SettingsError("--holdout needs a fraction between 0 and 1, or a folder")
+    return fraction, None
+
+
+def show(report: AuditReport, console: Console) -> None:
+    """The report on a terminal; what is refuted in red."""
+    if report.mechanism:
+        title = f"Claims (all bounds together hold with confidence {report.confidence:g})"
+        table = Table("what", "differs in", "people", "claimed ε", "measured ε ≥", "of at most", "", title=title)
+        for f in report.mechanism:
+            m = f.measured
+            at = f", δ {m.claim.delta:g}" if m.claim.delta else ""
+            cells = (
+                f.what,
+                f"{f.change} of {f.n_subjects}",
+                f.pairs,
+                f"{format_epsilon(m.claim.epsilon)} per {m.claim.unit}{at}",
+                f"{m.epsilon_low:.3f}",
+                f"{m.visible:.2f}",
+                "holds" if m.holds else "REFUTED",
+            )
+            table.add_row(*(Text(cell) for cell in cells), style=None if m.holds else "bold red")
+        console.print(table)
+        for f in report.mechanism:
+            if not f.measured.holds:
+                console.print(Text("\n".join([*describe_mechanism(f), meaning(f)]), style="bold red"))
+        strongest = max(report.mechanism, key=lambda f: f.measured.epsilon_low)
+        console.print(Text(f"Strongest attack: {strongest.what}, {strongest.change}. {meaning(strongest)}"))
+        lines = report.left_open()
+        if lines:
+            console.print(Text(f"What a claim per {report.unit} leaves open:" if lines else ""))
+            for line in lines:
+                console.print(Text(f"  {line}"), soft_wrap=True)
+    if report.tables:
+        table = Table("attack on the synthetic table", "found", "what it means", title="Tables")
+        for found in report.tables:
+            style = "yellow" if found.is_suspicious else None
+            table.add_row(Text(found.name), Text(describe_value(found)), Text(found.means), style=style)
+        console.print(table)
+    for note in report.notes:
+        console.print(Text(note), soft_wrap=True)
+    console.print(Text(verdict(report), style="" if report.holds else "bold red"), soft_wrap=True)

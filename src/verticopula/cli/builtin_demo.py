@@ -1,0 +1,67 @@
+"""The built-in study: simulated, so that what comes out can be compared with the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from verticopula.data.tables import decode_column
+from verticopula.datasets import ContinuousMargin, SmeStudy
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.schema.federation import ColumnKey, Federation
+
+
+def write_inputs(federation: Federation, tables: Mapping[str, pl.DataFrame], folder: Path) -> None:
+    """The federation file and every party's table, so that `check` and `run` can be tried on them."""
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    federation.to_toml(folder / "federation.toml")
+    for name, table in tables.items():
+        table.write_csv(data / f"{name}.csv")
+
+
+def compare_with_truth(study: SmeStudy, synthesizer: Synthesizer, tables: Mapping[str, pl.DataFrame]) -> list[str]:
+    """How far the synthetic tables are from the population that was simulated."""
+    found = synthesizer.correlation_.to_numpy()
+    off = ~np.eye(found.shape[0], dtype=bool)
+    rmse = float(np.sqrt(np.mean((found - study.truth.correlation)[off] ** 2)))
+    size = float(np.sqrt(np.mean(study.truth.correlation[off] ** 2)))
+    distances = [_kolmogorov(study, key, tables[key.party][key.column]) for key in study.federation.keys]
+    return [
+        "Against the truth (known, because this population is simulated)",
+        f"  latent correlation: root mean square error {rmse:.4f} (the correlations' own size: {size:.4f})",
+        f"  margins: mean Kolmogorov distance {np.mean(distances):.4f}, largest {np.max(distances):.4f}",
+        f"  margins of the observed subjects alone: {np.mean(_observed_distances(study, synthesizer)):.4f}",
+        "  The blocks here are missing at random: the observed subjects are not like the others.",
+    ]
+
+
+def _observed_distances(study: SmeStudy, synthesizer: Synthesizer) -> list[float]:
+    """Kolmogorov distance of each uncorrected margin from the truth, by a draw from it."""
+    rng = np.random.default_rng(0)
+    found = []
+    for key, marginal in synthesizer.result_.observed_marginals.items():
+        values = decode_column(marginal.quantile(rng.random(100_000)), study.federation.column(key))
+        found.append(_kolmogorov(study, key, values))
+    return found
+
+
+def _kolmogorov(study: SmeStudy, key: ColumnKey, synthetic: pl.Series) -> float:
+    """Largest difference of distribution functions; half the total difference for unordered categories."""
+    column = study.federation.column(key)
+    margin = study.truth.margins[str(key)]
+    if isinstance(margin, ContinuousMargin):
+        ordered = np.sort(synthetic.to_numpy())
+        return float(np.max(np.abs(np.arange(1, ordered.size + 1) / ordered.size - margin.cdf(ordered))))
+    if column.kind == "count":
+        low, high = (int(b) for b in column.bounds or (0, 0))
+        levels: list[object] = list(range(low, high + 1))
+    else:
+        levels = list(column.categories or ())
+    shares = np.array([np.mean((synthetic == level).to_numpy()) for level in levels])
+    if column.kind == "nominal":
+        return float(np.sum(np.abs(shares - margin)) / 2.0)
+    return float(np.max(np.abs(np.cumsum(shares - margin))))

@@ -1,0 +1,157 @@
+"""`verticopula forecast`: what a study will be worth, before any budget is spent."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.cli.common import Epsilon, FederationFile
+from verticopula.errors import SettingsError
+from verticopula.forecasting.forecast import DEFAULT_DELTA, Expected, Forecast
+from verticopula.forecasting.forecast import forecast as make_forecast
+from verticopula.protocol.party.strict_handler import STRICT
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.simulate.assumptions import TYPICAL_CORRELATION, TYPICAL_PULL
+
+_STRICT_ROWS = (
+    "Strict: before shrinkage is what noise and sample alone leave of a typical pair; what is used has the help of all "
+    "other pairs, and the range is of that."
+)
+
+
+def forecast(
+    federation: FederationFile,
+    subjects: Annotated[int, typer.Option("--subjects", "-n", help="Size of the cohort.", show_default=False)],
+    epsilon: Epsilon = None,
+    observed: Annotated[
+        list[str] | None,
+        typer.Option(help="Share of the cohort that a party knows, as party=share; 1 if not given. May be repeated."),
+    ] = None,
+    together: Annotated[
+        list[str] | None,
+        typer.Option(help="Share that two parties both know, as party+party=share. May be repeated."),
+    ] = None,
+    at_random: Annotated[
+        bool,
+        typer.Option("--at-random", help="Blocks are missing at random given others' data, not completely at random."),
+    ] = False,
+    pull: Annotated[
+        float,
+        typer.Option(help="With --at-random: log odds of being known per standard deviation of others' data."),
+    ] = TYPICAL_PULL,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Roughly what a categorical column looks like among the subjects its party knows: the second "
+            "category's share, or all of them, as party.column=0.1 or party.column=0.5,0.3,0.2. May be repeated."
+        ),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="For units block and person.")] = DEFAULT_DELTA,
+    unit: Annotated[list[str] | None, typer.Option(help="Only this unit; may be repeated. Default: all four.")] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="vcds, evcds, ievcds, refined or strict (units block and person); may be repeated. Default: vcds, "
+            "refined, and strict where there are two parties or more."
+        ),
+    ] = None,
+    strength: Annotated[
+        float, typer.Option(help="Presumed root mean square of the correlations.")
+    ] = TYPICAL_CORRELATION,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """The errors to expect of a study, from public quantities alone. Spends nothing, reads no data."""
+    made = make_forecast(
+        Federation.from_toml(federation),
+        subjects,
+        1.0 if epsilon is None else epsilon,
+        delta=delta,
+        units=unit,
+        methods=method or None,
+        observed=dict(_parse(text, "--observed party=share") for text in observed or ()),
+        together=dict(_parse_pair(text) for text in together or ()),
+        at_random=pull if at_random else 0.0,
+        shares=dict(_parse_shares(text) for text in share or ()),
+        strength=strength,
+    )
+    if as_json:
+        print(json.dumps(made.to_dict(), indent=1))
+        return
+    show(made)
+
+
+def show(made: Forecast) -> None:
+    """The table, what it presumes, and the advice."""
+    table = Table()
+    for name in ("unit", "method"):
+        table.add_column(name, no_wrap=True)
+    for name in ("ε per comparison", "correlations", "before shrinkage", "8 of 10 truths"):
+        table.add_column(name)
+    for name in ("pair, same party", "pair, two parties", "margins"):
+        table.add_column(name)
+    for row in made.rows:
+        table.add_row(*_cells(row))
+    console = Console()
+    console.print(table)
+    lines = [
+        "Correlations: root mean square error of the latent correlations, as used and before shrinkage, for a typical "
+        "truth and for eight of ten; then a typical pair's standard error before shrinkage. Margins: mean Kolmogorov "
+        "distance.",
+        f"Presumed: correlations of size {made.strength:g}, ordinary margins (docs/planning.md). Where noise is shrunk "
+        "away, the error that is left is the correlations themselves.",
+        *([_STRICT_ROWS] if any(row.method == STRICT for row in made.rows) else []),
+        made.advice,
+    ]
+    for line in lines:
+        console.print(Text(line, style="bold" if line == made.advice else ""), soft_wrap=True)
+
+
+def _cells(row: Expected) -> tuple[str, ...]:
+    return (
+        row.unit,
+        row.method,
+        "–" if row.epsilon_ranks is None else f"{row.epsilon_ranks:.2g}",
+        f"{row.after:.3f}",
+        f"{row.before:.3f}",
+        f"{row.low:.3f} {row.high:.3f}",
+        _error(row.within),
+        _error(row.between),
+        f"{row.margins:.3f}",
+    )
+
+
+def _error(error: float | None) -> str:
+    if error is None:
+        return "–"
+    return "over 1" if error > 1.0 else f"{error:.3f}"
+
+
+def _parse(text: str, wanted: str) -> tuple[str, float]:
+    name, equals, share = text.rpartition("=")
+    try:
+        return name.strip(), float(share) if equals else float("nan")
+    except ValueError:
+        raise SettingsError(f"{wanted}: {text!r} has no number after '='") from None
+
+
+def _parse_shares(text: str) -> tuple[ColumnKey, list[float]]:
+    name, equals, numbers = text.rpartition("=")
+    if not equals or "." not in name:
+        raise SettingsError(f"--share party.column=share: {text!r} does not name a column")
+    try:
+        return ColumnKey.parse(name.strip()), [float(number) for number in numbers.split(",")]
+    except ValueError:
+        raise SettingsError(f"--share party.column=share: {text!r} has no numbers after '='") from None
+
+
+def _parse_pair(text: str) -> tuple[tuple[str, str], float]:
+    names, share = _parse(text, "--together party+party=share")
+    first, plus, second = names.partition("+")
+    if not plus:
+        raise SettingsError(f"--together party+party=share: {text!r} does not name two parties")
+    return (first.strip(), second.strip()), share

@@ -1,0 +1,394 @@
+"""Commands between organisations: provision, serve, join, submit, status, stop."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.cli.common import (
+    Delta,
+    Epsilon,
+    FederationFile,
+    Method,
+    OnProgress,
+    Overwrite,
+    Quiet,
+    Seed,
+    UnitName,
+    progress_bar,
+    whole_epsilon,
+)
+from verticopula.cli.glm_commands import strength_or_rule
+from verticopula.data.tables import read_table
+from verticopula.datasets import make_sme
+from verticopula.errors import ProtocolError, SettingsError
+from verticopula.estimators.study_files import SUMMARY_FILE, prepare_folder
+from verticopula.network.consent import Steward
+from verticopula.network.control_messages import ResultRequest, ResumeRequest, StatusReply, StatusRequest, SubmitRequest
+from verticopula.network.key_signing import certificate_authenticity
+from verticopula.network.kit_process import keep_log, only_process, run_until_stopped, stop_process
+from verticopula.network.sanitizing import harmless
+from verticopula.network.startup_kit import Kit
+from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.party.member import Member
+from verticopula.schema.federation import Federation
+from verticopula.storage.vault import Vault
+
+if TYPE_CHECKING:
+    from verticopula.network.study_lead import Lead
+
+_POLL = 0.5
+_POLICY_EXAMPLE = """a party joins with a policy of its own; write one such as
+
+  methods = ["vcds", "refined"]     # protocols it takes part in
+  min_subjects = 50                 # smallest number of people behind a released column
+  [caps]
+  client = 8.0                      # largest epsilon ever spent on this table, over all studies"""
+
+LeadKit = Annotated[Path, typer.Option("--kit", help="The study lead's start-up kit.")]
+Deadline = Annotated[
+    float | None,
+    typer.Option(help="Seconds that a party has for one round. Default: the federation file's \\[network] deadline."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    for command in (provision, serve, join, submit, status, stop, demo_network):
+        app.command(rich_help_panel="Between organisations")(command)
+
+
+def provision(
+    federation: FederationFile,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the kits.")] = Path("kits"),
+    host: Annotated[
+        str | None, typer.Option(help="The coordinator's host, as parties reach it; else from \\[network].")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="The coordinator's port; else from \\[network].")] = None,
+    renew: Annotated[
+        list[str] | None,
+        typer.Option(help="Who gets a new key although they have a kit; may be given several times.", metavar="NAME"),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make one start-up kit per organisation: certificates for mutual TLS, its own private key, the federation file.
+
+    Hand every kit over on a way you trust; keep the folder [bold]authority[/] off the network.
+    """
+    _need_flare()
+    from verticopula.network.provisioning import provision as make_kits
+
+    study = Federation.from_toml(federation)
+    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    study = Federation.from_dict({**study.to_dict(), "network": {**study.network.model_dump(), **given}})
+    kits = make_kits(study, out, renew or ())
+    if quiet:
+        return
+    table = Table("kit", "for")
+    for kit in kits:
+        role = {"coordinator": f"the coordinator, at {kit.host}:{kit.port}", "lead": "the study lead"}
+        table.add_row(Text(str(kit.folder)), Text(role.get(kit.role, f"party {kit.name}")))
+    Console().print(table)
+    elsewhere = sorted({party.name for party in study.parties} - {kit.name for kit in kits})
+    if elsewhere:
+        print(f"Have their kits already, and need the new federation.toml in them: {', '.join(elsewhere)}")
+    print(f"Keep {out / 'authority'} to yourself: it signs certificates, and holds the parties' id key.")
+
+
+def serve(
+    kit: Annotated[Path, typer.Argument(help="The coordinator's kit, such as kits/server.", show_default=False)],
+    studies: Annotated[
+        Path | None, typer.Option(help="Where studies are kept; default: inside the kit.", show_default=False)
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Be the coordinator: wait for the parties, run the studies that the lead submits. Ends with Ctrl-C or `stop`."""
+    _need_flare()
+    own = Kit.read(kit, "coordinator")
+    with only_process(own):
+        keep_log(own, quiet=quiet)
+        from verticopula.network.coordinator import Coordinator
+
+        coordinator = Coordinator(own, studies or own.folder / "studies")
+        if not quiet:
+            print(f"Coordinator at {own.host}:{own.port}, studies in {coordinator.folder}", flush=True)
+        run_until_stopped(coordinator)
+    os._exit(0)  # FLARE's threads have nothing left to do, and would be waited for
+
+
+def join(
+    kit: Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)],
+    data: Annotated[Path, typer.Option("--data", help="The party's table, CSV or Parquet.", show_default=False)],
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="The party's own rules (TOML).", show_default=False)
+    ] = None,
+    vault: Annotated[
+        Path | None,
+        typer.Option(
+            help="The party's ledger and what it has sent; default: inside the kit. Give the same folder to all kits "
+            "that use this table, so that caps hold across federations.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where the party's own synthetic blocks go; default: inside the kit."),
+    ] = None,
+    review: Annotated[
+        bool, typer.Option("--review", help="Show exactly what would leave, with its price, and wait for a yes.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`."""
+    _need_flare()
+    own = Kit.read(kit, "party")
+    if policy is None or not policy.is_file():
+        raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
+    rules = Policy.from_toml(policy)
+    table = read_table(data)
+    with only_process(own):
+        keep_log(own, quiet=quiet)
+        from verticopula.network.party_process import Station
+
+        steward = Steward(own.name, rules.delta)
+        member = Member(
+            own.federation,
+            own.name,
+            table,
+            key=own.id_key(),
+            vault=Vault.open(vault or own.folder / "vault"),
+            policy=rules,
+            out=out or own.folder / "synthetic",
+            authenticity=certificate_authenticity(own),
+            executor=ThreadPoolExecutor(os.cpu_count()),
+            consent=steward.consent if review else lambda method, proposed, spent: None,
+        )
+        station = Station(own, member, is_with_steward=lambda: steward.is_asked)
+        if not quiet:
+            print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
+        run_until_stopped(station)
+    os._exit(0)
+
+
+def submit(
+    federation: FederationFile,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
+    kit: LeadKit = Path("kits/lead"),
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            help="vcds, refined, evcds, ievcds, strict; or raw-glm, a regression on the raw columns, which every "
+            "party's policy must name.",
+        ),
+    ] = "vcds",
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: UnitName = None,
+    epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
+    epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
+    sampler: Annotated[str, typer.Option(help="exact, or binomial for very many subjects.")] = "exact",
+    rounds: Annotated[int, typer.Option(help="ievcds: how often ranks are sent.")] = 10,
+    per_round: Annotated[bool, typer.Option("--per-round", help="ievcds: the ranks' epsilon in every round.")] = False,
+    aligned: Annotated[bool, typer.Option("--aligned", help="Row i follows subject i. For comparisons only.")] = False,
+    family: Annotated[str, typer.Option(help="raw-glm: gaussian, binomial or poisson.")] = "gaussian",
+    penalty: Annotated[str, typer.Option(help="raw-glm: scad, mcp, lasso or none.")] = "scad",
+    select: Annotated[str, typer.Option(help="raw-glm: bic, cv or a strength.")] = "bic",
+    alignment: Annotated[
+        str,
+        typer.Option(
+            help="How subjects are matched: hash (of ids, under the kits' common key) or psi (no common key; slower)."
+        ),
+    ] = "hash",
+    seed: Seed = None,
+    deadline: Deadline = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this failed study instead of a new one.", show_default=False)
+    ] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a study between organisations and fetch what it made.
+
+    If this command is interrupted the study goes on; give its name to [bold]--resume[/] to fetch it.
+    """
+    _need_flare()
+    own = Kit.read(kit, "lead")
+    study = Federation.from_toml(federation)
+    if federation_fingerprint(study) != federation_fingerprint(own.federation):
+        raise SettingsError(f"{federation} says something else than the kits were made from: provision again")
+    if alignment not in ("hash", "psi"):
+        raise SettingsError("--alignment is hash or psi")
+    seconds = own.federation.network.deadline if deadline is None else deadline
+    prepare_folder(out, overwrite=overwrite)
+    settings: dict[str, Any]
+    if method == RAW_REGRESSION:
+        settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
+    else:
+        whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
+        settings = {
+            "method": method,
+            "epsilon": whole,
+            "delta": delta,
+            "unit": unit,
+            "random_state": seed,
+            "epsilon_ranks": epsilon_ranks,
+            "epsilon_marginals": epsilon_marginals,
+            "sampler": sampler,
+            "rounds": rounds,
+            "per_round": per_round,
+        }
+    request = SubmitRequest(
+        federation_fingerprint(study),
+        "regression" if method == RAW_REGRESSION else "synthesis",
+        json.dumps(settings),
+        rows,
+        aligned,
+        float(seconds),
+        secrets.token_hex(16),
+        "psi" if alignment == "psi" else "hash",
+    )
+    from verticopula.network.study_lead import Lead, write_result
+
+    with Lead(own) as lead:
+        name = lead.ask(request if resume is None else ResumeRequest(resume, float(seconds))).study
+        if not quiet:
+            print(f"Study {name}", flush=True)
+        with progress_bar(quiet) as progress:
+            _wait(lead, name, progress)
+        written = write_result(lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0), out)
+    if not quiet:
+        if (out / SUMMARY_FILE).is_file():
+            print(harmless((out / SUMMARY_FILE).read_text(encoding="utf-8"), 1_000_000, lines=True))
+        print("\nWritten:")
+        for path in written:
+            print(f"  {path}")
+
+
+def status(
+    kit: LeadKit = Path("kits/lead"),
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Who is connected, and how far the studies are."""
+    _need_flare()
+    from verticopula.network.study_lead import Lead
+
+    with Lead(Kit.read(kit, "lead")) as lead:
+        reply: StatusReply = lead.ask(StatusRequest(), seconds=10.0)
+    if as_json:
+        parties = {party.name: party.connected for party in reply.parties}
+        studies = [
+            {"study": s.study, "method": s.method, "state": s.state, "round": s.rounds, "note": s.note}
+            | {"waiting_for": list(s.waiting_for)}
+            for s in reply.studies
+        ]
+        print(json.dumps({"parties": parties, "studies": studies}, indent=1))
+        return
+    console = Console()
+    table = Table("party", "connected")
+    for party in reply.parties:
+        table.add_row(Text(party.name), Text("yes", style="green") if party.connected else Text("no", style="red"))
+    console.print(table)
+    for entry in reply.studies:
+        line = f"{entry.study}  {entry.method}  {entry.state}"
+        line += f", waiting for {', '.join(entry.waiting_for)}" if entry.waiting_for else ""
+        console.print(Text(line, style="red" if entry.state == "failed" else ""), soft_wrap=True)
+        if entry.note:
+            console.print(Text(f"    {entry.note}"), soft_wrap=True)
+
+
+def stop(
+    kits: Annotated[
+        list[Path] | None, typer.Argument(help="Kits, or a folder of kits; default: kits", show_default=False)
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Stop the processes that run on this machine from these kits. Nothing is lost: started again, they go on."""
+    folders = [path for given in kits or [Path("kits")] for path in (given, *sorted(given.glob("*/")))]
+    if not any((folder / "kit.toml").is_file() for folder in folders):
+        raise SettingsError("no start-up kits there")
+    for folder in folders:
+        if stop_process(folder) and not quiet:
+            print(f"stopped {folder}")
+
+
+def demo_network(
+    out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("verticopula-network-demo"),
+    subjects: Annotated[int, typer.Option(help="Number of simulated enterprises.")] = 5_000,
+    method: Method = "refined",
+    epsilon: Epsilon = 4.0,
+    delta: Delta = None,
+    quiet: Quiet = False,
+) -> None:
+    """All of it on this machine: kits, five parties and a coordinator as real processes with mutual TLS, a study."""
+    _need_flare()
+    from verticopula.network.network_demo import prepare_demo, running
+
+    prepare_folder(out, overwrite=True)
+    sme = make_sme(subjects)
+    _, kits = prepare_demo(out, sme.federation, sme.tables, cap=2.0 * (epsilon or 1.0))
+    console = Console(quiet=quiet, highlight=False)
+
+    def say(line: str) -> None:
+        console.print(Text(line), soft_wrap=True)
+
+    say(f"$ verticopula provision {out}/federation.toml --out {out}/kits")
+    for kit in kits:
+        if kit.role == "coordinator":
+            say(f"$ verticopula serve {kit.folder} &")
+        elif kit.role == "party":
+            files = f"--data {out}/data/{kit.name}.csv --policy {out}/policies/{kit.name}.toml"
+            say(f"$ verticopula join {kit.folder} {files} &")
+    with running(out, kits):
+        if not quiet:
+            status(out / "kits" / "lead")
+        asked = f"--method {method}" + (f" --delta {delta:g}" if delta is not None else "")
+        say(f"$ verticopula submit {out}/federation.toml --kit {out}/kits/lead {asked} --out {out}/study")
+        submit(
+            out / "federation.toml",
+            out / "study",
+            out / "kits" / "lead",
+            method=method,
+            epsilon=epsilon,
+            delta=delta,
+            overwrite=True,
+            quiet=quiet,
+        )
+        say(f"$ verticopula stop {out}/kits")
+    say("All processes are stopped. Each party's own synthetic block is in its kit, below synthetic/.")
+    say(f"Try next:  verticopula glm {out}/study")
+    say(f"           verticopula ledger verify {kits[-1].folder}/vault")
+
+
+def _wait(lead: Lead, name: str, progress: OnProgress) -> None:
+    """Until the study is done; ProtocolError with its reason if it failed."""
+    while True:
+        reply: StatusReply = lead.ask(StatusRequest(), seconds=600.0)
+        found = next((entry for entry in reply.studies if entry.study == name), None)
+        if found is None:
+            raise ProtocolError("the coordinator does not know the study any more")
+        if found.state == "done":
+            return
+        if found.state == "failed":
+            raise ProtocolError(f"study {name} failed: {found.note}\nTo go on with it: --resume {name}")
+        waiting = f", waiting for {', '.join(found.waiting_for)}" if found.waiting_for else ""
+        progress(f"{found.state}, round {found.rounds}{waiting}", 0, 0)
+        time.sleep(_POLL)
+
+
+def _need_flare() -> None:
+    if importlib.util.find_spec("nvflare") is None:
+        raise SettingsError("this needs NVIDIA FLARE: pip install 'verticopula[nvflare]'")

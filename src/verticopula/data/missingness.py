@@ -1,0 +1,135 @@
+"""Who is observed where: patterns, rates, overlaps, and what was never observed together.
+
+All of it is public in this setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.errors import Problem
+from verticopula.schema.federation import ColumnKey
+
+Bools = NDArray[np.bool_]
+
+FEWEST_IN_COMMON = 2  # with fewer common subjects nothing can be said about two columns' association
+
+
+@dataclass(frozen=True)
+class Missingness:
+    """A summary of missing blocks and cells.
+
+    Attributes
+    ----------
+    n_subjects : size of the cohort
+    parties : their names, in the federation's order
+    patterns : which parties know a subject (any value at all), and how many subjects that is; most frequent first
+    observed : per column, the number of subjects with a value
+    overlap : (K, K) subjects known to both parties
+    empty_cells : per party, cells without a value inside its observed blocks
+    never_together : pairs of columns with fewer than two common subjects
+    """
+
+    n_subjects: int
+    parties: tuple[str, ...]
+    patterns: tuple[tuple[tuple[bool, ...], int], ...]
+    observed: Mapping[ColumnKey, int]
+    overlap: NDArray[np.int64]
+    empty_cells: Mapping[str, int]
+    never_together: tuple[tuple[ColumnKey, ColumnKey], ...]
+
+    @property
+    def complete_cases(self) -> int:
+        """Subjects known to every party."""
+        return sum(count for pattern, count in self.patterns if all(pattern))
+
+    def rate(self, party: str) -> float:
+        """Share of the cohort that the party has nothing about."""
+        return 1.0 - float(self.overlap[self.parties.index(party), self.parties.index(party)]) / self.n_subjects
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for files and reports."""
+        return {
+            "n_subjects": self.n_subjects,
+            "parties": list(self.parties),
+            "patterns": [
+                {"observed": [p for p, seen in zip(self.parties, pattern, strict=True) if seen], "subjects": count}
+                for pattern, count in self.patterns
+            ],
+            "complete_cases": self.complete_cases,
+            "missing_rates": {party: self.rate(party) for party in self.parties},
+            "observed": {str(key): count for key, count in self.observed.items()},
+            "overlap": self.overlap.tolist(),
+            "empty_cells": dict(self.empty_cells),
+            "never_together": [[str(a), str(b)] for a, b in self.never_together],
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Missingness:
+        """What `to_dict` wrote."""
+        parties = tuple(raw["parties"])
+        return cls(
+            n_subjects=int(raw["n_subjects"]),
+            parties=parties,
+            patterns=tuple(
+                (tuple(party in entry["observed"] for party in parties), int(entry["subjects"]))
+                for entry in raw["patterns"]
+            ),
+            observed={ColumnKey.parse(key): int(count) for key, count in raw["observed"].items()},
+            overlap=np.array(raw["overlap"], dtype=np.int64),
+            empty_cells={party: int(count) for party, count in raw["empty_cells"].items()},
+            never_together=tuple((ColumnKey.parse(a), ColumnKey.parse(b)) for a, b in raw["never_together"]),
+        )
+
+
+def count_common(observed: Bools) -> NDArray[np.int64]:
+    """(q, q) how many subjects every two columns of a mask have in common."""
+    seen = observed.astype(np.float64)  # whole numbers are multiplied far more slowly
+    return (seen.T @ seen).astype(np.int64)
+
+
+def summarise_missingness(observed: Mapping[ColumnKey, Bools]) -> Missingness:
+    """From one public mask per column."""
+    parties = tuple(dict.fromkeys(key.party for key in observed))
+    columns = {party: [key for key in observed if key.party == party] for party in parties}
+    stacked = {party: np.column_stack([observed[key] for key in columns[party]]) for party in parties}
+    known = np.column_stack([stacked[party].any(axis=1) for party in parties])
+    rows, counts = np.unique(known, axis=0, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    together = count_common(np.column_stack([observed[key] for key in observed]))
+    keys = list(observed)
+    return Missingness(
+        n_subjects=int(known.shape[0]),
+        parties=parties,
+        patterns=tuple((tuple(bool(seen) for seen in rows[i]), int(counts[i])) for i in order),
+        observed={key: int(mask.sum()) for key, mask in observed.items()},
+        overlap=count_common(known),
+        empty_cells={party: int((~stacked[party])[known[:, index]].sum()) for index, party in enumerate(parties)},
+        never_together=tuple(
+            (keys[j], keys[k]) for j, k in combinations(range(len(keys)), 2) if together[j, k] < FEWEST_IN_COMMON
+        ),
+    )
+
+
+def overlap_problems(never_together: Iterable[tuple[ColumnKey, ColumnKey]]) -> list[Problem]:
+    """What to say about pairs of columns without two common subjects; one problem per pair of parties."""
+    apart: dict[tuple[str, str], list[tuple[ColumnKey, ColumnKey]]] = {}
+    for first, second in never_together:
+        apart.setdefault((first.party, second.party), []).append((first, second))
+    problems = []
+    for parties, pairs in apart.items():
+        more = f" and {len(pairs) - 1} more pair(s)" if len(pairs) > 1 else ""
+        problems.append(
+            Problem(
+                " and ".join(f"party {name!r}" for name in dict.fromkeys(parties)),
+                f"{pairs[0][0]} and {pairs[0][1]}{more} are never observed together (fewer than {FEWEST_IN_COMMON} "
+                "common subjects); method 'refined' can work without them, and says what it then cannot know",
+            )
+        )
+    return problems

@@ -1,0 +1,442 @@
+"""Tables in, checked columns out: reading files, checking against the schema, aligning by id.
+
+A subject that is absent from a party's table is a missing block; single empty cells are allowed
+too, so every column has its own mask. The response's party defines the cohort.
+
+Everything wrong is collected as a `Problem`. A problem says where, what was expected and how many
+cells are concerned; it never quotes a cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from verticopula.data.missingness import FEWEST_IN_COMMON, overlap_problems
+from verticopula.errors import Problem, SchemaError
+from verticopula.schema.federation import Column, ColumnKey, Federation, IdRule, Party
+
+Floats = NDArray[np.float64]
+
+# Spellings of "no value" in text columns, unless the schema lists them as a category.
+_EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>"})
+
+
+@dataclass(frozen=True, repr=False)
+class EncodedColumn:
+    """A column as numbers. It has no repr: raw values must not end up in a log or a traceback.
+
+    Attributes
+    ----------
+    values : (rows,) values; category codes 0..C-1 for ordinal, nominal and binary columns;
+        unspecified where not observed
+    observed : (rows,) mask
+    clamped : how many values lay outside the bounds and were moved to them
+    """
+
+    values: Floats
+    observed: NDArray[np.bool_]
+    clamped: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class AlignedTable:
+    """One party's table in cohort order. It has no repr, like its columns.
+
+    Attributes
+    ----------
+    columns : name -> values and mask over the whole cohort
+    ignored : how many columns of the table are not in the federation file; they stay where they are
+    """
+
+    party: Party
+    columns: Mapping[str, EncodedColumn]
+    ignored: int = 0
+
+    def observed(self) -> NDArray[np.bool_]:
+        """(N, p_k) mask in the schema's column order."""
+        return np.column_stack([self.columns[c.name].observed for c in self.party.columns])
+
+
+# ---- reading -----------------------------------------------------------------------------
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """A CSV (all cells as text) or Parquet file; SchemaError if it cannot be read."""
+    try:
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path)
+        text = path.read_bytes().decode("utf-8-sig")
+        # polars leaves doubled quotes in header names as they are; Python's reader resolves them.
+        header = next(csv.reader(io.StringIO(text)), [])
+        if len(set(header)) != len(header):
+            raise SchemaError([Problem(path.name, "two columns have the same name")])
+        return pl.read_csv(path, infer_schema=False, encoding="utf8", new_columns=header)
+    except UnicodeDecodeError:
+        raise SchemaError([Problem(path.name, "is not UTF-8 text; save it as UTF-8")]) from None
+    except pl.exceptions.NoDataError:
+        raise SchemaError([Problem(path.name, "is empty")]) from None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        kind = "Parquet" if path.suffix == ".parquet" else "CSV"
+        raise SchemaError([Problem(path.name, f"cannot be read as {kind} ({type(error).__name__})")]) from None
+
+
+def read_tables(federation: Federation, folder: Path) -> dict[str, pl.DataFrame]:
+    """Each party's `<party>.parquet` or `<party>.csv`; SchemaError lists every file that fails."""
+    tables: dict[str, pl.DataFrame] = {}
+    problems: list[Problem] = []
+    for party in federation.parties:
+        found = [p for p in (folder / f"{party.name}.parquet", folder / f"{party.name}.csv") if p.is_file()]
+        if len(found) != 1:
+            what = "both .csv and .parquet are there; keep one" if found else "no .csv or .parquet file"
+            problems.append(Problem(f"party {party.name!r}", f"{what} in {folder.name or 'the data folder'}"))
+            continue
+        try:
+            tables[party.name] = read_table(found[0])
+        except SchemaError as error:
+            problems += error.problems
+    if problems:
+        raise SchemaError(problems)
+    return tables
+
+
+def to_polars(frame: Any, party: str) -> pl.DataFrame:
+    """Any frame that narwhals knows, as polars; SchemaError if it is none."""
+    try:
+        native = nw.from_native(frame, eager_only=True)
+    except nw.exceptions.DuplicateError:
+        raise SchemaError([Problem(f"party {party!r}", "two columns of the table have the same name")]) from None
+    except TypeError:
+        raise SchemaError([Problem(f"party {party!r}", "expected a pandas or polars DataFrame")]) from None
+    names = [str(name) for name in native.columns]
+    if len(set(names)) != len(names):
+        raise SchemaError([Problem(f"party {party!r}", "two columns of the table have the same name")])
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    return pl.DataFrame([_to_series(name, native[:, position]) for position, name in enumerate(names)])
+
+
+def _to_series(name: str, series: nw.Series[Any]) -> pl.Series:
+    """One column as polars, without pyarrow; columns of mixed types become text and are checked later."""
+    cells = [None if _is_null(cell) else cell for cell in series.to_list()]
+    try:
+        return pl.Series(name, cells, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series(name, [None if cell is None else str(cell) for cell in cells], dtype=pl.String)
+
+
+def _is_null(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value) or str(value) == "<NA>"
+
+
+# ---- one column --------------------------------------------------------------------------
+
+
+def encode_column(series: pl.Series, column: Column, where: str) -> tuple[EncodedColumn, list[Problem]]:
+    """Numbers and mask of one column, and what is wrong with it."""
+    if isinstance(series.dtype, (pl.List, pl.Struct, pl.Array, pl.Object)):
+        return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [
+            Problem(where, "holds lists or objects, not single values")
+        ]
+    encode = _encode_numbers if column.kind in ("continuous", "count") else _encode_categories
+    encoded, problems = encode(series, column, where)
+    if not problems:
+        seen = encoded.values[encoded.observed]
+        if seen.size < 2:
+            problems.append(Problem(where, f"only {seen.size} observed value(s); at least 2 are needed"))
+        elif np.all(seen == seen[0]):
+            problems.append(Problem(where, "is constant where observed; leave it out of the study"))
+    return encoded, problems
+
+
+def _as_text(series: pl.Series) -> pl.Series:
+    """Text of each cell, stripped; whole floats without a point; empty spellings as null."""
+    if series.dtype == pl.Boolean:
+        series = series.cast(pl.Int8)
+    if series.dtype.is_float():
+        whole = series.is_nan().fill_null(True).not_() & (series == series.round(0)) & (series.abs() < 2.0**53)
+        text = pl.select(
+            pl.when(whole).then(series.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(series.cast(pl.String))
+        ).to_series()
+        return pl.select(pl.when(series.is_nan()).then(None).otherwise(text)).to_series()
+    return series.cast(pl.String).str.strip_chars()
+
+
+def _encode_categories(series: pl.Series, column: Column, where: str) -> tuple[EncodedColumn, list[Problem]]:
+    codes = {str(category).strip(): float(code) for code, category in enumerate(column.categories or ())}
+    text = _as_text(series).to_list()
+    values = np.zeros(len(text))
+    observed = np.zeros(len(text), dtype=bool)
+    unknown = 0
+    for row, cell in enumerate(text):
+        if cell is None:
+            continue
+        if cell in codes:
+            values[row], observed[row] = codes[cell], True
+        elif cell.lower() not in _EMPTY:
+            unknown += 1
+    problems = [Problem(where, f"{_cells(unknown)} not among the listed categories")] if unknown else []
+    return EncodedColumn(values, observed), problems
+
+
+def _encode_numbers(series: pl.Series, column: Column, where: str) -> tuple[EncodedColumn, list[Problem]]:
+    problems: list[Problem] = []
+    if series.dtype == pl.Boolean or series.dtype.is_temporal():
+        return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [
+            Problem(where, f"expected numbers for a {column.kind} column, got {series.dtype}")
+        ]
+    if series.dtype.is_numeric():
+        numbers = series.cast(pl.Float64)
+        empty = series.is_null() | numbers.is_nan().fill_null(False)
+    else:
+        text = _as_text(series)
+        empty = text.is_null() | text.str.to_lowercase().is_in(list(_EMPTY)).fill_null(True)
+        numbers = text.cast(pl.Float64, strict=False)
+    values = numbers.fill_null(float("nan")).to_numpy().astype(np.float64)
+    observed = ~empty.to_numpy()
+    low, high = column.bounds or (0.0, 0.0)
+    bad_text = int(np.sum(np.isnan(values) & observed))
+    infinite = int(np.sum(np.isinf(values) & observed))
+    good = observed & np.isfinite(values)
+    if bad_text:
+        problems.append(Problem(where, f"{_cells(bad_text)} not a number"))
+    if infinite:
+        problems.append(Problem(where, f"{_cells(infinite)} infinite"))
+    outside = good & ((values < low) | (values > high))
+    n_outside = int(outside.sum())
+    if n_outside and not column.clamp:
+        problems.append(
+            Problem(
+                where, f"{_cells(n_outside)} outside the public bounds (set clamp = true to move them to the bounds)"
+            )
+        )
+    values = np.where(good, np.clip(values, low, high), 0.0)
+    if column.kind == "count":
+        broken = int(np.sum(values[good] != np.floor(values[good])))
+        if broken:
+            problems.append(Problem(where, f"{_cells(broken)} not a whole number"))
+    return EncodedColumn(values, good, clamped=n_outside), problems
+
+
+def _cells(count: int) -> str:
+    return "1 cell is" if count == 1 else f"{count} cells are"
+
+
+# ---- ids and alignment -------------------------------------------------------------------
+
+
+def normalise_ids(series: pl.Series, rule: IdRule) -> pl.Series:
+    """Ids as text, with the federation's rules applied in order."""
+    text = series.cast(pl.String) if series.dtype == pl.String else _as_text(series)
+    for step in rule.rules:
+        if step == "strip":
+            text = text.str.strip_chars()
+        elif step == "upper":
+            text = text.str.to_uppercase()
+        elif step == "lower":
+            text = text.str.to_lowercase()
+        else:
+            text = text.str.zfill(int(step.partition(":")[2]))
+    return text
+
+
+def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | None, list[Problem]]:
+    if rule.name not in table.columns:
+        hint = ""
+        if len(table.columns) == 1:
+            hint = "; the table has a single column: is the delimiter a comma?"
+        return None, [Problem(where, f"the id column {rule.name!r} is missing{hint}")]
+    ids = normalise_ids(table[rule.name], rule)
+    problems: list[Problem] = []
+    if len(ids) == 0:
+        problems.append(Problem(where, "has no rows"))
+    blank = int((ids.is_null() | (ids == "")).fill_null(True).sum())
+    if blank:
+        problems.append(Problem(where, f"{blank} row(s) without a subject id"))
+    repeated = len(ids) - ids.n_unique()
+    if repeated and not blank:
+        problems.append(Problem(where, f"{repeated} row(s) repeat a subject id"))
+    return ids, problems
+
+
+def align_tables(
+    federation: Federation,
+    tables: Mapping[str, pl.DataFrame],
+    rule: IdRule | None = None,
+    *,
+    need_overlap: bool = True,
+) -> dict[str, AlignedTable]:
+    """Check every table and put it in cohort order; SchemaError lists every problem of every party.
+
+    `need_overlap`: two columns without common subjects are a problem too.
+    """
+    rule = rule or federation.id
+    problems: list[Problem] = [
+        Problem(f"party {name!r}", "has a table but is not in the federation")
+        for name in tables
+        if name not in {p.name for p in federation.parties}
+    ]
+    ids: dict[str, pl.Series] = {}
+    encoded: dict[str, dict[str, EncodedColumn]] = {}
+    for party in federation.parties:
+        where = f"party {party.name!r}"
+        table = tables.get(party.name)
+        if table is None:
+            problems.append(Problem(where, "has no table"))
+            continue
+        found, id_problems = _ids_of(table, rule, where)
+        problems += id_problems
+        if found is not None:
+            ids[party.name] = found
+        columns, column_problems = _encode_party(party, table, where)
+        problems += column_problems
+        encoded[party.name] = columns
+    cohort = ids.get(federation.response.party)
+    if cohort is not None:
+        problems += _strangers(ids, cohort, federation.response.party)
+    if problems or cohort is None:
+        raise SchemaError(problems)
+    aligned = {
+        p.name: _align(p, encoded[p.name], ids[p.name], cohort, ignored=tables[p.name].width - len(p.columns) - 1)
+        for p in federation.parties
+    }
+    apart = overlap_problems(_never_together(federation, aligned)) if need_overlap else []
+    if apart:
+        raise SchemaError(apart)
+    return aligned
+
+
+@dataclass(frozen=True, repr=False)
+class OwnTable:
+    """One party's table, checked and as numbers, before it has a cohort. It has no repr, like its columns.
+
+    Attributes
+    ----------
+    ids : normalised, none empty, none twice
+    """
+
+    party: Party
+    ids: pl.Series
+    columns: Mapping[str, EncodedColumn]
+    ignored: int = 0
+
+    @classmethod
+    def check(cls, party: Party, table: pl.DataFrame, rule: IdRule) -> OwnTable:
+        """Check a party's table on its own; SchemaError lists every problem."""
+        where = f"party {party.name!r}"
+        ids, problems = _ids_of(table, rule, where)
+        columns, column_problems = _encode_party(party, table, where)
+        problems += column_problems
+        if problems or ids is None:
+            raise SchemaError(problems)
+        return cls(party, ids, columns, ignored=table.width - len(party.columns) - 1)
+
+    def in_cohort(self, n_subjects: int, positions: NDArray[np.int64]) -> AlignedTable:
+        """The table in cohort order, where row i is subject `positions[i]` of `n_subjects`."""
+        rows = np.zeros(n_subjects, dtype=np.int64)
+        present = np.zeros(n_subjects, dtype=bool)
+        rows[positions] = np.arange(positions.size)
+        present[positions] = True
+        return _in_cohort_order(self.party, self.columns, rows, present, self.ignored)
+
+
+def _encode_party(party: Party, table: pl.DataFrame, where: str) -> tuple[dict[str, EncodedColumn], list[Problem]]:
+    columns: dict[str, EncodedColumn] = {}
+    problems: list[Problem] = []
+    for column in party.columns:
+        at = f"{where}, column {column.name!r}"
+        if column.name not in table.columns:
+            problems.append(Problem(at, "is in the federation file but not in the table"))
+            continue
+        if len(table) == 0:
+            continue
+        columns[column.name], found = encode_column(table[column.name], column, at)
+        problems += found
+    return columns, problems
+
+
+def _strangers(ids: Mapping[str, pl.Series], cohort: pl.Series, response_party: str) -> Iterable[Problem]:
+    for name, own in ids.items():
+        unknown = int((~own.is_in(cohort.implode())).fill_null(False).sum()) if name != response_party else 0
+        if unknown:
+            yield Problem(
+                f"party {name!r}",
+                f"{unknown} subject id(s) are unknown to {response_party!r}, whose table defines the cohort",
+            )
+
+
+def _align(
+    party: Party, columns: Mapping[str, EncodedColumn], own: pl.Series, cohort: pl.Series, *, ignored: int
+) -> AlignedTable:
+    index = pl.DataFrame({"id": cohort}).join(
+        pl.DataFrame({"id": own, "row": np.arange(len(own))}), on="id", how="left", maintain_order="left"
+    )["row"]
+    present = index.is_not_null().to_numpy()
+    rows = index.fill_null(0).to_numpy().astype(np.int64)
+    return _in_cohort_order(party, columns, rows, present, ignored)
+
+
+def _in_cohort_order(
+    party: Party,
+    columns: Mapping[str, EncodedColumn],
+    rows: NDArray[np.int64],
+    present: NDArray[np.bool_],
+    ignored: int,
+) -> AlignedTable:
+    """`rows` holds each subject's row, any row where the party does not know the subject."""
+    return AlignedTable(
+        party,
+        {
+            name: EncodedColumn(column.values[rows], column.observed[rows] & present, column.clamped)
+            for name, column in columns.items()
+        },
+        ignored,
+    )
+
+
+def _never_together(
+    federation: Federation, aligned: Mapping[str, AlignedTable]
+) -> Iterable[tuple[ColumnKey, ColumnKey]]:
+    """Pairs of columns without two common subjects: nothing can be said about their association."""
+    seen = np.hstack([aligned[p.name].observed() for p in federation.parties]).astype(np.float32)
+    keys = federation.keys
+    for j, k in np.argwhere(np.triu(seen.T @ seen < FEWEST_IN_COMMON, 1)):
+        yield keys[j], keys[k]
+
+
+# ---- writing -----------------------------------------------------------------------------
+
+
+def backend_of(frame: Any) -> str:
+    """Name of the library a frame belongs to."""
+    return str(nw.get_native_namespace(nw.from_native(frame, eager_only=True)).__name__)
+
+
+def from_polars(frame: pl.DataFrame, backend: str) -> Any:
+    """The same table in the library its reader uses; polars for libraries not met here."""
+    if backend == "pandas":
+        import pandas as pd  # only for users who came with pandas
+
+        return pd.DataFrame({s.name: s.to_list() if s.dtype == pl.String else s.to_numpy() for s in frame})
+    return frame.to_arrow() if backend == "pyarrow" else frame
+
+
+def decode_column(values: Floats, column: Column) -> pl.Series:
+    """Values or category codes in the column's own type."""
+    if column.kind == "continuous":
+        return pl.Series(column.name, values)
+    if column.kind == "count":
+        return pl.Series(column.name, values.astype(np.int64))
+    categories = column.categories or ()
+    whole = all(isinstance(c, int) for c in categories)
+    labels = pl.Series([c if whole else str(c) for c in categories], dtype=pl.Int64 if whole else pl.String)
+    return labels.gather(values.astype(np.int64)).alias(column.name)

@@ -1,0 +1,170 @@
+"""What a study leaves on disk."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from verticopula.data.tables import read_table
+from verticopula.errors import SchemaError, SettingsError
+from verticopula.estimators.synthesizer import Synthesizer, SyntheticTables
+from verticopula.estimators.vertical_glm import VerticalGLM
+from verticopula.privacy.statement import NOTICE_FILE
+from verticopula.stats.posterior_draws import Certainty
+
+STUDY_FILE = "study.json"
+LEDGER_FILE = "ledger.jsonl"
+SUMMARY_FILE = "summary.txt"
+MARGINS_FILE = "margins.csv"  # observed and corrected distribution function of every column
+MISSINGNESS_FILE = "missingness.json"
+CERTAINTY_FILE = "certainty.npz"  # how surely correlations are known, for regressions
+MOST_LATENTS = 300  # with which it is kept: 144 MB of draws, 36 MB on disk at most
+REGRESSION_FOLDER = "regression"
+DIAGNOSTICS_FOLDER = "diagnostics"
+REGRESSION_FILE = "regression.json"  # in that folder: what the report shows of it
+
+
+def prepare_folder(out: Path, *, overwrite: bool) -> None:
+    """Make the folder; SettingsError if it already holds a study that must not be overwritten."""
+    if out.exists() and not out.is_dir():
+        raise SettingsError(f"{out} is a file; --out needs a folder")
+    if (out / STUDY_FILE).exists() and not overwrite:
+        raise SettingsError(
+            f"{out} already holds a study; choose another --out, or --overwrite to replace its tables "
+            "(its ledger is kept and continued: what was spent stays spent)"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def write_study(
+    out: Path,
+    synthesizer: Synthesizer,
+    tables: Mapping[str, pl.DataFrame],
+    summary: str,
+    notes: tuple[str, ...] = (),
+) -> list[Path]:
+    """Each party's table and the joined one as CSV and Parquet, the fitted study and the summary."""
+    folder = out / "synthetic"
+    folder.mkdir(parents=True, exist_ok=True)
+    named = [table.rename({name: f"{party}.{name}" for name in table.columns}) for party, table in tables.items()]
+    joined = {"joined": pl.concat(named, how="horizontal")} if named else {}
+    written: list[Path] = []
+    for name, table in {**tables, **joined}.items():
+        table.write_csv(folder / f"{name}.csv")
+        table.write_parquet(folder / f"{name}.parquet")
+        written += [folder / f"{name}.csv", folder / f"{name}.parquet"]
+    notice = folder / NOTICE_FILE
+    notice.unlink(missing_ok=True)
+    warnings = (*synthesizer.privacy_.warnings, *notes)  # beside the tables: a copied folder takes them along
+    if warnings:
+        notice.write_text("\n".join(warnings) + "\n", encoding="utf-8")
+        written.append(notice)
+    diagnostics = out / DIAGNOSTICS_FOLDER
+    diagnostics.mkdir(exist_ok=True)
+    (diagnostics / CERTAINTY_FILE).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
+    synthesizer.margins_.write_csv(diagnostics / MARGINS_FILE)
+    missingness = json.dumps(synthesizer.missingness_.to_dict(), indent=1)
+    (diagnostics / MISSINGNESS_FILE).write_text(missingness + "\n", encoding="utf-8")
+    written += [diagnostics / MARGINS_FILE, diagnostics / MISSINGNESS_FILE]
+    synthesizer.save(out / STUDY_FILE)
+    (out / SUMMARY_FILE).write_text(summary, encoding="utf-8")
+    written += _write_certainty(diagnostics / CERTAINTY_FILE, synthesizer)
+    return [*written, out / STUDY_FILE, out / SUMMARY_FILE, out / LEDGER_FILE]
+
+
+def _write_certainty(path: Path, synthesizer: Synthesizer) -> list[Path]:
+    """Kept beside the tables, because the releases it comes from are not; without it, regressions take them as data."""
+    find = synthesizer.result_.find_certainty
+    if find is None or synthesizer.result_.copula.correlation.shape[0] > MOST_LATENTS:
+        return []
+    try:
+        find().save(path)
+    except np.linalg.LinAlgError:  # the study has been paid for: it is not lost for want of this
+        return []
+    return [path]
+
+
+def withhold_study(out: Path) -> None:
+    """Take away everything from which a synthetic block that stays with its party could be drawn or described."""
+    (out / STUDY_FILE).unlink()
+    for name in (MARGINS_FILE, CERTAINTY_FILE):
+        (out / DIAGNOSTICS_FOLDER / name).unlink(missing_ok=True)
+
+
+def read_study(folder: Path) -> tuple[Synthesizer, SyntheticTables]:
+    """A study that `write_study` wrote: what was fitted, and its synthetic tables."""
+    if not (folder / STUDY_FILE).is_file():
+        raise SettingsError(f"{folder} holds no study: give the folder that `run` or `demo` wrote")
+    synthesizer = Synthesizer.load(folder / STUDY_FILE)
+    try:
+        tables = {
+            p.name: read_table(folder / "synthetic" / f"{p.name}.parquet") for p in synthesizer.federation.parties
+        }
+    except SchemaError as error:
+        raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
+    kept = folder / DIAGNOSTICS_FOLDER / CERTAINTY_FILE
+    find = partial(Certainty.load, kept, synthesizer.result_.copula) if kept.is_file() else None
+    return synthesizer, SyntheticTables(tables, synthesizer.federation, synthesizer.n_subjects_, find)
+
+
+def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
+    """Coefficients as CSV, the summary as text, HTML and plain values, the path as a figure."""
+    if out.exists() and not out.is_dir():
+        raise SettingsError(f"{out} is a file; --out needs a folder")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "path.html").unlink(missing_ok=True)  # an earlier fit's, if this one has no path
+    summary = model.summary(level)
+    paths = [out / name for name in ("coefficients.csv", "summary.txt", "summary.html", REGRESSION_FILE)]
+    summary.frame.to_csv(paths[0], index=False)
+    paths[1].write_text(str(summary), encoding="utf-8")
+    paths[2].write_text(summary.to_page(), encoding="utf-8")
+    paths[3].write_text(json.dumps(regression_facts(model, level), indent=1) + "\n", encoding="utf-8")
+    if len(model.path_.points) > 1:
+        paths.append(out / "path.html")
+        model.plot_path().write_html(paths[-1], include_plotlyjs=True)
+    return paths
+
+
+def regression_facts(model: VerticalGLM, level: float) -> dict[str, Any]:
+    """A fitted regression as plain values: its table and what belongs around it."""
+    summary = model.summary(level)
+    frame = summary.frame.rename(columns={"std. error": "error", "p-value": "p"})
+    rows = [
+        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
+    return {
+        "response": model.response_,
+        "family": model.family,
+        "intercept": model.fit_intercept,
+        "level": level,
+        "converged": model.converged_,
+        "heading": list(summary.heading),
+        "warnings": list(summary.warnings),
+        "notes": list(summary.notes),
+        "rows": rows,
+    }
+
+
+def read_regression(folder: Path) -> dict[str, Any] | None:
+    """What `write_regression` wrote into a study's folder; None if there is none."""
+    path = folder / REGRESSION_FOLDER / REGRESSION_FILE
+    if not path.is_file():
+        return None
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        wanted = {"response", "family", "intercept", "level", "converged", "heading", "warnings", "notes", "rows"}
+        if not wanted <= set(raw) or not all(
+            {"party", "column", "feature", "coefficient"} <= set(r) for r in raw["rows"]
+        ):
+            raise ValueError
+    except (OSError, ValueError, TypeError):
+        raise SettingsError(f"{path}: cannot be read as a regression; fit it again with `verticopula glm`") from None
+    return dict(raw)

@@ -1,0 +1,330 @@
+"""What a study's correlations and margins will be worth, before any budget is spent.
+
+Only public quantities enter: the schema, the number of subjects, the shares that the parties know,
+epsilon; and an assumption about the truth (`presumed.py`). The study is rehearsed on presumed data
+(`rehearsal.py`). docs/planning.md compares forecasts with measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtr
+
+from verticopula.errors import SettingsError
+from verticopula.forecasting.advice import Law, advise, law_of, strict_law_of
+from verticopula.forecasting.expected_errors import Expected, Forecast, Setting, sizes, typical
+from verticopula.forecasting.strict_forecast import expect_strict
+from verticopula.privacy.accounting import Coins
+from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget, rank_coins
+from verticopula.protocol.party.strict_handler import STRICT
+from verticopula.protocol.strict_method import check_parties
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.units import Unit
+from verticopula.simulate.assumptions import TYPICAL_CORRELATION, Presence
+from verticopula.simulate.rank_simulation import Cohort, Errors, is_drowned, rehearse, release
+from verticopula.stats.copula import Layout
+
+__all__ = ["METHODS", "Expected", "Forecast", "forecast", "plan_quickly"]
+
+Floats = NDArray[np.float64]
+
+RANKING = ("vcds", "evcds", "ievcds", "refined")
+METHODS = (*RANKING, STRICT)
+DEFAULT_DELTA = 1e-6
+FEWEST_SUBJECTS = 10
+ROUNDS = 10  # of ievcds
+MOST_PULL = 5.0
+
+_CELLS = 4_000_000  # values rehearsed in all: subjects times latents times rehearsals
+_REHEARSED = 20_000  # subjects, if the study has them
+_PAIRS = 4_000  # pairs of latents to average over; small studies are rehearsed more often
+_TRUTHS = (4, 30)  # fewest and most
+_EACH = 2  # rehearsals of a truth: what both get wrong in the same way is no accident
+_LARGEST_COIN = 40.0
+
+
+def forecast(
+    federation: Federation,
+    n_subjects: int,
+    epsilon: float,
+    *,
+    delta: float = DEFAULT_DELTA,
+    units: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    observed: Mapping[str, float] | None = None,
+    together: Mapping[tuple[str, str], float] | None = None,
+    at_random: float = 0.0,
+    shares: Mapping[ColumnKey, Sequence[float]] | None = None,
+    strength: float = TYPICAL_CORRELATION,
+    seed: int = 0,
+) -> Forecast:
+    """Expected errors of a study, without any data.
+
+    Parameters
+    ----------
+    n_subjects : size of the cohort
+    epsilon : the same for all units; half for the ranks
+    delta : used for units `block` and `person`
+    units : all that the methods have if not given; without `person` where parties have an epsilon of their own
+    methods : `vcds` and `refined` if not given, and `strict` where it is possible; `strict` has rows for units `block`
+        and `person` only
+    observed : party -> share of the cohort it knows, in (0, 1]; 1 if not given
+    together : two parties -> share that both know; about the product of their shares if not given
+    at_random : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
+        response's party holds; 0: completely at random
+    shares : what is known of categorical columns: the categories' shares among the subjects that the party has
+    strength : presumed root mean square of the latent correlations
+
+    Notes
+    -----
+    The same arguments give the same forecast.
+    """
+    check_size(n_subjects, strength)
+    units, methods = choose_rows(federation, units, methods)
+    presence = check_presence(federation, observed or {}, together or {}, at_random)
+    told = check_shares(federation, shares or {})
+    setting = Setting(federation, n_subjects, strength, presence, told, seed)
+    by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
+    found: dict[tuple[str, str], Expected] = {}
+    laws: dict[tuple[str, str], Law] = {}
+    ranking = [method for method in methods if method != STRICT]
+    if ranking:
+        requests = {
+            (unit, rounds): BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta, rounds=rounds)
+            for unit in units
+            for rounds, _ in _by_rounds(ranking)
+        }
+        rows, budgets = _rehearse_ranking(setting, requests, units, ranking)
+        for row in rows:
+            found[row.method, row.unit] = row
+            planned = budgets[row.unit, _rounds_of(row.method)]
+            laws[row.method, row.unit] = law_of(row.unit, planned, by_name, n_subjects, epsilon, delta)
+    if STRICT in methods:
+        for unit in (unit for unit in units if Unit.parse(unit).needs_delta):
+            request = BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta)
+            found[STRICT, unit], raw, mu = expect_strict(setting, unit, request)
+            laws[STRICT, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
+    ordered = tuple(found[method, unit] for unit in units for method in methods if (method, unit) in found)
+    advice = advise(ordered, laws, strength, strict_possible=can_be_strict(federation))
+    return Forecast(n_subjects, epsilon, delta, strength, by_name, ordered, advice)
+
+
+def can_be_strict(federation: Federation) -> bool:
+    """Whether there are parties enough for secure sums."""
+    try:
+        check_parties(federation)
+    except SettingsError:
+        return False
+    return True
+
+
+def choose_rows(
+    federation: Federation, units: Sequence[str] | None, methods: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Units and methods of a forecast; SettingsError for methods that there are not, or not at these units."""
+    if methods is None:
+        methods = ("vcds", "refined", STRICT) if can_be_strict(federation) else ("vcds", "refined")
+    elif STRICT in methods:
+        check_parties(federation)
+        if units is not None and not any(Unit.parse(unit).needs_delta for unit in units):
+            raise SettingsError("method 'strict' protects a whole person: it has the units 'block' and 'person' only")
+    for method in methods:
+        if method not in METHODS:
+            raise SettingsError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
+    if not units:
+        own = any(party.epsilon is not None for party in federation.parties)
+        possible = [unit for unit in Unit if unit.needs_delta or set(methods) != {STRICT}]
+        units = [unit.value for unit in possible if not (own and unit is Unit.PERSON)]
+    return list(dict.fromkeys(units)), list(dict.fromkeys(methods))
+
+
+def _rehearse_ranking(
+    setting: Setting,
+    requests: Mapping[tuple[str, int], BudgetRequest],
+    units: Sequence[str],
+    methods: Sequence[str],
+) -> tuple[list[Expected], dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]]]:
+    """The rows of methods that rank, and what their columns may spend by unit and number of rounds."""
+    federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
+    truths, rehearsed = _plan_rehearsals(federation, n_subjects)
+    found: dict[tuple[str, str], list[list[Errors]]] = {}
+    budgets: dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]] = {}
+    for number in range(truths):
+        truth = setting.truth(number)
+        for again in range(_EACH):
+            cohort = setting.cohort(truth, rehearsed, np.random.default_rng([seed, number, again]))
+            for unit in units:
+                for rounds, group in _by_rounds(methods):
+                    if (unit, rounds) not in budgets:
+                        budgets[unit, rounds] = plan_quickly(federation, requests[unit, rounds], cohort)
+                    noise = np.random.default_rng([seed, number, again, rounds])
+                    for method, errors in _rehearse_all(cohort, budgets[unit, rounds], group, noise).items():
+                        by_truth = found.setdefault((method, unit), [[] for _ in range(truths)])
+                        by_truth[number].append(errors)
+    reduction = math.sqrt(rehearsed / n_subjects)
+    rows = [
+        _summarise(method, unit, found[method, unit], budgets[unit, _rounds_of(method)], reduction)
+        for unit in units
+        for method in methods
+    ]
+    return rows, budgets
+
+
+def _rounds_of(method: str) -> int:
+    return ROUNDS if method == "ievcds" else 1
+
+
+def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
+    """Methods by how often they rank. EVCDS's correlations are VCDS's; so, to first order, are its margins."""
+    once = [m for m in methods if m != "ievcds"]
+    return [(rounds, group) for rounds, group in ((1, once), (ROUNDS, [m for m in methods if m == "ievcds"])) if group]
+
+
+def _plan_rehearsals(federation: Federation, n_subjects: int) -> tuple[int, int]:
+    """(truths, subjects rehearsed): narrow schemas need more truths, wide ones take longer."""
+    width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
+    rehearsed = min(n_subjects, _REHEARSED)
+    wanted = _PAIRS / (_EACH * max(width * (width - 1) / 2, 1))
+    affordable = _CELLS / (_EACH * rehearsed * width)
+    return int(np.clip(math.ceil(min(wanted, affordable)), *_TRUTHS)), rehearsed
+
+
+def _rehearse_all(
+    cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], methods: Sequence[str], rng: np.random.Generator
+) -> dict[str, Errors]:
+    """Errors by method. Methods that differ in nothing that can be forecast are rehearsed once."""
+    released = release(cohort, budgets, rng)
+    done: dict[bool, Errors] = {}
+    found = {}
+    for method in methods:
+        refines = method == "refined" and not is_drowned(released)
+        if refines not in done:
+            done[refines] = rehearse(cohort, released, refines=refines)
+        found[method] = done[refines]
+    return found
+
+
+def _summarise(
+    method: str,
+    unit: str,
+    errors: Sequence[Sequence[Errors]],
+    budgets: Mapping[ColumnKey, ColumnBudget],
+    reduction: float,
+) -> Expected:
+    """Typical figures over the truths, from some rehearsals of each."""
+    before = sizes([[e.before for e in of_truth] for of_truth in errors], reduction)
+    after = sizes([[e.after for e in of_truth] for of_truth in errors], reduction)
+    every = [e for of_truth in errors for e in of_truth]
+    pairs, within = np.concatenate([e.before for e in every]), np.concatenate([e.within for e in every])
+    low, middle, high = np.quantile(before, [0.1, 0.5, 0.9])
+    return Expected(
+        method,
+        str(unit),
+        float(np.median([budget.epsilon_ranks for budget in budgets.values()])),
+        float(middle),
+        float(np.median(after)),
+        typical(pairs[within]),
+        typical(pairs[~within]),
+        float(np.mean([e.margins.mean() for e in every])),
+        float(low),
+        float(high),
+    )
+
+
+# ---- what was asked ------------------------------------------------------------------------
+
+
+def check_size(n_subjects: int, strength: float) -> None:
+    """SettingsError for a cohort or a strength that makes no sense."""
+    if isinstance(n_subjects, bool) or not isinstance(n_subjects, (int, np.integer)) or n_subjects < FEWEST_SUBJECTS:
+        raise SettingsError(f"the number of subjects must be a whole number of at least {FEWEST_SUBJECTS}")
+    if not (math.isfinite(strength) and 0.0 < strength < 0.8):
+        raise SettingsError("the presumed strength of correlations must lie between 0 and 0.8")
+
+
+def check_presence(
+    federation: Federation, observed: Mapping[str, float], together: Mapping[tuple[str, str], float], at_random: float
+) -> Presence:
+    """Shares by party and of two parties; SettingsError for those that cannot be."""
+    names = [party.name for party in federation.parties]
+    strangers = sorted({name for name in (*observed, *(n for pair in together for n in pair)) if name not in names})
+    if strangers:
+        raise SettingsError(f"no party of this federation: {', '.join(strangers)}; known: {', '.join(names)}")
+    for name, share in observed.items():
+        if not (math.isfinite(share) and 0.0 < share <= 1.0):
+            raise SettingsError(f"party {name!r}: the share observed must lie in (0, 1]")
+    cohort = federation.response.party
+    if observed.get(cohort, 1.0) < 1.0:
+        raise SettingsError(f"party {cohort!r} holds the response and knows the whole cohort: its share is 1")
+    shares = np.array([float(observed.get(name, 1.0)) for name in names])
+    joint: dict[tuple[int, int], float] = {}
+    for (first, second), share in together.items():
+        j, k = names.index(first), names.index(second)
+        low, high = max(shares[j] + shares[k] - 1.0, 0.0), min(shares[j], shares[k])
+        if j == k or not (math.isfinite(share) and low - 1e-9 <= share <= high + 1e-9 and share > 0.0):
+            raise SettingsError(
+                f"{first!r} and {second!r}: the share that two parties both know must be positive and lie in "
+                f"[{low:.3g}, {high:.3g}], given their own"
+            )
+        joint[j, k] = share
+    if not (math.isfinite(at_random) and 0.0 <= at_random <= MOST_PULL):
+        raise SettingsError(f"at_random, log odds per standard deviation, must lie between 0 and {MOST_PULL:g}")
+    return Presence(shares, joint, float(at_random))
+
+
+def check_shares(federation: Federation, shares: Mapping[ColumnKey, Sequence[float]]) -> dict[ColumnKey, Floats]:
+    """Categories' shares by column; SettingsError for those that cannot be. One number is the second category's."""
+    told = {}
+    for key, given in shares.items():
+        if key not in federation.keys:
+            raise SettingsError(f"no column of this federation: {key}")
+        categories = len(federation.column(key).categories or ())
+        if categories < 2:
+            raise SettingsError(f"{key} has no categories: only those of a categorical column have shares")
+        found = np.array([1.0 - given[0], given[0]] if categories == 2 and len(given) == 1 else given, dtype=np.float64)
+        if found.size != categories or not np.all(found > 0.0) or abs(found.sum() - 1.0) > 0.05:
+            raise SettingsError(f"{key}: {categories} positive shares that add up to 1 are needed, one per category")
+        told[key] = found / found.sum()
+    return told
+
+
+# ---- budgets, quickly ------------------------------------------------------------------------
+
+
+def plan_quickly(federation: Federation, request: BudgetRequest, cohort: Cohort) -> Mapping[ColumnKey, ColumnBudget]:
+    """`plan_budget`, with the privacy loss of very many coins taken as normal for units `block` and `person`."""
+    counts = cohort.counts()
+    if not request.unit.needs_delta:
+        return plan_budget(federation, request, counts, cohort.n_subjects)
+    groups = [[key for key in federation.keys if key.party == party.name] for party in federation.parties]
+    plan: dict[ColumnKey, ColumnBudget] = {}
+    for keys in [list(federation.keys)] if request.unit is Unit.PERSON else groups:
+        ranks, marginals = request.of_party(keys[0].party)
+        weights = {key: federation.column(key).weight for key in keys}
+        total = sum(weights.values())
+        low, high = 1e-9, _LARGEST_COIN / max(weights.values())
+        while high / low > 1.0 + 1e-4:
+            scale = math.sqrt(low * high)
+            coins = [
+                Coins(c.epsilon, c.count * request.split_over)
+                for key in keys
+                for missing in [cohort.n_subjects - counts[key] if request.rounds > 1 else 0]
+                for c in [rank_coins(federation.column(key), "exact", scale * weights[key], counts[key], missing)]
+            ]
+            low, high = (scale, high) if _normal_delta(coins, ranks) <= (request.delta or 0.0) else (low, scale)
+        plan |= {key: ColumnBudget(low * weights[key], marginals * weights[key] / total) for key in keys}
+    return {key: plan[key] for key in federation.keys}
+
+
+def _normal_delta(coins: Sequence[Coins], epsilon: float) -> float:
+    """E[(1 - e^(epsilon - loss))+] for a normal loss with the coins' mean and variance."""
+    mean = sum(c.count * c.epsilon * math.tanh(c.epsilon / 2.0) for c in coins)
+    deviation = math.sqrt(sum(c.count * (c.epsilon / math.cosh(min(c.epsilon / 2.0, 300.0))) ** 2 for c in coins))
+    if deviation <= 1e-12 * mean:
+        return 1.0 if mean > epsilon else 0.0
+    tail = float(log_ndtr((mean - epsilon - deviation**2) / deviation))
+    return float(ndtr((mean - epsilon) / deviation)) - math.exp(min(epsilon - mean + deviation**2 / 2.0 + tail, 0.0))

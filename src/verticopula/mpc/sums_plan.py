@@ -1,0 +1,206 @@
+"""The public geometry of secure sums: whose rows, which columns, how long a record may be, how many numbers open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.errors import ProtocolError, SettingsError
+from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, bound_of, check_room, choose_bits, encode_scores
+from verticopula.mpc.gram_noise import gram_scales, share_scale, slack_of
+from verticopula.mpc.secret_sharing import COMPUTE, Ring, public_share
+from verticopula.protocol.messages import SumsPlan
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+COORDINATOR = "coordinator"
+
+
+def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tuple[str, str, str]:
+    """The first three parties, or both and the coordinator."""
+    if len(parties) < COMPUTE - 1 or coordinator in parties:
+        raise SettingsError("secure sums need at least two parties, none of them named as the coordinator")
+    first, second, third, *_ = (*parties, coordinator)
+    return first, second, third
+
+
+def make_plan(
+    widths: Mapping[str, int], observed: Bools, mu: float, per_column: float, compute: Sequence[str]
+) -> SumsPlan:
+    """One pattern for every set of columns that somebody has values in, and as many fractional bits as fit.
+
+    Parameters
+    ----------
+    widths : party -> number of its columns, in the order of `observed`'s columns
+    observed : (N, p) public mask; subjects without any value are left out
+    mu : Gaussian differential privacy of all the sums together
+    per_column : a party's part of a record has a squared norm of at most this times its observed columns
+    compute : the three compute parties
+    """
+    if not per_column > 0.0:
+        raise SettingsError("the bound per column must be positive")
+    columns, labels, counts = np.unique(observed, axis=0, return_inverse=True, return_counts=True)
+    labels = labels.reshape(-1)
+    if columns.shape[0] and not columns[0].any():  # sorted, so the empty pattern is the first
+        columns, labels, counts = columns[1:], labels - 1, counts[1:]
+    ends = np.cumsum(list(widths.values()))
+    starts = ends - np.array(list(widths.values()), dtype=np.int64)
+    parts = np.column_stack([columns[:, a:b].sum(axis=1) for a, b in zip(starts, ends, strict=True)])
+    if not counts.size:
+        raise SettingsError("nobody has a value in any column")
+    bits = min(
+        choose_bits(int(n), per_column * int(row.sum()) + 1.0, mu, int(row.sum()) + 1)
+        for n, row in zip(counts, parts, strict=True)
+    )
+    exact = {int(size): bound_of(per_column * int(size), bits) for size in np.unique(parts)}
+    bounds = np.vectorize(exact.__getitem__, otypes=[np.int64])(parts)
+    first, second, third = compute
+    plan = SumsPlan(
+        tuple(widths),
+        tuple(widths.values()),
+        (first, second, third),
+        labels.astype(np.int64),
+        columns,
+        bounds,
+        bits,
+        mu,
+    )
+    check_plan(plan)
+    return plan
+
+
+def check_plan(plan: SumsPlan) -> None:
+    """ProtocolError where the plan contradicts itself; SettingsError where its sums would not fit in 64 bits."""
+    n_parties, n_columns, n_patterns = len(plan.parties), sum(plan.widths), plan.columns.shape[0]
+    named = len(set(plan.parties)) == n_parties > 0 and len(plan.widths) == n_parties and min(plan.widths) > 0
+    computing = len(plan.compute) == COMPUTE == len(set(plan.compute))
+    if not named or not computing or len(set(plan.compute) - set(plan.parties)) > 1:
+        raise ProtocolError("secure sums need three compute parties, at most one of them without scores")
+    shapes = plan.columns.shape == (n_patterns, n_columns) and plan.bounds.shape == (n_patterns, n_parties)
+    if not shapes or plan.pattern_of.ndim != 1 or n_patterns == 0 or plan.pattern_of.size == 0:
+        raise ProtocolError("the plan of secure sums has arrays of the wrong shape")
+    if plan.pattern_of.min() < -1 or plan.pattern_of.max() >= n_patterns:
+        raise ProtocolError("the plan of secure sums names a pattern that it does not have")
+    takes_part = np.column_stack([plan.columns[:, own_columns(plan, p)].any(axis=1) for p in plan.parties])
+    if not takes_part.any(axis=1).all() or not np.array_equal(takes_part, plan.bounds > 0):
+        raise ProtocolError("the plan of secure sums has a bound for a party without columns, or the other way round")
+    if not FEWEST_BITS <= plan.bits <= MOST_BITS:
+        raise ProtocolError(f"scores have {FEWEST_BITS} to {MOST_BITS} fractional bits")
+    counts = np.bincount(plan.pattern_of[plan.pattern_of >= 0], minlength=n_patterns)
+    if counts.min() == 0:
+        raise ProtocolError("the plan of secure sums has a pattern without subjects")
+    for index, count in enumerate(counts):
+        check_room(int(count), pattern_bound(plan, index), plan.mu, int(plan.columns[index].sum()) + 1)
+    plan_slack(plan)
+
+
+def own_columns(plan: SumsPlan, party: str) -> slice:
+    """Where a party's columns are among all."""
+    index = plan.parties.index(party)
+    start = sum(plan.widths[:index])
+    return slice(start, start + plan.widths[index])
+
+
+def own_rows(plan: SumsPlan, party: str) -> Bools:
+    """(N,) the subjects whose scores this party shares; in the cohort's order."""
+    bounds = plan.bounds[:, plan.parties.index(party)]
+    return np.asarray((plan.pattern_of >= 0) & (bounds[plan.pattern_of] > 0))
+
+
+def own_bounds(plan: SumsPlan, party: str) -> Ints:
+    """(n_k,) the bound of each of those rows."""
+    return np.asarray(plan.bounds[:, plan.parties.index(party)][plan.pattern_of[own_rows(plan, party)]])
+
+
+def own_mask(plan: SumsPlan, party: str) -> Bools:
+    """(n_k, p_k) where those rows may be other than zero."""
+    return np.asarray(plan.columns[:, own_columns(plan, party)][plan.pattern_of[own_rows(plan, party)]])
+
+
+def code_scores(plan: SumsPlan, party: str, scores: NDArray[np.float64]) -> Ints:
+    """A party's scores as the integers that it shares: coded, clipped, in the plan's rows.
+
+    `scores` : (N, p_k) over the whole cohort; NaN where there is no value
+    """
+    mask, rows = own_mask(plan, party), own_rows(plan, party)
+    if scores.shape != (rows.size, mask.shape[1]):
+        raise ProtocolError(f"party {party!r}: its scores do not have the shape that the plan says")
+    asked = scores[rows]
+    if np.isnan(asked[mask]).any():
+        raise ProtocolError(f"party {party!r}: the plan counts on values that it does not have")
+    return encode_scores(np.where(mask, asked, 0.0), plan.bits, own_bounds(plan, party))
+
+
+def pattern_bound(plan: SumsPlan, pattern: int) -> int:
+    """Largest squared norm of a whole record with its 1, in units of 4^-bits."""
+    return int(plan.bounds[pattern].sum()) + (1 << 2 * plan.bits)
+
+
+def block_factor(plan: SumsPlan, party: str) -> float:
+    """What replacing one party's part of a record moves, relative to a whole record: its mu is plan.mu times this.
+
+    The rest of the record stays: x = (u, w) becomes y = (u, v) with |u|^2 <= A = B - B_k and |w|^2, |v|^2 <= B_k. Then
+    |x x' - y y'|^2 = 2 |u|^2 |w - v|^2 + |w w' - v v'|^2, which is largest for full lengths and, with c the cosine
+    between w and v, 4 A B_k (1 - c) + 2 B_k^2 (1 - c^2). If B_k <= A that is 8 A B_k, at c = -1; otherwise 2 B^2, at
+    c = -A/B_k. A whole record moves it by 2 B^2, so the factor is sqrt(4 f (1 - f)) with f = B_k/B, or 1. From exact
+    integers, rounded up.
+    """
+    index, largest = plan.parties.index(party), 0.0
+    for pattern in range(plan.columns.shape[0]):
+        part, whole = int(plan.bounds[pattern, index]), pattern_bound(plan, pattern)
+        squared = 4 * part * (whole - part) / whole**2 if 2 * part <= whole else 1.0
+        largest = max(largest, squared)
+    return min(math.sqrt(largest) * (1.0 + 2.0**-50), 1.0)
+
+
+def pattern_size(plan: SumsPlan, pattern: int) -> int:
+    """How many numbers are opened: the upper triangle with the appended 1, without the public corner."""
+    width = int(plan.columns[pattern].sum())
+    return width * (width + 1) // 2 + width
+
+
+def share_scales(plan: SumsPlan, pattern: int) -> NDArray[np.float64]:
+    """The scale of one compute party's noise on each of those numbers; two shares are worth what the plan's mu asks."""
+    width = int(plan.columns[pattern].sum())
+    off, diagonal = (share_scale(scale) for scale in gram_scales(pattern_bound(plan, pattern), plan.mu))
+    rows, columns = np.triu_indices(width + 1)
+    return np.where(rows == columns, diagonal, off)[:-1]
+
+
+def plan_slack(plan: SumsPlan) -> float:
+    """What whole numbers and noise in shares add to epsilon, for any one person: for `gaussian.epsilon_of`."""
+    return max(
+        slack_of(pattern_size(plan, index), float(share_scales(plan, index).min()))
+        for index in range(plan.columns.shape[0])
+    )
+
+
+def pattern_shares(
+    plan: SumsPlan, pattern: int, index: int, shares: Mapping[str, tuple[Ring, Ring]], places: Mapping[str, Ints]
+) -> tuple[Ring, Ring]:
+    """Compute party `index`'s two shares of one pattern's records, the appended 1 in the last column.
+
+    `places` : party -> (N,) where a subject's row is among those that the party shared
+    """
+    subjects = np.flatnonzero(plan.pattern_of == pattern)
+    firsts, seconds = [], []
+    for number, party in enumerate(plan.parties):
+        if plan.bounds[pattern, number] == 0:
+            continue
+        chosen = np.ix_(places[party][subjects], np.flatnonzero(plan.columns[pattern, own_columns(plan, party)]))
+        firsts.append(shares[party][0][chosen])
+        seconds.append(shares[party][1][chosen])
+    ones = public_share(index, (subjects.size, 1), 2**plan.bits)
+    return np.concatenate([*firsts, ones[0]], axis=1), np.concatenate([*seconds, ones[1]], axis=1)
+
+
+def noise_deviation(plan: SumsPlan, pattern: int) -> tuple[float, float]:
+    """Standard deviations off and on the diagonal once all three compute parties have added their shares, in scores."""
+    factor = math.sqrt(COMPUTE) / 4.0**plan.bits
+    off, diagonal = (share_scale(scale) for scale in gram_scales(pattern_bound(plan, pattern), plan.mu))
+    return factor * off, factor * diagonal

@@ -1,0 +1,166 @@
+"""A process of one kit: alone on it, stopped by a signal, with its log in the kit's folder."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Protocol
+
+from rich.logging import RichHandler
+
+from verticopula.errors import SettingsError
+from verticopula.network.sanitizing import harmless
+from verticopula.network.startup_kit import Kit
+
+PID_FILE = "process.pid"
+LOG_FILE = "log.txt"
+
+_STOP_PATIENCE = 3.0
+_LOG_BYTES = 32 * 2**20
+_OLD_LOGS = 4
+_HANDSHAKE = re.compile(r"Handshake failed[^:]*:(.*)")
+
+logger = logging.getLogger(__name__)
+
+
+class Runs(Protocol):
+    """A coordinator or a station."""
+
+    def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def run_until_stopped(runs: Runs) -> None:
+    """Run in this thread until SIGTERM or SIGINT."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _stop(runs))
+    runs.run()
+
+
+def _stop(runs: Runs) -> None:
+    # A study's own threads may be in the middle of something; the disk is right at every moment, so nothing is lost.
+    timer = threading.Timer(_STOP_PATIENCE, lambda: os._exit(0))
+    timer.daemon = True
+    timer.start()
+    runs.stop()
+
+
+@contextlib.contextmanager
+def only_process(kit: Kit) -> Iterator[None]:
+    """Hold the kit for this process; SettingsError if another one runs on it."""
+    path = kit.folder / PID_FILE
+    with path.open("a+", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SettingsError(f"{kit.folder} is already running (process {_read_pid(path)})") from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+        file.truncate(0)
+
+
+def running_pid(folder: Path) -> int | None:
+    """The process that runs on a kit; None if there is none."""
+    path = folder / PID_FILE
+    if not path.is_file():
+        return None
+    with path.open("r", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return _read_pid(path)
+    return None
+
+
+def stop_process(folder: Path, seconds: float = 15.0) -> bool:
+    """Stop the kit's process and wait for its end; False if none runs."""
+    pid = running_pid(folder)
+    if pid is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + seconds
+    while running_pid(folder) == pid:
+        if time.monotonic() > end:
+            raise SettingsError(f"process {pid} of {folder} does not stop")
+        time.sleep(0.05)
+    return True
+
+
+def _read_pid(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except ValueError:
+        return None
+
+
+def keep_log(kit: Kit, *, quiet: bool) -> None:
+    """Everything to the kit's log file; what a person should see to the terminal as well."""
+    # Bounded: whoever can reach the port can make this file grow, and the ledger needs the disk.
+    file = RotatingFileHandler(kit.folder / LOG_FILE, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8")
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.setLevel(logging.INFO)
+    file.addFilter(_make_harmless)
+    root.addHandler(file)
+    _listen_to_grpc()
+    if not quiet:
+        screen = RichHandler(show_path=False, markup=False, log_time_format="%H:%M:%S")
+        screen.addFilter(_make_harmless)
+        screen.addFilter(lambda entry: entry.name.startswith("verticopula") or entry.levelno >= logging.ERROR)
+        root.addHandler(screen)
+
+
+def _make_harmless(entry: logging.LogRecord) -> bool:
+    """One line an entry, whatever a peer called itself: FLARE's log quotes it."""
+    entry.msg, entry.args = harmless(entry.getMessage()), None
+    return True
+
+
+def frames_of(error: BaseException) -> str:
+    """Where an error came from, without its text and the values in it: they may be somebody's data."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+
+
+def _listen_to_grpc() -> None:
+    """gRPC's core writes refused handshakes to standard error only; they belong in the log as well."""
+    read_end, write_end = os.pipe()
+    terminal = os.fdopen(os.dup(2), "wb", buffering=0)
+    os.dup2(write_end, 2)
+    os.close(write_end)
+
+    def listen() -> None:
+        with os.fdopen(read_end, "rb") as lines:
+            for line in lines:
+                refused = _HANDSHAKE.search(line.decode("utf-8", "replace"))
+                if refused:
+                    logger.warning("refused a connection: %s", refused.group(1).strip())
+                else:
+                    terminal.write(line)
+
+    listener = threading.Thread(target=listen, name="grpc-log", daemon=True)
+    listener.start()
+
+    def finish() -> None:
+        """Or the reason why a command ends would be lost on its way to the terminal."""
+        sys.stderr.flush()
+        os.dup2(terminal.fileno(), 2)
+        listener.join(_STOP_PATIENCE)
+
+    atexit.register(finish)

@@ -1,0 +1,169 @@
+"""What the coordinator keeps of its studies on disk: one folder each, and what it last saw of every party's ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from verticopula.errors import SettingsError, VerticopulaError
+from verticopula.network.control_messages import StudyState, SubmitRequest
+from verticopula.storage.blobs import FolderBlobs, write_atomically
+
+State = Literal["queued", "running", "failed", "done"]
+
+RECORD_FILE = "record.json"
+ROUNDS_FILE = "rounds.journal"
+RESULT_FOLDER = "result"
+DESK_FOLDER = "desk"
+WITNESS_FILE = "ledger-heads.json"
+
+_STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """One study: what was asked for, and how far it is.
+
+    Attributes
+    ----------
+    server_seed : of the coordinator's own draws, which protect nobody; kept so that they can be repeated
+    witnesses : where the parties' ledgers ended when the study was begun; they must still contain that
+    token : the lead's own name for its request; the same request twice is one study
+    """
+
+    study: str
+    kind: Literal["synthesis", "regression"]
+    settings: Mapping[str, Any]
+    rows: int | None
+    aligned: bool
+    deadline: float
+    token: str
+    server_seed: int
+    created: str
+    witnesses: Mapping[str, tuple[int, str]]
+    alignment: Literal["hash", "psi"] = "hash"
+    state: State = "queued"
+    rounds: int = 0
+    note: str = ""
+
+    @classmethod
+    def new(
+        cls,
+        federation_name: str,
+        request: SubmitRequest,
+        settings: Mapping[str, Any],
+        witnesses: Mapping[str, tuple[int, str]],
+    ) -> StudyRecord:
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", federation_name).strip("-") or "study"
+        return cls(
+            f"{stem[:60]}-{secrets.token_hex(8)}",
+            request.kind,
+            settings,
+            request.rows,
+            request.aligned,
+            request.deadline,
+            request.token,
+            secrets.randbits(63),
+            datetime.now(UTC).isoformat(timespec="milliseconds"),
+            witnesses,
+            request.alignment,
+        )
+
+    @property
+    def method(self) -> str:
+        return str(self.settings.get("method", "vcds")) if self.kind == "synthesis" else "raw-glm"
+
+    def describe(self, number: int, waiting_for: tuple[str, ...]) -> StudyState:
+        return StudyState(self.study, self.method, self.state, max(number, self.rounds), waiting_for, self.note)
+
+
+class DeskRecords:
+    """Small records by name that outlive the process; readable by nobody else, since they hold secrets."""
+
+    def __init__(self, folder: Path) -> None:
+        self._blobs = FolderBlobs(folder, sync=True)
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        data = self._blobs.get(_digest(name))
+        return None if data is None else dict(json.loads(data))
+
+    def put(self, name: str, record: dict[str, Any]) -> None:
+        self._blobs.prepare()
+        self._blobs.put(_digest(name), json.dumps(record).encode())
+
+    def remove(self) -> None:
+        """The study is finished: nothing that was sealed for the coordinator is to be opened again."""
+        shutil.rmtree(self._blobs.folder, ignore_errors=True)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+class Records:
+    """The coordinator's folder of studies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def all(self) -> list[StudyRecord]:
+        """From old to new."""
+        found = [self._read(path) for path in self.folder.glob(f"*/{RECORD_FILE}")]
+        return sorted(found, key=lambda record: (record.created, record.study))
+
+    def get(self, study: str) -> StudyRecord:
+        if not _STUDY_NAME.fullmatch(study) or not (self.folder / study / RECORD_FILE).is_file():
+            raise SettingsError("no study of that name; `verticopula status` lists them")
+        return self._read(self.folder / study / RECORD_FILE)
+
+    def save(self, record: StudyRecord) -> None:
+        folder = self.folder / record.study
+        folder.mkdir(exist_ok=True)
+        write_atomically(folder / RECORD_FILE, json.dumps(asdict(record), indent=1).encode())
+
+    def change(self, study: str, **changes: Any) -> StudyRecord:
+        changed = replace(self.get(study), **changes)
+        self.save(changed)
+        return changed
+
+    def journal_path(self, study: str) -> Path:
+        return self.folder / study / ROUNDS_FILE
+
+    def desk_records(self, study: str) -> DeskRecords:
+        """What the coordinator's own desk keeps in a strict study of two parties."""
+        return DeskRecords(self.folder / study / DESK_FOLDER)
+
+    def result_folder(self, study: str) -> Path:
+        return self.folder / study / RESULT_FOLDER
+
+    def witnesses(self) -> dict[str, tuple[int, str]]:
+        """Party -> where its ledger ended when it was last seen."""
+        path = self.folder / WITNESS_FILE
+        if not path.is_file():
+            return {}
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            return {name: (int(count), str(head)) for name, (count, head) in raw.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            raise VerticopulaError(f"{path} cannot be read") from None
+
+    def remember_witnesses(self, heads: Mapping[str, tuple[int, str]]) -> None:
+        write_atomically(self.folder / WITNESS_FILE, json.dumps({**self.witnesses(), **heads}).encode())
+
+    @staticmethod
+    def _read(path: Path) -> StudyRecord:
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            raw["witnesses"] = {name: (int(count), str(head)) for name, (count, head) in raw["witnesses"].items()}
+            return StudyRecord(**raw)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            raise VerticopulaError(f"{path} cannot be read as a study's record") from None

@@ -1,0 +1,144 @@
+"""One study, from its settings to its files, over the coordinator's transport."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+
+from verticopula.errors import SettingsError
+from verticopula.estimators.regression_checks import check_settings as check_regression
+from verticopula.estimators.study_files import LEDGER_FILE, withhold_study, write_regression, write_study
+from verticopula.estimators.synthesizer import (
+    ALIGNED_NOTE,
+    AlignedWarning,
+    NotPrivateWarning,
+    Synthesizer,
+    SyntheticTables,
+    WeakPrivacyWarning,
+)
+from verticopula.estimators.vertical_glm import VerticalGLM
+from verticopula.mpc.sealed_messages import Authenticity
+from verticopula.network.study_records import DeskRecords, Records, StudyRecord
+from verticopula.privacy.policy import RAW_REGRESSION
+from verticopula.protocol.opening import close_study, deliver_blocks, open_study
+from verticopula.report import REPORT_FILE, Subject, write_report
+from verticopula.report.regression_section import fit_if_cheap
+from verticopula.schema.federation import Federation
+from verticopula.storage.ledger import Ledger
+from verticopula.transport.base import Transport, drive
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_DEADLINE = 30 * 86_400.0
+_LEVEL = 0.95
+_MOST_ROWS = 100_000_000
+_WITHHELD = "The fitted model, the margins and the report are not sent: the blocks could be drawn again from them."
+
+
+def check_settings(federation: Federation, kind: str, settings: Any, deadline: float, rows: int | None = None) -> None:
+    """SettingsError for a study that could not be run; nobody is asked anything before."""
+    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+        raise SettingsError("the study's settings cannot be read")
+    check_deadline(deadline)
+    if rows is not None and not 1 <= rows <= _MOST_ROWS:
+        raise SettingsError(f"--rows lies between 1 and {_MOST_ROWS:,}")
+    try:
+        if kind == "regression":
+            check_regression(VerticalGLM(**settings))
+        else:
+            Synthesizer(federation, **settings)
+    except TypeError:
+        raise SettingsError("the study's settings have a name or a value that this version does not know") from None
+
+
+def check_deadline(seconds: float) -> None:
+    """SettingsError for a deadline that would never come, or has passed."""
+    if not (math.isfinite(seconds) and 0.0 < seconds <= _LONGEST_DEADLINE):
+        raise SettingsError("the deadline is a positive number of seconds, 30 days at most")
+
+
+def run_study(
+    record: StudyRecord,
+    federation: Federation,
+    transport: Transport,
+    records: Records,
+    authenticity: Authenticity | None = None,
+) -> None:
+    """Run the study's rounds and write its result; repeated after a crash, it makes the same files.
+
+    `authenticity` : how parties know the coordinator's public keys, where it is a compute party in a strict study
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
+        warnings.simplefilter("ignore", AlignedWarning)
+        warnings.simplefilter("ignore", WeakPrivacyWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        scratch = records.result_folder(record.study).with_suffix(".scratch")
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        if record.kind == "synthesis":
+            _synthesise(record, federation, transport, scratch, records.desk_records(record.study), authenticity)
+        else:
+            _regress(record, federation, transport, scratch)
+        records.remember_witnesses(drive(close_study(federation, record.study), transport))
+    shutil.rmtree(records.result_folder(record.study), ignore_errors=True)
+    scratch.rename(records.result_folder(record.study))
+
+
+def _synthesise(
+    record: StudyRecord,
+    federation: Federation,
+    transport: Transport,
+    out: Path,
+    kept: DeskRecords,
+    authenticity: Authenticity | None,
+) -> None:
+    synthesizer = Synthesizer(federation, **record.settings)
+    synthesizer.server_seed = record.server_seed if synthesizer.random_state is None else None
+    desk = None if authenticity is None else synthesizer.make_desk(kept, authenticity)
+    synthesizer.fit_transport(
+        transport, study=record.study, alignment=record.alignment, witnesses=record.witnesses, desk=desk
+    )
+    values = synthesizer.draw(record.rows, record.aligned)
+    drive(deliver_blocks(federation, record.study, values), transport)
+    opened = synthesizer.opened_
+    keepers = [] if opened is None else [name for name, keeps in opened.keeps_block.items() if keeps]
+    tables = synthesizer.decode(values)
+    for name in keepers:
+        del tables[name]
+    notes: tuple[str, ...] = (ALIGNED_NOTE,) if record.aligned else ()
+    if keepers:
+        names = ", ".join(repr(name) for name in keepers)
+        notes += (f"{names} kept synthetic blocks to themselves. {_WITHHELD}",)
+    summary = synthesizer.summary() + "".join(f"\n! {note}\n" for note in notes)
+    Ledger(out / LEDGER_FILE).append(synthesizer.ledger_)
+    write_study(out, synthesizer, tables, summary, notes)
+    if keepers:
+        withhold_study(out)
+        return
+    _report(record, synthesizer, tables, out / REPORT_FILE)
+
+
+def _report(record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTables, path: Path) -> None:
+    """The lead's report, from releases alone. The study has been paid for, so it does not fail for want of a page."""
+    try:
+        facts = None if record.aligned else fit_if_cheap(synthesizer, tables)
+        write_report(path, Subject(synthesizer, regression=facts, aligned=record.aligned))
+    except Exception as error:
+        logger.warning("%s: no report could be written (%s)", record.study, type(error).__name__)
+
+
+def _regress(record: StudyRecord, federation: Federation, transport: Transport, out: Path) -> None:
+    opening = open_study(
+        federation, record.study, RAW_REGRESSION, alignment=record.alignment, witnesses=record.witnesses
+    )
+    drive(opening, transport)
+    model = VerticalGLM(**record.settings)
+    model.fit_transport(transport, federation, study=record.study)
+    write_regression(out, model, _LEVEL)

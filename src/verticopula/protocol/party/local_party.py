@@ -1,0 +1,440 @@
+"""A party: the only code that sees raw data.
+
+It holds its own table, its own policy, its own ledger and its own source of noise. It checks
+every request against the policy before anything is drawn, writes every release to the ledger
+before it is sent, and makes a release once: the same request gets the same answer again. With the stores of a
+vault, all of this holds over crashes and restarts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.errors import PolicyRefused, ProtocolError, VersionMismatch
+from verticopula.glm.design import Features
+from verticopula.glm.feature_encoding import code_schema_column, features_of
+from verticopula.mpc.sealed_messages import Authenticity
+from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, coins_per_comparison
+from verticopula.privacy.noise import Noise
+from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.pricing import Pricing
+from verticopula.protocol.messages import (
+    MESSAGE_VERSION,
+    ColumnOrder,
+    ColumnRelease,
+    CompletedRanksReply,
+    CompletedRanksRequest,
+    DesignRequest,
+    GaussianMarginsReply,
+    GaussianMarginsRequest,
+    Imputation,
+    PresenceReply,
+    PresenceRequest,
+    RawReviewRequest,
+    RegressionRequest,
+    ReleaseReply,
+    ReleaseRequest,
+    Reply,
+    Request,
+    ResponseReply,
+    ResponseRequest,
+    ReviewReply,
+    ReviewRequest,
+    SecureRequest,
+    StrictReviewRequest,
+    fingerprint,
+)
+from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.protocol.party.strict_handler import STRICT, StrictDesk
+from verticopula.protocol.party.sums_record import MemoryRecords, Records
+from verticopula.protocol.wire import decode, encode
+from verticopula.schema.federation import Column, Federation
+from verticopula.stats.copula import latent_count
+from verticopula.stats.marginals import cell_count, release_cells, to_cells
+from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
+from verticopula.storage.blobs import Blobs, MemoryBlobs
+from verticopula.storage.ledger import Ledger, Release, spent_on
+
+logger = logging.getLogger(__name__)
+
+_MOST_ROUNDS = 1000
+
+OnceRequest = ReleaseRequest | CompletedRanksRequest | ResponseRequest | GaussianMarginsRequest  # answered once
+
+
+@dataclass(repr=False)
+class LocalParty:
+    """One organisation's side of every protocol.
+
+    Attributes
+    ----------
+    bounds_from_data : True where ranges or categories were taken from the data
+    executor : where columns are worked on in parallel; None for one after the other
+    on_column : called with the number of comparisons after each column, for progress bars
+    noise_label : what seeded streams are keyed by in place of the study's name, so that a simulation can be repeated
+        under another name; secure streams do not depend on it
+    replies, fits, records : where answers, the state of regressions, and a study's secrets are kept; a vault has all
+    authenticity : how its public keys in secure sums are signed, and the others' are known; None for none
+    federation : the party's own file, which says who takes part in secure sums and with which columns; without it the
+        party takes no part in them
+    table_id : whom the table is about (`Vault.identify`), so that caps hold whatever the party is called in a study
+    consent : called with the method, the proposed releases and what was spent on this table before, after the policy
+        agreed and before anything is recorded; may take its time, and may raise PolicyRefused
+    """
+
+    table: AlignedTable
+    noise: Noise
+    ledger: Ledger = field(default_factory=Ledger)
+    policy: Policy = field(default_factory=Policy)
+    bounds_from_data: bool = False
+    executor: Executor | None = None
+    on_column: Callable[[int], None] = lambda comparisons: None
+    noise_label: str = ""
+    replies: Blobs = field(default_factory=MemoryBlobs)
+    fits: Blobs | None = None
+    records: Records = field(default_factory=MemoryRecords)
+    authenticity: Authenticity | None = None
+    federation: Federation | None = None
+    table_id: str = ""
+    consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
+    _desk: RegressionDesk = field(init=False)
+    _strict: StrictDesk = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._desk = RegressionDesk(self.name, self._exact_features, self.fits)
+        self._strict = StrictDesk(
+            self.table,
+            lambda: self._check_method(STRICT),
+            self.noise,
+            self.records,
+            self.authenticity,
+            self.federation,
+            self._pricing,
+            lambda entries, key: self._record(STRICT, entries, key, once=self.replies.is_durable),
+            self._stored_margins,
+            self.noise_label,
+        )
+
+    @property
+    def name(self) -> str:
+        return self.table.party.name
+
+    def handle(self, request: Request) -> Reply:
+        """Answer a request, or refuse it with a reason."""
+        if request.version != MESSAGE_VERSION:
+            raise VersionMismatch(
+                f"party {self.name!r} speaks message version {MESSAGE_VERSION}, the coordinator {request.version}"
+            )
+        if isinstance(request, PresenceRequest):
+            self._check_method(request.method)
+            return PresenceReply(self.name, self.table.observed())
+        if isinstance(request, ReviewRequest):
+            self._approve(request.release.method, self._price_all(request), list(self.ledger))
+            return ReviewReply(self.name)
+        if isinstance(request, RawReviewRequest):
+            names = [column.name for column in self.table.party.columns]
+            self._approve(
+                RAW_REGRESSION, self._price_exact(request.study, names, request.subjects)[0], list(self.ledger)
+            )
+            return ReviewReply(self.name)
+        if isinstance(request, StrictReviewRequest):
+            self._approve(STRICT, self._strict.price_review(request), list(self.ledger))
+            return ReviewReply(self.name)
+        if isinstance(request, OnceRequest):
+            return self._release_once(request)
+        if isinstance(request, RegressionRequest):
+            return self._desk.handle(request)
+        if isinstance(request, SecureRequest):
+            return self._strict.handle(request)
+        raise ProtocolError(f"party {self.name!r} does not know requests of type {type(request).__name__}")
+
+    def _check_method(self, method: str) -> None:
+        """PolicyRefused unless the party takes part in such studies, with all of its columns."""
+        self.policy.check(self.name, method, (), ())
+        self.policy.check_columns(self.name, (column.name for column in self.table.party.columns))
+
+    def close(self, study: str) -> None:
+        """A study is over: forget its regressions and its sums."""
+        self._desk.close(study)
+        self._strict.close(study)
+
+    # ---- releases ------------------------------------------------------------------------
+
+    def _release_once(self, request: OnceRequest) -> Reply:
+        """In this order: on the ledger, drawn, stored, sent; and from the store if it is asked for again."""
+        key = self._key(request)
+        with self.replies.alone(key):  # the store's, not the party's: a study may be opened twice on one vault
+            stored = self.replies.get(key)
+            if stored is not None:
+                reply: Reply = decode(stored, (ReleaseReply, CompletedRanksReply, ResponseReply, GaussianMarginsReply))
+                return reply
+            method, entries, draw = self._prepare(request)
+            # What is not stored has not left; where nothing outlives the process, nobody can know.
+            self._record(method, entries, key, once=self.replies.is_durable)
+            reply = draw()
+            if entries:
+                self.replies.put(key, encode(reply))
+            return reply
+
+    def _key(self, request: Request) -> str:
+        """One organisation may be several parties of a study, all of them asked the same."""
+        return fingerprint((self.name, request))
+
+    def _stored_margins(self, key: str) -> GaussianMarginsReply | None:
+        stored = self.replies.get(key)
+        return None if stored is None else decode(stored, (GaussianMarginsReply,))
+
+    def _prepare(self, request: OnceRequest) -> tuple[str, list[Release], Callable[[], Reply]]:
+        """The method, the ledger entries, and what draws the answer once they are written."""
+        if isinstance(request, GaussianMarginsRequest):
+            key, entries = self._key(request), self._strict.price_margins(request)
+            self._strict.check_margins(request, key)
+            return STRICT, entries, lambda: self._strict.release_margins(request, key)
+        if isinstance(request, ReleaseRequest):
+            return request.method, self._price(request), lambda: self._release(request)
+        if isinstance(request, CompletedRanksRequest):
+            self._check_completion(request)
+            entries = [self._completed_entry(request, item.column, item.epsilon_ranks) for item in request.imputations]
+            return request.method, entries, lambda: self._rank_completed(request)
+        entries, asked = self._price_exact(request.study, [request.column], request.subjects)
+        values = self.table.columns[request.column].values
+        return RAW_REGRESSION, entries, lambda: ResponseReply(self.name, values[asked])
+
+    def _release(self, request: ReleaseRequest) -> ReleaseReply:
+        run = map if self.executor is None else self.executor.map
+        return ReleaseReply(self.name, tuple(run(lambda order: self._release_column(request, order), request.orders)))
+
+    def _rank_completed(self, request: CompletedRanksRequest) -> CompletedRanksReply:
+        run = map if self.executor is None else self.executor.map
+        return CompletedRanksReply(
+            self.name, tuple(run(lambda item: self._rank_completed_column(request, item), request.imputations))
+        )
+
+    def _exact_features(self, request: DesignRequest) -> tuple[int, Callable[[], Features]]:
+        """How many rows, and the raw columns of a regression once it is certain that they are wanted.
+
+        Privacy
+        -------
+        The coordinator will see X_k beta_k of every round, exactly: with as many rounds as columns, the columns
+        themselves. Epsilon is infinite; refused unless the party's policy names the method.
+        """
+        names = [c.name for c in self.table.party.columns] if request.columns is None else list(request.columns)
+        names = [name for name in names if name != request.without]
+        entries, asked = self._price_exact(request.study, names, request.subjects)
+        key = self._key(request)
+        self._approve(RAW_REGRESSION, self._unpaid(entries, key), list(self.ledger))
+        codings = [code_schema_column(self.table.party.column(name)) for name in names]
+
+        def make() -> Features:
+            self._record(RAW_REGRESSION, entries, key, once=True)  # exact values say no more the second time
+            return features_of([self.table.columns[name].values[asked] for name in names], codings, int(asked.sum()))
+
+        return int(asked.sum()), make
+
+    def _price_exact(
+        self, study: str, names: list[str], subjects: NDArray[np.bool_] | None
+    ) -> tuple[list[Release], NDArray[np.bool_]]:
+        """The ledger entries of exact columns, and which subjects they are about."""
+        known = {column.name for column in self.table.party.columns}
+        if len(set(names)) != len(names) or not set(names) <= known:
+            raise PolicyRefused(f"party {self.name!r}: the request names columns twice or columns it does not hold")
+        self.policy.check(self.name, RAW_REGRESSION, (), ())  # before anything about the data is looked at
+        cohort = self.table.observed().shape[0]
+        asked = np.ones(cohort, dtype=bool) if subjects is None else subjects
+        if asked.dtype != np.bool_ or asked.shape != (cohort,):
+            raise PolicyRefused(f"party {self.name!r}: subjects are named by a mask over the cohort")
+        if not all(self.table.columns[name].observed[asked].all() for name in names):
+            raise PolicyRefused(f"party {self.name!r}: the regression names subjects that it has no values for")
+        pricing = self._pricing(study)
+        entries = [pricing.exact(self.table.party.column(name), int(asked.sum())) for name in names]
+        return entries, asked
+
+    def _record(self, method: str, entries: list[Release], key: str, *, once: bool) -> None:
+        """In the ledger before anything is drawn, if the policy allows it, and the steward.
+
+        `once`: what the ledger holds for this request already, after a crash, is not charged again.
+        """
+        wanted = [replace(entry, request=key) for entry in entries]
+        if once:
+            wanted = self._unpaid(wanted, key)
+            if not wanted:
+                logger.info("party %s: recorded before, not charged again", self.name)
+                return
+        spent = list(self.ledger)
+        self._approve(method, wanted, spent)
+        self.consent(method, wanted, spent_on(spent, self.name, self.table_id))
+        self.ledger.append(wanted, approve=lambda known: self._approve(method, wanted, known))
+        logger.info("party %s: %d releases recorded", self.name, len(wanted))
+
+    def _unpaid(self, entries: list[Release], key: str) -> list[Release]:
+        """Those that the ledger does not hold for this request at this price; a crash may have cut off some of them."""
+        paid = Counter(_price_of(e) for e in self.ledger if e.request == key and e.party == self.name)
+        left = []
+        for entry in entries:
+            if paid[_price_of(entry)] > 0:
+                paid[_price_of(entry)] -= 1
+            else:
+                left.append(entry)
+        return left
+
+    def _price_all(self, request: ReviewRequest) -> list[Release]:
+        """The ledger entries of a whole protocol: the first release and the rounds on completed columns."""
+        whole = isinstance(request.rounds, int) and not isinstance(request.rounds, bool)
+        if not whole or not 1 <= request.rounds <= _MOST_ROUNDS:
+            raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {_MOST_ROUNDS} rounds")
+        priced = self._price(request.release)  # checks the orders, so what follows knows its columns
+        for order in request.release.orders if request.rounds > 1 else ():
+            entry = self._completed_entry(request.release, order.column, order.epsilon_ranks)
+            priced += [entry] * (request.rounds - 1)
+        return priced
+
+    def _price(self, request: ReleaseRequest) -> list[Release]:
+        """The ledger entries that answering would cost."""
+        self._check_orders(request)
+        return [entry for order in request.orders for entry in self._entries(request, order)]
+
+    def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
+        self.policy.check(self.name, method, proposed, spent_on(spent, self.name, self.table_id))
+
+    def _check_orders(self, request: ReleaseRequest) -> None:
+        self._check_columns([order.column for order in request.orders], request.sampler)
+        for order in request.orders:
+            for epsilon in (order.epsilon_ranks, order.epsilon_marginal):
+                self._check_epsilon(order.column, epsilon)
+
+    def _check_completion(self, request: CompletedRanksRequest) -> None:
+        self._check_columns([item.column for item in request.imputations], request.sampler)
+        for item in request.imputations:
+            self._check_epsilon(item.column, item.epsilon_ranks)
+            seen = self.table.columns[item.column].observed
+            n_observed, n_missing = int(seen.sum()), int((~seen).sum())
+            column = self.table.party.column(item.column)
+            if column.is_discrete:
+                fits = item.codes is not None and item.codes.shape == (n_missing,) and can_hold(column, item.codes)
+            else:
+                fits = item.codes is None and item.curve.shape == (n_observed,) and item.grades.shape == (n_missing,)
+                fits = fits and bool(np.all(np.diff(item.curve) >= 0.0) and np.isfinite(item.curve).all())
+                fits = fits and bool(np.isfinite(item.grades).all())
+            if not fits:
+                raise PolicyRefused(f"party {self.name!r}, column {item.column!r}: the completion does not fit")
+
+    def _check_columns(self, asked: list[str], sampler: str) -> None:
+        known = {column.name for column in self.table.party.columns}
+        if len(set(asked)) != len(asked) or not set(asked) <= known:
+            raise PolicyRefused(f"party {self.name!r}: the request names columns twice or columns it does not hold")
+        if sampler not in SAMPLERS:
+            raise PolicyRefused(f"party {self.name!r} does not know the sampler the request names")
+
+    def _check_epsilon(self, column: str, epsilon: float) -> None:
+        if not 0.0 < epsilon <= LARGEST_EPSILON:  # False for NaN, too
+            raise PolicyRefused(
+                f"party {self.name!r}, column {column!r}: epsilon must be positive, and at most {LARGEST_EPSILON:g}"
+            )
+
+    def _entries(self, request: ReleaseRequest, order: ColumnOrder) -> tuple[Release, Release]:
+        column = self.table.party.column(order.column)
+        n_observed = int(self.table.columns[order.column].observed.sum())
+        return self._pricing(request.study).first_round(
+            column, request.sampler, n_observed, order.epsilon_ranks, order.epsilon_marginal
+        )
+
+    def _completed_entry(self, request: ReleaseRequest | CompletedRanksRequest, name: str, epsilon: float) -> Release:
+        """The ledger entry of one column's ranks in a round on completed columns."""
+        seen = self.table.columns[name].observed
+        n_observed, n_missing = int(seen.sum()), int((~seen).sum())
+        column = self.table.party.column(name)
+        return self._pricing(request.study).completed_round(column, request.sampler, n_observed, n_missing, epsilon)
+
+    def _pricing(self, study: str) -> Pricing:
+        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id)
+
+    def _release_column(self, request: ReleaseRequest, order: ColumnOrder) -> ColumnRelease:
+        column = self.table.party.column(order.column)
+        encoded = self.table.columns[order.column]
+        values = encoded.values[encoded.observed]
+        study = self.noise_label or request.study
+        ranks = self._noisy_ranks(values, column, order.epsilon_ranks, request.sampler, study)
+        cells = cell_count(column, values.size, order.epsilon_marginal)
+        noisy = release_cells(
+            to_cells(values, column, cells),
+            cells,
+            order.epsilon_marginal,
+            self.noise,
+            study,
+            column.name,
+            "cells",
+        )
+        return ColumnRelease(column.name, ranks, noisy)
+
+    def _rank_completed_column(self, request: CompletedRanksRequest, item: Imputation) -> NDArray[np.int64]:
+        column = self.table.party.column(item.column)
+        label = f"round {request.round_number}"
+        study = self.noise_label or request.study
+        keys = self.noise.stream(study, column.name, label, "ties").words(self.table.observed().shape[0])
+        values = complete_column(self.table.columns[item.column], item, keys)
+        return self._noisy_ranks(values, column, item.epsilon_ranks, request.sampler, study, label)
+
+    def _noisy_ranks(
+        self, values: NDArray[np.float64], column: Column, epsilon: float, sampler: str, study: str, *label: str
+    ) -> NDArray[np.int64]:
+        """(n, L) noisy ranks; the coins are labelled, so that no two releases share any."""
+        draw = flip_comparisons if sampler == "exact" else draw_binomial_ranks
+        per_coin = epsilon / coins_per_comparison(column, sampler)
+        ranks = []
+        for index, latent in enumerate(_latent_values(values, column)):
+            ranks.append(draw(latent, per_coin, self.noise.stream(study, column.name, str(index), "coins", *label)))
+            self.on_column(values.size * (values.size - 1) // 2)
+        return np.column_stack(ranks)
+
+
+def _price_of(entry: Release) -> tuple[object, ...]:
+    price = entry.epsilon, entry.coins, entry.mu, entry.mu_person, entry.joint
+    return entry.table, entry.column, entry.what, *price, entry.noise, entry.bounds
+
+
+def complete_column(encoded: EncodedColumn, item: Imputation, keys: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Where every subject stands in the completed column: places in it, or values of a discrete one.
+
+    Stays inside the party. The coordinator names the missing values of a discrete column: it knows the margin as
+    well as anybody outside may, and no completed value moves with an observed one.
+
+    In a continuous column the k-th smallest observed value has the grade curve[k], so a subject
+    without a value stands right after the observed values whose grades are below its own. That is all
+    its imputed value would be used for, and given the curve it is public *which place* that is.
+    Equal values stand in the random order of `keys`. Not by fair coins, as in the first round: one
+    replaced value shifts those between its old and new place by one, and with ties that would move whole
+    groups of completed subjects past whole groups of observed ones. In a strict order every completed
+    subject changes its place with one observed subject at most, which is what the round is charged for.
+    """
+    if item.codes is not None:
+        values = encoded.values.copy()
+        values[~encoded.observed] = item.codes
+        return values
+    seen, unseen = np.flatnonzero(encoded.observed), np.flatnonzero(~encoded.observed)
+    ordered = seen[np.lexsort((keys[seen], encoded.values[seen]))]
+    by_grade = np.argsort(item.grades, kind="stable")
+    passed = np.searchsorted(item.curve, item.grades[by_grade])  # observed values before each completed subject
+    places = np.empty(encoded.observed.size)
+    places[unseen[by_grade]] = passed + np.arange(unseen.size)
+    places[ordered] = np.arange(seen.size) + np.searchsorted(passed, np.arange(1, seen.size + 1))
+    return places
+
+
+def can_hold(column: Column, values: NDArray[np.float64] | NDArray[np.int64]) -> bool:
+    """Whether a discrete column's public range has all these values (category codes, or counts)."""
+    low, high = column.bounds if column.bounds is not None else (0, len(column.categories or ()) - 1)
+    return bool(np.all((values >= low) & (values <= high) & (values == np.floor(values))))
+
+
+def _latent_values(values: NDArray[np.float64], column: Column) -> list[NDArray[np.float64]]:
+    """The column itself, or one indicator per category of a nominal column."""
+    count = latent_count(column)
+    return [values] if count == 1 else [(values == code).astype(np.float64) for code in range(count)]

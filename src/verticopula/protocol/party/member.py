@@ -1,0 +1,480 @@
+"""One organisation's side of whole studies: it opens them, finds its place, and writes its own synthetic block.
+
+Everything in between is answered by the study's `LocalParty`. What was agreed is in the vault before it is answered, so
+a member made anew on the same vault goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from verticopula.data.tables import OwnTable, decode_column
+from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
+from verticopula.matching.keyed_hashes import CHECK_BYTES, hash_ids, hash_order, key_check, study_key
+from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
+from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
+from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
+from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.statement import NOTICE_FILE, state_privacy
+from verticopula.protocol.messages import (
+    MESSAGE_VERSION,
+    BlockReply,
+    BlockRequest,
+    CloseReply,
+    CloseRequest,
+    MaskReply,
+    MaskRequest,
+    OpenReply,
+    OpenRequest,
+    PlaceReply,
+    PlaceRequest,
+    Reply,
+    Request,
+    ReviewRequest,
+)
+from verticopula.protocol.opening import Alignment, LedgerHead, federation_fingerprint
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.schema.federation import Column, Federation, seeded_study_name
+from verticopula.storage.blobs import Blobs
+from verticopula.storage.ledger import Ledger, Release
+
+_MOST_SUBJECTS = 10_000_000
+_MOST_STUDIES = 8  # held ready; others are made ready again from their records
+_LONGEST_NAME = 200
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+
+
+class Records(Protocol):
+    """Small durable records by name, of what JSON can hold."""
+
+    def get(self, name: str) -> dict[str, Any] | None: ...
+
+    def put(self, name: str, record: dict[str, Any]) -> None: ...
+
+
+class Vault(Protocol):
+    """What a member keeps between runs; on disk it is a `privacy.vault.Vault`."""
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def studies(self) -> Records: ...
+
+    @property
+    def replies(self) -> Blobs: ...
+
+    @property
+    def fits(self) -> Blobs: ...
+
+    def identify(self, ids: Iterable[str]) -> str: ...
+
+    def head(self) -> LedgerHead: ...
+
+    def check_witness(self, count: int, digest: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """What was agreed about one study.
+
+    Attributes
+    ----------
+    table : digest of the table the study was opened with
+    mask : the party's secret for `psi`, in hex; "" otherwise
+    masked : party -> digest of its list that was masked for it; there is one list a party
+    n_subjects : size of the cohort; 0 before it is known
+    positions : (n_k,) place of each row, in the order of the ids; empty before it is known
+    """
+
+    method: str
+    alignment: str
+    seed: int | None
+    table: str
+    mask: str = ""
+    masked: Mapping[str, str] = field(default_factory=dict)
+    n_subjects: int = 0
+    positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def agrees(self, other: StudyRecord) -> bool:
+        """Whether the same was agreed, wherever the rows are."""
+        mine, theirs = (self.method, self.alignment, self.seed), (other.method, other.alignment, other.seed)
+        return mine == theirs and self.table == other.table
+
+    @property
+    def is_placed(self) -> bool:
+        return self.n_subjects > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        places = base64.b64encode(self.positions.astype("<i8").tobytes()).decode("ascii")
+        return {**vars(self), "positions": places}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> StudyRecord:
+        places = np.frombuffer(base64.b64decode(raw["positions"]), dtype="<i8").astype(np.int64)
+        return cls(**{**raw, "positions": places})
+
+
+class Member:
+    """A party that takes part in studies with others it does not share a process with.
+
+    Parameters
+    ----------
+    federation : the party's own copy; a coordinator with another one is refused
+    table : its raw table; SchemaError lists everything that does not fit
+    key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
+    vault : ledger, replies and study records
+    out : folder for its own synthetic blocks; None if it wants none
+    authenticity : how its public keys are signed, and the others' are known; by default with the id key
+    executor, on_column, consent : as `LocalParty` has them
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        party: str,
+        table: pl.DataFrame,
+        *,
+        key: bytes | None,
+        vault: Vault,
+        policy: Policy | None = None,
+        out: Path | None = None,
+        authenticity: Authenticity | None = None,
+        executor: Executor | None = None,
+        on_column: Callable[[int], None] = lambda comparisons: None,
+        consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None,
+    ) -> None:
+        if party not in {p.name for p in federation.parties}:
+            raise SettingsError(f"no party {party!r} in the federation")
+        if key is not None:
+            study_key(key, "")  # a key that is too short is found now
+        self.name = party
+        self.federation = federation
+        self.policy = Policy() if policy is None else policy
+        self.vault = vault
+        self._table = OwnTable.check(federation.party(party), table, federation.id)
+        self._by_id = self._table.ids.arg_sort().to_numpy().astype(np.int64)
+        self._key = key
+        self._out = out
+        self._authenticity = authenticity
+        if authenticity is None and key is not None:  # the coordinator, who relays public keys, does not have it
+            self._authenticity = shared_authenticity(key)
+        self._executor = executor
+        self._on_column = on_column
+        self._consent = consent
+        self._table_id = vault.identify(self._table.ids.to_list())
+        self._fingerprint = federation_fingerprint(federation)
+        self._lock = threading.RLock()
+        self._parties: dict[str, LocalParty] = {}
+        self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
+
+    def handle(self, request: Request) -> Reply:
+        """Answer a request, or refuse it with a reason."""
+        if request.version != MESSAGE_VERSION:
+            raise VersionMismatch(
+                f"party {self.name!r} speaks message version {MESSAGE_VERSION}, the coordinator {request.version}"
+            )
+        if isinstance(request, OpenRequest):
+            return self._open(request)
+        if isinstance(request, MaskRequest):
+            return self._mask(request)
+        if isinstance(request, PlaceRequest):
+            return self._place(request)
+        if isinstance(request, BlockRequest):
+            return self._write_block(request)
+        if isinstance(request, CloseRequest):
+            return self._close(request)
+        return self._party(request).handle(request)
+
+    # ---- opening -------------------------------------------------------------------------
+
+    def _open(self, request: OpenRequest) -> OpenReply:
+        """Keyed hashes of the subject ids, or points masked by this party.
+
+        Privacy
+        -------
+        To the coordinator, which has neither key nor mask: how many subjects, and which of them other parties have
+        too. Public in this setting; no epsilon covers it. In the order of the hashes, so not even the table's order
+        is told.
+        """
+        self._check_terms(request)
+        table = self._digest(request.alignment, seeded=request.seed is not None)
+        record = StudyRecord(request.method, request.alignment, request.seed, table)
+        with self._lock:
+            known = self._read(request.study)
+            if known is not None and known.agrees(record):
+                record = known
+            elif known is not None:
+                raise ProtocolError(
+                    f"party {self.name!r}: a study of this name was opened before, on other terms or with another "
+                    "table; choose another name"
+                )
+            else:
+                record = replace(record, mask=new_mask().hex() if request.alignment == "psi" else "")
+                self._write(request.study, record)
+            hashes, order = self._hashes(request.study, record)
+        check = np.zeros(CHECK_BYTES, dtype=np.uint8)
+        if record.alignment == "hash":
+            check = key_check(self._hash_key(), request.study)
+        count, head = self.vault.head()
+        return OpenReply(self.name, check, hashes[order], self.policy.synthetic == "keep", count, head)
+
+    def _check_terms(self, request: OpenRequest) -> None:
+        if not 1 <= len(request.study) <= _LONGEST_NAME or not request.study.isprintable():
+            raise ProtocolError(f"party {self.name!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
+        if request.federation != self._fingerprint:
+            raise PolicyRefused(
+                f"party {self.name!r}: the coordinator's federation file is not the same as this party's own; parties, "
+                "columns, ranges, response and id rules must be equal in both"
+            )
+        self.policy.check(self.name, request.method, (), ())
+        self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
+        if request.alignment not in get_args(Alignment):
+            raise PolicyRefused(f"party {self.name!r} does not know this way of alignment")
+        if request.alignment == "hash":
+            self._hash_key()
+        if request.seed is not None and not self.policy.allow_seeded:
+            raise PolicyRefused(
+                f"party {self.name!r} does not take part in seeded studies: a seed that the coordinator knows undoes "
+                "the noise (allow_seeded = true in its policy would allow it, for simulations)"
+            )
+        if request.witness_count > 0:
+            self.vault.check_witness(request.witness_count, request.witness_head)
+
+    def _hash_key(self) -> bytes:
+        if self._key is None:
+            raise PolicyRefused(f"party {self.name!r} has no id key, which alignment 'hash' needs")
+        return self._key
+
+    def _hashes(self, study: str, record: StudyRecord) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Every row's hash, or its point, in the table's order; and the order in which they are sent."""
+        if record.alignment == "hash":
+            hashes = hash_ids(self._table.ids, study_key(self._hash_key(), study))
+        else:
+            if record.mask not in self._points:
+                points = points_of(self._table.ids, study)
+                self._points = {record.mask: mask_points(points, bytes.fromhex(record.mask))}
+            hashes = self._points[record.mask]
+        # A seeded study is no secret anyway, and in the table's order it equals one in a single process.
+        return hashes, hash_order(hashes) if record.seed is None else np.arange(hashes.shape[0])
+
+    def _digest(self, alignment: str, *, seeded: bool) -> str:
+        """Of all that a study is opened with: the table, and for `hash` the key. It stays in the vault."""
+        rows = np.arange(self._by_id.size) if seeded else self._by_id  # only a seeded study sends its rows in order
+        digest = hashlib.sha256(self._hash_key() if alignment == "hash" else b"")
+        for text in self._table.ids.gather(rows).to_list():
+            digest.update(f"{len(text)}:{text}".encode())
+        for column in self._table.columns.values():
+            seen = column.observed[rows]
+            digest.update(seen.tobytes() + np.where(seen, column.values[rows], 0.0).tobytes())
+        return digest.hexdigest()
+
+    def _check_unchanged(self, record: StudyRecord) -> None:
+        if self._digest(record.alignment, seeded=record.seed is not None) != record.table:
+            raise ProtocolError(
+                f"party {self.name!r}: its table, or its id key, has changed since this study was opened"
+            )
+
+    def _mask(self, request: MaskRequest) -> MaskReply:
+        """Another party's points, masked by this one.
+
+        Privacy
+        -------
+        To the coordinator: points that mean nothing before every party has masked them. A coordinator that puts
+        points of its own in a list can test as many ids as the list is long, and no list may be longer than the
+        cohort; so there is one list a party, and none once the cohort is settled.
+        """
+        with self._lock:
+            record = self._known(request.study)
+            self._check_points(request, record)
+            digest = hashlib.sha256(request.points.tobytes()).hexdigest()
+            if record.masked.get(request.origin, digest) != digest:
+                raise ProtocolError(f"party {self.name!r} has masked another list of {request.origin!r}")
+            if record.masked.get(request.origin) != digest:
+                self._write(request.study, replace(record, masked={**record.masked, request.origin: digest}))
+        try:
+            masked = mask_points(request.points, bytes.fromhex(record.mask))
+        except ValueError:
+            raise ProtocolError(f"party {self.name!r}: a point among those of {request.origin!r} is none") from None
+        return MaskReply(self.name, request.origin, masked)
+
+    def _check_points(self, request: MaskRequest, record: StudyRecord) -> None:
+        late = record.is_placed and request.origin not in record.masked
+        if record.alignment != "psi" or late:
+            raise ProtocolError(f"party {self.name!r}: nothing is to be masked in this study, or no longer")
+        if request.origin == self.name or request.origin not in {p.name for p in self.federation.parties}:
+            raise ProtocolError(f"party {self.name!r} masks the points of the other parties only")
+        points, n_rows = request.points, len(self._table.ids)
+        if points.dtype != np.uint8 or points.ndim != 2 or points.shape[1] != POINT_BYTES:
+            raise ProtocolError(f"party {self.name!r}: points have {POINT_BYTES} bytes each")
+        cohort = self.federation.response.party
+        least, most = n_rows if request.origin == cohort else 1, n_rows if self.name == cohort else _MOST_SUBJECTS
+        if not least <= points.shape[0] <= most:
+            raise ProtocolError(f"party {self.name!r}: {request.origin!r} cannot have so many subjects of this cohort")
+
+    # ---- finding the place ---------------------------------------------------------------
+
+    def _place(self, request: PlaceRequest) -> PlaceReply:
+        with self._lock:
+            record = self._known(request.study)
+            self._check_unchanged(record)
+            self._check_positions(request)
+            _, order = self._hashes(request.study, record)
+            by_row = np.empty_like(request.positions)
+            by_row[order] = request.positions
+            placed = replace(record, n_subjects=int(request.n_subjects), positions=by_row[self._by_id])
+            if record.is_placed and not _same_place(record, placed):
+                raise ProtocolError(f"party {self.name!r}: the cohort of this study is settled, and it is another one")
+            if not record.is_placed:
+                self._write(request.study, placed)
+        return PlaceReply(self.name, placed.n_subjects)
+
+    def _check_positions(self, request: PlaceRequest) -> None:
+        n, positions, n_rows = request.n_subjects, request.positions, len(self._table.ids)
+        whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
+        if not whole or not n_rows <= n <= max(_MOST_SUBJECTS, n_rows):
+            raise ProtocolError(f"party {self.name!r}: the cohort cannot have this size")
+        if self.federation.response.party == self.name and n != n_rows:
+            raise ProtocolError(f"party {self.name!r}: its own {n_rows} subjects are the cohort")
+        if not isinstance(positions, np.ndarray) or positions.dtype != np.int64 or positions.shape != (n_rows,):
+            raise ProtocolError(f"party {self.name!r}: expected a place for each of its {n_rows} rows")
+        if positions.min() < 0 or positions.max() >= n:
+            raise ProtocolError(f"party {self.name!r}: a place lies outside the cohort")
+        if np.bincount(positions, minlength=n).max() > 1:
+            raise ProtocolError(f"party {self.name!r}: two rows have the same place in the cohort")
+
+    # ---- the study itself ----------------------------------------------------------------
+
+    def _party(self, request: Request) -> LocalParty:
+        """Who answers this request: the study's party, made ready if need be."""
+        study = request.release.study if isinstance(request, ReviewRequest) else getattr(request, "study", "")
+        with self._lock:
+            record = self._known(study)
+            if not record.is_placed:
+                raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
+            if _method_of(request) != record.method:
+                raise ProtocolError(f"party {self.name!r}: this study was opened for another method")
+            if study not in self._parties:
+                self._parties[study] = self._make_ready(study, record)
+                for old in list(self._parties)[:-_MOST_STUDIES]:
+                    del self._parties[old]
+            return self._parties[study]
+
+    def _make_ready(self, study: str, record: StudyRecord) -> LocalParty:
+        self._check_unchanged(record)
+        positions = np.empty_like(record.positions)
+        positions[self._by_id] = record.positions
+        seeded = record.seed is not None
+        noise: Noise = SecureNoise() if record.seed is None else SeededNoise(record.seed).derive(self.name)
+        return LocalParty(
+            self._table.in_cohort(record.n_subjects, positions),
+            noise=noise,
+            ledger=self.vault.ledger,
+            policy=self.policy,
+            bounds_from_data=self.federation.bounds_source == "from-data",
+            executor=self._executor,
+            on_column=self._on_column,
+            noise_label=seeded_study_name(self.federation) if seeded else "",
+            replies=self.vault.replies,
+            fits=self.vault.fits,
+            records=self.vault.studies,
+            authenticity=self._authenticity,
+            federation=self.federation,
+            table_id=self._table_id,
+            consent=self._consent,
+        )
+
+    def _known(self, study: str) -> StudyRecord:
+        record = self._read(study)
+        if record is None:
+            raise ProtocolError(f"party {self.name!r} was not asked to open this study")
+        return record
+
+    def _record_name(self, study: str) -> str:
+        """An organisation may be several parties of a study, with one vault."""
+        return f"{self.name}/{study}"
+
+    def _read(self, study: str) -> StudyRecord | None:
+        raw = self.vault.studies.get(self._record_name(study))
+        return None if raw is None else StudyRecord.from_dict(raw)
+
+    def _write(self, study: str, record: StudyRecord) -> None:
+        self.vault.studies.put(self._record_name(study), record.to_dict())
+        self._parties.pop(study, None)
+
+    def _close(self, request: CloseRequest) -> CloseReply:
+        """The study is over: what is kept for its regressions goes; its releases and their entries stay."""
+        with self._lock:
+            self._known(request.study)
+            party = self._parties.pop(request.study, None)
+            if party is not None:
+                party.close(request.study)
+        return CloseReply(self.name, *self.vault.head())
+
+    # ---- the synthetic block -------------------------------------------------------------
+
+    def _write_block(self, request: BlockRequest) -> BlockReply:
+        """The party's own synthetic columns as files; nobody else has them in this form."""
+        if not self._known(request.study).is_placed:
+            raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
+        if self._out is None:
+            return BlockReply(self.name, 0)
+        columns = self._table.party.columns
+        rows = len(request.values[0]) if request.values else 0
+        fits = request.columns == tuple(c.name for c in columns) and len(request.values) == len(columns) and rows > 0
+        if not fits or not all(_fits(v, c, rows) for v, c in zip(request.values, columns, strict=True)):
+            raise ProtocolError(f"party {self.name!r}: the synthetic block does not fit its columns")
+        frame = pl.DataFrame([decode_column(v, c) for v, c in zip(request.values, columns, strict=True)])
+        folder = self._out / _file_name(request.study)
+        folder.mkdir(parents=True, exist_ok=True)
+        for suffix, write in ((".csv", frame.write_csv), (".parquet", frame.write_parquet)):
+            partly = folder / f".{self.name}{suffix}.part"
+            write(partly)
+            os.replace(partly, folder / f"{self.name}{suffix}")
+        said = state_privacy(e for e in self.vault.ledger if e.study == request.study and e.party == self.name).warnings
+        (folder / NOTICE_FILE).unlink(missing_ok=True)
+        if said:
+            (folder / NOTICE_FILE).write_text("\n".join(said) + "\n", encoding="utf-8")
+        return BlockReply(self.name, rows)
+
+
+def _method_of(request: Request) -> str:
+    """The method that a request belongs to; those of a regression on raw columns do not say it."""
+    asked = request.release if isinstance(request, ReviewRequest) else request
+    return str(getattr(asked, "method", RAW_REGRESSION))
+
+
+def _same_place(first: StudyRecord, second: StudyRecord) -> bool:
+    return first.n_subjects == second.n_subjects and np.array_equal(first.positions, second.positions)
+
+
+def _fits(values: NDArray[np.float64], column: Column, rows: int) -> bool:
+    """Whether these can be synthetic values, or category codes, of the column."""
+    if values.dtype != np.float64 or values.shape != (rows,) or not np.isfinite(values).all():
+        return False
+    if column.kind in ("continuous", "count"):
+        low, high = column.bounds or (0.0, 0.0)
+        whole = column.kind == "continuous" or np.array_equal(values, np.floor(values))
+        return bool(whole and values.min() >= low and values.max() <= high)
+    return bool(np.isin(values, np.arange(len(column.categories or ()))).all())
+
+
+def _file_name(study: str) -> str:
+    """A folder's name for a study, whatever the coordinator called it; two studies never share one."""
+    if _FILE_NAME.fullmatch(study):
+        return study
+    digest = hashlib.sha256(study.encode()).hexdigest()[:16]
+    return f"{re.sub('[^A-Za-z0-9_-]+', '_', study).strip('_')[:80]}-{digest}".lstrip("-")

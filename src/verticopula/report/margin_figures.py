@@ -1,0 +1,120 @@
+"""Every column's distribution: as observed, as corrected for missing blocks, and, in the house, as it really is."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.report.formatting import number, percent
+from verticopula.report.report_subject import Subject, real_columns
+from verticopula.schema.federation import Column, ColumnKey
+from verticopula.stats.marginals import Marginal, from_unit, to_cells
+from verticopula.study.text_summary import margin_shifts
+
+Floats = NDArray[np.float64]
+
+MOST_BARS = 40
+
+
+def describe_margins(subject: Subject) -> list[dict[str, Any]]:
+    """One entry per column, in the federation's order; `real` only where the caller holds the table."""
+    shifts = dict(margin_shifts(subject.result))
+    real = real_columns(subject)
+    found = []
+    for key in subject.layout.keys:
+        observed, corrected = subject.result.observed_marginals[key], subject.result.copula.marginals[key]
+        bars = _Bars.of(observed, corrected)
+        series = {"observed": bars.shares(observed), "synthetic": bars.shares(corrected)}
+        if key in real:
+            values = real[key].values[real[key].observed]
+            series["real"] = bars.count(values)
+        found.append(
+            {
+                "key": str(key),
+                "party": key.party,
+                "column": key.column,
+                "kind": observed.column.kind,
+                "known": subject.result.missingness.observed[key],
+                "missing": round(subject.missing_share(key), 4),
+                "moved": round(shifts[str(key)], 4),
+                "labels": bars.labels,
+                "ordered": observed.column.kind != "nominal",
+                "series": {name: [round(float(share), 5) for share in shares] for name, shares in series.items()},
+                "facts": _facts(key, observed, corrected),
+            }
+        )
+    return found
+
+
+class _Bars:
+    """How a column is cut for a reader: few enough pieces, the far tail in one of them."""
+
+    def __init__(self, column: Column, edges: Floats, labels: list[str], groups: NDArray[np.int64] | None) -> None:
+        self.column, self.edges, self.labels, self.groups = column, edges, labels, groups
+
+    @classmethod
+    def of(cls, observed: Marginal, corrected: Marginal) -> _Bars:
+        column = observed.column
+        if column.kind == "continuous":
+            edges = from_unit(np.linspace(0.0, 1.0, MOST_BARS + 1), column.model_copy(update={"decimals": None}))
+            labels = [f"{number(low)} – {number(high)}" for low, high in pairwise(edges)]
+            return cls(column, edges, labels, None)
+        size = observed.probabilities.size
+        if column.kind != "count":
+            return cls(column, np.empty(0), [str(c) for c in column.categories or ()], np.arange(size))
+        last = max(int(np.searchsorted(np.cumsum(m.probabilities), 0.999)) for m in (observed, corrected))
+        groups = np.minimum(np.arange(size), min(max(last + 1, 1), size - 1, MOST_BARS - 1))
+        ends = corrected.upper_ends().astype(np.int64)
+        starts = np.concatenate([[int((column.bounds or (0, 0))[0])], ends[:-1] + 1])
+        labels = []
+        for group in np.unique(groups):
+            cells = np.flatnonzero(groups == group)
+            low, high = int(starts[cells[0]]), int(ends[cells[-1]])
+            labels.append(
+                f"{low:,}" if low == high else f"{low:,} or more" if cells[-1] == size - 1 else f"{low:,}–{high:,}"
+            )
+        return cls(column, np.empty(0), labels, groups)
+
+    def shares(self, marginal: Marginal) -> Floats:
+        """Of the whole, in every piece, as sampling has them."""
+        if self.groups is None:
+            return np.maximum(np.diff(np.concatenate([[0.0], marginal.cdf(self.edges[1:-1]), [1.0]])), 0.0)
+        return np.asarray(np.bincount(self.groups, weights=marginal.probabilities), dtype=np.float64)
+
+    def count(self, values: Floats) -> Floats:
+        """Of real values, in every piece."""
+        if self.groups is None:
+            cells = np.clip(np.searchsorted(self.edges, values, side="right") - 1, 0, MOST_BARS - 1)
+            return np.bincount(cells, minlength=MOST_BARS) / max(values.size, 1)
+        cells = self.groups[to_cells(values, self.column, self.groups.size)]
+        return np.bincount(cells, minlength=len(self.labels)) / max(values.size, 1)
+
+
+def _facts(key: ColumnKey, observed: Marginal, corrected: Marginal) -> list[list[str]]:
+    """Rows of [what, among the observed, corrected]: a text alternative to the figure."""
+    if observed.column.kind in ("continuous", "count"):
+        points = (
+            ("5 % are at most", 0.05),
+            ("a quarter is at most", 0.25),
+            ("median", 0.5),
+            ("three quarters are at most", 0.75),
+        )
+        rows = [
+            [name, *(number(float(m.quantile(np.array([at]))[0])) for m in (observed, corrected))]
+            for name, at in (*points, ("95 % are at most", 0.95))
+        ]
+        return [["mean", *(number(mean_of(m)) for m in (observed, corrected))], *rows]
+    order = np.argsort(-corrected.probabilities, kind="stable")[:8]
+    categories = observed.column.categories or ()
+    return [
+        [f"share of {categories[i]}", *(percent(float(m.probabilities[i])) for m in (observed, corrected))]
+        for i in order
+    ]
+
+
+def mean_of(marginal: Marginal) -> float:
+    """Mean of a numeric margin: of its quantiles, as sampling has it."""
+    return float(np.mean(marginal.quantile((np.arange(2_000) + 0.5) / 2_000)))

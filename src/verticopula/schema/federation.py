@@ -1,0 +1,434 @@
+"""Who holds which column, of which kind, within which public bounds or categories.
+
+Bounds and categories are public inputs. Taking them from the data is a deterministic function of
+the data (epsilon = infinity), so it happens only where the caller asks for it by name
+(`Federation.infer(..., bounds="from-data")`), and the federation then carries the mark.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from verticopula.errors import Problem, SchemaError
+
+Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
+Scale = Literal["linear", "log", "symlog"]
+Category = str | int
+
+LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
+_T = TypeVar("_T")
+_PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class ColumnKey(NamedTuple):
+    """A column's address in the federation; prints as `party.column`."""
+
+    party: str
+    column: str
+
+    def __str__(self) -> str:
+        return f"{self.party}.{self.column}"
+
+    @classmethod
+    def parse(cls, text: str) -> ColumnKey:
+        """The inverse of `str`: a party's name has no dot."""
+        return cls(*text.split(".", 1))
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+
+class Column(_Frozen):
+    """One column: its kind and its public range.
+
+    Attributes
+    ----------
+    bounds : two numbers, public; needed for `continuous` and `count`
+    categories : public list; in order for `ordinal`; two for `binary` (default 0, 1)
+    scale : how a continuous range is cut: `linear`, `log` (bounds > 0) or `symlog`
+    clamp : values outside the bounds are moved to the nearest bound instead of refused
+    weight : share of the party's budget relative to its other columns
+    decimals : digits after the point in synthetic values of a continuous column
+    """
+
+    name: str
+    kind: Kind
+    bounds: tuple[float, float] | None = None
+    categories: tuple[Category, ...] | None = None
+    scale: Scale = "linear"
+    clamp: bool = False
+    weight: float = 1.0
+    decimals: int | None = Field(default=None, ge=0, le=15)
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_printable(cls, name: str) -> str:
+        if not name.strip() or len(name) > 200 or _CONTROL.search(name):
+            raise ValueError("a column name needs 1 to 200 printable characters")
+        return name
+
+    @field_validator("categories", mode="before")
+    @classmethod
+    def _categories_are_text_or_whole(cls, categories: Any) -> Any:
+        for category in categories or ():
+            if isinstance(category, bool) or not isinstance(category, (str, int)):
+                raise ValueError("categories must be strings or whole numbers")
+        return categories
+
+    @model_validator(mode="before")
+    @classmethod
+    def _binary_defaults_to_zero_one(cls, raw: Any) -> Any:
+        if isinstance(raw, Mapping) and raw.get("kind") == "binary" and raw.get("categories") is None:
+            return {**raw, "categories": (0, 1)}
+        return raw
+
+    @model_validator(mode="after")
+    def _range_fits_kind(self) -> Self:
+        problems = list(self._range_problems())
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _range_problems(self) -> Iterator[str]:
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            yield "weight must be a positive number"
+        if self.kind in ("continuous", "count"):
+            yield from self._bounds_problems()
+            if self.categories is not None:
+                yield f"a {self.kind} column takes bounds, not categories"
+        else:
+            yield from self._categories_problems()
+            if self.bounds is not None:
+                yield f"a {self.kind} column takes categories, not bounds"
+        if self.kind != "continuous":
+            if self.scale != "linear":
+                yield "scale is for continuous columns"
+            if self.decimals is not None:
+                yield "decimals is for continuous columns"
+        if self.kind not in ("continuous", "count") and self.clamp:
+            yield "clamp is for continuous and count columns"
+
+    def _bounds_problems(self) -> Iterator[str]:
+        if self.bounds is None:
+            yield "public bounds = [low, high] are required"
+            return
+        low, high = self.bounds
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            yield "bounds must be two finite numbers, low < high"
+            return
+        if not math.isfinite(high - low):
+            yield "bounds are too far apart"
+        if self.scale == "log" and low <= 0:
+            yield "scale = 'log' needs a lower bound above 0 (use 'symlog')"
+        if self.kind == "count":
+            if low != int(low) or high != int(high):
+                yield "a count column needs whole bounds"
+            elif max(abs(low), abs(high)) > LARGEST_COUNT:
+                yield "count bounds must lie below 2^53"
+
+    def _categories_problems(self) -> Iterator[str]:
+        if self.categories is None:
+            yield "a public list of categories is required"
+            return
+        texts = [str(c) for c in self.categories]
+        if len(set(texts)) != len(texts):
+            yield "categories must differ from each other"
+        if any(not t.strip() for t in texts):
+            yield "a category must not be blank (blank means missing)"
+        if self.kind == "binary" and len(texts) != 2:
+            yield "a binary column has exactly two categories"
+        elif len(texts) < 2:
+            yield "at least two categories are needed"
+
+    @property
+    def is_discrete(self) -> bool:
+        return self.kind != "continuous"
+
+
+class Party(_Frozen):
+    """One organisation: its name, its columns, and its own epsilon if it has one."""
+
+    name: str
+    epsilon: float | None = None
+    columns: tuple[Column, ...] = Field(alias="column")
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_a_file_name(cls, name: str) -> str:
+        if not _PARTY_NAME.fullmatch(name):
+            raise ValueError("a party name needs 1 to 64 letters, digits, '-' or '_', starting with a letter or digit")
+        return name
+
+    @field_validator("epsilon")
+    @classmethod
+    def _epsilon_is_positive(cls, epsilon: float | None) -> float | None:
+        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
+            raise ValueError("epsilon must be a positive number")
+        return epsilon
+
+    def column(self, name: str) -> Column:
+        """The column of that name; KeyError if there is none."""
+        return next_or_key_error((c for c in self.columns if c.name == name), name)
+
+
+class IdRule(_Frozen):
+    """The subject-id column and how its values are normalised before they are compared."""
+
+    name: str = "subject_id"
+    rules: tuple[str, ...] = ()
+
+    @field_validator("rules")
+    @classmethod
+    def _rules_are_known(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in rules:
+            if rule not in ("strip", "upper", "lower") and not re.fullmatch(r"zfill:[1-9][0-9]?", rule):
+                raise ValueError(f"unknown id rule {rule!r}; known: strip, upper, lower, zfill:N")
+        return rules
+
+
+class Network(_Frozen):
+    """Where the parties meet.
+
+    Attributes
+    ----------
+    host : the coordinator's name or address, as the parties reach it; it stands in its certificate
+    port : the one port that must be open there
+    deadline : seconds that a party has for one round of a study
+    """
+
+    host: str = "localhost"
+    port: int = Field(default=8102, ge=1, le=65_535)
+    deadline: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
+
+    @field_validator("host")
+    @classmethod
+    def _host_is_a_name(cls, host: str) -> str:
+        if not _HOST_NAME.fullmatch(host):
+            raise ValueError("host must be a host name or an IPv4 address, without scheme or port")
+        return host
+
+
+class Federation(_Frozen):
+    """The whole study's schema. Immutable."""
+
+    name: str = "study"
+    response: ColumnKey
+    id: IdRule = IdRule()
+    parties: tuple[Party, ...] = Field(alias="party")
+    bounds_source: Literal["public", "from-data"] = "public"
+    network: Network = Network()
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @field_validator("response", mode="before")
+    @classmethod
+    def _response_is_party_dot_column(cls, response: Any) -> Any:
+        if isinstance(response, str):
+            party, dot, column = response.partition(".")
+            if not dot or not party or not column:
+                raise ValueError('response must read "party.column"')
+            return ColumnKey(party, column)
+        return response
+
+    @field_validator("id", mode="before")
+    @classmethod
+    def _id_may_be_a_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    # ---- reading and writing -------------------------------------------------------------
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Federation:
+        """Check a nested mapping and build the federation; SchemaError lists every problem."""
+        raw = dict(raw)
+        problems = _cross_problems(raw)
+        try:
+            federation = cls.model_validate(raw)
+        except ValidationError as error:
+            problems += [_as_problem(e, raw) for e in error.errors()]
+            raise SchemaError(problems) from None
+        if problems:
+            raise SchemaError(problems)
+        return federation
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Federation:
+        """Read a federation file."""
+        where = Path(path).name
+        try:
+            raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise SchemaError([Problem(where, "no such file")]) from None
+        except (OSError, UnicodeDecodeError):
+            raise SchemaError([Problem(where, "cannot be read as UTF-8 text")]) from None
+        except tomllib.TOMLDecodeError as error:
+            raise SchemaError([Problem(where, f"is not valid TOML: {error}")]) from None
+        return cls.from_dict(raw)
+
+    @classmethod
+    def infer(
+        cls,
+        tables: Mapping[str, Any],
+        *,
+        response: str,
+        bounds: str,
+        id: str = "subject_id",
+        name: str = "study",
+    ) -> Federation:
+        """Guess a federation from tables. `bounds="from-data"` accepts, by name, that the ranges leak."""
+        # Imported here: guessing needs the table reader, which needs this module.
+        from verticopula.data.draft import infer_federation
+
+        return infer_federation(tables, response=response, bounds=bounds, id=id, name=name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The federation as plain values, in the layout of the federation file."""
+        head: dict[str, Any] = {"name": self.name, "response": str(self.response)}
+        head["id"] = {"name": self.id.name, "rules": list(self.id.rules)} if self.id.rules else self.id.name
+        if self.bounds_source != "public":
+            head["bounds_source"] = self.bounds_source
+        if self.network != Network():
+            head["network"] = self.network.model_dump()
+        head["party"] = [
+            {
+                "name": party.name,
+                **({} if party.epsilon is None else {"epsilon": party.epsilon}),
+                "column": [_column_to_dict(column) for column in party.columns],
+            }
+            for party in self.parties
+        ]
+        return head
+
+    def to_toml(self, path: str | Path | None = None) -> str:
+        """The federation file's text; also written to `path` if one is given."""
+        text = tomli_w.dumps(self.to_dict())
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    # ---- looking things up ---------------------------------------------------------------
+
+    def party(self, name: str) -> Party:
+        """The party of that name; KeyError if there is none."""
+        return next_or_key_error((p for p in self.parties if p.name == name), name)
+
+    def column(self, key: ColumnKey) -> Column:
+        """The column at that address; KeyError if there is none."""
+        return self.party(key.party).column(key.column)
+
+    @property
+    def keys(self) -> tuple[ColumnKey, ...]:
+        """All columns' addresses, party by party, in file order."""
+        return tuple(ColumnKey(p.name, c.name) for p in self.parties for c in p.columns)
+
+    def __str__(self) -> str:
+        parties = ", ".join(f"{p.name} ({len(p.columns)})" for p in self.parties)
+        return f"Federation {self.name!r}: {parties}; response {self.response}"
+
+    def _repr_html_(self) -> str:
+        from verticopula.report.notebook import federation_html  # stands above this file
+
+        return federation_html(self)
+
+
+def next_or_key_error(candidates: Iterator[_T], name: str) -> _T:
+    """The first candidate, or a KeyError that says which name was not found."""
+    for candidate in candidates:
+        return candidate
+    raise KeyError(name)
+
+
+def _column_to_dict(column: Column) -> dict[str, Any]:
+    values = column.model_dump(exclude_defaults=True)
+    for key in ("bounds", "categories"):
+        if key in values:
+            values[key] = list(values[key])
+    if column.kind == "count" and column.bounds is not None:
+        values["bounds"] = [int(b) for b in column.bounds]
+    return values
+
+
+def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
+    """Problems between parts of the file; looked for in the raw mapping, so that they are
+    reported together with the problems inside the parts."""
+    problems: list[Problem] = []
+    parties = [p for p in _as_list(raw.get("party", raw.get("parties"))) if isinstance(p, Mapping)]
+    if not parties:
+        problems.append(Problem("federation", "at least one [[party]] is needed"))
+    folded = Counter(str(p.get("name", "")).casefold() for p in parties)
+    for name, count in folded.items():
+        if count > 1:  # party names become file names, and some file systems ignore case
+            problems.append(Problem(f"party {name!r}", f"the name is used by {count} parties (case does not count)"))
+    id_value = raw.get("id", "subject_id")
+    id_name = id_value.get("name", "subject_id") if isinstance(id_value, Mapping) else id_value
+    known: set[tuple[str, str]] = set()
+    for party in parties:
+        columns = [c for c in _as_list(party.get("column", party.get("columns"))) if isinstance(c, Mapping)]
+        names = Counter(str(c.get("name", "")) for c in columns)
+        known |= {(str(party.get("name")), name) for name in names}
+        where = f"party {party.get('name', '?')!r}"
+        if not columns:
+            problems.append(Problem(where, "at least one [[party.column]] is needed"))
+        for name, count in names.items():
+            if count > 1:
+                problems.append(Problem(f"{where}, column {name!r}", f"is listed {count} times"))
+            if name == id_name:
+                problems.append(Problem(f"{where}, column {name!r}", "is the subject id and cannot be a study column"))
+    response = raw.get("response")
+    if isinstance(response, str) and "." in response:
+        party_name, _, column = response.partition(".")
+        if (party_name, column) not in known:
+            problems.append(Problem("response", f"{response!r} is not a column of this federation"))
+    return problems
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _as_problem(error: Any, raw: Mapping[str, Any]) -> Problem:
+    """Turn one pydantic error into words that name the party and the column."""
+    places: list[str] = []
+    here: Any = raw
+    singular = {"parties": "party", "columns": "column"}
+    steps = list(error["loc"])
+    for index, step in enumerate(steps):
+        here = here[step] if isinstance(here, Mapping) and step in here else here
+        if isinstance(step, int):
+            here = here[step] if isinstance(here, (list, tuple)) and step < len(here) else {}
+            label = singular.get(str(steps[index - 1]), str(steps[index - 1]))
+            name = here.get("name") if isinstance(here, Mapping) else None
+            places.append(f"{label} {name!r}" if name else f"{label} number {step + 1}")
+        elif index + 1 == len(steps) or not isinstance(steps[index + 1], int):
+            places.append(str(step))
+    if error["type"] == "extra_forbidden":
+        known = [*Column.model_fields, *Party.model_fields, *Federation.model_fields, "party", "column"]
+        close = difflib.get_close_matches(str(steps[-1]), known, n=1)
+        what = "unknown key" + (f"; did you mean {close[0]!r}?" if close else "")
+    elif error["type"] == "missing":
+        what = "is required"
+    else:
+        what = error["msg"].removeprefix("Value error, ")
+        if error["type"] == "literal_error":
+            what = f"must be one of {error['ctx']['expected']}"
+    return Problem(", ".join(places) or "federation", what)
+
+
+def seeded_study_name(federation: Federation) -> str:
+    """What seeded noise is keyed by: the same for every study of a federation, so that simulations can be repeated."""
+    return f"{federation.name}-seeded"

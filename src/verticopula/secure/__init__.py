@@ -1,1 +1,0 @@
-"""Sums over records that no single organisation sees: sharing, noise, sealed messages (docs/strict.md)."""

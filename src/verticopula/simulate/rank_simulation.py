@@ -1,0 +1,305 @@
+"""A study rehearsed on presumed data: the coordinator's own computations, without parties and without coins.
+
+Subjects are drawn from the presumed truth, and the coins' noise on their ranks as normal numbers of
+the known variance. A very large study is rehearsed on fewer subjects, *with the grade noise of the large one*, and
+errors are scaled: given that noise, accidents fall like one over the root of the number of subjects. Biases do not
+fall; `forecast.py` finds them by rehearsing every truth twice. What is not linear in the noise (the bridge,
+shrinkage, repair) happens at the true scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from verticopula.privacy.budget import ColumnBudget, coins_per_comparison
+from verticopula.privacy.coins import flip_probability
+from verticopula.protocol.refined import correlate_latents
+from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.simulate.assumptions import Presence, Presumed, PresumedMargin
+from verticopula.stats.copula import Layout
+from verticopula.stats.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise
+from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.marginals import Marginal, cell_count, smooth_cdf
+from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, finish, grade_shapes
+from verticopula.stats.rank_release import Released, spread_out
+from verticopula.stats.ranks import rank_noise_variance
+from verticopula.stats.refinement import refine
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_REFINE_ROUNDS = 12  # a forecast needs no third digit
+_DROWNED = 0.5  # variance of the noise on a grade; that of the grades is 1/12
+_COARSE = 12
+_GRID = np.linspace(0.0, 1.0, 1025)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Presumed subjects, before any noise.
+
+    Attributes
+    ----------
+    n_subjects : of the study; fewer may be rehearsed
+    observed : (n, q) who has a value, per latent
+    values : per column, of the observed
+    grades, ties : per latent, mid-grades of the observed around zero, and the share of others with the same value;
+        empty where nobody asked for them
+    """
+
+    truth: Presumed
+    n_subjects: int
+    observed: Bools
+    values: Mapping[ColumnKey, Floats]
+    grades: tuple[Floats, ...]
+    ties: tuple[Floats, ...]
+
+    @cached_property
+    def without_noise(self) -> tuple[PairwiseSpearman, Floats]:
+        """Spearman's and latent correlations of these very subjects, without coins."""
+        marginals = {
+            key: Marginal(m.column, self.seen_shares(key, cell_count(m.column, self.n_subjects, 1.0)), 0.0)
+            for key, m in self.truth.margins.items()
+        }
+        none = np.zeros(len(self.grades))
+        exact = RehearsedRelease(self.truth.layout, marginals, self.observed, (), none, self.grades, none)
+        return _spearman(exact), correlate_pairs(exact).correlation
+
+    @property
+    def reduction(self) -> float:
+        """By what the study's errors are smaller than the rehearsal's."""
+        return math.sqrt(self.observed.shape[0] / self.n_subjects)
+
+    @property
+    def at_random(self) -> bool:
+        """Whether those that a party has differ from the others."""
+        return bool(self.truth.pull.any())
+
+    def seen_shares(self, key: ColumnKey, n_cells: int) -> Floats:
+        """Shares of a column's cells among the observed, as near to the truth's as the whole study would have them.
+
+        Under data missing at random they are not near it, however many subjects there are: then these subjects' own.
+        """
+        margin = self.truth.margins[key]
+        drawn = np.bincount(margin.cells(self.values[key], n_cells), minlength=n_cells) / self.values[key].size
+        true = drawn if self.at_random else margin.cell_probabilities(n_cells)
+        return np.asarray(true + self.reduction * (drawn - true))
+
+    def counts(self) -> dict[ColumnKey, int]:
+        """Observed subjects per column in the study."""
+        shares = self.observed.mean(axis=0)
+        return {
+            key: max(round(float(shares[part.start]) * self.n_subjects), 2)
+            for key, part in zip(self.truth.layout.keys, self.truth.layout.slices, strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class RehearsedRelease(Released):
+    """Noisy grades that were never ranks."""
+
+    noisy_grades: tuple[Floats, ...] = ()
+    noise: Floats = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def latent_marginals(self) -> list[Marginal]:
+        """Counts with a few cells only: quicker, and as good where nothing is tied."""
+        return [_coarsen(latent) for latent in super().latent_marginals]
+
+    def grades(self) -> list[Floats]:
+        return list(self.noisy_grades)
+
+    def grade_noise(self) -> Floats:
+        return self.noise
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What one rehearsal found.
+
+    Attributes
+    ----------
+    before, after : (pairs,) errors of the latent correlations before and after shrinking and repair
+    within : (pairs,) whether both columns are one party's
+    margins : (columns,) Kolmogorov distances
+    """
+
+    before: Floats
+    after: Floats
+    within: Bools
+    margins: Floats
+
+
+def draw_cohort(
+    federation: Federation,
+    truth: Presumed,
+    n_subjects: int,
+    n_rehearsed: int,
+    presence: Presence,
+    rng: np.random.Generator,
+    *,
+    graded: bool = True,
+) -> Cohort:
+    """Subjects of the presumed truth; `graded` for methods that rank them."""
+    root = np.linalg.cholesky(truth.correlation)
+    latents = rng.standard_normal((n_rehearsed, root.shape[0])) @ root.T
+    masks = presence.draw(latents @ truth.score, rng, truth.pull)
+    party_index = {party.name: k for k, party in enumerate(federation.parties)}
+    values: dict[ColumnKey, Floats] = {}
+    seen_by_latent, grades, ties = [], [], []
+    for key, part in zip(truth.layout.keys, truth.layout.slices, strict=True):
+        seen = masks[:, party_index[key.party]]
+        values[key] = truth.margins[key].values(latents[seen, part])
+        width = part.stop - part.start
+        for offset in range(width):
+            of_latent = (values[key] == offset).astype(np.float64) if width > 1 else values[key]
+            seen_by_latent.append(seen)
+            if not graded:
+                continue
+            grade, tied = _grade(of_latent, federation.column(key).is_discrete)
+            grades.append(grade)
+            ties.append(tied)
+    return Cohort(truth, n_subjects, np.column_stack(seen_by_latent), values, tuple(grades), tuple(ties))
+
+
+def _grade(values: Floats, discrete: bool) -> tuple[Floats, Floats]:
+    """Mid-grades around zero, and each subject's share of ties."""
+    n = values.size
+    grade = (rankdata(values) - (n + 1) / 2.0) / n
+    if not discrete:
+        return grade, np.zeros(n)
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return grade, (counts[index] - 1.0) / max(n - 1, 1)
+
+
+# ---- releases ----------------------------------------------------------------------------
+
+
+def release(cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], rng: np.random.Generator) -> RehearsedRelease:
+    """What the coordinator would hold, had the parties released at these budgets."""
+    truth, counts = cohort.truth, cohort.counts()
+    marginals: dict[ColumnKey, Marginal] = {}
+    grades, noise = [], []
+    for key, part in zip(truth.layout.keys, truth.layout.slices, strict=True):
+        margin, n = truth.margins[key], counts[key]
+        marginals[key] = _release_margin(cohort, key, budgets[key].epsilon_marginal, n, rng)
+        flip = flip_probability(budgets[key].epsilon_ranks / coins_per_comparison(margin.column, "exact"))
+        for index, latent in zip(range(part.start, part.stop), marginals[key].latents(), strict=True):
+            ties = cohort.ties[index]
+            own = np.sqrt((1.0 - ties) * flip * (1.0 - flip) + 0.25 * ties) * math.sqrt(n - 1) / (1.0 - 2.0 * flip) / n
+            drawn = own * rng.standard_normal(ties.size)
+            grades.append(cohort.grades[index] + drawn - drawn.mean())
+            noise.append(rank_noise_variance(n, flip, latent.tied_share) / n**2)
+    return RehearsedRelease(truth.layout, marginals, cohort.observed, (), np.empty(0), tuple(grades), np.array(noise))
+
+
+def _release_margin(cohort: Cohort, key: ColumnKey, epsilon: float, n: int, rng: np.random.Generator) -> Marginal:
+    margin = cohort.truth.margins[key]
+    n_cells = cell_count(margin.column, n, epsilon)
+    counts = n * cohort.seen_shares(key, n_cells)
+    if n_cells == 2:
+        first = counts[0] + rng.laplace(scale=1.0 / epsilon)
+        noisy = np.array([first, n - first])
+    else:
+        noisy = counts + rng.laplace(scale=2.0 / epsilon, size=n_cells)
+    return Marginal.from_release(margin.column, np.round(noisy).astype(np.int64), n, epsilon)
+
+
+# ---- what the coordinator makes of them ----------------------------------------------------
+
+
+def is_drowned(released: RehearsedRelease) -> bool:
+    """Whether the coins drown everything: the refinement then finds what the pairs do, at many times the cost."""
+    return bool(np.median(released.noise) > _DROWNED)
+
+
+def rehearse(cohort: Cohort, released: RehearsedRelease, *, refines: bool) -> Errors:
+    """Errors of correlations and margins, from pairs or by the refinement."""
+    marginals: Mapping[ColumnKey, Marginal] = released.marginals
+    if refines:
+        refinement = refine(released, rounds=_REFINE_ROUNDS)
+        corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
+        pairs = _scale(correlate_latents(released, refinement, corrected), cohort)
+        marginals = {key: scale_margin(cohort, released.marginals[key], corrected[key], key) for key in corrected}
+    else:
+        pairs = _correlate_pairs(cohort, released)
+    truth = cohort.truth.correlation
+    finished, _ = finish(pairs, marginals)
+    upper = np.triu(~released.layout.nominal_blocks(), 1)
+    return Errors(
+        before=(pairs.correlation - truth)[upper],
+        after=(finished - truth)[upper],
+        within=same_party(released.layout)[upper],
+        margins=np.array([kolmogorov(cohort.truth.margins[key], marginal) for key, marginal in marginals.items()]),
+    )
+
+
+def _scale(pairs: PairwiseLatents, cohort: Cohort) -> PairwiseLatents:
+    """The pairs as the whole study would have them."""
+    truth, reduction = cohort.truth.correlation, cohort.reduction
+    correlation = truth + reduction * (pairs.correlation - truth)
+    return replace(pairs, correlation=correlation, variance=reduction**2 * pairs.variance)
+
+
+def _correlate_pairs(cohort: Cohort, released: RehearsedRelease) -> PairwiseLatents:
+    """VCDS's pairs as the whole study would have them: the coins' part is scaled before the bridge is inverted."""
+    if cohort.reduction == 1.0:
+        return correlate_pairs(released)
+    noisy, (exact, sampled) = _spearman(released), cohort.without_noise
+    rho = exact.rho + cohort.reduction * (noisy.rho - exact.rho)
+    spearman = PairwiseSpearman(rho, cohort.reduction**2 * noisy.variance, noisy.overlap)
+    shapes, flat = grade_shapes(released.latent_marginals)
+    inverted = invert_bridge(spearman, shapes, flat)
+    pairs = assemble(inverted, rho / 3.0, released.layout, released.marginals, flat)
+    sampling = (1.0 - cohort.reduction) * (sampled - cohort.truth.correlation)
+    return replace(pairs, correlation=np.clip(pairs.correlation - sampling, -1.0, 1.0))
+
+
+def _spearman(released: RehearsedRelease) -> PairwiseSpearman:
+    spread = np.array([latent.grade_variance for latent in released.latent_marginals])
+    grades = spread_out(released.grades(), released.observed)
+    return spearman_pairwise(grades, released.observed, released.grade_noise(), spread)
+
+
+def _coarsen(latent: Marginal) -> Marginal:
+    """A margin with neighbouring cells of counts put together until about a dozen are left."""
+    if latent.column.kind != "count":
+        return latent
+    place = np.minimum((np.cumsum(latent.probabilities) - latent.probabilities / 2.0) * _COARSE, _COARSE - 1)
+    shares = np.bincount(place.astype(np.int64), weights=latent.probabilities, minlength=_COARSE)
+    kept = shares[shares > 0.0]
+    if kept.size < 2:
+        return latent
+    column = Column(name=latent.column.name, kind="ordinal", categories=tuple(range(kept.size)))
+    return Marginal(column, kept / kept.sum(), latent.repair)
+
+
+def scale_margin(cohort: Cohort, observed: Marginal, corrected: Marginal, key: ColumnKey) -> Marginal:
+    """A corrected margin as the whole study would have it: what the correction gets wrong falls with its size."""
+    found = corrected.probabilities
+    start = cohort.truth.margins[key].cell_probabilities(found.size) if cohort.at_random else observed.probabilities
+    return Marginal(observed.column, start + cohort.reduction * (found - start), observed.repair)
+
+
+def same_party(layout: Layout) -> Bools:
+    """(q, q) whether two latents are of one party."""
+    widths = [part.stop - part.start for part in layout.slices]
+    names = np.repeat([key.party for key in layout.keys], widths)
+    return np.asarray(names[:, None] == names)
+
+
+def kolmogorov(margin: PresumedMargin, found: Marginal) -> float:
+    """Largest distance of the two distribution functions; of two shares for a nominal column."""
+    if margin.column.kind == "continuous":
+        true = margin.below(_GRID)
+        true[-1] = 1.0  # what lies beyond the bounds is moved to them
+        return float(np.max(np.abs(smooth_cdf(found.probabilities).values - true)))
+    difference = found.probabilities - margin.cell_probabilities(found.probabilities.size)
+    return float(np.max(np.abs(difference if margin.column.kind == "nominal" else np.cumsum(difference))))

@@ -1,0 +1,101 @@
+"""The fitted copula: privatized marginals and one latent correlation matrix. Sampling from it.
+
+Everything here is post-processing of releases; it touches no raw data and costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from verticopula.schema.federation import Column, ColumnKey
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.nominal import choose_category, latent_from_indicator, thresholds_for
+
+Floats = NDArray[np.float64]
+
+_ROWS_AT_ONCE = 1 << 16
+
+
+def latent_count(column: Column) -> int:
+    """Number of latents of a column: one, or one per category for three or more unordered ones."""
+    categories = len(column.categories or ())
+    return categories if column.kind == "nominal" and categories > 2 else 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which latents belong to which column."""
+
+    keys: tuple[ColumnKey, ...]
+    slices: tuple[slice, ...]
+    labels: tuple[str, ...]
+
+    @classmethod
+    def of(cls, columns: Mapping[ColumnKey, Column]) -> Layout:
+        slices: list[slice] = []
+        labels: list[str] = []
+        for key, column in columns.items():
+            count = latent_count(column)
+            slices.append(slice(len(labels), len(labels) + count))
+            labels += [str(key)] if count == 1 else [f"{key}={c}" for c in column.categories or ()]
+        return cls(tuple(columns), tuple(slices), tuple(labels))
+
+    def nominal_blocks(self) -> NDArray[np.bool_]:
+        """(q, q) mask of pairs of different latents of one nominal column: independent by convention."""
+        mask = np.zeros((len(self.labels), len(self.labels)), dtype=bool)
+        for part in self.slices:
+            mask[part, part] = part.stop - part.start > 1
+        np.fill_diagonal(mask, False)
+        return mask
+
+
+def indicators_to_latents(matrix: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal]) -> Floats:
+    """(q, q) block-diagonal map A: correlations with indicators -> correlations with latents."""
+    transform = np.eye(matrix.shape[0])
+    for key, part in zip(layout.keys, layout.slices, strict=True):
+        if part.stop - part.start > 1:
+            transform[part, part] = latent_from_indicator(marginals[key].probabilities)
+    return transform
+
+
+@dataclass(frozen=True)
+class FittedCopula:
+    """Marginals and correlation, ready to sample."""
+
+    layout: Layout
+    marginals: Mapping[ColumnKey, Marginal]
+    correlation: Floats
+
+    def sample(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
+        """Independent synthetic rows: values, or codes for categories."""
+        root = np.linalg.cholesky(self.correlation)
+        parts = (
+            rng.standard_normal((min(_ROWS_AT_ONCE, n_rows - start), root.shape[0])) @ root.T
+            for start in range(0, n_rows, _ROWS_AT_ONCE)
+        )
+        return self.decode(parts, n_rows)
+
+    def decode(self, latents: Iterable[Floats], n_rows: int) -> dict[ColumnKey, Floats]:
+        """Values from latents that come in parts of (rows, q), `n_rows` in all."""
+        decoders = [self.decoder(key, part) for key, part in zip(self.layout.keys, self.layout.slices, strict=True)]
+        out = {key: np.empty(n_rows) for key in self.layout.keys}
+        start = 0
+        for latent in latents:
+            stop = start + latent.shape[0]
+            for key, part, decode in zip(self.layout.keys, self.layout.slices, decoders, strict=True):
+                out[key][start:stop] = decode(latent[:, part])
+            start = stop
+        return out
+
+    def decoder(self, key: ColumnKey, part: slice) -> Callable[[Floats], Floats]:
+        """How a column's latents become its values."""
+        marginal = self.marginals[key]
+        if part.stop - part.start == 1:
+            return lambda latent: marginal.quantile(ndtr(latent[:, 0]))
+        thresholds = thresholds_for(marginal.probabilities, self.correlation[part, part])
+        return lambda latent: choose_category(latent, thresholds).astype(np.float64)

@@ -1,0 +1,161 @@
+"""EM for a Gaussian with missing entries, on per-pattern sufficient statistics.
+
+Conventions: N subjects, q variables ("latents", whatever was read of them); `covariance` is (q, q).
+The core needs counts and mean products only, so it does not matter whether rows or a secure sum
+gave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from verticopula.data.missingness import FEWEST_IN_COMMON
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_EIGENVALUE_FLOOR = 1e-3
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Subjects with the same latents observed."""
+
+    rows: Ints
+    observed: Ints
+    missing: Ints
+
+
+def find_patterns(observed: Bools) -> list[Pattern]:
+    """Subjects grouped by which latents are observed."""
+    group = _number_rows(observed)
+    order = np.argsort(group, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
+    return [Pattern(rows, np.flatnonzero(observed[rows[0]]), np.flatnonzero(~observed[rows[0]])) for rows in parts]
+
+
+def _number_rows(masks: Bools) -> Ints:
+    """A number for each row, equal for equal rows: 32 columns at a time, which is far faster than sorting rows."""
+    numbers = np.zeros(masks.shape[0], dtype=np.int64)
+    for start in range(0, masks.shape[1], 32):
+        part = masks[:, start : start + 32]
+        word = part @ (1 << np.arange(part.shape[1], dtype=np.int64))
+        _, numbers = np.unique(numbers, return_inverse=True)
+        _, numbers = np.unique((numbers << 32) | word, return_inverse=True)
+    return numbers.reshape(-1)
+
+
+@dataclass(frozen=True)
+class PatternMoments:
+    """Sufficient statistics of one pattern: number of subjects, mean products of their readings.
+
+    `products` (o, o) is of the observed latents only.
+    """
+
+    observed: Ints
+    missing: Ints
+    count: float
+    products: Floats
+
+
+def gather_moments(readings: Floats, patterns: Sequence[Pattern]) -> list[PatternMoments]:
+    """Sufficient statistics of every pattern."""
+    moments = []
+    for pattern in patterns:
+        part = readings[pattern.rows][:, pattern.observed]
+        products = part.T @ part / pattern.rows.size
+        moments.append(PatternMoments(pattern.observed, pattern.missing, float(pattern.rows.size), products))
+    return moments
+
+
+def regress(covariance: Floats, observed: Ints, predicted: Ints) -> Floats:
+    """(m, o) weights of the best linear prediction of some variables from the observed ones."""
+    if observed.size == 0 or predicted.size == 0:
+        return np.zeros((predicted.size, observed.size))
+    factor = cho_factor(covariance[np.ix_(observed, observed)], lower=True, check_finite=False)
+    return np.asarray(cho_solve(factor, covariance[np.ix_(observed, predicted)], check_finite=False).T)
+
+
+def em_step(covariance: Floats, moments: Sequence[PatternMoments], prior_subjects: float = 0.0) -> Floats:
+    """One EM step for the covariance of readings that are missing at random.
+
+    The E-step completes each pattern's mean products with the conditional moments of what is missing;
+    the M-step averages them. `prior_subjects` imaginary subjects with unit covariance enter the average.
+    """
+    total = prior_subjects * np.eye(covariance.shape[0])
+    count = prior_subjects
+    for pattern in moments:
+        seen, missing = pattern.observed, pattern.missing
+        weights = regress(covariance, seen, missing)
+        across = weights @ pattern.products
+        unexplained = covariance[np.ix_(missing, missing)] - weights @ covariance[np.ix_(seen, missing)]
+        total[np.ix_(seen, seen)] += pattern.count * pattern.products
+        total[np.ix_(missing, seen)] += pattern.count * across
+        total[np.ix_(seen, missing)] += pattern.count * across.T
+        total[np.ix_(missing, missing)] += pattern.count * (across @ weights.T + unexplained)
+        count += pattern.count
+    return np.asarray((total + total.T) / (2.0 * count))
+
+
+def log_likelihood(covariance: Floats, moments: Sequence[PatternMoments]) -> float:
+    """Observed-data log-likelihood of the readings, up to a constant."""
+    total = 0.0
+    for pattern in moments:
+        if pattern.observed.size == 0:
+            continue
+        factor = cho_factor(covariance[np.ix_(pattern.observed, pattern.observed)], lower=True, check_finite=False)
+        log_determinant = 2.0 * float(np.sum(np.log(np.diag(factor[0]))))
+        trace = float(np.trace(cho_solve(factor, pattern.products, check_finite=False)))
+        total -= 0.5 * pattern.count * (log_determinant + trace)
+    return total
+
+
+def start_covariance(readings: Floats, observed: Bools) -> Floats:
+    """Pairwise-complete correlations of the readings, made positive definite.
+
+    Pairs without a common subject start where they are independent given everything else that was
+    observed with both, and EM, which learns nothing about them, leaves them about there.
+    """
+    seen = observed.astype(np.float64)
+    overlap = seen.T @ seen
+    squares = (readings**2).T @ seen
+    norm = np.sqrt(np.maximum(squares * squares.T, 1e-300))
+    # Pairs with a handful of common subjects start near zero.
+    found = np.clip(readings.T @ readings / norm, -0.99, 0.99) * overlap / (overlap + 10.0)
+    np.fill_diagonal(found, 1.0)
+    found = positive_definite(found)
+    known = overlap >= FEWEST_IN_COMMON
+    for _ in range(3 if not known.all() else 0):
+        found = positive_definite(_fill_independent(found, known))
+    return found
+
+
+def _fill_independent(correlation: Floats, known: Bools) -> Floats:
+    """Unknown entries from independence given the latents known with both."""
+    filled = correlation.copy()
+    for j, k in np.argwhere(np.triu(~known, 1)):
+        given = np.flatnonzero(known[j] & known[k])
+        if given.size:
+            weights = regress(correlation, given, np.array([j]))[0]
+            filled[j, k] = filled[k, j] = float(weights @ correlation[given, k])
+    return filled
+
+
+def positive_definite(matrix: Floats) -> Floats:
+    """Nearest in eigenvalues, scaled back to unit diagonal."""
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] >= _EIGENVALUE_FLOOR:
+        return matrix
+    return to_correlation((vectors * np.maximum(values, _EIGENVALUE_FLOOR)) @ vectors.T)
+
+
+def to_correlation(covariance: Floats) -> Floats:
+    """Unit diagonal."""
+    scale = 1.0 / np.sqrt(np.diag(covariance))
+    return np.asarray(covariance * np.outer(scale, scale))

@@ -1,0 +1,67 @@
+"""How noisy readings depend on the latents, and latents drawn given them.
+
+`readings.py` says what a reading is; a fitted copula says how all latents hang together. Together they say where a
+subject's latents may lie, those of columns it has no value in among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.stats.copula import FittedCopula
+from verticopula.stats.em import Pattern
+from verticopula.stats.latent_draws import draw_posterior
+from verticopula.stats.nominal import boundary_matrix, solve_thresholds
+from verticopula.stats.readings import Readings
+
+Floats = NDArray[np.float64]
+
+_LEAST_ERROR = 1e-6
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """reading = loading @ latent + error, to first order.
+
+    Attributes
+    ----------
+    correlation : (q, q) of the latents
+    loading : (q, q)
+    error : (q, q) covariance of the errors
+    """
+
+    correlation: Floats
+    loading: Floats
+    error: Floats
+
+    @classmethod
+    def of(cls, copula: FittedCopula, readings: Readings, own: Sequence[Floats]) -> Measurement:
+        """From what is known of single readings; `own` has the covariance of each column's readings."""
+        loading = _loading(copula, readings)
+        implied = loading @ copula.correlation @ loading.T
+        error = np.zeros_like(implied)
+        for part, covariance in zip(copula.layout.slices, own, strict=True):
+            # A column's own readings have the covariance they have; what the latents leave is error.
+            values, vectors = np.linalg.eigh(covariance - implied[part, part])
+            error[part, part] = (vectors * np.maximum(values, _LEAST_ERROR)) @ vectors.T
+        return cls(copula.correlation, loading, error)
+
+    def draw_latents(self, readings: Floats, patterns: Sequence[Pattern], rng: np.random.Generator) -> Floats:
+        """(N, q) latents of all subjects, given the readings there are."""
+        return draw_posterior(readings, patterns, self.correlation, self.loading, self.error, rng)
+
+
+def _loading(copula: FittedCopula, readings: Readings) -> Floats:
+    """(q, q): how readings depend on latents, to first order."""
+    loading = np.diag(readings.links)
+    for key, part in zip(copula.layout.keys, copula.layout.slices, strict=True):
+        if part.stop - part.start > 1:
+            shares = np.clip(copula.marginals[key].probabilities, 1e-6, 1.0 - 1e-6)
+            boundary = boundary_matrix(solve_thresholds(shares))
+            scale = readings.reliability[part] / np.sqrt(shares * (1.0 - shares))
+            loading[part, part] = scale[:, None] * boundary
+    return loading

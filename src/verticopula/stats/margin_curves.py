@@ -1,0 +1,57 @@
+"""Margin curves: from the margin of the observed subjects to the margin of everybody.
+
+A curve maps a grade among the observed to a grade in the population, F = A(F_observed). It is
+computed from releases alone, so the only private part of a corrected margin is the ordinary
+distribution function of the observed values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.copula import Layout
+from verticopula.stats.marginals import Marginal
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MarginCurve:
+    """A non-decreasing map of [0, 1] onto itself, linear between its knots.
+
+    Attributes
+    ----------
+    observed, population : (k,) grades, both increasing; (0, 0) and (1, 1) are understood
+    """
+
+    observed: Floats
+    population: Floats
+
+    def __call__(self, grades: Floats) -> Floats:
+        knots = np.concatenate([[0.0], self.observed, [1.0]])
+        values = np.concatenate([[0.0], self.population, [1.0]])
+        return np.asarray(np.interp(grades, knots, np.maximum.accumulate(np.clip(values, 0.0, 1.0))))
+
+
+def correct_marginals(
+    layout: Layout, marginals: Mapping[ColumnKey, Marginal], curves: Sequence[MarginCurve]
+) -> dict[ColumnKey, Marginal]:
+    """Every column's margin in the population, from one curve per latent."""
+    return {key: _correct(marginals[key], curves[part]) for key, part in zip(layout.keys, layout.slices, strict=True)}
+
+
+def _correct(marginal: Marginal, curves: Sequence[MarginCurve]) -> Marginal:
+    if len(curves) == 1:
+        cumulative = np.concatenate([[0.0], np.cumsum(marginal.probabilities)])
+        cumulative[-1] = 1.0
+        probabilities = np.maximum(np.diff(curves[0](np.minimum(cumulative, 1.0))), 0.0)
+    else:  # one indicator per category: its curve moves the share of "not this one"
+        probabilities = np.array(
+            [1.0 - float(curve(1.0 - p)) for curve, p in zip(curves, marginal.probabilities, strict=True)]
+        )
+    return Marginal(marginal.column, np.asarray(probabilities / probabilities.sum()), marginal.repair)

@@ -1,0 +1,320 @@
+"""Values to cells, noisy cells to a distribution function and its inverse.
+
+One mechanism serves every kind of column: count the observed values in cells whose cuts are
+public, and add discrete Laplace noise to the counts. What happens afterwards is post-processing.
+
+- A discrete column's marginal is its cell probabilities (the noisy counts, projected to the
+  simplex). Counts with a wide range share cells that grow with the value.
+- A continuous column's cells are `degree` equal pieces of its public range on its public scale;
+  their running sums are the Bernstein coefficients F(v/degree), and the iterated Bernstein
+  operator of Eq. (9) turns them into a smooth distribution function.
+
+Conventions: `cells` are integer codes 0..C-1; `u` are grades in (0, 1); `t` is a position in
+[0, 1] on a column's public scale.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+from scipy.stats import binom
+
+from verticopula.privacy.noise import Noise
+from verticopula.schema.federation import Column
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BERNSTEIN_ORDER = 10
+LARGEST_DEGREE = 256
+SMALLEST_DEGREE = 4
+MOST_COUNT_CELLS = 64
+_NO_MASS = 1e-9  # a cell with less is left out where thresholds are computed: they would be infinite
+_GRID = np.linspace(0.0, 1.0, 1025)
+
+
+# ---- cells: public cuts ------------------------------------------------------------------
+
+
+def choose_degree(n_observed: int, epsilon: float) -> int:
+    """Number of cells of a continuous column, from public quantities only.
+
+    Departs from Corollary 1's l = (εn / log(1/δ))^(1/(h+1)), which balances noise that grows like
+    l against smoothing error. Noise on cells, summed up, grows only like sqrt(l), which moves
+    the balance to (εn)^(2/3); the constant was chosen by `python -m benchmarks errors`.
+    """
+    return int(np.clip(round(0.75 * (epsilon * n_observed) ** (2.0 / 3.0)), SMALLEST_DEGREE, LARGEST_DEGREE))
+
+
+def to_unit(values: Floats, column: Column) -> Floats:
+    """Position of each value on the column's public scale, in [0, 1]."""
+    low, high = column.bounds or (0.0, 1.0)
+    stretched, bottom, top = _stretch(values, column), _stretch(low, column), _stretch(high, column)
+    return np.clip((stretched - bottom) / (top - bottom), 0.0, 1.0)
+
+
+def from_unit(t: Floats, column: Column) -> Floats:
+    """Inverse of `to_unit`, rounded to the column's decimals and kept within its bounds."""
+    low, high = column.bounds or (0.0, 1.0)
+    bottom, top = _stretch(low, column), _stretch(high, column)
+    stretched = bottom + t * (top - bottom)
+    if column.scale == "log":
+        values = np.exp(stretched)
+    elif column.scale == "symlog":
+        values = np.sign(stretched) * np.expm1(np.abs(stretched))
+    else:
+        values = stretched
+    if column.decimals is not None:
+        values = np.round(values, column.decimals)
+    return np.clip(values, low, high)
+
+
+def _stretch(values: Floats | float, column: Column) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    if column.scale == "log":
+        return np.log(np.maximum(array, np.finfo(np.float64).tiny))
+    if column.scale == "symlog":
+        return np.sign(array) * np.log1p(np.abs(array))
+    return array
+
+
+def count_ranges(low: int, high: int) -> Ints:
+    """First value of each cell of a count column on low..high, and high+1 at the end.
+
+    One cell per value where that gives at most 64; otherwise cells of one value near `low`, which
+    then grow by a quarter each: counts are skewed, and the cuts must not look at the data.
+    """
+    if high - low < MOST_COUNT_CELLS:
+        return np.arange(low, high + 2, dtype=np.int64)
+    growth = 1.25
+    while True:
+        firsts = [low]
+        while firsts[-1] <= high:
+            offset = firsts[-1] - low
+            firsts.append(firsts[-1] + max(1, math.floor(offset * (growth - 1.0))))
+        if len(firsts) <= MOST_COUNT_CELLS + 1:
+            return np.array([*firsts[:-1], high + 1], dtype=np.int64)
+        growth *= 1.1
+
+
+def cell_count(column: Column, n_observed: int, epsilon: float) -> int:
+    """Number of public cells of a column."""
+    if column.kind == "continuous":
+        return choose_degree(n_observed, epsilon)
+    if column.kind == "count":
+        return count_ranges(*_count_bounds(column)).size - 1
+    return len(column.categories or ())
+
+
+def to_cells(values: Floats, column: Column, cells: int) -> Ints:
+    """Cell of each value. Discrete columns other than counts come as category codes already."""
+    if column.kind == "continuous":
+        return np.minimum((to_unit(values, column) * cells).astype(np.int64), cells - 1)
+    if column.kind == "count":
+        return np.searchsorted(count_ranges(*_count_bounds(column)), values, side="right") - 1
+    return values.astype(np.int64)
+
+
+def _count_bounds(column: Column) -> tuple[int, int]:
+    low, high = column.bounds or (0, 1)
+    return int(low), int(high)
+
+
+# ---- the mechanism -----------------------------------------------------------------------
+
+
+def release_cells(cells: Ints, n_cells: int, epsilon: float, noise: Noise, *label: str) -> Ints:
+    """Noisy number of subjects in each cell.
+
+    Privacy
+    -------
+    Leaves the party. ε-differentially private for one person's value in this column: replacing
+    it moves one subject from one cell to another, an L1 distance of 2, or of 1 where there are
+    two cells and only the first is counted (the number of observed subjects is public).
+    """
+    counts = np.bincount(cells, minlength=n_cells).astype(np.int64)
+    if n_cells == 2:
+        first = noise.discrete_laplace(counts[:1], 1.0 / epsilon, *label)
+        return np.array([first[0], cells.size - first[0]], dtype=np.int64)
+    return noise.discrete_laplace(counts, 2.0 / epsilon, *label)
+
+
+# ---- post-processing ---------------------------------------------------------------------
+
+
+def project_to_simplex(weights: Floats) -> Floats:
+    """Nearest probabilities (in squared distance) to any real numbers."""
+    weights = weights - weights.max()  # same projection, and no digits lost to large numbers
+    ordered = np.sort(weights)[::-1]
+    excess = (np.cumsum(ordered) - 1.0) / np.arange(1, weights.size + 1)
+    cut = excess[np.nonzero(ordered > excess)[0][-1]]
+    projected = np.maximum(weights - cut, 0.0)
+    return np.asarray(projected / projected.sum())
+
+
+def settle_tails(counts: Floats, deviation: float) -> Floats:
+    """Noisy counts with the outer cells, as far as they may be empty, made to rise towards the inside.
+
+    From either end, cells belong to the tail while their running sum stays within three standard
+    deviations of the noise. Their sum is kept, but noise far out, which a public range wider than the
+    data always leaves, averages away instead of turning into far-out synthetic values.
+    """
+    settled = counts.astype(np.float64)
+    for view in (settled, settled[::-1]):
+        within = np.cumsum(view) <= 3.0 * deviation * np.sqrt(np.arange(1, view.size + 1))
+        tail = int(np.argmin(within)) if not within.all() else 0
+        if tail > 1:
+            view[:tail] = isotonic_regression(view[:tail]).x
+    return settled
+
+
+@lru_cache(maxsize=64)
+def _bernstein_matrix(degree: int, at_grid: bool) -> Floats:
+    """b_{v,degree}(x) for x on the fine grid, or on the coefficients' own points v/degree."""
+    points = _GRID if at_grid else np.arange(degree + 1) / degree
+    matrix = np.asarray(binom.pmf(np.arange(degree + 1)[None, :], degree, points[:, None]))
+    matrix.flags.writeable = False
+    return matrix
+
+
+def iterate_bernstein(coefficients: Floats, order: int) -> Floats:
+    """Coefficients g with sum_v g_v b_v = the iterated Bernstein operator of `coefficients`.
+
+    Implements Eq. (9). With M the operator's action on coefficients, M_wv = b_v(w/l), the sum
+    over i of C(h,i)(-1)^(i-1) M^(i-1) equals I + (I-M) + ... + (I-M)^(h-1).
+    """
+    matrix = _bernstein_matrix(coefficients.size - 1, False)
+    rest = coefficients
+    total = np.zeros_like(coefficients)
+    for _ in range(order):
+        total = total + rest
+        rest = rest - matrix @ rest
+    return total
+
+
+@dataclass(frozen=True)
+class CdfOnGrid:
+    """A distribution function on 1025 equally spaced positions, and how much was repaired."""
+
+    values: Floats
+    repair: float
+
+
+def smooth_cdf(probabilities: Floats, order: int = BERNSTEIN_ORDER) -> CdfOnGrid:
+    """Distribution function from cell probabilities.
+
+    The iterated operator can overshoot; a running maximum within [0, 1] makes it a distribution
+    function again, and `repair` is the largest change that made.
+    """
+    coefficients = np.concatenate([[0.0], np.cumsum(probabilities)])
+    raw = _bernstein_matrix(probabilities.size, True) @ iterate_bernstein(coefficients, order)
+    valid = np.clip(np.maximum.accumulate(raw), 0.0, 1.0)
+    valid[0], valid[-1] = 0.0, 1.0
+    return CdfOnGrid(valid, float(np.max(np.abs(valid - raw))))
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """A column's privatized marginal: its cell probabilities, and what follows from them.
+
+    Attributes
+    ----------
+    probabilities : (C,) over the column's public cells
+    repair : total absolute change of the probabilities by settling the tails and the projection to the simplex
+    """
+
+    column: Column
+    probabilities: Floats
+    repair: float
+
+    @classmethod
+    def from_release(cls, column: Column, noisy_counts: Ints, n_observed: int, epsilon: float) -> Marginal:
+        """From what a party sent, at that epsilon per value."""
+        raw = noisy_counts / n_observed
+        settled = raw
+        if column.kind in ("continuous", "count"):
+            settled = settle_tails(raw, math.sqrt(2.0) * 2.0 / epsilon / n_observed)
+        probabilities = project_to_simplex(settled)
+        return cls(column, probabilities, float(np.sum(np.abs(probabilities - raw))))
+
+    def latents(self) -> list[Marginal]:
+        """One marginal per latent: this one, or one binary marginal per category of a nominal column."""
+        if self.column.kind != "nominal" or self.probabilities.size == 2:
+            return [self]
+        binary = Column(name=self.column.name, kind="binary")
+        return [Marginal(binary, np.array([1.0 - p, p]), 0.0) for p in self.probabilities]
+
+    @property
+    def grade_steps(self) -> tuple[Floats, Floats]:
+        """Grades at which a discrete column's latent crosses to the next cell, and the jumps of
+        the mid-grade there; cells without mass are skipped. Empty for a continuous column."""
+        if self.column.kind == "continuous":
+            return np.empty(0), np.empty(0)
+        kept = self.fine_probabilities()
+        return np.cumsum(kept)[:-1], (kept[1:] + kept[:-1]) / 2.0
+
+    @property
+    def tied_share(self) -> float:
+        """Share of pairs of subjects with the same value; none for a continuous column."""
+        return float(np.sum(self.probabilities**2 / self._widths())) if self.column.is_discrete else 0.0
+
+    @property
+    def grade_variance(self) -> float:
+        """Variance of the mid-grades: 1/12, less for ties."""
+        tied = float(np.sum(self.probabilities**3 / self._widths() ** 2)) if self.column.is_discrete else 0.0
+        return (1.0 - tied) / 12.0
+
+    def upper_ends(self) -> Floats:
+        """The largest value of each cell (codes for categories)."""
+        if self.column.kind == "continuous":
+            return from_unit(np.arange(1, self.probabilities.size + 1) / self.probabilities.size, self.column)
+        return self._firsts()[1:] - 1.0
+
+    def cdf(self, values: Floats) -> Floats:
+        """Privatized distribution function at the given values (codes for categories)."""
+        if self.column.kind == "continuous":
+            return np.interp(to_unit(values, self.column), _GRID, smooth_cdf(self.probabilities).values)
+        cumulative = np.concatenate([[0.0], np.cumsum(self.probabilities)])
+        firsts = self._firsts()
+        index = np.clip(np.searchsorted(firsts, np.floor(values), side="right") - 1, -1, self.probabilities.size - 1)
+        inside = np.clip((np.floor(values) - firsts[index] + 1.0) / np.diff(firsts)[index], 0.0, 1.0)
+        return np.where(index < 0, 0.0, cumulative[index] + inside * self.probabilities[index])
+
+    def quantile(self, u: Floats) -> Floats:
+        """Values (codes for categories) at the given grades: the privatized inverse."""
+        if self.column.kind == "continuous":
+            # The tilt makes the function strictly increasing, so that flat stretches invert.
+            rising = (1.0 - 1e-9) * smooth_cdf(self.probabilities).values + 1e-9 * _GRID
+            return from_unit(np.interp(u, rising, _GRID), self.column)
+        cumulative = np.cumsum(self.probabilities)
+        index = np.minimum(np.searchsorted(cumulative, u, side="right"), int(np.flatnonzero(self.probabilities)[-1]))
+        firsts = self._firsts()
+        width = np.diff(firsts)[index]
+        below = np.where(index > 0, cumulative[index - 1], 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = np.nan_to_num((u - below) / self.probabilities[index])
+        return firsts[index] + np.minimum(np.floor(np.clip(inside, 0.0, 1.0) * width), width - 1)
+
+    def fine_probabilities(self) -> Floats:
+        """Probabilities of single values: a cell of many counts is cut into equal parts.
+
+        Ranks are of values, not of cells. Parts of a 64th of the mass are as good as a continuum.
+        """
+        parts = np.clip(np.ceil(64.0 * self.probabilities), 1.0, self._widths()).astype(np.int64)
+        fine = np.repeat(self.probabilities / parts, parts)
+        kept = fine[fine > _NO_MASS]
+        return np.asarray(kept / kept.sum())
+
+    def _widths(self) -> Floats:
+        """Number of values in each cell of a discrete column."""
+        return np.diff(self._firsts())
+
+    def _firsts(self) -> Floats:
+        if self.column.kind == "count":
+            return count_ranges(*_count_bounds(self.column)).astype(np.float64)
+        return np.arange(self.probabilities.size + 1, dtype=np.float64)

@@ -1,0 +1,177 @@
+"""Correlation from pairs of columns: every pair from the subjects that both have.
+
+Right where blocks are missing completely at random. `assemble` and `finish` are also how the refinement ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.data.missingness import count_common
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.copula import Layout, indicators_to_latents
+from verticopula.stats.correlation import (
+    GradeShape,
+    PairwiseSpearman,
+    invert_bridge,
+    nearest_correlation,
+    shrink,
+    spearman_pairwise,
+)
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.nominal import match_pair
+from verticopula.stats.rank_release import Released, spread_out
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How much every repair changed, for the report and for doubt.
+
+    Attributes
+    ----------
+    overlap : (q, q) common subjects of each pair of latents
+    standard_error : (q, q) of each latent correlation before shrinking
+    shrink_rank, shrink_change : rank of the target; mean absolute change of an entry
+    psd_change : largest change of an entry by the repair to a correlation matrix
+    smallest_eigenvalue : before that repair
+    marginal_repairs : per column, total absolute change of the cell probabilities
+    """
+
+    overlap: NDArray[np.int64]
+    standard_error: Floats
+    shrink_rank: int
+    shrink_change: float
+    psd_change: float
+    smallest_eigenvalue: float
+    marginal_repairs: Mapping[ColumnKey, float]
+
+
+@dataclass(frozen=True)
+class PairwiseLatents:
+    """What is known of every pair of latents before anything is shrunk or repaired.
+
+    Attributes
+    ----------
+    correlation, variance : (q, q) latent correlations and the variance of each
+    overlap : (q, q) common subjects
+    fixed : (q, q) pairs that shrinking leaves alone: inside a nominal column, or of a latent with all mass in one cell
+    """
+
+    correlation: Floats
+    variance: Floats
+    overlap: NDArray[np.int64]
+    fixed: Bools
+
+    def resting_on(self, observed: Bools) -> PairwiseLatents:
+        """The same where only these cells were observed, the other ranked ones completed: those are no evidence."""
+        overlap = count_common(observed)
+        return replace(self, variance=self.variance * (self.overlap / np.maximum(overlap, 1)), overlap=overlap)
+
+
+def fit_pairwise(released: Released, observed: Bools | None = None) -> tuple[Floats, FitReport]:
+    """Latent correlation matrix from noisy ranks, and how it came about.
+
+    `observed` (N, q) says which of the ranked cells were observed; None for all of them.
+    """
+    pairs = correlate_pairs(released)
+    return finish(pairs if observed is None else pairs.resting_on(observed), released.marginals)
+
+
+def correlate_pairs(released: Released) -> PairwiseLatents:
+    """Every pair's latent correlation from the noisy ranks of the subjects that both have."""
+    latents = released.latent_marginals
+    spearman = spearman_pairwise(
+        spread_out(released.grades(), released.observed),
+        released.observed,
+        released.grade_noise(),
+        np.array([latent.grade_variance for latent in latents]),
+    )
+    shapes, flat = grade_shapes(latents)
+    # An indicator's mid-grade jumps by 1/2, so rho = 12 Cov(mid-grades) is 3 Cov(indicators).
+    return assemble(
+        invert_bridge(spearman, shapes, flat), spearman.rho / 3.0, released.layout, released.marginals, flat
+    )
+
+
+def assemble(
+    pairwise: PairwiseSpearman,
+    indicator_covariance: Floats,
+    layout: Layout,
+    marginals: Mapping[ColumnKey, Marginal],
+    flat: Bools,
+) -> PairwiseLatents:
+    """Correlations of all latents, those of categories among them, from pairwise latent correlations.
+
+    Parameters
+    ----------
+    pairwise : latent correlations and their variances, category indicators taken as binary columns
+    indicator_covariance : (q, q), used between the categories of two nominal columns
+    flat : (q,) latents with all mass in one cell, of which nothing is known
+    """
+    blocks = layout.nominal_blocks()
+    latent, variance = _to_category_latents(pairwise, layout, marginals, blocks)
+    _match_nominal_pairs(latent, indicator_covariance, layout, marginals)
+    # Pairs with a flat column are unknown, not known to be zero: the others must not learn from them.
+    return PairwiseLatents(latent, variance, pairwise.overlap, blocks | flat[:, None] | flat[None, :])
+
+
+def finish(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
+    """A proper correlation matrix: shrunk as far as the noise says, then repaired."""
+    shrunk = shrink(pairs.correlation, pairs.variance, pairs.fixed)
+    repaired = nearest_correlation(shrunk.correlation)
+    report = FitReport(
+        overlap=pairs.overlap,
+        standard_error=np.sqrt(pairs.variance),
+        shrink_rank=shrunk.rank,
+        shrink_change=shrunk.change,
+        psd_change=repaired.change,
+        smallest_eigenvalue=repaired.smallest_eigenvalue_before,
+        marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
+    )
+    return repaired.correlation, report
+
+
+def grade_shapes(latents: list[Marginal]) -> tuple[list[GradeShape], Bools]:
+    """How every latent's grade steps, and which latents have all mass in one cell."""
+    shapes = [GradeShape.from_grade_steps(*latent.grade_steps) for latent in latents]
+    flat = [
+        latent.column.is_discrete and shape.thresholds.size == 0 for latent, shape in zip(latents, shapes, strict=True)
+    ]
+    return shapes, np.array(flat)
+
+
+def _to_category_latents(
+    pairwise: PairwiseSpearman,
+    layout: Layout,
+    marginals: Mapping[ColumnKey, Marginal],
+    fixed: Bools,
+) -> tuple[Floats, Floats]:
+    """Correlations with category indicators turned into correlations with category latents."""
+    transform = indicators_to_latents(pairwise.rho, layout, marginals)
+    outside = pairwise.rho * ~fixed
+    latent = transform @ outside @ transform.T
+    variance = transform**2 @ (pairwise.variance * ~fixed) @ (transform**2).T
+    latent[fixed] = 0.0
+    variance[fixed] = 0.0
+    np.fill_diagonal(latent, 1.0)
+    np.fill_diagonal(variance, 0.0)
+    return np.clip(latent, -0.999, 0.999) + np.eye(latent.shape[0]) * 0.001, variance
+
+
+def _match_nominal_pairs(
+    latent: Floats, covariance: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal]
+) -> None:
+    """Scale the block of every two nominal columns to the association that was observed, in place."""
+    nominal = [(k, s) for k, s in zip(layout.keys, layout.slices, strict=True) if s.stop - s.start > 1]
+    for index, (first, rows) in enumerate(nominal):
+        for second, columns in nominal[:index]:
+            probabilities = (marginals[first].probabilities, marginals[second].probabilities)
+            latent[rows, columns] = match_pair(latent[rows, columns], covariance[rows, columns], probabilities)
+            latent[columns, rows] = latent[rows, columns].T

@@ -1,0 +1,96 @@
+"""What the coordinator holds after a round of releases, latent by latent.
+
+Public masks, noisy ranks and noisy margins; no raw data. Every method starts from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.privacy.budget import ColumnBudget, coins_per_comparison
+from verticopula.privacy.coins import flip_probability
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.copula import Layout
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.ranks import debias_ranks, rank_noise_variance
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Released:
+    """Noisy ranks and margins.
+
+    Attributes
+    ----------
+    layout : which latents belong to which column
+    marginals : privatized margins of the subjects that were ranked
+    observed : (N, q) who was ranked, per latent
+    ranks : per latent, the noisy ranks of those subjects in cohort order
+    flips : (q,) probability that a comparison was flipped
+    """
+
+    layout: Layout
+    marginals: Mapping[ColumnKey, Marginal]
+    observed: Bools
+    ranks: tuple[Ints, ...]
+    flips: Floats
+
+    @classmethod
+    def build(
+        cls,
+        layout: Layout,
+        marginals: Mapping[ColumnKey, Marginal],
+        observed: Mapping[ColumnKey, Bools],
+        ranks: Mapping[ColumnKey, NDArray[np.int64]],
+        budgets: Mapping[ColumnKey, ColumnBudget],
+        sampler: str,
+    ) -> Released:
+        """From what the parties sent, column by column."""
+        masks, columns, flips = [], [], []
+        for key, part in zip(layout.keys, layout.slices, strict=True):
+            coins = coins_per_comparison(marginals[key].column, sampler)
+            for offset in range(part.stop - part.start):
+                masks.append(observed[key])
+                columns.append(ranks[key][:, offset])
+                flips.append(flip_probability(budgets[key].epsilon_ranks / coins))
+        return cls(layout, marginals, np.column_stack(masks), tuple(columns), np.array(flips))
+
+    @property
+    def n_subjects(self) -> int:
+        return int(self.observed.shape[0])
+
+    @property
+    def latent_marginals(self) -> list[Marginal]:
+        """One margin per latent."""
+        return [latent for key in self.layout.keys for latent in self.marginals[key].latents()]
+
+    def grades(self) -> list[Floats]:
+        """Per latent, debiased grades of the ranked subjects, centred at zero."""
+        return [
+            (debias_ranks(ranks, flip) - (ranks.size + 1) / 2.0) / ranks.size
+            for ranks, flip in zip(self.ranks, self.flips, strict=True)
+        ]
+
+    def grade_noise(self) -> Floats:
+        """(q,) variance that the coins added to a grade."""
+        return np.array(
+            [
+                rank_noise_variance(ranks.size, flip, latent.tied_share) / ranks.size**2
+                for ranks, flip, latent in zip(self.ranks, self.flips, self.latent_marginals, strict=True)
+            ]
+        )
+
+
+def spread_out(columns: Sequence[Floats], observed: Bools) -> Floats:
+    """(N, q) from the observed subjects' values per latent; zero where nothing was observed."""
+    full = np.zeros(observed.shape)
+    for index, values in enumerate(columns):
+        full[observed[:, index], index] = values
+    return full

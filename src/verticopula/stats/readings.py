@@ -1,0 +1,190 @@
+"""Noisy grades to readings: what a subject's noisy rank says about its latent normal.
+
+Conventions: a latent's values fall in cells: the categories or counts of a discrete column, 128
+equal parts of the observed grades of a continuous one. `curve` holds the *population's* cumulative
+shares at the cells' upper ends; among the observed they are known, and the difference is what
+missingness hides. A cell's score is the mean of the latent normal in it, brought to variance 1 in
+the population; a subject's reading is the expected score given its noisy grade, brought to variance
+1 as well:
+
+    score = strength * latent + rest,   reading = reliability * score + error.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from verticopula.stats.rank_release import Released
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+CONTINUOUS_CELLS = 128
+_READING_GRID = 513
+_NARROWEST = 1e-3
+
+
+@dataclass(frozen=True)
+class LatentCells:
+    """What is known of one latent before any refinement.
+
+    Attributes
+    ----------
+    shares : (C,) share of the observed subjects in each cell, all positive
+    grades : (n,) debiased noisy grades of the observed subjects, in cohort order; about (0, 1)
+    noise : variance that the coins added to a grade
+    is_continuous : cells are then only a grid
+    """
+
+    shares: Floats
+    grades: Floats
+    noise: float
+    is_continuous: bool
+
+    @property
+    def start(self) -> Floats:
+        """(C-1,) cumulative shares among the observed."""
+        return np.cumsum(self.shares)[:-1]
+
+    @property
+    def middles(self) -> Floats:
+        """(C,) mid-grades of the cells among the observed."""
+        return np.asarray(np.cumsum(self.shares) - 0.5 * self.shares)
+
+    @property
+    def width(self) -> float:
+        """Standard deviation of a noisy grade around its cell's middle."""
+        # A cell of a continuum stands for all grades inside it.
+        within = self.shares[0] ** 2 / 12.0 if self.is_continuous else 0.0
+        return max(math.sqrt(self.noise + within), _NARROWEST)
+
+
+def cells_of(released: Released) -> list[LatentCells]:
+    """Cells and noisy grades of every latent."""
+    found = []
+    for latent, grades, noise in zip(released.latent_marginals, released.grades(), released.grade_noise(), strict=True):
+        continuous = latent.column.kind == "continuous"
+        shares = np.full(CONTINUOUS_CELLS, 1.0 / CONTINUOUS_CELLS) if continuous else latent.fine_probabilities()
+        found.append(LatentCells(shares, grades + 0.5, float(noise), continuous))
+    return found
+
+
+@dataclass(frozen=True)
+class GradeReader:
+    """How noisy grades are read, whatever the scores.
+
+    Attributes
+    ----------
+    grid : (g,) noisy grades
+    posterior : (g, C) chance of each cell given a noisy grade
+    likelihood : (C, g) chance of each noisy grade given a cell
+    """
+
+    grid: Floats
+    posterior: Floats
+    likelihood: Floats
+
+    @classmethod
+    def of(cls, latent: LatentCells) -> GradeReader:
+        middle, width = latent.middles, latent.width
+        grid = np.linspace(-4.0 * width, 1.0 + 4.0 * width, _READING_GRID)
+        width = max(width, float(grid[1] - grid[0]))  # narrower noise needs no resolving
+        exponent = -0.5 * ((grid[:, None] - middle) / width) ** 2
+        weighted = np.exp(exponent - exponent.max(axis=1)[:, None]) * latent.shares
+        density = np.exp(exponent)
+        return cls(grid, weighted / weighted.sum(axis=1)[:, None], (density / density.sum(axis=0)).T)
+
+
+@dataclass(frozen=True)
+class ScoreScale:
+    """One latent's cells under a population curve.
+
+    Attributes
+    ----------
+    thresholds : (C-1,) latent values where the cells meet
+    scores : (C,) mean latent of each cell over `strength`: variance 1 in the population
+    strength : correlation of score and latent; 1 for a continuum
+    """
+
+    thresholds: Floats
+    scores: Floats
+    strength: float
+
+    @classmethod
+    def of(cls, curve: Floats) -> ScoreScale:
+        thresholds = ndtri(curve)
+        density = np.concatenate([[0.0], np.exp(-0.5 * thresholds**2) / math.sqrt(2.0 * math.pi), [0.0]])
+        shares = np.diff(curve, prepend=0.0, append=1.0)
+        means = (density[:-1] - density[1:]) / shares
+        strength = math.sqrt(float(np.sum(shares * means**2)))
+        return cls(thresholds, means / strength, strength)
+
+    @classmethod
+    def flat(cls) -> ScoreScale:
+        """One cell, which says nothing about the latent."""
+        return cls(np.empty(0), np.zeros(1), 0.0)
+
+
+def read_scores(latent: LatentCells, reader: GradeReader, curve: Floats) -> tuple[Floats, float, ScoreScale]:
+    """(readings, reliability, scale) of the observed subjects under a population curve.
+
+    A reading is E[score | noisy grade], with the mean and variance that the population would have
+    taken out; `reliability` is the correlation of reading and score there.
+    """
+    scale = ScoreScale.of(curve)
+    shares = np.diff(curve, prepend=0.0, append=1.0)
+    expected = reader.posterior @ scale.scores
+    in_cell, squared_in_cell = reader.likelihood @ expected, reader.likelihood @ expected**2
+    mean = float(shares @ in_cell)
+    deviation = math.sqrt(max(float(shares @ squared_in_cell) - mean**2, 1e-300))
+    reliability = float(shares @ (in_cell * scale.scores)) / deviation
+    readings = np.interp(latent.grades, reader.grid, (expected - mean) / deviation)
+    return readings, min(reliability, 1.0), scale
+
+
+@dataclass(frozen=True)
+class Readings:
+    """All readings of a release.
+
+    Attributes
+    ----------
+    values : (N, q), zero where nothing was observed
+    reliability : (q,) correlation of reading and score; 0 for a latent with all mass in one cell
+    scales : per latent, its cells
+    """
+
+    values: Floats
+    reliability: Floats
+    scales: tuple[ScoreScale, ...]
+
+    @property
+    def links(self) -> Floats:
+        """(q,) correlation of reading and latent."""
+        return np.asarray(self.reliability * np.array([scale.strength for scale in self.scales]))
+
+
+def read_release(released: Released) -> Readings:
+    """Readings under the margins as they were released, as if the ranked subjects were the population."""
+    values, reliability, scales = np.zeros(released.observed.shape), np.zeros(released.observed.shape[1]), []
+    for j, latent in enumerate(cells_of(released)):
+        if latent.shares.size < 2:
+            scales.append(ScoreScale.flat())
+            continue
+        readings, reliability[j], scale = read_scores(latent, GradeReader.of(latent), latent.start)
+        values[released.observed[:, j], j] = readings
+        scales.append(scale)
+    return Readings(values, reliability, tuple(scales))
+
+
+def reading_noise(reliability: Floats, observed: Bools) -> Floats:
+    """(q, q) variance that the coins add to each correlation of readings."""
+    seen = observed.astype(np.float64)
+    counts = seen.sum(axis=0)
+    # EM also learns of a pair from subjects that have only one of the two.
+    size = np.maximum(seen.T @ seen, np.outer(counts, counts) / seen.shape[0])
+    return np.asarray((1.0 - np.outer(reliability, reliability) ** 2) / np.maximum(size, 1.0))

@@ -1,0 +1,111 @@
+"""One round of the fit, and EM where there is next to no noise.
+
+A round: the patterns' moments become those of everybody (`selection`); latent correlations are read off (`model`), and
+moved towards a factor structure as far as the noise says (`structure`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.stats.em import em_step
+from verticopula.stats.mixing import Trail
+from verticopula.stats.refinement import PRIOR_SUBJECTS_PER_LATENT
+from verticopula.stats.strict.factor_structure import Structure, fit_structure, group_pairs, start_structure
+from verticopula.stats.strict.noisy_moments import NoisyMoments
+from verticopula.stats.strict.pair_selection import expect, find_base, pool, settle
+from verticopula.stats.strict.score_model import Placed, ScoreModel, build_moments, repair_moments
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_EM = 300
+_EM_TOLERANCE = 2e-4
+_QUIET = 0.1
+_LEAST_PRIOR = 1e-3
+
+
+@dataclass(frozen=True)
+class State:
+    """Where the iteration stands.
+
+    Attributes
+    ----------
+    trail : moments as the patterns have them, round by round
+    moments : (q+1, q+1) with the fitted correlations
+    raw, variance, fitted : (q, q) latent correlations as the patterns have them; their variance; as fitted
+    """
+
+    trail: Trail
+    moments: Floats
+    placed: Placed
+    structure: Structure
+    raw: Floats
+    variance: Floats
+    fitted: Floats
+
+
+def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: State | None) -> State:
+    """One round; from independence where there is nothing before."""
+    q = len(model.scores)
+    moments = np.eye(q + 1) if before is None else before.moments
+    # Without a model there is nothing to tell a pattern's shift from.
+    base = find_base(noisy, q) if before is not None else np.empty(0, dtype=np.int64)
+    found, variance = pool(noisy, expect(noisy, moments, base), moments)
+    trail = Trail(found) if before is None else before.trail.follow(found)
+    found = trail.ahead
+    placed = model.place(found)
+    raw, noise = placed.correlations(found), variance[:-1, :-1] / placed.links**2
+    if before is None:
+        apart = model.layout.nominal_blocks() | model.flat[:, None] | model.flat
+        structure = start_structure(raw, noise, group_pairs(model.owners, apart))
+    else:
+        structure = before.structure
+    structure = fit_structure(structure, raw, noise)
+    fitted = np.where(structure.groups >= 0, structure.blend(raw, noise), 0.0)
+    return State(trail, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
+
+
+def is_quiet(noisy: Sequence[NoisyMoments]) -> bool:
+    """Whether noise is small beside sampling in every pattern: then plain EM is the better estimator.
+
+    With more noise, EM's regressions of everything on everything a pattern has would amplify it.
+    """
+    return all(float(np.median(p.noise**2)) <= _QUIET / p.count for p in noisy)
+
+
+def iterate_em(noisy: Sequence[NoisyMoments], model: ScoreModel, state: State) -> tuple[State, int, float]:
+    """EM for the augmented moments until correlations rest; from the fitted ones."""
+    base = find_base(noisy, len(model.scores))
+    moments, fitted, change, rounds = state.moments, state.fitted, np.inf, 0
+    prior = max(PRIOR_SUBJECTS_PER_LATENT * len(model.scores) * _missing_share(noisy, model), _LEAST_PRIOR)
+    placed = state.placed
+    while rounds < MOST_EM and change >= _EM_TOLERANCE:
+        rounds += 1
+        moments = repair_moments(em_round(noisy, moments, base, prior))
+        placed = model.place(moments)
+        before, fitted = fitted, np.where(state.structure.groups >= 0, placed.correlations(moments), 0.0)
+        change = float(np.max(np.abs(fitted - before)))
+    return replace(state, moments=moments, placed=placed, fitted=fitted), rounds, change
+
+
+def _missing_share(noisy: Sequence[NoisyMoments], model: ScoreModel) -> float:
+    """Of people without the latent that most are without."""
+    have = np.zeros(len(model.scores))
+    for pattern in noisy:
+        have[pattern.seen[:-1]] += pattern.count
+    return (
+        1.0 - float(have[~model.flat].min(initial=np.inf)) / sum(p.count for p in noisy)
+        if not model.flat.all()
+        else 0.0
+    )
+
+
+def em_round(noisy: Sequence[NoisyMoments], moments: Floats, base: Ints, prior_subjects: float = 0.0) -> Floats:
+    """One step of EM for the augmented moments; without noise that of `em.em_step` on the people's own rows."""
+    expected = expect(noisy, moments, base)
+    return em_step(moments, [settle(p, e) for p, e in zip(noisy, expected, strict=True)], prior_subjects)

@@ -1,0 +1,140 @@
+"""From opened sums to a copula.
+
+Every few rounds, what cutting records did to their moments is simulated and undone (`clipping`); in between, rounds as
+in `rounds.py` until correlations rest. All of it is computed from released numbers and costs no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from verticopula.data.missingness import Missingness
+from verticopula.protocol.messages import SumsPlan
+from verticopula.protocol.secure_sums import PatternSums
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.copula import Layout
+from verticopula.stats.correlation import nearest_correlation
+from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.mixing import Trail
+from verticopula.stats.pairwise import FitReport
+from verticopula.stats.strict.clipping import DRAWS, ClipGap, Simulator
+from verticopula.stats.strict.em_iterations import State, advance, is_quiet, iterate_em
+from verticopula.stats.strict.factor_structure import posterior_variance
+from verticopula.stats.strict.latent_scores import latent_scores
+from verticopula.stats.strict.noise_budget import StrictBudget
+from verticopula.stats.strict.noisy_moments import NoisyMoments, read_sums
+from verticopula.stats.strict.score_model import ScoreModel, correlate, margin_curves
+from verticopula.stats.strict.score_plan import plan_clip
+from verticopula.stats.strict.strict_report import LARGEST_ERROR, StrictFit, StrictReport, by_parties
+
+__all__ = ["StrictFit", "StrictReport", "fit_strict"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_ROUNDS = 20
+TOLERANCE = 2e-3
+_SIMULATE_AFTER = (1, 2, 4)  # rounds
+
+
+@threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
+def fit_strict(
+    sums: Sequence[PatternSums],
+    plan: SumsPlan,
+    layout: Layout,
+    marginals: Mapping[ColumnKey, Marginal],
+    budget: StrictBudget,
+    missingness: Missingness,
+    rng: np.random.Generator,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> StrictFit:
+    """The copula of the population, from what was opened.
+
+    Parameters
+    ----------
+    sums : of every pattern, in the plan's order
+    marginals : of the observed, settled from noisy cells
+    rng : for the records that show what cutting did
+    """
+    scores = [score for key in layout.keys for score in latent_scores(marginals[key])]
+    owners = np.repeat(np.arange(len(plan.parties)), plan.widths)
+    model = ScoreModel(layout, marginals, scores, owners)
+    noisy = read_sums(sums, plan, scores)
+    overlap = count_overlap(noisy, len(scores))
+    simulator = Simulator(layout, marginals, scores, owners, plan_clip(plan), rng.standard_normal((DRAWS, len(scores))))
+    gap = ClipGap.none(len(scores))
+    state: State | None = None
+    change = np.inf
+    rounds = 0
+    while rounds < MOST_ROUNDS and change >= TOLERANCE:
+        rounds += 1
+        before = state
+        state = advance([gap.undo(pattern) for pattern in noisy], model, before)
+        change = np.inf if before is None else float(np.max(np.abs(state.fitted - before.fitted)))
+        if rounds in _SIMULATE_AFTER:
+            pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
+            gap = simulator.gap(nearest_correlation(pairs.correlation).correlation)
+            change = np.inf
+            state = replace(state, trail=Trail(state.trail.ahead))  # another map from here on
+        progress(rounds, MOST_ROUNDS)
+    assert state is not None
+    whole = [gap.undo(pattern) for pattern in noisy]
+    if is_quiet(whole):
+        state, rounds, change = iterate_em(whole, model, state)
+    pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
+    repaired = nearest_correlation(pairs.correlation)
+    counted = state.structure.groups >= 0
+    report = FitReport(
+        overlap=overlap,
+        standard_error=np.sqrt(np.where(np.isfinite(state.variance), pairs.variance, 1.0)),
+        shrink_rank=state.structure.rank,
+        shrink_change=float(np.mean(np.abs(state.fitted - state.raw)[counted])) if counted.any() else 0.0,
+        psd_change=repaired.change,
+        smallest_eigenvalue=repaired.smallest_eigenvalue_before,
+        marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
+    )
+    strict = summarise(state, plan, layout, gap, model, rounds, change)
+    corrected = correct_marginals(layout, marginals, margin_curves(model, state.placed))
+    return StrictFit(repaired.correlation, corrected, report, strict)
+
+
+def count_overlap(noisy: Sequence[NoisyMoments], q: int) -> Ints:
+    """(q, q) people counted with both."""
+    overlap = np.zeros((q, q), dtype=np.int64)
+    for pattern in noisy:
+        overlap[np.ix_(pattern.seen[:-1], pattern.seen[:-1])] += int(pattern.count)
+    return overlap
+
+
+def summarise(
+    state: State, plan: SumsPlan, layout: Layout, gap: ClipGap, model: ScoreModel, rounds: int, change: float
+) -> StrictReport:
+    """What can be relied on, party by party."""
+    structure, owners, k = state.structure, model.owners, len(plan.parties)
+    counted = structure.groups >= 0
+    expected = by_parties(posterior_variance(structure, state.variance), counted, owners, k)
+    met = by_parties(np.isfinite(state.variance).astype(np.float64), counted, owners, k) > 0.0
+    residual = np.where(np.isfinite(state.variance), state.raw - state.fitted, 0.0)
+    return StrictReport(
+        rank=structure.rank,
+        spread_within=float(np.sqrt(structure.spread[0])),
+        spread_between=float(np.sqrt(structure.spread[1])),
+        iterations=rounds,
+        converged=change < TOLERANCE,
+        change=change,
+        patterns=plan.columns.shape[0],
+        left_out=int((plan.pattern_of < 0).sum()),
+        cut={party: float(gap.cut[owners == i].mean()) for i, party in enumerate(plan.parties)},
+        parties=plan.parties,
+        raw_error=np.where(met, by_parties(state.variance, counted & np.isfinite(state.variance), owners, k), np.inf),
+        expected_error=expected,
+        realised_error=by_parties(residual**2, counted, owners, k),
+        supported=met & (expected <= LARGEST_ERROR),
+        flat=tuple(layout.labels[j] for j in np.flatnonzero(model.flat)),
+    )

@@ -1,0 +1,119 @@
+"""What a strict fit says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.pairwise import FitReport
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+LARGEST_ERROR = 0.05  # expected; with a larger one a correlation is not supported
+
+
+@dataclass(frozen=True)
+class StrictReport:
+    """How it went, and what can be relied on.
+
+    Attributes
+    ----------
+    rank : factors that stand out of the noise
+    spread_within, spread_between : standard deviation of correlations around the factors, inside a party and across
+    iterations, converged, change : rounds made; whether nothing moved any more; largest move in the last
+    patterns, left_out : patterns opened; subjects in none of them
+    cut : party -> share of its records that were cut to their bound (by the model)
+    parties : their names, in the order of the next ones
+    raw_error : (K, K) standard error of one correlation from noise and overlap alone; inf where nobody was counted
+        with both
+    expected_error : (K, K) the same with the help of all other pairs; noise, sampling and the factors' own error, not
+        what is left of cutting and of selection
+    realised_error : (K, K) root mean square of what the noisy correlations are away from the fitted ones
+    supported : (K, K) whether the data support a correlation of the two parties at this budget
+    flat : columns whose noisy margin has all mass in one cell
+    """
+
+    rank: int
+    spread_within: float
+    spread_between: float
+    iterations: int
+    converged: bool
+    change: float
+    patterns: int
+    left_out: int
+    cut: Mapping[str, float]
+    parties: tuple[str, ...]
+    raw_error: Floats
+    expected_error: Floats
+    realised_error: Floats
+    supported: Bools
+    flat: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for files and reports; None where an error is infinite."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> StrictReport:
+        """What `to_dict` wrote."""
+        arrays: dict[str, Any] = {
+            name: np.array([[np.inf if x is None else x for x in row] for row in raw[name]], dtype=kind)
+            for name, kind in _ARRAYS.items()
+        }
+        names = {name: tuple(raw[name]) for name in ("parties", "flat")}
+        return cls(**{**raw, **arrays, **names})
+
+    @property
+    def unsupported(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of parties whose correlations are more expectation than data."""
+        names = self.parties
+        return tuple((names[a], names[b]) for a, b in np.argwhere(np.triu(~self.supported)))
+
+
+_ARRAYS: dict[str, type] = {
+    "raw_error": np.float64,
+    "expected_error": np.float64,
+    "realised_error": np.float64,
+    "supported": np.bool_,
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [[None if x == np.inf else x for x in row] for row in value.tolist()]
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+
+
+@dataclass(frozen=True)
+class StrictFit:
+    """What a strict study found.
+
+    Attributes
+    ----------
+    correlation : (q, q) of the latents
+    marginals : of the population
+    """
+
+    correlation: Floats
+    marginals: Mapping[ColumnKey, Marginal]
+    report: FitReport
+    strict: StrictReport
+
+
+def by_parties(squares: Floats, counted: Bools, owners: Ints, n_parties: int) -> Floats:
+    """(K, K) root mean squares over the counted pairs of latents; 0 where there are none, inf where all are."""
+    found = np.zeros((n_parties, n_parties))
+    for a in range(n_parties):
+        for b in range(n_parties):
+            chosen = counted & (owners[:, None] == a) & (owners == b)
+            if chosen.any():
+                found[a, b] = np.sqrt(np.mean(squares[chosen]))
+    return found

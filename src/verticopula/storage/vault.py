@@ -1,0 +1,288 @@
+"""A party's own folder on its own disk: what it has released, what it sent, and about whom.
+
+ledger.jsonl   every release
+head.json      how many entries and stored replies there are; a ledger put back from an old copy does not fit it
+replies/       every noisy answer, so that the same request gets the same bytes after a restart
+fits/          where running regressions stopped
+studies/       small records, one per study
+tables.json    whom each table is about, as sketches of keyed hashes; `secret` is the key
+lock           held by the one process that uses the vault
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import secrets
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from verticopula.errors import LedgerError, VerticopulaError
+from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
+from verticopula.storage.id_sketch import is_same_table, merge_sketches, sketch_ids
+from verticopula.storage.ledger import GENESIS, Ledger, Release, read_ledger
+
+LEDGER, HEAD, TABLES, SECRET, LOCK = "ledger.jsonl", "head.json", "tables.json", "secret", "lock"
+REPLIES, FITS, STUDIES = "replies", "fits", "studies"
+
+_RESTORE = "put back the newest copy of the whole folder; budget that was spent stays spent"
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where the ledger ended, and how many replies were stored, when last written."""
+
+    count: int = 0
+    hash: str = GENESIS
+    replies: int = 0
+
+
+@dataclass
+class _Table:
+    """The names of one table (several, if it joined some) and a sketch of everybody ever in it."""
+
+    names: list[str]
+    sketch: list[int]
+
+
+class Records:
+    """Small durable records, of what JSON can hold, by any name; each is replaced as a whole."""
+
+    def __init__(self, blobs: FolderBlobs) -> None:
+        self._blobs = blobs
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        data = self._blobs.get(_key(name))
+        return None if data is None else dict(json.loads(data))
+
+    def put(self, name: str, record: dict[str, Any]) -> None:
+        self._blobs.put(_key(name), json.dumps(record).encode())
+
+
+def _key(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+class Vault:
+    """Use `Vault.open`; close it, or use it in a `with`, to let another process in.
+
+    Attributes
+    ----------
+    ledger : every release of this organisation, in all studies
+    replies : the bytes of noisy answers, by request
+    fits : the state of regressions, by fit
+    studies : small records, by study
+    """
+
+    def __init__(self, folder: Path, lock: IO[bytes]) -> None:
+        self.folder = folder
+        self._lock = lock
+        self._guard = threading.RLock()
+        entries, head = self._read()
+        self._head = head
+        self._secret = self._read_secret(entries)
+        self._tables = _read_tables(folder)
+        self.ledger = Ledger(folder / LEDGER, on_append=self._entries_written)
+        self.replies = FolderBlobs(folder / REPLIES, sync=True, on_put=self._reply_written)
+        self.fits = FolderBlobs(folder / FITS, sync=False)
+        studies = FolderBlobs(folder / STUDIES, sync=True)
+        self.studies = Records(studies)
+        for kept in (self.replies, self.fits, studies):
+            kept.prepare()
+        _check_tables(entries, self._tables)
+        _check_replies(entries, self.replies.keys(), head)
+        self._write_head(*self.head(), len(self.replies.keys()))
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Vault:
+        """Open a vault, or make one.
+
+        Raises
+        ------
+        VerticopulaError
+            Another process uses it.
+        LedgerError
+            Its files do not belong together: one was altered, lost, or put back from an old copy.
+        """
+        folder = Path(folder)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise VerticopulaError(f"another process uses this vault ({folder.name})") from None
+        try:
+            return cls(folder, lock)
+        except BaseException:
+            lock.close()
+            raise
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def __enter__(self) -> Vault:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- where the ledger ends ---------------------------------------------------------------
+
+    def head(self) -> tuple[int, str]:
+        """The number of entries and the last one's hash: for others to keep, and to tell at the next study."""
+        entries = tuple(self.ledger)
+        return len(entries), entries[-1].hash if entries else GENESIS
+
+    def check_witness(self, count: int, digest: str) -> None:
+        """LedgerError unless the ledger has the entry that somebody else saw at its end."""
+        entries = tuple(self.ledger)
+        if count > 0 and (count > len(entries) or entries[count - 1].hash != digest):
+            raise LedgerError(
+                f"the coordinator has seen {count} entries of this ledger, and it does not hold them now: "
+                f"it was put back from an old copy or replaced; {_RESTORE}"
+            )
+
+    def _read(self) -> tuple[list[Release], Head]:
+        path = self.folder / LEDGER
+        entries = list(Ledger(path)) if path.exists() else []
+        head = _read_head(self.folder)
+        _check_head(entries, head)
+        if not path.exists():
+            path.touch(mode=0o600)
+            sync_folder(self.folder)  # an entry is not on disk as long as its file has no name there
+        return entries, head
+
+    def _entries_written(self, count: int, digest: str) -> None:
+        with self._guard:
+            self._write_head(count, digest, self._head.replies)
+
+    def _reply_written(self) -> None:
+        with self._guard:
+            self._write_head(self._head.count, self._head.hash, len(self.replies.keys()))
+
+    def _write_head(self, count: int, digest: str, replies: int) -> None:
+        with self._guard:
+            head = Head(count, digest, replies)
+            if head != self._head or not (self.folder / HEAD).exists():
+                write_atomically(self.folder / HEAD, json.dumps(vars(head)).encode())
+                self._head = head
+
+    # ---- whom a table is about ---------------------------------------------------------------
+
+    def identify(self, ids: Iterable[str]) -> str:
+        """The name of the table about these subjects: the one it has had, or a new one.
+
+        It is the same table if half of the smaller one's subjects are in the other. Where it is the same as several,
+        those are one from now on, and the name is all of theirs joined by "+".
+        """
+        sketch = sketch_ids(ids, self._secret)
+        if not sketch:
+            raise VerticopulaError("a table without subjects is about nobody")
+        with self._guard:
+            same = [table for table in self._tables if is_same_table(table.sketch, sketch)]
+            names = [name for table in same for name in table.names] or [secrets.token_hex(8)]
+            merged = _Table(names, merge_sketches([*(table.sketch for table in same), sketch]))
+            if same == [merged]:
+                return "+".join(names)
+            tables = [table for table in self._tables if table not in same] + [merged]
+            content = {"tables": [vars(table) for table in tables]}
+            write_atomically(self.folder / TABLES, json.dumps(content).encode())
+            self._tables = tables
+        return "+".join(names)
+
+    def _read_secret(self, entries: list[Release]) -> bytes:
+        path = self.folder / SECRET
+        if not path.exists():
+            if any(entry.table for entry in entries) or (self.folder / TABLES).exists():
+                raise LedgerError(f"{SECRET} is missing, so tables cannot be recognised; {_RESTORE}")
+            write_atomically(path, secrets.token_bytes(32))
+        return path.read_bytes()
+
+
+def inspect_vault(folder: Path) -> tuple[int, int]:
+    """Look at a vault without using it: the number of entries and of replies; LedgerError if something is wrong."""
+    # In the order against that of writing: somebody may be using it.
+    head = _read_head(folder)
+    replies = FolderBlobs(folder / REPLIES, sync=True)
+    keys = replies.keys()
+    entries = read_ledger(folder / LEDGER)
+    _check_head(entries, head)
+    _check_tables(entries, _read_tables(folder))
+    _check_replies(entries, keys, head)
+    for key in keys:
+        replies.get(key)
+    return len(entries), len(keys)
+
+
+def is_vault(folder: Path) -> bool:
+    return folder.is_dir() and (folder / HEAD).is_file()
+
+
+def _check_head(entries: list[Release], head: Head) -> None:
+    if head.count > len(entries):
+        raise LedgerError(
+            f"the ledger has {len(entries)} entries and had {head.count}: it was put back from an old copy, or its "
+            f"end was cut off; {_RESTORE}"
+        )
+    if head.count and entries[head.count - 1].hash != head.hash:
+        raise LedgerError(f"entry {head.count} of the ledger is not the one that was written: {_RESTORE}")
+
+
+def _check_replies(entries: list[Release], keys: set[str], head: Head) -> None:
+    if strangers := len(keys - {entry.request for entry in entries}):
+        raise LedgerError(
+            f"{strangers} stored replies answer requests that the ledger does not know: it was put back from an old "
+            f"copy; {_RESTORE}"
+        )
+    if len(keys) < head.replies:
+        raise LedgerError(
+            f"{head.replies - len(keys)} stored replies are missing; without them a release could be made twice; "
+            f"{_RESTORE}"
+        )
+
+
+def _check_tables(entries: list[Release], tables: list[_Table]) -> None:
+    known = {name for table in tables for name in table.names}
+    if not {name for entry in entries if entry.table for name in entry.table.split("+")} <= known:
+        raise LedgerError(f"the ledger names tables that {TABLES} does not know: it was put back or lost; {_RESTORE}")
+
+
+def _read_head(folder: Path) -> Head:
+    path = folder / HEAD
+    if not path.exists():
+        return Head()
+    raw = _read_json(path)
+    try:
+        head = Head(raw["count"], raw["hash"], raw["replies"])
+        if not (type(head.count) is int and isinstance(head.hash, str) and type(head.replies) is int):
+            raise TypeError
+    except (KeyError, TypeError):
+        raise LedgerError(f"{HEAD} cannot be read; {_RESTORE}") from None
+    return head
+
+
+def _read_tables(folder: Path) -> list[_Table]:
+    path = folder / TABLES
+    if not path.exists():
+        return []
+    try:
+        return [
+            _Table(list(raw["names"]), [int(value) for value in raw["sketch"]]) for raw in _read_json(path)["tables"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise LedgerError(f"{TABLES} cannot be read; {_RESTORE}") from None
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        raise LedgerError(f"{path.name} cannot be read; {_RESTORE}") from None

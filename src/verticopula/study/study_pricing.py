@@ -1,0 +1,48 @@
+"""The releases that a finished study asked its parties for, at their prices: what a coordinator knows of ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.pricing import Pricing
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.stats.fit_result import FitResult, StrictSpending
+from verticopula.stats.strict.gaussian_margins import margin_mu
+from verticopula.storage.ledger import Release
+
+
+def price_releases(
+    federation: Federation, request: BudgetRequest, study: str, result: FitResult, *, is_private: bool
+) -> Iterator[Release]:
+    """Party by party for a strict study, round by round for the others."""
+    pricings = {
+        party.name: Pricing(study, party.name, is_private, federation.bounds_source == "from-data")
+        for party in federation.parties
+    }
+    if result.spending is not None:
+        yield from _price_strict(federation, pricings, result, result.spending)
+        return
+    for round_number in range(request.rounds):
+        for key, budget in result.budgets.items():
+            pricing, column, n = pricings[key.party], federation.column(key), result.missingness.observed[key]
+            if round_number == 0:
+                yield from pricing.first_round(
+                    column, request.sampler, n, budget.epsilon_ranks, budget.epsilon_marginal
+                )
+            else:
+                yield pricing.completed_round(column, request.sampler, n, result.n_subjects - n, budget.epsilon_ranks)
+
+
+def _price_strict(
+    federation: Federation, pricings: dict[str, Pricing], result: FitResult, spent: StrictSpending
+) -> Iterator[Release]:
+    """Every party's margins and its part in the sums."""
+    for party in federation.parties:
+        pricing, factor = pricings[party.name], spent.factors[party.name]
+        for column in party.columns:
+            key = ColumnKey(party.name, column.name)
+            n = result.missingness.observed[key]
+            yield pricing.gaussian_marginal(column, n, margin_mu(column, n, spent.deviations[key]))
+        if factor > 0.0:
+            yield pricing.moments(spent.subjects[party.name], spent.mu * factor, spent.mu)
