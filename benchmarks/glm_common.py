@@ -210,7 +210,7 @@ def polish(problem: Problem, penalty: Penalty, point: PathPoint, steps: int = 50
 def _mark_source() -> str:
     """The beginning of a hash of the solvers' source."""
     folder = ROOT / "src" / "verticopula"
-    files = (*sorted((folder / "glm").glob("*.py")), folder / "protocol" / "admm.py")
+    files = (*sorted((folder / "glm").glob("*.py")), folder / "protocol" / "regression_path.py")
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 

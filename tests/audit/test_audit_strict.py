@@ -17,7 +17,7 @@ from verticopula.auditing import audit_sums
 from verticopula.auditing import strict_attacks as audit_strict
 from verticopula.auditing.strict_attacks import MOST_COLUMNS, narrow, plan_of, plan_sums_attacks
 from verticopula.auditing.sums_neighbours import cut_plan
-from verticopula.cli.app import audit_commands as cli_audit
+from verticopula.cli import audit_commands as cli_audit
 from verticopula.estimators.study_files import write_study
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.mpc.sums_plan import block_factor
