@@ -21,7 +21,7 @@ from verticopula.cli import audit_commands as cli_audit
 from verticopula.estimators.study_files import write_study
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.mpc.sums_plan import block_factor
-from verticopula.protocol.party.local_party import strict_handler as strict_party
+from verticopula.protocol.party import strict_handler as strict_party
 from verticopula.storage.ledger import Ledger
 
 OPTIONS = ("--mechanism-only", "--trials", 100, "--seed", 1)
