@@ -14,9 +14,9 @@ from tests.builders import make_federation
 from tests.network.faults import BREAKING
 from tests.network.harness import network, small_federation, small_tables
 from verticopula.network.network_demo import free_port
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import state_privacy
 from verticopula.schema.federation import Federation
-from verticopula.storage.ledger import Release
 
 pytestmark = pytest.mark.network
 

@@ -25,6 +25,7 @@ from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import RefitRule
 from verticopula.privacy.noise import Keystream, SecureNoise
 from verticopula.privacy.policy import RAW_REGRESSION, Caps, Policy
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons
 from verticopula.protocol.messages import (
     DesignRequest,
@@ -41,7 +42,7 @@ from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.protocol.wire import encode
 from verticopula.storage.blobs import MemoryBlobs
-from verticopula.storage.ledger import Release, read_ledger
+from verticopula.storage.ledger import read_ledger
 from verticopula.storage.vault import Vault, inspect_vault
 from verticopula.transport.base import drive
 

@@ -17,10 +17,10 @@ from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.pricing import Pricing
+from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import format_price, party_epsilons, state_privacy
 from verticopula.schema.federation import Column
 from verticopula.schema.units import Unit
-from verticopula.storage.ledger import ALL_COLUMNS, Release
 
 DELTA = 1e-6
 COLUMN = Column(name="x", kind="continuous", bounds=(0.0, 1.0))

@@ -20,9 +20,10 @@ from typer.testing import CliRunner
 
 from verticopula.cli.app import app
 from verticopula.errors import LedgerError, VerticopulaError
+from verticopula.privacy.release import Release, hash_line, spent_on
 from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.id_sketch import SKETCH_SIZE, is_same_table, sketch_ids
-from verticopula.storage.ledger import GENESIS, Ledger, Release, hash_line, read_ledger, spent_on
+from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.vault import Vault, inspect_vault, is_vault
 
 KEY = "a" * 64

@@ -15,6 +15,7 @@ from tests.report import studies
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.estimators.study_files import regression_facts
 from verticopula.estimators.vertical_glm import VerticalGLM
+from verticopula.formatting import clean, listed, number, odds, percent, readable, small
 from verticopula.report import Subject
 from verticopula.report.association_figures import (
     describe_correlation,
@@ -24,7 +25,6 @@ from verticopula.report.association_figures import (
     realised_errors,
     strongest_pairs,
 )
-from verticopula.report.formatting import clean, listed, number, odds, percent, readable, small
 from verticopula.report.margin_figures import describe_margins
 from verticopula.report.page import as_json, gather
 from verticopula.report.propensity_check import compare, propensity_scores

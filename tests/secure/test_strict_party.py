@@ -28,6 +28,7 @@ from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
 from verticopula.mpc.sums_plan import COORDINATOR, block_factor, own_rows
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
+from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
@@ -45,7 +46,6 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.wire import encode
-from verticopula.storage.ledger import ALL_COLUMNS, Release
 
 NAMES = tuple(TABLES)
 ORDERS = (MarginOrder("y", 5.0), MarginOrder("x1", 7.0))

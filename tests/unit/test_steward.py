@@ -10,7 +10,7 @@ import pytest
 
 from verticopula.errors import PolicyRefused
 from verticopula.network.consent import Steward
-from verticopula.storage.ledger import Release
+from verticopula.privacy.release import Release
 
 RANKS = Release(
     time="2026-01-01T00:00:00+00:00",

@@ -12,6 +12,7 @@ from verticopula.auditing.attacked_releases import own_noise
 from verticopula.data.tables import AlignedTable
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import Noise
+from verticopula.privacy.release import Release
 from verticopula.protocol.evcds import evcds
 from verticopula.protocol.ievcds import ievcds
 from verticopula.protocol.party.local_party import LocalParty
@@ -20,7 +21,7 @@ from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.vcds import vcds
 from verticopula.schema.federation import Federation
 from verticopula.stats.fit_result import FitResult
-from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.ledger import Ledger
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 

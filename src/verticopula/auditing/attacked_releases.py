@@ -17,6 +17,7 @@ from verticopula.auditing.claims import Claim
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError
 from verticopula.privacy.noise import Noise
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons, state_privacy
 from verticopula.protocol.messages import (
     ColumnOrder,
@@ -28,7 +29,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.units import Unit
-from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
 

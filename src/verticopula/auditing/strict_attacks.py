@@ -28,6 +28,7 @@ from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.mpc.gram_noise import compose, epsilon_of
 from verticopula.mpc.sums_plan import block_factor, own_columns
 from verticopula.privacy.noise import Noise, SeededNoise
+from verticopula.privacy.release import Release
 from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginOrder, SumsPlan
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.strict_handler import STRICT
@@ -38,7 +39,7 @@ from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.strict.noise_budget import plan_strict
 from verticopula.stats.strict.score_plan import plan_sums
-from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -51,13 +51,14 @@ from verticopula.estimators.synthesizer import (
     WeakPrivacyWarning,
 )
 from verticopula.privacy.policy import Policy
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import format_price, state_privacy
 from verticopula.report import IN_HOUSE_FILE, REPORT_FILE, Subject, write_report
 from verticopula.report.regression_section import fit_if_cheap
 from verticopula.report.report_subject import read_real
 from verticopula.report.study_folder import read_subject
 from verticopula.schema.federation import Federation
-from verticopula.storage.ledger import Release, read_ledger
+from verticopula.storage.ledger import read_ledger
 from verticopula.storage.vault import inspect_vault, is_vault
 
 Found = TypeVar("Found")

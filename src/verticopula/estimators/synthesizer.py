@@ -18,14 +18,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import Missingness
-from verticopula.data.tables import AlignedTable, align_tables, backend_of, decode_column, from_polars, to_polars
+from verticopula.data.tables import AlignedTable, align_tables, decode_column
 from verticopula.errors import SettingsError, VersionMismatch, VerticopulaError
+from verticopula.formatting import percent, several, small
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.mpc.sums_plan import COORDINATOR
+from verticopula.notebook import alarm_html, box, text_html
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_generator
 from verticopula.privacy.policy import Policy
-from verticopula.privacy.statement import PrivacyStatement, state_privacy
+from verticopula.privacy.release import Release
+from verticopula.privacy.statement import PrivacyStatement, format_epsilon, state_privacy
 from verticopula.protocol.evcds import evcds
 from verticopula.protocol.ievcds import ievcds
 from verticopula.protocol.opening import Alignment, LedgerHead, Opened, open_study
@@ -39,10 +42,11 @@ from verticopula.protocol.shared_rounds import Rounds, needs_overlap
 from verticopula.protocol.strict_method import check_parties, needs_desk, strict
 from verticopula.protocol.vcds import vcds
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
+from verticopula.schema.frames import backend_of, from_polars, to_polars
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import AlignedDraw, FindCertainty, FitResult
-from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.ledger import Ledger
 from verticopula.study.saved_study import result_from_dict, result_to_dict
 from verticopula.study.study_pricing import price_releases
 from verticopula.study.text_summary import delta_warning, margins_table, summarise
@@ -440,9 +444,7 @@ class Synthesizer:
         return summarise(self.federation, self.settings_, self.result_, self.privacy_)
 
     def _repr_html_(self) -> str:
-        from verticopula.report.notebook import synthesizer_html  # stands above this file
-
-        return synthesizer_html(self)
+        return _synthesizer_html(self)
 
     def report(
         self,
@@ -561,3 +563,28 @@ class _Counter:
             self._done += amount
             if self._progress is not None:
                 self._progress(self._what, self._done, self._total)
+
+
+def _synthesizer_html(synthesizer: Synthesizer) -> str:
+    """Settings; once it is fitted, what it cost and who is missing where."""
+    settings = ", ".join(f"{name} {value}" for name, value in synthesizer.settings_.items() if value is not None)
+    head = f"<b>Synthesizer</b> for {text_html(str(synthesizer.federation.name))}: {text_html(settings)}"
+    if synthesizer._result is None:
+        return box([head, "Not fitted yet."], [], [])
+    missing, privacy = synthesizer.missingness_, synthesizer.privacy_
+    lines = [head, *(alarm_html(line) for line in privacy.warnings)]
+    asked, complete = Unit.parse(synthesizer.unit), missing.complete_cases / missing.n_subjects
+    lines.append(
+        f"{several(missing.n_subjects, 'subject')}, {percent(complete)} known to every party; ε per {asked.value} "
+        f"{format_epsilon(privacy.epsilon(asked))}, per person {format_epsilon(privacy.person)} at δ = "
+        f"{small(privacy.delta)}"
+    )
+    rows = [
+        [
+            name,
+            f"{percent(1.0 - missing.rate(name))}",
+            *(format_epsilon(e) for e in (own.variable, own.client, own.block)),
+        ]
+        for name, own in privacy.parties.items()
+    ]
+    return box(lines, ["party", "known", "ε per variable", "ε per client", "ε per block"], rows, numbers=1)

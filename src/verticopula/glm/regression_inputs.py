@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from verticopula.data.tables import to_polars
 from verticopula.errors import SettingsError
 from verticopula.glm.feature_encoding import encode_response
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.frames import to_polars
 
 Floats = NDArray[np.float64]
 

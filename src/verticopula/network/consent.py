@@ -13,8 +13,8 @@ from rich.text import Text
 
 from verticopula.errors import PolicyRefused
 from verticopula.network.sanitizing import harmless
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import format_epsilon, format_price, party_epsilons
-from verticopula.storage.ledger import Release
 
 _UNITS = ("variable", "client", "block")
 

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from verticopula.formatting import small
+from verticopula.notebook import alarm_html, box
 from verticopula.privacy.accounting import Coins, epsilon_of
 from verticopula.privacy.gaussian_dp import compose
+from verticopula.privacy.release import Release
 from verticopula.schema.units import Unit
-from verticopula.storage.ledger import Release
 
 DEFAULT_DELTA = 1e-6
 NOTICE_FILE = "READ-ME-FIRST.txt"  # stands beside synthetic tables that a warning belongs to
@@ -95,9 +97,7 @@ class PrivacyStatement:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        from verticopula.report.notebook import statement_html  # stands above this file
-
-        return statement_html(self)
+        return _statement_html(self)
 
 
 def format_epsilon(epsilon: float) -> str:
@@ -168,3 +168,18 @@ def format_price(entry: Release) -> str:
         whole = f", all parties {entry.mu_person:.4g}" if entry.mu_person > entry.mu else ""
         return f"mu {entry.mu:.4g} per block{whole}"
     return f"{format_epsilon(entry.epsilon)} per {'comparison' if entry.what == 'ranks' else 'value'}"
+
+
+def _statement_html(statement: PrivacyStatement) -> str:
+    """Epsilon at every unit, and what it bounds."""
+    rows = [
+        [
+            unit.value,
+            format_epsilon(statement.epsilon(unit)),
+            small(statement.delta) if statement.has_delta(unit) else "0",
+            unit.meaning,
+        ]
+        for unit in Unit
+    ]
+    lines = ["<b>Privacy</b>", *(alarm_html(line) for line in statement.warnings)]
+    return box(lines, ["unit", "ε", "δ", "what it bounds"], rows)

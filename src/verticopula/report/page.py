@@ -14,13 +14,13 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
+from verticopula.formatting import clean, number, percent, readable, several, small
 from verticopula.report import association_figures as association
 from verticopula.report import margin_figures as margins
 from verticopula.report import propensity_check as propensity
 from verticopula.report import regression_section as regressions
 from verticopula.report import release_section as releases
 from verticopula.report import sensitivity_analysis as sensitivity
-from verticopula.report.formatting import clean, number, percent, readable, several, small
 from verticopula.report.report_subject import Subject
 from verticopula.report.report_warnings import find_cautions
 from verticopula.study.text_summary import margin_shifts

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from verticopula.formatting import odds, several, small
+from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import PartyEpsilons, PrivacyStatement, format_epsilon, format_price
-from verticopula.report.formatting import odds, several, small
 from verticopula.report.report_subject import Subject
 from verticopula.schema.units import Unit
-from verticopula.storage.ledger import ALL_COLUMNS, Release
 
 _SENTENCES = {
     Unit.VARIABLE: "What one comparison of two subjects, and one person's value, reveals in one column. "

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from verticopula.formatting import listed, percent, several, small
 from verticopula.privacy.statement import format_epsilon
-from verticopula.report.formatting import listed, percent, several, small
 from verticopula.report.report_subject import Subject, real_columns
 from verticopula.schema.federation import ColumnKey
 from verticopula.schema.units import Unit

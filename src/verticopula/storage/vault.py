@@ -23,9 +23,10 @@ from types import TracebackType
 from typing import IO, Any
 
 from verticopula.errors import LedgerError, VerticopulaError
+from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
 from verticopula.storage.id_sketch import is_same_table, merge_sketches, sketch_ids
-from verticopula.storage.ledger import GENESIS, Ledger, Release, read_ledger
+from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 
 LEDGER, HEAD, TABLES, SECRET, LOCK = "ledger.jsonl", "head.json", "tables.json", "secret", "lock"
 REPLIES, FITS, STUDIES = "replies", "fits", "studies"

@@ -26,6 +26,7 @@ from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, coins_per_comp
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
 from verticopula.privacy.pricing import Pricing
+from verticopula.privacy.release import Release, spent_on
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnOrder,
@@ -61,7 +62,7 @@ from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.storage.blobs import Blobs, MemoryBlobs
-from verticopula.storage.ledger import Ledger, Release, spent_on
+from verticopula.storage.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 

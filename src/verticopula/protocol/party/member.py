@@ -28,6 +28,7 @@ from verticopula.matching.private_intersection import POINT_BYTES, mask_points, 
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -49,7 +50,7 @@ from verticopula.protocol.opening import Alignment, LedgerHead, federation_finge
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.storage.blobs import Blobs
-from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.ledger import Ledger
 
 _MOST_SUBJECTS = 10_000_000
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records

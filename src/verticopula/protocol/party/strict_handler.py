@@ -19,6 +19,7 @@ from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.mpc.sums_plan import block_factor, own_rows
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
+from verticopula.privacy.release import Release
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
@@ -41,7 +42,6 @@ from verticopula.stats.strict.gaussian_margins import (
     settle_margin,
 )
 from verticopula.stats.strict.score_plan import share_scores, sums_roles
-from verticopula.storage.ledger import Release
 
 Ints = NDArray[np.int64]
 
