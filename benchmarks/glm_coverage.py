@@ -14,7 +14,7 @@ import polars as pl
 
 from benchmarks.record import Places, Report, Table
 from verticopula import Federation, Synthesizer
-from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.errors import NotPrivateWarning
 from verticopula.glm import VerticalGLM
 from verticopula.glm.inference import Inference
 

@@ -27,10 +27,10 @@ from verticopula.network.network_demo import prepare_demo, start_processes
 from verticopula.network.network_transport import NetworkTransport, WaitingRoom
 from verticopula.network.sessions import Post
 from verticopula.network.startup_kit import Kit
-from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.messages import CloseRequest
 from verticopula.protocol.opening import open_study
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.round_journal import Journal
 from verticopula.transport.base import drive
 

@@ -22,7 +22,7 @@ from benchmarks.forecast_designs import Design, Truth, draw_tables, draw_truth
 from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
 from benchmarks.record import Places, Report, Table
 from verticopula import Synthesizer
-from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.errors import NotPrivateWarning
 from verticopula.forecasting.forecast import forecast
 from verticopula.schema.units import Unit
 

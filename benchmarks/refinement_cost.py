@@ -17,13 +17,13 @@ from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.privacy.budget import BudgetRequest, coins_per_comparison
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.refined import latent_correlation
 from verticopula.protocol.shared_rounds import collect
 from verticopula.schema.federation import Federation
 from verticopula.stats.copula import latent_count
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.rank_release import Released
 from verticopula.stats.ranks import flip_comparisons
+from verticopula.stats.refined import latent_correlation
 from verticopula.stats.refinement import MOST_ROUNDS, TOLERANCE, refine
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport

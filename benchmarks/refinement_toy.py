@@ -12,7 +12,7 @@ from joblib import Parallel, delayed, parallel_config
 
 from benchmarks.record import Table, verdict
 from verticopula import Synthesizer
-from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.errors import NotPrivateWarning
 from verticopula.schema.federation import ColumnKey, Federation
 
 METHODS = ("vcds", "evcds", "ievcds", "refined")

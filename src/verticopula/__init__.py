@@ -1,7 +1,7 @@
 """Private synthetic data from tables that are split by column across organisations."""
 
-from verticopula.errors import VerticopulaError
-from verticopula.estimators.synthesizer import NotPrivateWarning, Synthesizer
+from verticopula.errors import NotPrivateWarning, VerticopulaError
+from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.privacy.policy import Policy
 from verticopula.schema.federation import Column, ColumnKey, Federation, Party
 

@@ -15,8 +15,7 @@ import pytest
 from tests.network.harness import Net
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.tables import align_tables
-from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
-from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.errors import NotPrivateWarning, PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
 from verticopula.mpc.sealed_messages import SealedPost
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.network_demo import free_port
@@ -37,7 +36,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.opening import open_study
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.vcds import vcds
+from verticopula.protocol.rank_methods import vcds
 from verticopula.schema.federation import seeded_study_name
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.round_journal import Journal

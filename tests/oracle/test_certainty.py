@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from verticopula import Federation, Synthesizer
+from verticopula.errors import NotPrivateWarning
 from verticopula.estimators.score_errors import ScoreErrors
-from verticopula.estimators.synthesizer import NotPrivateWarning
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.glm.bayes import KNOWING_BAR, sample_posterior
 from verticopula.glm.design import Features

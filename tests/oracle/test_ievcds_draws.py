@@ -12,9 +12,10 @@ from scipy.stats import norm
 from tests.builders import CONTINUOUS, correlated_normals, make_federation
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.ievcds import ask_completed, draw_missing
 from verticopula.protocol.messages import CompletedRanksRequest
+from verticopula.protocol.rank_methods import ask_completed
 from verticopula.stats.copula import FittedCopula, Layout
+from verticopula.stats.ievcds import draw_missing
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import correlate_pairs, fit_pairwise
 from verticopula.stats.rank_release import Released

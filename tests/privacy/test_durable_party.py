@@ -24,7 +24,7 @@ from verticopula.glm.families import FAMILIES
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import RefitRule
 from verticopula.privacy.noise import Keystream, SecureNoise
-from verticopula.privacy.policy import RAW_REGRESSION, Caps, Policy
+from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons
 from verticopula.protocol.messages import (
@@ -41,6 +41,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.protocol.wire import encode
+from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import MemoryBlobs
 from verticopula.storage.ledger import read_ledger
 from verticopula.storage.vault import Vault, inspect_vault

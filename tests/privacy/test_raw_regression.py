@@ -31,10 +31,9 @@ from verticopula.errors import (
     SettingsError,
     VerticopulaError,
 )
-from verticopula.estimators.synthesizer import SyntheticTables
 from verticopula.glm import VerticalGLM
 from verticopula.glm.feature_encoding import Coding, features_of
-from verticopula.privacy.policy import RAW_REGRESSION, Caps, Policy
+from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.messages import (
     CoefficientsReply,
@@ -45,8 +44,10 @@ from verticopula.protocol.messages import (
     UpdateReply,
 )
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
+from verticopula.study.synthetic_tables import SyntheticTables
 from verticopula.transport.inprocess import InProcessTransport
 
 # ---- who may --------------------------------------------------------------------------------

@@ -81,4 +81,4 @@ def fitted() -> Synthesizer:
 
 
 def subject(**more: Any) -> Subject:
-    return Subject(fitted(), **more)
+    return Subject(fitted().study_, **more)

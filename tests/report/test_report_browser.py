@@ -62,8 +62,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     facts = regression_of(numbers[:6], str(study.federation.response))
     real = read_real(study.federation, study.tables)
     return {
-        "large": write_report(folder / "large.html", Subject(synthesizer, real, facts)),
-        "lead": write_report(folder / "lead.html", Subject(synthesizer)),
+        "large": write_report(folder / "large.html", Subject(synthesizer.study_, real, facts)),
+        "lead": write_report(folder / "lead.html", Subject(synthesizer.study_)),
         "hostile": write_report(folder / "hostile.html", hostile_subject()),
     }
 

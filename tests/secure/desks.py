@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from verticopula.errors import PartyUnavailable
 from verticopula.mpc import sums_plan
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import COORDINATOR, choose_compute
+from verticopula.mpc.sums_plan import choose_compute
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.protocol.messages import Reply, Request, SumsPlan
 from verticopula.protocol.party.sums_handler import SumsDesk
 from verticopula.protocol.party.sums_record import MemoryRecords, Records
 from verticopula.protocol.secure_sums import PatternSums, secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.schema.settings import COORDINATOR
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
 

@@ -10,7 +10,7 @@ import pytest
 from tests.secure.desks import KEY, STUDY, Dropping, NoNoise, Recorded, World, run, some_scores
 from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError, VersionMismatch
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import COORDINATOR, choose_compute, code_scores
+from verticopula.mpc.sums_plan import choose_compute, code_scores
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.protocol.messages import (
     SumsKeyReply,
@@ -24,6 +24,7 @@ from verticopula.protocol.party.sums_handler import SumsDesk
 from verticopula.protocol.party.sums_record import MemoryRecords
 from verticopula.protocol.secure_sums import secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
+from verticopula.schema.settings import COORDINATOR
 from verticopula.storage.vault import Vault
 
 TWO = {"left": 2, "right": 3}

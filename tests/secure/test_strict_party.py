@@ -25,7 +25,7 @@ from verticopula.errors import (
     WireError,
 )
 from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
-from verticopula.mpc.sums_plan import COORDINATOR, block_factor, own_rows
+from verticopula.mpc.sums_plan import block_factor, own_rows
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import ALL_COLUMNS, Release
@@ -46,6 +46,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.wire import encode
+from verticopula.schema.settings import COORDINATOR
 
 NAMES = tuple(TABLES)
 ORDERS = (MarginOrder("y", 5.0), MarginOrder("x1", 7.0))

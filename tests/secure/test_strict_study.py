@@ -19,8 +19,14 @@ from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, r
 from tests.secure.test_secret_sharing import chi_square_of_bytes
 from verticopula import Federation, Synthesizer
 from verticopula.data.tables import AlignedTable, EncodedColumn
-from verticopula.errors import PartyUnavailable, ProtocolError, SchemaError, SettingsError
-from verticopula.estimators.synthesizer import NotPrivateWarning, WeakPrivacyWarning
+from verticopula.errors import (
+    NotPrivateWarning,
+    PartyUnavailable,
+    ProtocolError,
+    SchemaError,
+    SettingsError,
+    WeakPrivacyWarning,
+)
 from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
 from verticopula.mpc.sums_plan import own_rows, share_scales
 from verticopula.network.study_records import DeskRecords

@@ -10,10 +10,10 @@ import pytest
 from tests.builders import Call
 from tests.oracle.test_certainty import federation, fit_doubtful, make_tables
 from verticopula import Synthesizer
-from verticopula.estimators.study_files import read_study, write_study
-from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.errors import NotPrivateWarning
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.glm.bayes import KNOWING_BAR
+from verticopula.study.study_folder import read_study, write_study
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from scipy import stats
 
 from tests.builders import CONTINUOUS, correlated_normals, fit_seeded, make_federation, make_tables, unit_of
 from verticopula import Federation, Synthesizer
-from verticopula.errors import SchemaError, SettingsError
-from verticopula.estimators.synthesizer import METHODS, AlignedWarning
+from verticopula.errors import AlignedWarning, SchemaError, SettingsError
 from verticopula.schema.federation import ColumnKey
+from verticopula.schema.methods import METHODS
 
 N = 150
 ALIGNABLE = ("evcds", "ievcds", "refined")

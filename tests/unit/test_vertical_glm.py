@@ -27,8 +27,8 @@ from tests.regressions import (
 )
 from verticopula import ColumnKey, glm
 from verticopula.errors import SettingsError
-from verticopula.estimators.synthesizer import SyntheticTables
 from verticopula.glm import VerticalGLM
+from verticopula.study.synthetic_tables import SyntheticTables
 
 # ---- scikit-learn ------------------------------------------------------------------------------
 

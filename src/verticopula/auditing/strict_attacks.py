@@ -31,8 +31,8 @@ from verticopula.privacy.noise import Noise, SeededNoise
 from verticopula.privacy.release import Release
 from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginOrder, SumsPlan
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.schema.federation import ColumnKey, Party
+from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import to_cells
@@ -83,7 +83,7 @@ class MarginsRelease:
 
     def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
         orders = tuple(MarginOrder(name, deviation) for name, deviation in self.deviations.items())
-        reply = LocalParty(table, noise, ledger).handle(GaussianMarginsRequest(_STUDY, STRICT, orders))
+        reply = LocalParty(table, noise, ledger).handle(GaussianMarginsRequest(_STUDY, STRICT.name, orders))
         if not isinstance(reply, GaussianMarginsReply):
             raise ProtocolError("the party under audit did not answer with margins")
         return self._standardise(reply.cells)

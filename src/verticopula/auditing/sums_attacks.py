@@ -35,6 +35,7 @@ from verticopula.protocol.messages import SumsPlan
 from verticopula.protocol.party.sums_handler import SumsDesk
 from verticopula.protocol.party.sums_record import MemoryRecords
 from verticopula.protocol.secure_sums import PatternSums, secure_sums
+from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -82,7 +83,7 @@ class SumsRelease:
         }
         outside = [name for name in desks if name not in plan.parties]
         own = desks.pop(outside[0]) if outside else None
-        opened = drive(secure_sums(plan, _STUDY, "strict", own), InProcessTransport(desks))
+        opened = drive(secure_sums(plan, _STUDY, STRICT.name, own), InProcessTransport(desks))
         return np.concatenate([self.standardise(_flat(sums)) for sums in opened])
 
     def _desk(self, name: str, scores: Floats | None, noise: Noise) -> SumsDesk:

@@ -34,8 +34,27 @@ from verticopula.cli.glm_commands import fit_and_write, glm
 from verticopula.cli.network_commands import register as register_network_commands
 from verticopula.data.tables import AlignedTable, align_tables, read_tables
 from verticopula.datasets import make_sme
-from verticopula.errors import SchemaError, SettingsError, VerticopulaError
-from verticopula.estimators.study_files import (
+from verticopula.errors import (
+    AlignedWarning,
+    NotPrivateWarning,
+    SchemaError,
+    SettingsError,
+    VerticopulaError,
+    WeakPrivacyWarning,
+)
+from verticopula.estimators.regression_files import fit_if_cheap
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.privacy.policy import Policy
+from verticopula.privacy.release import Release
+from verticopula.privacy.statement import format_price, state_privacy
+from verticopula.report import IN_HOUSE_FILE, REPORT_FILE, Subject, write_report
+from verticopula.report.read_subject import read_subject
+from verticopula.report.report_subject import read_real
+from verticopula.schema.federation import Federation
+from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, REFINED
+from verticopula.storage.ledger import read_ledger
+from verticopula.storage.vault import inspect_vault, is_vault
+from verticopula.study.study_folder import (
     LEDGER_FILE,
     REGRESSION_FILE,
     REGRESSION_FOLDER,
@@ -43,23 +62,7 @@ from verticopula.estimators.study_files import (
     read_regression,
     write_study,
 )
-from verticopula.estimators.synthesizer import (
-    ALIGNED_NOTE,
-    AlignedWarning,
-    NotPrivateWarning,
-    Synthesizer,
-    WeakPrivacyWarning,
-)
-from verticopula.privacy.policy import Policy
-from verticopula.privacy.release import Release
-from verticopula.privacy.statement import format_price, state_privacy
-from verticopula.report import IN_HOUSE_FILE, REPORT_FILE, Subject, write_report
-from verticopula.report.regression_section import fit_if_cheap
-from verticopula.report.report_subject import read_real
-from verticopula.report.study_folder import read_subject
-from verticopula.schema.federation import Federation
-from verticopula.storage.ledger import read_ledger
-from verticopula.storage.vault import inspect_vault, is_vault
+from verticopula.study.study_warnings import ALIGNED_ROWS
 
 Found = TypeVar("Found")
 
@@ -123,7 +126,7 @@ def demo(
     subjects: Annotated[
         int, typer.Option(help="Number of simulated enterprises (the paper's study has 71827).")
     ] = 20_000,
-    method: Method = "refined",
+    method: Method = REFINED.name,
     epsilon: Epsilon = 4.0,
     delta: Delta = None,
     unit: UnitName = None,
@@ -143,9 +146,10 @@ def demo(
     with progress_bar(quiet) as progress:
         regression = fit_and_write(tables, str(study.federation.response), out / REGRESSION_FOLDER, progress=progress)
     facts = read_regression(out)
+    fitted, real = synthesizer.study_, read_real(study.federation, study.tables)
     reports = [
-        write_report(out / REPORT_FILE, Subject(synthesizer, regression=facts)),
-        write_report(out / IN_HOUSE_FILE, Subject(synthesizer, read_real(study.federation, study.tables), facts)),
+        write_report(out / REPORT_FILE, Subject(fitted, regression=facts)),
+        write_report(out / IN_HOUSE_FILE, Subject(fitted, real, facts)),
     ]
     if not quiet:
         print(f"\n{regression}")
@@ -162,7 +166,7 @@ def run(
     federation: FederationFile,
     data: DataFolder,
     out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
-    method: Method = "vcds",
+    method: Method = DEFAULT_METHOD.name,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
@@ -172,9 +176,10 @@ def run(
     sampler: Annotated[
         str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
     ] = "exact",
-    rounds: Annotated[int, typer.Option(help="ievcds: how often ranks are sent.")] = 10,
+    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = 10,
     per_round: Annotated[
-        bool, typer.Option("--per-round", help="ievcds: spend the ranks' epsilon in every round, not split over them.")
+        bool,
+        typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round, not split over them."),
     ] = False,
     aligned: Annotated[
         bool,
@@ -220,15 +225,15 @@ def run(
         synthesizer.fit_aligned(
             tables, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
         )
-    notes = (ALIGNED_NOTE,) if aligned else ()
+    notes = (str(ALIGNED_ROWS),) if aligned else ()
     synthetic = synthesizer.sample(rows, aligned=aligned)
     _finish(out, synthesizer, synthetic, quiet, notes=notes)
     for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
         stale.unlink(missing_ok=True)
-    facts = None if aligned else fit_if_cheap(synthesizer, synthetic)
-    written = [write_report(out / REPORT_FILE, Subject(synthesizer, regression=facts, aligned=aligned))]
+    facts = None if aligned else fit_if_cheap(synthesizer.study_, synthetic)
+    written = [write_report(out / REPORT_FILE, Subject(synthesizer.study_, regression=facts, aligned=aligned))]
     if in_house:
-        written.append(write_report(out / IN_HOUSE_FILE, Subject(synthesizer, tables, facts, aligned)))
+        written.append(write_report(out / IN_HOUSE_FILE, Subject(synthesizer.study_, tables, facts, aligned)))
     if not quiet:
         for path in written:
             print(f"  {path}")
@@ -240,7 +245,7 @@ def check(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder with the parties' tables.", show_default=False)
     ] = None,
-    method: Method = "vcds",
+    method: Method = DEFAULT_METHOD.name,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
@@ -256,7 +261,7 @@ def check(
     if study is not None:
         known = study
         whole = 1.0 if epsilon is None else epsilon
-        synthesizer = _collect(problems, lambda: Synthesizer(known, method, whole, delta, unit))
+        synthesizer = _collect(problems, lambda: _checked(Synthesizer(known, method, whole, delta, unit)))
         _collect(problems, lambda: _read_policies(known, policies))
         if data is not None:
             folder = data
@@ -346,6 +351,12 @@ def _collect(problems: list[str], action: Callable[[], Found]) -> Found | None:
     return None
 
 
+def _checked(synthesizer: Synthesizer) -> Synthesizer:
+    """The same synthesizer, if its settings make sense."""
+    synthesizer.check()
+    return synthesizer
+
+
 def _short_table(entry: Release) -> str:
     """The beginnings of a table's names."""
     return "+".join(name[:6] for name in entry.table.split("+"))
@@ -385,7 +396,7 @@ def _finish(
     notes: tuple[str, ...] = (),
 ) -> None:
     summary = synthesizer.summary() + more + "".join(f"\n! {note}\n" for note in notes)
-    written = write_study(out, synthesizer, tables, summary, notes)
+    written = write_study(out, synthesizer.study_, tables, summary, notes)
     if quiet:
         return
     console = Console(highlight=False)

@@ -18,9 +18,10 @@ from verticopula.auditing.holdout import audited
 from verticopula.cli.common import Quiet, progress_bar
 from verticopula.data.tables import read_table, read_tables
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.estimators.study_files import STUDY_FILE
-from verticopula.estimators.synthesizer import ALIGNED_NOTE, Synthesizer
+from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.privacy.statement import NOTICE_FILE, format_epsilon
+from verticopula.study.study_folder import STUDY_FILE
+from verticopula.study.study_warnings import ALIGNED_ROWS
 
 REFUTED_CODE = 3
 _MANY_TRIALS = 1000  # from here on starting processes pays
@@ -122,7 +123,7 @@ def read_for_audit(folder: Path, party: str | None) -> tuple[Synthesizer, dict[s
     except SchemaError as error:
         raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
     notice = folder / "synthetic" / NOTICE_FILE
-    return study, tables, notice.is_file() and ALIGNED_NOTE in notice.read_text(encoding="utf-8")
+    return study, tables, notice.is_file() and ALIGNED_ROWS.title in notice.read_text(encoding="utf-8")
 
 
 def _holdout(text: str) -> tuple[float, Path | None]:

@@ -14,8 +14,8 @@ from verticopula.cli.common import Epsilon, FederationFile
 from verticopula.errors import SettingsError
 from verticopula.forecasting.forecast import DEFAULT_DELTA, Expected, Forecast
 from verticopula.forecasting.forecast import forecast as make_forecast
-from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import METHODS, methods_help
 from verticopula.simulate.assumptions import TYPICAL_CORRELATION, TYPICAL_PULL
 
 _STRICT_ROWS = (
@@ -56,8 +56,8 @@ def forecast(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="vcds, evcds, ievcds, refined or strict (units block and person); may be repeated. Default: vcds, "
-            "refined, and strict where there are two parties or more."
+            help=f"{methods_help()}; may be repeated. Default: those without a correction, with one, and for a whole "
+            "person, where there are two parties or more."
         ),
     ] = None,
     strength: Annotated[
@@ -104,7 +104,7 @@ def show(made: Forecast) -> None:
         "distance.",
         f"Presumed: correlations of size {made.strength:g}, ordinary margins (docs/planning.md). Where noise is shrunk "
         "away, the error that is left is the correlations themselves.",
-        *([_STRICT_ROWS] if any(row.method == STRICT for row in made.rows) else []),
+        *([_STRICT_ROWS] if any(not METHODS[row.method].ranks for row in made.rows) else []),
         made.advice,
     ]
     for line in lines:

@@ -11,13 +11,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from verticopula.cli.common import OnProgress, Quiet, progress_bar
 from verticopula.errors import SettingsError
-from verticopula.estimators.study_files import REGRESSION_FOLDER, read_study, write_regression
-from verticopula.estimators.synthesizer import Synthesizer, SyntheticTables
+from verticopula.estimators.regression_files import family_of_kind, write_regression
+from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.glm.regression_summary import RegressionSummary
 from verticopula.schema.federation import ColumnKey, Federation
-
-_FAMILY_OF_KIND = {"binary": "binomial", "count": "poisson"}
+from verticopula.study.study_folder import REGRESSION_FOLDER, read_study
+from verticopula.study.synthetic_tables import SyntheticTables
 
 
 def glm(
@@ -63,7 +63,8 @@ def glm(
         raise SettingsError("give either --bootstrap or --copies")
     if not 0.0 < level < 1.0:
         raise SettingsError("--level must lie between 0 and 1")
-    synthesizer, tables = read_study(folder)
+    study, tables = read_study(folder)
+    synthesizer = Synthesizer.of_study(study)
     kept = _leave_out(tables, without or [])
     with progress_bar(quiet) as progress:
         summary = fit_and_write(
@@ -124,7 +125,7 @@ def _family_of(federation: Federation, response: str) -> str:
     kind = federation.column(ColumnKey.parse(response)).kind
     if kind == "nominal":
         raise SettingsError(f"{response} has unordered categories: no family here fits it")
-    return _FAMILY_OF_KIND.get(kind, "gaussian")
+    return family_of_kind(kind)
 
 
 def strength_or_rule(select: str) -> str | float:

@@ -33,26 +33,28 @@ from verticopula.cli.glm_commands import strength_or_rule
 from verticopula.data.tables import read_table
 from verticopula.datasets import make_sme
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.estimators.study_files import SUMMARY_FILE, prepare_folder
 from verticopula.network.consent import Steward
 from verticopula.network.control_messages import ResultRequest, ResumeRequest, StatusReply, StatusRequest, SubmitRequest
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.kit_process import keep_log, only_process, run_until_stopped, stop_process
 from verticopula.network.sanitizing import harmless
 from verticopula.network.startup_kit import Kit
-from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.policy import Policy
 from verticopula.protocol.opening import federation_fingerprint
 from verticopula.protocol.party.member import Member
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, VCDS
+from verticopula.schema.settings import StudySettings
 from verticopula.storage.vault import Vault
+from verticopula.study.study_folder import SUMMARY_FILE, prepare_folder
 
 if TYPE_CHECKING:
     from verticopula.network.study_lead import Lead
 
 _POLL = 0.5
-_POLICY_EXAMPLE = """a party joins with a policy of its own; write one such as
+_POLICY_EXAMPLE = f"""a party joins with a policy of its own; write one such as
 
-  methods = ["vcds", "refined"]     # protocols it takes part in
+  methods = ["{VCDS.name}", "{REFINED.name}"]     # protocols it takes part in
   min_subjects = 50                 # smallest number of people behind a released column
   [caps]
   client = 8.0                      # largest epsilon ever spent on this table, over all studies"""
@@ -190,10 +192,10 @@ def submit(
         str,
         typer.Option(
             "--method",
-            help="vcds, refined, evcds, ievcds, strict; or raw-glm, a regression on the raw columns, which every "
-            "party's policy must name.",
+            help=f"{', '.join(METHODS)}; or {RAW_REGRESSION}, a regression on the raw columns, which every party's "
+            "policy must name.",
         ),
-    ] = "vcds",
+    ] = DEFAULT_METHOD.name,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
@@ -201,12 +203,14 @@ def submit(
     epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
     sampler: Annotated[str, typer.Option(help="exact, or binomial for very many subjects.")] = "exact",
-    rounds: Annotated[int, typer.Option(help="ievcds: how often ranks are sent.")] = 10,
-    per_round: Annotated[bool, typer.Option("--per-round", help="ievcds: the ranks' epsilon in every round.")] = False,
+    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = 10,
+    per_round: Annotated[
+        bool, typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round.")
+    ] = False,
     aligned: Annotated[bool, typer.Option("--aligned", help="Row i follows subject i. For comparisons only.")] = False,
-    family: Annotated[str, typer.Option(help="raw-glm: gaussian, binomial or poisson.")] = "gaussian",
-    penalty: Annotated[str, typer.Option(help="raw-glm: scad, mcp, lasso or none.")] = "scad",
-    select: Annotated[str, typer.Option(help="raw-glm: bic, cv or a strength.")] = "bic",
+    family: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: gaussian, binomial or poisson.")] = "gaussian",
+    penalty: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: scad, mcp, lasso or none.")] = "scad",
+    select: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: bic, cv or a strength.")] = "bic",
     alignment: Annotated[
         str,
         typer.Option(
@@ -239,18 +243,10 @@ def submit(
         settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
     else:
         whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
-        settings = {
-            "method": method,
-            "epsilon": whole,
-            "delta": delta,
-            "unit": unit,
-            "random_state": seed,
-            "epsilon_ranks": epsilon_ranks,
-            "epsilon_marginals": epsilon_marginals,
-            "sampler": sampler,
-            "rounds": rounds,
-            "per_round": per_round,
-        }
+        asked = StudySettings(
+            method, whole, delta, unit, seed, epsilon_ranks, epsilon_marginals, sampler, rounds, per_round
+        )
+        settings = asked.to_dict()
     request = SubmitRequest(
         federation_fingerprint(study),
         "regression" if method == RAW_REGRESSION else "synthesis",
@@ -328,7 +324,7 @@ def stop(
 def demo_network(
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("verticopula-network-demo"),
     subjects: Annotated[int, typer.Option(help="Number of simulated enterprises.")] = 5_000,
-    method: Method = "refined",
+    method: Method = REFINED.name,
     epsilon: Epsilon = 4.0,
     delta: Delta = None,
     quiet: Quiet = False,

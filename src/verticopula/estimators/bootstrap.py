@@ -8,16 +8,13 @@ are missing depending on others, what that alone adds to the variance is left ou
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.estimators.synthesizer import NotPrivateWarning, Synthesizer, SyntheticTables
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.families import find_family
@@ -29,7 +26,9 @@ from verticopula.glm.inference import (
     infer_from_likelihood,
 )
 from verticopula.glm.regression_inputs import read_blocks, take_response
-from verticopula.schema.federation import ColumnKey
+from verticopula.simulate.repeat_study import repeat_study
+from verticopula.study.fitted_study import FittedStudy
+from verticopula.study.synthetic_tables import SyntheticTables
 
 if TYPE_CHECKING:
     from verticopula.estimators.vertical_glm import VerticalGLM
@@ -41,7 +40,7 @@ _LEAST_SHARE = 0.8  # of repetitions that must give an estimate
 
 
 def bootstrap_inference(
-    synthesizer: Synthesizer,
+    study: FittedStudy,
     model: VerticalGLM,
     *,
     n_repetitions: int,
@@ -58,7 +57,7 @@ def bootstrap_inference(
     for repetition in range(n_repetitions):
         show("repeating the study", repetition, n_repetitions)
         tables = repeat_study(
-            synthesizer, seed=int(np.random.SeedSequence([seed, repetition]).generate_state(1)[0]), n_rows=model.n_rows_
+            study, seed=int(np.random.SeedSequence([seed, repetition]).generate_state(1)[0]), n_rows=model.n_rows_
         )
         estimate = _estimate(tables, model)
         if estimate is not None:
@@ -71,13 +70,13 @@ def bootstrap_inference(
     return infer_from_bootstrap(_own_estimate(model), np.array(found), model.n_effective_)
 
 
-def copies_inference(synthesizer: Synthesizer, model: VerticalGLM, copies: int) -> Inference:
+def copies_inference(sample: Callable[[int], SyntheticTables], model: VerticalGLM, copies: int) -> Inference:
     """The selected columns on several synthetic copies, combined."""
     if copies < 2:
         raise SettingsError("combining needs at least 2 copies")
     fits = []
     for _ in range(copies):
-        features, y = _selected(synthesizer.sample(model.n_rows_), model)
+        features, y = _selected(sample(model.n_rows_), model)
         coef, intercept, _ = maximise_likelihood(
             features, y, find_family(model.family), fit_intercept=model.fit_intercept
         )
@@ -92,44 +91,6 @@ def copies_inference(synthesizer: Synthesizer, model: VerticalGLM, copies: int) 
             )
         )
     return combine_copies(fits)
-
-
-def repeat_study(synthesizer: Synthesizer, *, seed: int, n_rows: int) -> SyntheticTables:
-    """Synthetic tables of a study like the given one, on data from its fitted copula."""
-    settings = dict(synthesizer.settings_) | {"random_state": seed}
-    own_budgets = any(party.epsilon is not None for party in synthesizer.federation.parties)
-    if synthesizer.unit in ("variable", "client") and settings["sampler"] == "exact" and not own_budgets:
-        # As noisy as flipping every comparison, in no time: the sampler pays for its two coins with twice the epsilon.
-        settings |= {"sampler": "binomial", "epsilon_ranks": 2.0 * settings["epsilon_ranks"]}
-    again = Synthesizer(synthesizer.federation, **({"epsilon": None} | settings))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotPrivateWarning)  # nobody's data are in it
-        again.fit_aligned(_draw_cohort(synthesizer, np.random.default_rng(seed)))
-    return again.sample(n_rows)
-
-
-def _draw_cohort(synthesizer: Synthesizer, rng: np.random.Generator) -> dict[str, AlignedTable]:
-    """Subjects from the copula, known to parties in the real study's pattern."""
-    result, federation = synthesizer.result_, synthesizer.federation
-    values = result.copula.sample(result.n_subjects, rng)
-    known = np.repeat(
-        [pattern for pattern, _ in result.missingness.patterns],
-        [count for _, count in result.missingness.patterns],
-        axis=0,
-    )
-    cohort = {}
-    for number, name in enumerate(result.missingness.parties):
-        party = federation.party(name)
-        columns = {}
-        for column in party.columns:
-            key = ColumnKey(name, column.name)
-            seen = known[:, number].copy()
-            spare = int(seen.sum()) - result.missingness.observed[key]
-            if spare > 0:  # single empty cells inside the party's blocks
-                seen[rng.choice(np.flatnonzero(seen), size=spare, replace=False)] = False
-            columns[column.name] = EncodedColumn(values[key], seen)
-        cohort[name] = AlignedTable(party, columns)
-    return cohort
 
 
 def _own_estimate(model: VerticalGLM) -> Floats:

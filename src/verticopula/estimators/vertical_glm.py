@@ -469,12 +469,12 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "coef_")
         self.inference_ = bootstrap_inference(
-            synthesizer, self, n_repetitions=n_repetitions, seed=random_state, progress=progress
+            synthesizer.study_, self, n_repetitions=n_repetitions, seed=random_state, progress=progress
         )
         return self
 
     def combine(self, synthesizer: Synthesizer, copies: int = 5) -> VerticalGLM:
         """The cheap alternative: the selected columns on several synthetic copies. Replaces `inference_`."""
         check_is_fitted(self, "coef_")
-        self.inference_ = copies_inference(synthesizer, self, copies)
+        self.inference_ = copies_inference(synthesizer.sample, self, copies)
         return self

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from verticopula.forecasting.expected_errors import Expected
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.gaussian_dp import mu_of
-from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.schema.federation import ColumnKey
+from verticopula.schema.methods import METHODS, STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.score_plan import clip_factor
 
@@ -171,20 +171,20 @@ def advise(
         now = law.error(law.n_subjects, law.epsilon)
         kind = "mostly noise" if row.after > NOISE * strength else "rough"
         remedy = _remedy(law, min(now / 2.0, USABLE * strength))
-        how = f"at unit {row.unit} with method {row.method}" if row.method == STRICT else f"at unit {row.unit}"
+        how = f"at unit {row.unit} with method {row.method}" if not METHODS[row.method].ranks else f"at unit {row.unit}"
         parts.append(f"{how} they would be {kind} (error {row.after:.2g}), and usable from about {remedy}")
     else:
         law = laws[best[last].method, best[last].unit]
         parts.append(f"about {_remedy(law, law.error(law.n_subjects, law.epsilon) / 2.0)} would halve the error")
     if strict_possible and _misses_strict(best[last + 1 :]):
-        parts.append("method strict is made for units block and person, where ranks are drowned in noise")
+        parts.append(f"method {STRICT.name} is made for units block and person, where ranks are drowned in noise")
     sentence = "; ".join(parts) + "."
     return sentence[0].upper() + sentence[1:]
 
 
 def _misses_strict(worse: Sequence[Expected]) -> bool:
     """Whether a unit that strict mode has is among those that do not work, without it."""
-    return any(Unit.parse(row.unit).needs_delta and row.method != STRICT for row in worse)
+    return any(Unit.parse(row.unit).needs_delta and METHODS[row.method].ranks for row in worse)
 
 
 def _remedy(law: Law, target: float) -> str:

@@ -20,9 +20,9 @@ from verticopula.forecasting.expected_errors import Expected, Forecast, Setting,
 from verticopula.forecasting.strict_forecast import expect_strict
 from verticopula.privacy.accounting import Coins
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget, rank_coins
-from verticopula.protocol.party.strict_handler import STRICT
-from verticopula.protocol.strict_method import check_parties
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import METHODS, REFINED, STRICT, VCDS, find_method
+from verticopula.schema.settings import can_be_strict, check_parties
 from verticopula.schema.units import Unit
 from verticopula.simulate.assumptions import TYPICAL_CORRELATION, Presence
 from verticopula.simulate.rank_simulation import Cohort, Errors, is_drowned, rehearse, release
@@ -32,8 +32,6 @@ __all__ = ["METHODS", "Expected", "Forecast", "forecast", "plan_quickly"]
 
 Floats = NDArray[np.float64]
 
-RANKING = ("vcds", "evcds", "ievcds", "refined")
-METHODS = (*RANKING, STRICT)
 DEFAULT_DELTA = 1e-6
 FEWEST_SUBJECTS = 10
 ROUNDS = 10  # of ievcds
@@ -91,7 +89,7 @@ def forecast(
     by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
     found: dict[tuple[str, str], Expected] = {}
     laws: dict[tuple[str, str], Law] = {}
-    ranking = [method for method in methods if method != STRICT]
+    ranking = [method for method in methods if METHODS[method].ranks]
     if ranking:
         requests = {
             (unit, rounds): BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta, rounds=rounds)
@@ -103,23 +101,14 @@ def forecast(
             found[row.method, row.unit] = row
             planned = budgets[row.unit, _rounds_of(row.method)]
             laws[row.method, row.unit] = law_of(row.unit, planned, by_name, n_subjects, epsilon, delta)
-    if STRICT in methods:
+    if STRICT.name in methods:
         for unit in (unit for unit in units if Unit.parse(unit).needs_delta):
             request = BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta)
-            found[STRICT, unit], raw, mu = expect_strict(setting, unit, request)
-            laws[STRICT, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
+            found[STRICT.name, unit], raw, mu = expect_strict(setting, unit, request)
+            laws[STRICT.name, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
     ordered = tuple(found[method, unit] for unit in units for method in methods if (method, unit) in found)
     advice = advise(ordered, laws, strength, strict_possible=can_be_strict(federation))
     return Forecast(n_subjects, epsilon, delta, strength, by_name, ordered, advice)
-
-
-def can_be_strict(federation: Federation) -> bool:
-    """Whether there are parties enough for secure sums."""
-    try:
-        check_parties(federation)
-    except SettingsError:
-        return False
-    return True
 
 
 def choose_rows(
@@ -127,17 +116,18 @@ def choose_rows(
 ) -> tuple[list[str], list[str]]:
     """Units and methods of a forecast; SettingsError for methods that there are not, or not at these units."""
     if methods is None:
-        methods = ("vcds", "refined", STRICT) if can_be_strict(federation) else ("vcds", "refined")
-    elif STRICT in methods:
-        check_parties(federation)
+        usual = (VCDS, REFINED, STRICT) if can_be_strict(federation) else (VCDS, REFINED)
+        methods = [method.name for method in usual]
+    elif STRICT.name in methods:
+        check_parties(federation, STRICT)
         if units is not None and not any(Unit.parse(unit).needs_delta for unit in units):
-            raise SettingsError("method 'strict' protects a whole person: it has the units 'block' and 'person' only")
-    for method in methods:
-        if method not in METHODS:
-            raise SettingsError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
+            raise SettingsError(
+                f"method {STRICT.name!r} protects a whole person: it has the units 'block' and 'person' only"
+            )
+    known = [find_method(method) for method in methods]
     if not units:
         own = any(party.epsilon is not None for party in federation.parties)
-        possible = [unit for unit in Unit if unit.needs_delta or set(methods) != {STRICT}]
+        possible = [unit for unit in Unit if any(unit in method.units for method in known)]
         units = [unit.value for unit in possible if not (own and unit is Unit.PERSON)]
     return list(dict.fromkeys(units)), list(dict.fromkeys(methods))
 
@@ -175,13 +165,13 @@ def _rehearse_ranking(
 
 
 def _rounds_of(method: str) -> int:
-    return ROUNDS if method == "ievcds" else 1
+    return ROUNDS if METHODS[method].repeats_ranks else 1
 
 
 def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
     """Methods by how often they rank. EVCDS's correlations are VCDS's; so, to first order, are its margins."""
-    once = [m for m in methods if m != "ievcds"]
-    return [(rounds, group) for rounds, group in ((1, once), (ROUNDS, [m for m in methods if m == "ievcds"])) if group]
+    groups = {rounds: [m for m in methods if _rounds_of(m) == rounds] for rounds in (1, ROUNDS)}
+    return [(rounds, group) for rounds, group in groups.items() if group]
 
 
 def _plan_rehearsals(federation: Federation, n_subjects: int) -> tuple[int, int]:
@@ -201,7 +191,7 @@ def _rehearse_all(
     done: dict[bool, Errors] = {}
     found = {}
     for method in methods:
-        refines = method == "refined" and not is_drowned(released)
+        refines = METHODS[method].models_missing and not is_drowned(released)
         if refines not in done:
             done[refines] = rehearse(cohort, released, refines=refines)
         found[method] = done[refines]

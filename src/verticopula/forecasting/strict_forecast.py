@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from verticopula.forecasting.expected_errors import Expected, Setting, sizes
 from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.party.strict_handler import STRICT
+from verticopula.schema.methods import STRICT
 from verticopula.simulate.strict_simulation import StrictErrors, rehearse_strict
 from verticopula.stats.copula import Layout
 
@@ -43,7 +43,7 @@ def expect_strict(setting: Setting, unit: str, request: BudgetRequest) -> tuple[
     low, middle, high = np.quantile(after, [0.1, 0.5, 0.9])
     before = _median(raw) or 0.0
     row = Expected(
-        STRICT,
+        STRICT.name,
         unit,
         None,
         before,

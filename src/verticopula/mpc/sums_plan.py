@@ -13,12 +13,10 @@ from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, bound_of, check_
 from verticopula.mpc.gram_noise import gram_scales, share_scale, slack_of
 from verticopula.mpc.secret_sharing import COMPUTE, Ring, public_share
 from verticopula.protocol.messages import SumsPlan
+from verticopula.schema.settings import COORDINATOR
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-
-COORDINATOR = "coordinator"
 
 
 def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tuple[str, str, str]:

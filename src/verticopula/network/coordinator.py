@@ -38,7 +38,6 @@ from verticopula.network.startup_kit import LEAD, Kit
 from verticopula.network.study_records import Records, StudyRecord
 from verticopula.network.study_runner import check_deadline, check_settings, run_study
 from verticopula.protocol.opening import federation_fingerprint
-from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.protocol.wire import decode, encode, kinds_of
 from verticopula.storage.round_journal import Journal
 
@@ -96,7 +95,7 @@ class Coordinator:
         transport = NetworkTransport(self._room, journal, record.deadline)
         transport.on_waiting = lambda number, names: self._waiting.__setitem__(record.study, (number, names))
         try:
-            authenticity = certificate_authenticity(self.kit) if record.method == STRICT else None
+            authenticity = certificate_authenticity(self.kit) if record.needs_keys else None
             run_study(record, self.federation, transport, self.records, authenticity)
             self.records.change(record.study, state="done", rounds=transport.number, note="")
             journal.remove()

@@ -23,6 +23,7 @@ from verticopula.network.provisioning import provision
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_lead import Lead
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import REFINED, STRICT, VCDS
 
 _PATIENCE = 120.0
 _POLICY = """# {party}'s own rules; no coordinator can change them
@@ -45,7 +46,7 @@ def prepare_demo(
     federation: Federation,
     tables: Mapping[str, pl.DataFrame],
     cap: float,
-    methods: Sequence[str] = ("vcds", "refined", "strict"),
+    methods: Sequence[str] = (VCDS.name, REFINED.name, STRICT.name),
 ) -> tuple[Federation, list[Kit]]:
     """Tables, policies and kits below a folder, on a free port of this machine."""
     network = {"host": "localhost", "port": free_port(), "deadline": 300.0}

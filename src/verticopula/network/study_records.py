@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.control_messages import StudyState, SubmitRequest
+from verticopula.schema.methods import DEFAULT_METHOD, METHODS, RAW_REGRESSION
 from verticopula.storage.blobs import FolderBlobs, write_atomically
 
 State = Literal["queued", "running", "failed", "done"]
@@ -79,7 +80,12 @@ class StudyRecord:
 
     @property
     def method(self) -> str:
-        return str(self.settings.get("method", "vcds")) if self.kind == "synthesis" else "raw-glm"
+        return str(self.settings.get("method", DEFAULT_METHOD.name)) if self.kind == "synthesis" else RAW_REGRESSION
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether the coordinator may need to sign a public key of its own."""
+        return self.method in METHODS and not METHODS[self.method].ranks
 
     def describe(self, number: int, waiting_for: tuple[str, ...]) -> StudyState:
         return StudyState(self.study, self.method, self.state, max(number, self.rounds), waiting_for, self.note)

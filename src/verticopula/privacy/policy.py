@@ -12,9 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon, party_epsilons
-
-# A regression on raw columns: its releases carry no noise, so it is allowed only where the policy names it.
-RAW_REGRESSION = "raw-glm"
+from verticopula.schema.methods import RAW_REGRESSION
 
 
 class Caps(BaseModel):

@@ -22,7 +22,7 @@ from verticopula.report import regression_section as regressions
 from verticopula.report import release_section as releases
 from verticopula.report import sensitivity_analysis as sensitivity
 from verticopula.report.report_subject import Subject
-from verticopula.report.report_warnings import find_cautions
+from verticopula.report.report_warnings import report_warnings
 from verticopula.study.text_summary import margin_shifts
 
 REPORT_FILE = "report.html"
@@ -77,13 +77,13 @@ def gather(subject: Subject) -> dict[str, Any]:
         "version": version("verticopula"),
         "in_house": bool(subject.real),
         "federation": federation,
-        "settings": {k: v for k, v in subject.synthesizer.settings_.items() if v is not None},
+        "settings": subject.study.settings.to_dict(),
         "n_subjects": result.n_subjects,
         "n_columns": len(federation.keys),
-        "cautions": find_cautions(subject),
+        "cautions": report_warnings(subject),
         "units": releases.describe_units(subject),
         "releases": releases.describe_parties(subject),
-        "delta": small(subject.synthesizer.privacy_.delta),
+        "delta": small(subject.study.privacy.delta),
         "missingness": result.missingness,
         "patterns": patterns,
         "columns": columns,

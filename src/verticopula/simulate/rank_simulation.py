@@ -20,7 +20,6 @@ from scipy.stats import rankdata
 
 from verticopula.privacy.budget import ColumnBudget, coins_per_comparison
 from verticopula.privacy.coins import flip_probability
-from verticopula.protocol.refined import correlate_latents
 from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.simulate.assumptions import Presence, Presumed, PresumedMargin
 from verticopula.stats.copula import Layout
@@ -30,6 +29,7 @@ from verticopula.stats.marginals import Marginal, cell_count, smooth_cdf
 from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, finish, grade_shapes
 from verticopula.stats.rank_release import Released, spread_out
 from verticopula.stats.ranks import rank_noise_variance
+from verticopula.stats.refined import correlate_latents
 from verticopula.stats.refinement import refine
 
 Floats = NDArray[np.float64]

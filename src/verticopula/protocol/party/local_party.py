@@ -24,7 +24,7 @@ from verticopula.glm.feature_encoding import code_schema_column, features_of
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, coins_per_comparison
 from verticopula.privacy.noise import Noise
-from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.policy import Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on
 from verticopula.protocol.messages import (
@@ -54,10 +54,11 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.protocol.party.regression_handler import RegressionDesk
-from verticopula.protocol.party.strict_handler import STRICT, StrictDesk
+from verticopula.protocol.party.strict_handler import StrictDesk
 from verticopula.protocol.party.sums_record import MemoryRecords, Records
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
+from verticopula.schema.methods import RAW_REGRESSION, STRICT
 from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
@@ -113,13 +114,13 @@ class LocalParty:
         self._desk = RegressionDesk(self.name, self._exact_features, self.fits)
         self._strict = StrictDesk(
             self.table,
-            lambda: self._check_method(STRICT),
+            lambda: self._check_method(STRICT.name),
             self.noise,
             self.records,
             self.authenticity,
             self.federation,
             self._pricing,
-            lambda entries, key: self._record(STRICT, entries, key, once=self.replies.is_durable),
+            lambda entries, key: self._record(STRICT.name, entries, key, once=self.replies.is_durable),
             self._stored_margins,
             self.noise_label,
         )
@@ -147,7 +148,7 @@ class LocalParty:
             )
             return ReviewReply(self.name)
         if isinstance(request, StrictReviewRequest):
-            self._approve(STRICT, self._strict.price_review(request), list(self.ledger))
+            self._approve(STRICT.name, self._strict.price_review(request), list(self.ledger))
             return ReviewReply(self.name)
         if isinstance(request, OnceRequest):
             return self._release_once(request)
@@ -198,7 +199,7 @@ class LocalParty:
         if isinstance(request, GaussianMarginsRequest):
             key, entries = self._key(request), self._strict.price_margins(request)
             self._strict.check_margins(request, key)
-            return STRICT, entries, lambda: self._strict.release_margins(request, key)
+            return STRICT.name, entries, lambda: self._strict.release_margins(request, key)
         if isinstance(request, ReleaseRequest):
             return request.method, self._price(request), lambda: self._release(request)
         if isinstance(request, CompletedRanksRequest):

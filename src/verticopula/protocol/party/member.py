@@ -27,7 +27,7 @@ from verticopula.matching.keyed_hashes import CHECK_BYTES, hash_ids, hash_order,
 from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
@@ -49,6 +49,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.opening import Alignment, LedgerHead, federation_fingerprint
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Column, Federation, seeded_study_name
+from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.ledger import Ledger
 

@@ -34,6 +34,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.sums_handler import SumsDesk
 from verticopula.protocol.party.sums_record import Records
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import STRICT
 from verticopula.stats.marginals import Marginal, to_cells
 from verticopula.stats.strict.gaussian_margins import (
     gaussian_cell_count,
@@ -45,7 +46,6 @@ from verticopula.stats.strict.score_plan import share_scores, sums_roles
 
 Ints = NDArray[np.int64]
 
-STRICT = "strict"
 _LARGEST_DEVIATION = 1e9
 
 
@@ -186,7 +186,7 @@ class StrictDesk:
         factor = block_factor(plan, self.name)
         if factor == 0.0:
             return  # none of its columns is in any pattern: nothing of it is opened
-        public = self._desk(study).handle(SumsKeyRequest(study, STRICT))
+        public = self._desk(study).handle(SumsKeyRequest(study, STRICT.name))
         entry = self.pricing(study).moments(int(own_rows(plan, self.name).sum()), plan.mu * factor, plan.mu)
         self.charge([entry], fingerprint((self.name, study, plan, public)))
 
@@ -229,5 +229,5 @@ class StrictDesk:
 
 def _check_method(party: str, method: str) -> None:
     """What the policy allows under another name is not allowed under this one."""
-    if method != STRICT:
-        raise ProtocolError(f"party {party!r}: this request belongs to method {STRICT!r}, not to the one it names")
+    if method != STRICT.name:
+        raise ProtocolError(f"party {party!r}: this request belongs to method {STRICT.name!r}, not to the one it names")

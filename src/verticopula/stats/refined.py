@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import count_common
-from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.shared_rounds import Rounds, collect
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.correlation import GradeShape, PairwiseSpearman, invert_pair
 from verticopula.stats.em import find_patterns
@@ -22,21 +20,15 @@ from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport, PairwiseLatents, assemble, finish
 from verticopula.stats.posterior_draws import Certainty
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import Collected, Released
 from verticopula.stats.readings import reading_noise
 from verticopula.stats.refinement import Refinement, gather_evidence, refine
 
 Floats = NDArray[np.float64]
 
 
-def refined(
-    federation: Federation,
-    request: BudgetRequest,
-    study: str,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Rounds[FitResult]:
-    """The shared rounds, then the refinement of `refine.py`."""
-    got = yield from collect(federation, request, study, "refined")
+def fit_refined(got: Collected, progress: Callable[[int, int], None] = lambda done, total: None) -> FitResult:
+    """A copula of everybody from what was released about the observed (`refinement.py`)."""
     released = got.released
     refinement = refine(released, progress=progress)
     marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
@@ -50,7 +42,7 @@ def refined(
         got.budgets,
         refinement=refinement.report,
         unidentified=find_unidentified(correlation, released.layout, report.overlap),
-        draw_aligned=align_with(released, refinement, copula),
+        draw_aligned=align_by_readings(released, refinement, copula),
         find_certainty=doubt_with(released, refinement, copula),
     )
 
@@ -105,7 +97,7 @@ def _indicator_deviations(refinement: Refinement, q: int) -> Floats:
     return deviations
 
 
-def align_with(released: Released, refinement: Refinement, copula: FittedCopula) -> AlignedDraw:
+def align_by_readings(released: Released, refinement: Refinement, copula: FittedCopula) -> AlignedDraw:
     """Latents of the cohort's own subjects given their readings."""
     own = [refinement.covariance[part, part] for part in copula.layout.slices]
     measurement = Measurement.of(copula, refinement.readings, own)
