@@ -22,6 +22,7 @@ from tests.privacy.raw_study import (
     parties,
     tables,
 )
+from verticopula import VerticalGLM
 from verticopula.data.tables import align_tables
 from verticopula.errors import (
     BudgetExceeded,
@@ -31,7 +32,6 @@ from verticopula.errors import (
     SettingsError,
     VerticopulaError,
 )
-from verticopula.glm import VerticalGLM
 from verticopula.glm.feature_encoding import Coding, features_of
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.statement import state_privacy

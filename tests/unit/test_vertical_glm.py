@@ -25,9 +25,8 @@ from tests.regressions import (
     response,
     schema,
 )
-from verticopula import ColumnKey, glm
+from verticopula import ColumnKey, VerticalGLM, glm
 from verticopula.errors import SettingsError
-from verticopula.glm import VerticalGLM
 from verticopula.study.synthetic_tables import SyntheticTables
 
 # ---- scikit-learn ------------------------------------------------------------------------------

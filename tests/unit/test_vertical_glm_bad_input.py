@@ -23,8 +23,8 @@ from tests.regressions import (
     named,
     response,
 )
+from verticopula import VerticalGLM
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.glm import VerticalGLM
 
 # ---- input that cannot be fitted, or only with a warning ---------------------------------------
 

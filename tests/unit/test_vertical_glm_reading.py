@@ -23,8 +23,8 @@ from tests.regressions import (
     columns_of,
     response,
 )
+from verticopula import VerticalGLM
 from verticopula.errors import SettingsError
-from verticopula.glm import VerticalGLM
 
 # ---- reading the result ------------------------------------------------------------------------
 

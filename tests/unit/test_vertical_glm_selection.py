@@ -23,9 +23,8 @@ from tests.regressions import (
     response,
     schema,
 )
-from verticopula import Synthesizer
+from verticopula import Synthesizer, VerticalGLM
 from verticopula.errors import SettingsError
-from verticopula.glm import VerticalGLM
 
 # ---- how many subjects the rows stand for ------------------------------------------------------
 

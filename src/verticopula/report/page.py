@@ -96,7 +96,7 @@ def gather(subject: Subject) -> dict[str, Any]:
         "refinement": refinement,
         "expected": expected,
         "realised": realised,
-        "strict": result.strict,
+        "strict_fit": result.strict,
         "party_pairs": association.party_pairs(subject),
         "scores": propensity.propensity_scores(subject),
         "regression": regression,

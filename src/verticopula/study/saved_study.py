@@ -16,6 +16,7 @@ from verticopula.errors import VersionMismatch, VerticopulaError
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.release import Release
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import STRICT
 from verticopula.schema.settings import StudySettings
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, Unidentified
@@ -94,7 +95,7 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
         "refinement": None if result.refinement is None else asdict(result.refinement),
         "margin_sensitivity": result.margin_sensitivity,
         "unidentified": [asdict(pair) for pair in result.unidentified],
-        **({} if result.strict is None else {"strict": result.strict.to_dict()}),
+        **({} if result.strict is None else {STRICT.name: result.strict.to_dict()}),
         **({} if result.spending is None else {"sums": _sums(result.spending)}),
     }
 
@@ -151,7 +152,7 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
         budgets={}
         if "sums" in raw
         else {key: ColumnBudget(saved[key]["epsilon_ranks"], saved[key]["epsilon_marginal"]) for key in layout.keys},
-        strict=StrictReport.from_dict(raw["strict"]) if "strict" in raw else None,
+        strict=StrictReport.from_dict(raw[STRICT.name]) if STRICT.name in raw else None,
         spending=StrictSpending({key: saved[key]["deviation"] for key in layout.keys}, **raw["sums"])
         if "sums" in raw
         else None,
