@@ -10,7 +10,8 @@ from experiments.methods import ORACLE, TABLES, UNPROTECTED
 from experiments.paper import COMPLETE_SHARES, Printed, PrintedKey
 from experiments.results import WITHIN, Figure, count_by_method, count_refined, count_verdicts
 from experiments.study import Spent
-from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon
+from verticopula.privacy.statement import format_epsilon
+from verticopula.schema.defaults import DEFAULT_DELTA
 
 PAPERS = ("Original-C", "Original-VFL", "VCDS", "EVCDS", "IEVCDS")  # its own, without and with protection
 OURS = ("VCDS", "EVCDS", "IEVCDS", "Refined", "Refined-aligned")

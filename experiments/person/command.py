@@ -28,7 +28,7 @@ from experiments.scad import SeparatedClassesError, fit_oracle, fit_scad_refit
 from experiments.store import Entry, Replication, locate, name_entry, read, write, write_text
 from experiments.study import MethodFailure
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.privacy.statement import DEFAULT_DELTA
+from verticopula.schema.defaults import DEFAULT_DELTA
 
 EPSILONS = (1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0)
 MECHANISMS = ("complete", "MAR-simple")

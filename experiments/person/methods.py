@@ -19,7 +19,7 @@ from verticopula.errors import AlignedWarning, NotPrivateWarning, VerticopulaErr
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.accounting import Coins, calibrate, epsilon_of
 from verticopula.privacy.budget import coins_per_comparison, rank_coins
-from verticopula.privacy.statement import DEFAULT_DELTA
+from verticopula.schema.defaults import DEFAULT_DELTA
 
 ROUNDS = 10
 LARGEST_COIN = 40.0

@@ -12,7 +12,7 @@ import polars as pl
 
 from tests.builders import correlated_normals, make_federation
 from verticopula import Federation, NotPrivateWarning, Synthesizer
-from verticopula.report import Subject
+from verticopula.report.report_subject import Subject
 
 N = 600
 

@@ -17,8 +17,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.report.test_report_hostile import hostile_subject, regression_of
 from verticopula.datasets import make_sme
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.report import Subject, write_report
-from verticopula.report.report_subject import read_real
+from verticopula.report.page import write_report
+from verticopula.report.report_subject import Subject, read_real
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (

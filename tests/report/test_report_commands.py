@@ -12,8 +12,8 @@ from tests.report import studies
 from verticopula.datasets import make_sme
 from verticopula.estimators.regression_files import fit_if_cheap
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.report import Subject, render_report
-from verticopula.report.report_subject import read_real
+from verticopula.report.page import render_report
+from verticopula.report.report_subject import Subject, read_real
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from verticopula.errors import SchemaError, SettingsError
 from verticopula.estimators.regression_files import fit_if_cheap, regression_facts
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.formatting import clean, listed, number, odds, percent, readable, small
-from verticopula.report import Subject
 from verticopula.report.association_figures import (
     describe_correlation,
     expected_errors,
@@ -30,7 +29,7 @@ from verticopula.report.page import as_json, gather
 from verticopula.report.propensity_check import compare, propensity_scores
 from verticopula.report.regression_section import describe_regression
 from verticopula.report.release_section import describe_parties, describe_units
-from verticopula.report.report_subject import read_real
+from verticopula.report.report_subject import Subject, read_real
 from verticopula.report.sensitivity_analysis import DELTAS, margin_sensitivity, regression_sensitivity, shift_missing
 
 

@@ -17,8 +17,8 @@ import pytest
 from tests.builders import CONTINUOUS, make_federation, make_tables
 from tests.report import studies
 from verticopula import ColumnKey, Federation, NotPrivateWarning, Synthesizer
-from verticopula.report import Subject, render_report
-from verticopula.report.report_subject import read_real
+from verticopula.report.page import render_report
+from verticopula.report.report_subject import Subject, read_real
 
 HOSTILE = [
     "<script>alert(1)</script>",

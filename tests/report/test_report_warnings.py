@@ -14,8 +14,8 @@ from tests.report import studies
 from verticopula import Federation
 from verticopula.errors import AlignedWarning
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.report import Subject, render_report
-from verticopula.report.report_subject import read_real
+from verticopula.report.page import render_report
+from verticopula.report.report_subject import Subject, read_real
 from verticopula.report.report_warnings import report_warnings
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.marginals import Marginal

@@ -22,7 +22,7 @@ from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.errors import SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.privacy.budget import coins_per_comparison
-from verticopula.privacy.statement import DEFAULT_DELTA
+from verticopula.schema.defaults import DEFAULT_DELTA
 
 Frames = Mapping[str, pl.DataFrame]
 Progress = Callable[[str, int, int], None]

@@ -7,16 +7,14 @@ import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import polars as pl
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from verticopula.cli.audit_commands import audit
-from verticopula.cli.builtin_demo import compare_with_truth
 from verticopula.cli.common import (
     Delta,
     Epsilon,
@@ -32,9 +30,6 @@ from verticopula.cli.common import (
 from verticopula.cli.forecast_commands import forecast
 from verticopula.cli.glm_commands import fit_and_write, glm
 from verticopula.cli.network_commands import register as register_network_commands
-from verticopula.data.tables import AlignedTable, align_tables, read_tables
-from verticopula.datasets import make_sme
-from verticopula.datasets.study_inputs import write_inputs
 from verticopula.errors import (
     AlignedWarning,
     NotPrivateWarning,
@@ -43,27 +38,18 @@ from verticopula.errors import (
     VerticopulaError,
     WeakPrivacyWarning,
 )
-from verticopula.estimators.regression_files import fit_if_cheap
-from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.privacy.policy import Policy
-from verticopula.privacy.release import Release
-from verticopula.privacy.statement import format_price, state_privacy
-from verticopula.report import IN_HOUSE_FILE, REPORT_FILE, Subject, write_report
-from verticopula.report.read_subject import read_subject
-from verticopula.report.report_subject import read_real
-from verticopula.schema.federation import Federation
+from verticopula.schema.defaults import IN_HOUSE_FILE, REPORT_FILE
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, REFINED
-from verticopula.storage.ledger import read_ledger
-from verticopula.storage.vault import inspect_vault, is_vault
-from verticopula.study.study_folder import (
-    LEDGER_FILE,
-    REGRESSION_FILE,
-    REGRESSION_FOLDER,
-    prepare_folder,
-    read_regression,
-    write_study,
-)
-from verticopula.study.study_warnings import ALIGNED_ROWS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from verticopula.data.tables import AlignedTable
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.privacy.policy import Policy
+    from verticopula.privacy.release import Release
+    from verticopula.schema.federation import Federation
+
 
 Found = TypeVar("Found")
 
@@ -135,6 +121,14 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """A five-party study on a built-in federation with blocks missing at random: inputs, tables, ledger, regression."""
+    from verticopula.cli.builtin_demo import compare_with_truth
+    from verticopula.datasets import make_sme
+    from verticopula.datasets.study_inputs import write_inputs
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.report.page import write_report
+    from verticopula.report.report_subject import Subject, read_real
+    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FOLDER, prepare_folder, read_regression
+
     prepare_folder(out, overwrite=True)
     study = make_sme(subjects)
     write_inputs(study.federation, study.tables, out)
@@ -201,6 +195,14 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Fit on the parties' tables and write complete synthetic ones, and a report."""
+    from verticopula.estimators.regression_files import fit_if_cheap
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.report.page import write_report
+    from verticopula.report.report_subject import Subject
+    from verticopula.schema.federation import Federation
+    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, prepare_folder
+    from verticopula.study.study_warnings import ALIGNED_ROWS
+
     whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
     if rows is not None and rows < 1:
         raise SettingsError("--rows must be at least 1")
@@ -256,6 +258,9 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """Everything that is wrong with a study, all at once, before any budget is spent."""
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.schema.federation import Federation
+
     problems: list[str] = []
     study = _collect(problems, lambda: Federation.from_toml(federation))
     aligned: dict[str, AlignedTable] | None = None
@@ -299,6 +304,9 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a study's report again, for instance after a regression: one page that opens without a network."""
+    from verticopula.report.page import write_report
+    from verticopula.report.read_subject import read_subject
+
     subject = read_subject(folder, data)
     path = write_report(out or folder / (IN_HOUSE_FILE if subject.real else REPORT_FILE), subject)
     if not quiet:
@@ -311,6 +319,9 @@ def ledger_show(
     delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = 1e-6,
 ) -> None:
     """Every release, and what all of them together cost at every unit."""
+    from verticopula.privacy.statement import format_price, state_privacy
+    from verticopula.storage.ledger import read_ledger
+
     entries = read_ledger(_ledger_path(folder))
     console = Console()
     for study in dict.fromkeys(e.study for e in entries):
@@ -331,6 +342,9 @@ def ledger_verify(
     folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
 ) -> None:
     """See that no entry was changed, removed from the middle or put in another order; in a vault, nor from the end."""
+    from verticopula.storage.ledger import read_ledger
+    from verticopula.storage.vault import inspect_vault, is_vault
+
     if is_vault(folder):
         entries, replies = inspect_vault(folder)
         print(f"{entries} entries, chain intact and complete; {replies} stored replies, all whole and recorded")
@@ -364,6 +378,8 @@ def _short_table(entry: Release) -> str:
 
 
 def _ledger_path(folder: Path) -> Path:
+    from verticopula.study.study_folder import LEDGER_FILE
+
     path = folder / LEDGER_FILE if folder.is_dir() else folder
     if not path.is_file():
         raise SettingsError(f"no ledger at {path}")
@@ -371,12 +387,16 @@ def _ledger_path(folder: Path) -> Path:
 
 
 def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dict[str, AlignedTable]:
+    from verticopula.data.tables import align_tables, read_tables
+
     if not data.is_dir():
         raise SettingsError(f"--data {data}: no such folder")
     return align_tables(study, read_tables(study, data), need_overlap=need_overlap)
 
 
 def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
+    from verticopula.privacy.policy import Policy
+
     if folder is None:
         return {}
     if not folder.is_dir():
@@ -396,6 +416,8 @@ def _finish(
     more: str = "",
     notes: tuple[str, ...] = (),
 ) -> None:
+    from verticopula.study.study_folder import write_study
+
     summary = synthesizer.summary() + more + "".join(f"\n! {note}\n" for note in notes)
     written = write_study(out, synthesizer.study_, tables, summary, notes)
     if quiet:

@@ -30,23 +30,8 @@ from verticopula.cli.common import (
     whole_epsilon,
 )
 from verticopula.cli.glm_commands import strength_or_rule
-from verticopula.data.tables import read_table
-from verticopula.datasets import make_sme
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.network.consent import Steward
-from verticopula.network.control_messages import ResultRequest, ResumeRequest, StatusReply, StatusRequest, SubmitRequest
-from verticopula.network.key_signing import certificate_authenticity
-from verticopula.network.kit_process import keep_log, only_process, run_until_stopped, stop_process
-from verticopula.network.sanitizing import harmless
-from verticopula.network.startup_kit import Kit
-from verticopula.privacy.policy import Policy
-from verticopula.protocol.opening import federation_fingerprint
-from verticopula.protocol.party.member import Member
-from verticopula.schema.federation import Federation
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, VCDS
-from verticopula.schema.settings import StudySettings
-from verticopula.storage.vault import Vault
-from verticopula.study.study_folder import SUMMARY_FILE, prepare_folder
 
 if TYPE_CHECKING:
     from verticopula.network.study_lead import Lead
@@ -89,6 +74,8 @@ def provision(
 
     Hand every kit over on a way you trust; keep the folder [bold]authority[/] off the network.
     """
+    from verticopula.schema.federation import Federation
+
     _need_flare()
     from verticopula.network.provisioning import provision as make_kits
 
@@ -117,6 +104,9 @@ def serve(
     quiet: Quiet = False,
 ) -> None:
     """Be the coordinator: wait for the parties, run the studies that the lead submits. Ends with Ctrl-C or `stop`."""
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.startup_kit import Kit
+
     _need_flare()
     own = Kit.read(kit, "coordinator")
     with only_process(own):
@@ -154,6 +144,15 @@ def join(
     quiet: Quiet = False,
 ) -> None:
     """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`."""
+    from verticopula.data.tables import read_table
+    from verticopula.network.consent import Steward
+    from verticopula.network.key_signing import certificate_authenticity
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.startup_kit import Kit
+    from verticopula.privacy.policy import Policy
+    from verticopula.protocol.party.member import Member
+    from verticopula.storage.vault import Vault
+
     _need_flare()
     own = Kit.read(kit, "party")
     if policy is None or not policy.is_file():
@@ -229,6 +228,14 @@ def submit(
 
     If this command is interrupted the study goes on; give its name to [bold]--resume[/] to fetch it.
     """
+    from verticopula.network.control_messages import ResultRequest, ResumeRequest, SubmitRequest
+    from verticopula.network.sanitizing import harmless
+    from verticopula.network.startup_kit import Kit
+    from verticopula.protocol.opening import federation_fingerprint
+    from verticopula.schema.federation import Federation
+    from verticopula.schema.settings import StudySettings
+    from verticopula.study.study_folder import SUMMARY_FILE, prepare_folder
+
     _need_flare()
     own = Kit.read(kit, "lead")
     study = Federation.from_toml(federation)
@@ -279,6 +286,9 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Who is connected, and how far the studies are."""
+    from verticopula.network.control_messages import StatusReply, StatusRequest
+    from verticopula.network.startup_kit import Kit
+
     _need_flare()
     from verticopula.network.study_lead import Lead
 
@@ -313,6 +323,8 @@ def stop(
     quiet: Quiet = False,
 ) -> None:
     """Stop the processes that run on this machine from these kits. Nothing is lost: started again, they go on."""
+    from verticopula.network.kit_process import stop_process
+
     folders = [path for given in kits or [Path("kits")] for path in (given, *sorted(given.glob("*/")))]
     if not any((folder / "kit.toml").is_file() for folder in folders):
         raise SettingsError("no start-up kits there")
@@ -330,6 +342,9 @@ def demo_network(
     quiet: Quiet = False,
 ) -> None:
     """All of it on this machine: kits, five parties and a coordinator as real processes with mutual TLS, a study."""
+    from verticopula.datasets import make_sme
+    from verticopula.study.study_folder import prepare_folder
+
     _need_flare()
     from verticopula.network.network_demo import prepare_demo, running
 
@@ -371,6 +386,8 @@ def demo_network(
 
 def _wait(lead: Lead, name: str, progress: OnProgress) -> None:
     """Until the study is done; ProtocolError with its reason if it failed."""
+    from verticopula.network.control_messages import StatusReply, StatusRequest
+
     while True:
         reply: StatusReply = lead.ask(StatusRequest(), seconds=600.0)
         found = next((entry for entry in reply.studies if entry.study == name), None)

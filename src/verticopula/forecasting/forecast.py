@@ -20,11 +20,12 @@ from verticopula.forecasting.expected_errors import Expected, Forecast, Setting,
 from verticopula.forecasting.strict_forecast import expect_strict
 from verticopula.privacy.accounting import Coins
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget, rank_coins
+from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import METHODS, REFINED, STRICT, VCDS, find_method
 from verticopula.schema.settings import can_be_strict, check_parties
 from verticopula.schema.units import Unit
-from verticopula.simulate.assumptions import TYPICAL_CORRELATION, Presence
+from verticopula.simulate.assumptions import Presence
 from verticopula.simulate.rank_simulation import Cohort, Errors, is_drowned, rehearse, release
 from verticopula.stats.copula import Layout
 
@@ -32,7 +33,6 @@ __all__ = ["METHODS", "Expected", "Forecast", "forecast", "plan_quickly"]
 
 Floats = NDArray[np.float64]
 
-DEFAULT_DELTA = 1e-6
 FEWEST_SUBJECTS = 10
 ROUNDS = 10  # of ievcds
 MOST_PULL = 5.0

@@ -19,7 +19,9 @@ from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.network.study_records import DeskRecords, Records, StudyRecord
 from verticopula.protocol.opening import close_study, deliver_blocks, open_study
-from verticopula.report import REPORT_FILE, Subject, write_report
+from verticopula.report.page import write_report
+from verticopula.report.report_subject import Subject
+from verticopula.schema.defaults import REPORT_FILE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.schema.settings import StudySettings

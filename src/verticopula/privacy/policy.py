@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
 from verticopula.privacy.release import ALL_COLUMNS, Release
-from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon, party_epsilons
+from verticopula.privacy.statement import format_epsilon, party_epsilons
+from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.methods import RAW_REGRESSION
 
 

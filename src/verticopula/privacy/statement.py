@@ -12,9 +12,9 @@ from verticopula.notebook import alarm_html, box
 from verticopula.privacy.accounting import Coins, epsilon_of
 from verticopula.privacy.gaussian_dp import compose
 from verticopula.privacy.release import Release
+from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.units import Unit
 
-DEFAULT_DELTA = 1e-6
 NOTICE_FILE = "READ-ME-FIRST.txt"  # stands beside synthetic tables that a warning belongs to
 
 

@@ -25,8 +25,6 @@ from verticopula.report.report_subject import Subject
 from verticopula.report.report_warnings import report_warnings
 from verticopula.study.text_summary import margin_shifts
 
-REPORT_FILE = "report.html"
-IN_HOUSE_FILE = "report-in-house.html"  # made with real tables: not for the lead
 MOST_PATTERNS = 60
 
 # Nothing is loaded from anywhere, and no script runs but the one whose hash is named.

@@ -35,8 +35,6 @@ from verticopula.stats.nominal import boundary_matrix, category_probabilities, c
 
 Floats = NDArray[np.float64]
 
-TYPICAL_CORRELATION = 0.25
-TYPICAL_PULL = 1.0  # log odds of presence per standard deviation of what it depends on
 _FACTORS = (1, 2, 3, 5, 8, 13)
 _SHARED = (0.2, 1.0)  # what columns have of the factors: the least of any, relative to the most
 _MOST_SHARED = 0.9
