@@ -17,7 +17,8 @@ from tests.secure.desks import World
 from verticopula.mpc import sums_plan
 from verticopula.mpc.gram_noise import mu_of
 from verticopula.mpc.secret_sharing import gram_share
-from verticopula.protocol.messages import Reply, Request, SumsPlan
+from verticopula.mpc.sums_plan import SumsPlan
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.sums_handler import SumsDesk
 from verticopula.protocol.secure_sums import secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode

@@ -15,7 +15,8 @@ from typing import Any
 from scipy.special import ndtri
 
 from benchmarks.record import Places, Report, Table
-from tests.audit.sums import CASES, PARTIES, SumsCase, make_plan
+from tests.audit.sums import CASES, SumsCase
+from tests.secure.plans import PARTIES, complete_plan
 from verticopula.auditing import SumsNeighbours, audit_sums, replaced_block, replaced_person
 from verticopula.auditing.sums_neighbours import SUBJECTS
 from verticopula.mpc.gram_noise import epsilon_of, mu_of
@@ -31,7 +32,7 @@ PAGE = "strict_audit.md"
 
 def run(places: Places, *, quick: bool) -> Report:
     """Every case, for both units; quick ones have a twentieth of the trials, at a mu that so few can test."""
-    plan = make_plan(QUICK_MU if quick else mu_of(EPSILON, DELTA))
+    plan = complete_plan(QUICK_MU if quick else mu_of(EPSILON, DELTA))
     pairs = {"a replaced person": replaced_person(plan), "a replaced block": replaced_block(plan, "a")}
     each = 1.0 - (1.0 - CONFIDENCE) / (len(CASES) * len(pairs))
     found = [

@@ -9,22 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.secure.desks import World
-from verticopula.mpc.sums_plan import code_scores, own_mask, own_rows
+from verticopula.mpc.sums_plan import SumsPlan, code_scores, own_mask, own_rows
 from verticopula.privacy.noise import Keystream, Noise
-from verticopula.protocol.messages import SumsPlan
 from verticopula.protocol.party.sums_handler import SumsDesk
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-PARTIES = {"a": 2, "b": 1, "c": 1}
-
-
-def make_plan(mu: float, widths: Mapping[str, int] = PARTIES, per_column: float = 1.5) -> SumsPlan:
-    """Everybody known to everybody."""
-    scores = {name: np.zeros((4, width)) for name, width in widths.items()}
-    return World(scores, mu=mu, per_column=per_column).plan()
 
 
 class Weakened:

@@ -22,7 +22,6 @@ from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.network_demo import free_port
 from verticopula.network.network_transport import NetworkTransport, WaitingRoom
 from verticopula.network.sessions import Post
-from verticopula.network.study_records import DeskRecords
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import (
@@ -40,6 +39,7 @@ from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.vcds import vcds
 from verticopula.schema.federation import seeded_study_name
 from verticopula.stats.fit_result import FitResult
+from verticopula.storage.records import FolderRecords
 from verticopula.storage.round_journal import Journal
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -158,7 +158,7 @@ def test_the_same_arrays_on_every_transport(network: OverTheNetwork) -> None:
 def test_a_strict_study_makes_the_same_arrays_on_every_transport(network: OverTheNetwork, tmp_path: Path) -> None:
     """Two parties in their own processes and the coordinator in this one compute together, known by certificates."""
     here, there = (Synthesizer(FEDERATION, "strict", 6.0, 1e-6, random_state=5) for _ in range(2))
-    desk = there.make_desk(DeskRecords(tmp_path / "desk"), certificate_authenticity(network.net.kit("server")))
+    desk = there.make_desk(FolderRecords(tmp_path / "desk"), certificate_authenticity(network.net.kit("server")))
     with pytest.warns(NotPrivateWarning):
         there.fit_transport(network.transport(), study=f"strict-{time.monotonic_ns()}", desk=desk)
     with pytest.warns(NotPrivateWarning):
@@ -171,7 +171,7 @@ def test_the_coordinator_cannot_put_its_own_key_in_place_of_a_party_s(network: O
     """It relays public keys, so it might: it cannot sign them in the party's name."""
     asked = Synthesizer(FEDERATION, "strict", 6.0, 1e-6, random_state=5)
     own = certificate_authenticity(network.net.kit("server"))
-    desk = asked.make_desk(DeskRecords(tmp_path / "desk"), own)
+    desk = asked.make_desk(FolderRecords(tmp_path / "desk"), own)
 
     def swap(reply: Reply) -> Reply:
         if not isinstance(reply, SumsKeyReply):

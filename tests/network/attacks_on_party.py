@@ -22,8 +22,8 @@ from tests.network.intruder_scenes import (
     against_party,
     altered,
 )
+from tests.secure.plans import make_plan
 from verticopula.mpc.sealed_messages import SealedPost
-from verticopula.mpc.sums_plan import make_plan
 from verticopula.network.control_messages import (
     Envelope,
     Refusal,

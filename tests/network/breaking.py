@@ -170,11 +170,11 @@ def break_coordinator(breaker: Breaker) -> None:
     written, renamed, done."""
     from verticopula.network import running
     from verticopula.network.network_transport import NetworkTransport, WaitingRoom
-    from verticopula.network.study_records import Records
+    from verticopula.network.study_records import StudyStore
     from verticopula.storage.round_journal import Journal
 
     deliver, ask, send_open = NetworkTransport.deliver, WaitingRoom.ask, WaitingRoom._send_open
-    append, change, write_study = Journal.append, Records.change, running.write_study
+    append, change, write_study = Journal.append, StudyStore.change, running.write_study
 
     def breaking_deliver(self: Any, requests: Any) -> Any:
         breaker.round = name_round(next(iter(requests.values())))
@@ -223,7 +223,7 @@ def break_coordinator(breaker: Breaker) -> None:
 
     NetworkTransport.deliver, WaitingRoom.ask = breaking_deliver, breaking_ask  # type: ignore[method-assign]
     WaitingRoom._send_open, Journal.append = breaking_send_open, breaking_append  # type: ignore[method-assign]
-    Records.change, running.write_study = breaking_change, breaking_write_study  # type: ignore[method-assign]
+    StudyStore.change, running.write_study = breaking_change, breaking_write_study  # type: ignore[method-assign]
 
 
 def reconnect_soon() -> None:

@@ -31,7 +31,7 @@ from verticopula.data.tables import read_table
 from verticopula.network.control_messages import ResumeRequest
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.study_lead import Lead
-from verticopula.network.study_records import Records, StudyRecord
+from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.network.study_runner import run_study
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.messages import Reply, Request
@@ -201,8 +201,8 @@ class Ward:
     references: dict[str, Reference] = field(default_factory=dict)
 
     @property
-    def records(self) -> Records:
-        return Records(self.net.folder / "kits" / SERVER / "studies")
+    def records(self) -> StudyStore:
+        return StudyStore(self.net.folder / "kits" / SERVER / "studies")
 
     def start(self, *names: str) -> None:
         for name in names:
@@ -425,7 +425,7 @@ class Ward:
                     authenticity=certificate_authenticity(self.net.kit(name)),
                 )
             before = [len(members[name].vault.ledger) for name in PARTIES]
-            records = Records(Path(folder) / "studies")
+            records = StudyStore(Path(folder) / "studies")
             records.save(record)
             with threadpool_limits(1):  # as the processes have it: sums in the same order
                 run_study(record, self.net.federation, _Together(members), records)

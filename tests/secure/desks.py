@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.secure.plans import make_plan
 from verticopula.errors import PartyUnavailable
 from verticopula.mpc import sums_plan
+from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import COORDINATOR, choose_compute
+from verticopula.mpc.sums_plan import COORDINATOR, SumsPlan, choose_compute
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.protocol.messages import Reply, Request, SumsPlan
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import MemoryRecords, Records
-from verticopula.protocol.secure_sums import PatternSums, secure_sums
+from verticopula.protocol.secure_sums import secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.storage.records import MemoryRecords, RecordStore
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
 
@@ -41,7 +43,7 @@ class World:
     scores: dict[str, Floats]  # party -> (N, p_k); NaN where it has no value
     mu: float = 1.0
     per_column: float = 1.5
-    records: dict[str, Records] = field(default_factory=dict)
+    records: dict[str, RecordStore] = field(default_factory=dict)
 
     @property
     def observed(self) -> NDArray[np.bool_]:
@@ -49,7 +51,7 @@ class World:
 
     def plan(self) -> SumsPlan:
         widths = {name: values.shape[1] for name, values in self.scores.items()}
-        return sums_plan.make_plan(widths, self.observed, self.mu, self.per_column, choose_compute(list(widths)))
+        return make_plan(widths, self.observed, self.mu, self.per_column, choose_compute(list(widths)))
 
     def integers(self, plan: SumsPlan, party: str) -> NDArray[np.int64]:
         return sums_plan.code_scores(plan, party, self.scores[party])

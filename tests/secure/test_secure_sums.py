@@ -21,9 +21,9 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
 )
 from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import MemoryRecords
 from verticopula.protocol.secure_sums import secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
+from verticopula.storage.records import MemoryRecords
 from verticopula.storage.vault import Vault
 
 TWO = {"left": 2, "right": 3}

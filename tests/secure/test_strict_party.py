@@ -25,7 +25,7 @@ from verticopula.errors import (
     WireError,
 )
 from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
-from verticopula.mpc.sums_plan import COORDINATOR, block_factor, own_rows
+from verticopula.mpc.sums_plan import COORDINATOR, SumsPlan, block_factor, own_rows
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.statement import state_privacy
@@ -38,7 +38,6 @@ from verticopula.protocol.messages import (
     Request,
     StrictReviewRequest,
     SumsKeyRequest,
-    SumsPlan,
     SumsReply,
     SumsShareReply,
     SumsShareRequest,

@@ -23,16 +23,15 @@ from verticopula.errors import PartyUnavailable, ProtocolError, SchemaError, Set
 from verticopula.estimators.synthesizer import NotPrivateWarning, WeakPrivacyWarning
 from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
 from verticopula.mpc.sums_plan import own_rows, share_scales
-from verticopula.network.study_records import DeskRecords
 from verticopula.protocol.messages import SumsRequest
 from verticopula.protocol.party.sums_handler import ShareParcel
-from verticopula.protocol.party.sums_record import MemoryRecords
 from verticopula.protocol.strict_method import Opened
 from verticopula.protocol.wire import REQUEST_KINDS, decode
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import FolderRecords, MemoryRecords
 from verticopula.transport.inprocess import InProcessTransport
 
 TWO = make_federation(
@@ -186,7 +185,7 @@ def test_a_coordinator_that_computes_comes_back_with_the_same_noise(tmp_path: Pa
     def run(folder: Path, transport: Recorded) -> np.ndarray:
         study = Synthesizer(TWO, "strict", 6.0, 1e-6)
         study.server_seed = 1
-        desk = study.make_desk(DeskRecords(folder), shared_authenticity(KEY))
+        desk = study.make_desk(FolderRecords(folder), shared_authenticity(KEY))
         return study.fit_transport(transport, study="a study", desk=desk).result_.copula.correlation
 
     with pytest.raises(PartyUnavailable):
@@ -195,7 +194,7 @@ def test_a_coordinator_that_computes_comes_back_with_the_same_noise(tmp_path: Pa
     np.testing.assert_array_equal(first, run(tmp_path / "desk", Recorded(members)))
     with pytest.raises(ProtocolError, match="'coordinator' had another public key in this study"):
         run(tmp_path / "lost", Recorded(members))
-    DeskRecords(tmp_path / "desk").remove()
+    FolderRecords(tmp_path / "desk").remove()
     assert not (tmp_path / "desk").exists()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.control_messages import SubmitRequest
-from verticopula.network.study_records import RECORD_FILE, WITNESS_FILE, Records, StudyRecord
+from verticopula.network.study_records import RECORD_FILE, WITNESS_FILE, StudyRecord, StudyStore
 from verticopula.storage.blobs import write_atomically
 
 
@@ -35,7 +35,7 @@ def new(name: str = "study", **changes: object) -> StudyRecord:
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    records = Records(tmp_path / "studies")
+    records = StudyStore(tmp_path / "studies")
     record = new()
     records.save(record)
     assert records.get(record.study) == record
@@ -54,7 +54,7 @@ def test_a_study_has_a_name_of_its_own_that_is_a_folder(name: str) -> None:
 
 
 def test_from_old_to_new(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = StudyStore(tmp_path)
     made = [new(f"study-{letter}") for letter in "cab"]
     for number, record in enumerate(made):
         made[number] = replace(record, created=f"2026-01-0{number + 1}")
@@ -65,7 +65,7 @@ def test_from_old_to_new(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "/etc/passwd", "a/../b", "x" * 500, "\n", "none", "a\x00b"])
 def test_only_names_of_studies_are_looked_up(tmp_path: Path, name: str) -> None:
     (tmp_path / RECORD_FILE).write_text("{}")
-    records = Records(tmp_path / "studies")
+    records = StudyStore(tmp_path / "studies")
     (tmp_path / "studies" / RECORD_FILE).write_text("{}")
     with pytest.raises(SettingsError, match="no study of that name"):
         records.get(name)
@@ -73,7 +73,7 @@ def test_only_names_of_studies_are_looked_up(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"study": 1}', "{", '{"witnesses": 3}'])
 def test_a_record_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
-    records = Records(tmp_path)
+    records = StudyStore(tmp_path)
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / RECORD_FILE).write_text(text)
     with pytest.raises(VerticopulaError, match="cannot be read as a study's record"):
@@ -81,19 +81,19 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> Non
 
 
 def test_witnesses_are_added_to_and_survive(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = StudyStore(tmp_path)
     assert records.witnesses() == {}
     records.remember_witnesses({"a": (1, "x")})
     records.remember_witnesses({"b": (2, "y")})
     records.remember_witnesses({"a": (5, "z")})
-    assert Records(tmp_path).witnesses() == {"a": (5, "z"), "b": (2, "y")}
+    assert StudyStore(tmp_path).witnesses() == {"a": (5, "z"), "b": (2, "y")}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 3}', '{"a": ["x", "y"]}'])
 def test_witnesses_that_cannot_be_read_are_no_empty_ones(tmp_path: Path, text: str) -> None:
     (tmp_path / WITNESS_FILE).write_text(text)
     with pytest.raises(VerticopulaError, match="cannot be read"):
-        Records(tmp_path).witnesses()
+        StudyStore(tmp_path).witnesses()
 
 
 def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,14 +28,14 @@ from verticopula.auditing.sums_neighbours import Scores, SumsNeighbours, claimed
 from verticopula.auditing.trials import run_trials
 from verticopula.errors import SettingsError
 from verticopula.mpc.gram_noise import epsilon_of
+from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import code_scores, own_columns, plan_slack
+from verticopula.mpc.sums_plan import SumsPlan, code_scores, own_columns, plan_slack
 from verticopula.privacy.noise import Keystream, Noise
-from verticopula.protocol.messages import SumsPlan
 from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import MemoryRecords
-from verticopula.protocol.secure_sums import PatternSums, secure_sums
+from verticopula.protocol.secure_sums import secure_sums
 from verticopula.schema.units import Unit
+from verticopula.storage.records import MemoryRecords
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 

@@ -32,7 +32,6 @@ from verticopula.protocol.opening import Alignment, LedgerHead, Opened, open_stu
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import MemoryRecords, Records
 from verticopula.protocol.refined import refined
 from verticopula.protocol.secure_sums import Desk
 from verticopula.protocol.shared_rounds import Rounds, needs_overlap
@@ -43,6 +42,7 @@ from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import AlignedDraw, FindCertainty, FitResult
 from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.records import MemoryRecords, RecordStore
 from verticopula.study.saved_study import result_from_dict, result_to_dict
 from verticopula.study.study_pricing import price_releases
 from verticopula.study.text_summary import delta_warning, margins_table, summarise
@@ -287,7 +287,7 @@ class Synthesizer:
         )
         return opened, (yield from self._protocol(study, progress, desk))
 
-    def make_desk(self, records: Records, authenticity: Authenticity) -> Desk | None:
+    def make_desk(self, records: RecordStore, authenticity: Authenticity) -> Desk | None:
         """The coordinator's own desk, for a strict study of two parties; None where it has no part in the sums.
 
         Parameters

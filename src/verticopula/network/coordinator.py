@@ -35,7 +35,7 @@ from verticopula.network.kit_process import frames_of
 from verticopula.network.network_transport import NetworkTransport, WaitingRoom
 from verticopula.network.sessions import Post
 from verticopula.network.startup_kit import LEAD, Kit
-from verticopula.network.study_records import Records, StudyRecord
+from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.network.study_runner import check_deadline, check_settings, run_study
 from verticopula.protocol.opening import federation_fingerprint
 from verticopula.protocol.party.strict_handler import STRICT
@@ -61,7 +61,7 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self.federation = self.kit.federation
-        self.records = Records(self.folder)
+        self.records = StudyStore(self.folder)
         self._post = Post(self.kit, self._on_letter, self._on_session)
         self._room = WaitingRoom(self._post)
 
@@ -100,7 +100,8 @@ class Coordinator:
             run_study(record, self.federation, transport, self.records, authenticity)
             self.records.change(record.study, state="done", rounds=transport.number, note="")
             journal.remove()
-            self.records.desk_records(record.study).remove()
+            # The study is over: what was sealed for the coordinator must not be opened again.
+            self.records.compute_records(record.study).remove()
             logger.info("study %s is done", record.study)
         except VerticopulaError as error:
             if self._room.closed:

@@ -6,24 +6,21 @@ has two parties only, it is the third compute party itself, with a desk of its o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import PartyUnavailable, ProtocolError
-from verticopula.mpc.fixed_point import decode_sums
-from verticopula.mpc.secret_sharing import open_shares
-from verticopula.mpc.sums_plan import check_plan, noise_deviation, pattern_size
+from verticopula.mpc.opened_sums import PatternSums, open_sums
+from verticopula.mpc.sums_plan import SumsPlan, check_plan, pattern_size
 from verticopula.protocol.messages import (
     Reply,
     SecureReply,
     SecureRequest,
     SumsKeyReply,
     SumsKeyRequest,
-    SumsPlan,
     SumsReply,
     SumsRequest,
     SumsShareReply,
@@ -41,27 +38,6 @@ class Desk(Protocol):
     def party(self) -> str: ...
 
     def handle(self, request: SecureRequest) -> SecureReply: ...
-
-
-@dataclass(frozen=True)
-class PatternSums:
-    """The noised moments of one pattern's scores.
-
-    Attributes
-    ----------
-    n_subjects : public
-    columns : (q,) which of the plan's columns they are about
-    sums, products : (q,) and (q, q) sums of scores and of their products
-    deviation_off, deviation_on : standard deviation of the noise on `sums` and off-diagonal products, and on the
-        diagonal, with all three compute parties honest
-    """
-
-    n_subjects: int
-    columns: NDArray[np.int64]
-    sums: NDArray[np.float64]
-    products: NDArray[np.float64]
-    deviation_off: float
-    deviation_on: float
 
 
 def secure_sums(plan: SumsPlan, study: str, method: str, own: Desk | None = None) -> Rounds[tuple[PatternSums, ...]]:
@@ -94,7 +70,7 @@ def secure_sums(plan: SumsPlan, study: str, method: str, own: Desk | None = None
     }
     replies = yield from _ask(asked, own)
     terms = [_checked_terms(name, _reply_of(name, replies, SumsReply), plan) for name in plan.compute]
-    return tuple(_open(plan, pattern, [term[pattern] for term in terms]) for pattern in range(plan.columns.shape[0]))
+    return open_sums(plan, terms)
 
 
 def _ask(requests: Mapping[str, SecureRequest], own: Desk | None) -> Rounds[dict[str, Reply]]:
@@ -130,14 +106,3 @@ def _checked_terms(name: str, reply: SumsReply, plan: SumsPlan) -> tuple[NDArray
     if [term.shape for term in reply.terms] != sizes or any(term.dtype != np.int64 for term in reply.terms):
         raise ProtocolError(f"party {name!r} sent sums of the wrong shape")
     return reply.terms
-
-
-def _open(plan: SumsPlan, pattern: int, terms: Iterable[NDArray[np.int64]]) -> PatternSums:
-    columns = np.flatnonzero(plan.columns[pattern])
-    opened = decode_sums(open_shares([np.ascontiguousarray(term).view(np.uint64) for term in terms]), plan.bits)
-    whole = np.zeros((columns.size + 1, columns.size + 1))
-    rows, others = (places[:-1] for places in np.triu_indices(columns.size + 1))
-    whole[rows, others] = opened
-    whole[others, rows] = opened
-    count = int((plan.pattern_of == pattern).sum())
-    return PatternSums(count, columns, whole[:-1, -1], whole[:-1, :-1], *noise_deviation(plan, pattern))

@@ -12,7 +12,8 @@ import numpy as np
 
 from verticopula.data.missingness import Missingness, summarise_missingness
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.mpc.sums_plan import COORDINATOR, block_factor, choose_compute, own_rows
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import COORDINATOR, SumsPlan, block_factor, choose_compute, own_rows
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
@@ -22,10 +23,9 @@ from verticopula.protocol.messages import (
     Reply,
     ReviewReply,
     StrictReviewRequest,
-    SumsPlan,
 )
 from verticopula.protocol.party.strict_handler import STRICT
-from verticopula.protocol.secure_sums import Desk, PatternSums, secure_sums
+from verticopula.protocol.secure_sums import Desk, secure_sums
 from verticopula.protocol.shared_rounds import Masks, Rounds, gather_presence
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.copula import FittedCopula, Layout

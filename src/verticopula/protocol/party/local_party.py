@@ -54,7 +54,6 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.regression_handler import RegressionDesk
 from verticopula.protocol.party.strict_handler import STRICT, StrictDesk
-from verticopula.protocol.party.sums_record import MemoryRecords, Records
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
 from verticopula.stats.copula import latent_count
@@ -62,6 +61,7 @@ from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.storage.blobs import Blobs, MemoryBlobs
 from verticopula.storage.ledger import Ledger, Release, spent_on
+from verticopula.storage.records import MemoryRecords, RecordStore
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class LocalParty:
     noise_label: str = ""
     replies: Blobs = field(default_factory=MemoryBlobs)
     fits: Blobs | None = None
-    records: Records = field(default_factory=MemoryRecords)
+    records: RecordStore = field(default_factory=MemoryRecords)
     authenticity: Authenticity | None = None
     federation: Federation | None = None
     table_id: str = ""

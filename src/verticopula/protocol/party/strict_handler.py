@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.mpc.sums_plan import block_factor, own_rows
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.messages import (
@@ -27,11 +27,9 @@ from verticopula.protocol.messages import (
     StrictRequest,
     StrictReviewRequest,
     SumsKeyRequest,
-    SumsPlan,
     fingerprint,
 )
 from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import Records
 from verticopula.schema.federation import Federation
 from verticopula.stats.marginals import Marginal, to_cells
 from verticopula.stats.strict.gaussian_margins import (
@@ -42,6 +40,7 @@ from verticopula.stats.strict.gaussian_margins import (
 )
 from verticopula.stats.strict.score_plan import share_scores, sums_roles
 from verticopula.storage.ledger import Release
+from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
 
@@ -68,7 +67,7 @@ class StrictDesk:
     table: AlignedTable
     allow: Callable[[], None]
     noise: Noise
-    records: Records
+    records: RecordStore
     authenticity: Authenticity | None
     federation: Federation | None
     pricing: Callable[[str], Pricing]

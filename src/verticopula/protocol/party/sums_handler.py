@@ -32,6 +32,7 @@ from verticopula.mpc.secret_sharing import (
     to_bytes,
     zero_share,
 )
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -39,15 +40,15 @@ from verticopula.protocol.messages import (
     SecureRequest,
     SumsKeyReply,
     SumsKeyRequest,
-    SumsPlan,
     SumsReply,
     SumsRequest,
     SumsShareReply,
     SumsShareRequest,
     fingerprint,
 )
-from verticopula.protocol.party.sums_record import Records, SumsRecord, pack_noise, unpack_noise
+from verticopula.protocol.party.sums_record import SumsRecord, pack_noise, unpack_noise
 from verticopula.protocol.wire import decode, encode
+from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
 
@@ -82,7 +83,7 @@ class SumsDesk:
         party: str,
         scores: Callable[[SumsPlan], Ints] | None,
         *,
-        records: Records,
+        records: RecordStore,
         noise: Noise,
         authenticity: Authenticity,
         approve: Callable[[str, SumsPlan], None] = lambda study, plan: None,
