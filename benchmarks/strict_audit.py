@@ -111,7 +111,7 @@ def _page(report: Report, mu: float) -> str:
     return f"""# The audit of the opened sums
 
 `python -m benchmarks strict_audit`. Secure sums of three parties with {widths} columns and
-{settings["subjects"]} people, run as a study runs them (desks, sealed shares, three noises from OpenDP, opening), at
+{settings["subjects"]} people, run as a study runs them (handlers, sealed shares, three noises from OpenDP, opening), at
 μ = {mu:.4f}, which is (ε, δ) = ({epsilon_of(mu, DELTA):.3g}, {DELTA:g}). Two data sets
 differ in one person, or in one party's part of one person, as far apart as the bounds allow; the
 replaced records are twice as long as they may be, so clipping has work to do.

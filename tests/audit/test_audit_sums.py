@@ -13,8 +13,8 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from tests.audit.sums import CASES, SumsCase, none
-from tests.secure.desks import World, some_scores
 from tests.secure.plans import PARTIES, complete_plan
+from tests.secure.sums_world import World, some_scores
 from verticopula.auditing import audit_sums, replaced_block, replaced_person
 from verticopula.auditing.sums_attacks import Pooled, SumsRelease, exact_sums, judge_sums, mu_low
 from verticopula.auditing.sums_neighbours import SumsNeighbours, cut_plan

@@ -52,7 +52,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "strict": {"method": "strict", "epsilon": 8.0, "delta": 1e-6},
     "raw-glm": {"kind": "regression", "family": "binomial", "penalty": "lasso", "n_strengths": 4},
 }
-RELEASES = (  # answers that must never differ
+RELEASES = (  # replies that must never differ
     *("release", "ranks", "response", "design", "update", "coefficients"),
     *("margins", "keys", "shares", "sums"),
 )
@@ -372,7 +372,7 @@ class Ward:
             spent, planned = self.budget(study)[party], reference.budget[party]
             if spent != planned:
                 problems.append(f"{party}: its ledger says {sum(spent.values())} entries, not {sum(planned.values())}")
-        return problems + self._check_letters(start)
+        return problems + self._check_messages(start)
 
     def check_tables(self, reference: Reference, study: str, *, is_seeded: bool = False) -> list[str]:
         """Tables that are not what the releases imply; of a seeded study, not those of the reference."""
@@ -384,7 +384,7 @@ class Ward:
             [] if wanted and found == wanted else [f"other tables: {[n for n in wanted if found.get(n) != wanted[n]]}"]
         )
 
-    def _check_letters(self, start: float) -> list[str]:
+    def _check_messages(self, start: float) -> list[str]:
         problems = []
         sent: dict[tuple[str, str], set[str]] = {}
         for event in self.events(start):
@@ -397,7 +397,7 @@ class Ward:
             columns -= 1 if event["who"] == "left" and event["round"] in ("design", "response") else 0
             if needs and event["paid"] != needs * columns:
                 problems.append(f"{event['who']} sent {event['round']} with {event['paid']} entries on its ledger")
-        problems += [f"{who} answered one question in two ways" for (who, _), seen in sent.items() if len(seen) > 1]
+        problems += [f"{who} answered one request in two ways" for (who, _), seen in sent.items() if len(seen) > 1]
         return problems
 
     def _sent_again(self, start: float) -> int:
@@ -478,7 +478,7 @@ def _read_tables(folder: Path) -> dict[str, bytes]:
 @contextlib.contextmanager
 def ward(folder: Path, *, forked: bool = True) -> Iterator[Ward]:
     """A running federation; all of its processes have ended when the block has."""
-    reconnect_soon()  # the lead's line, in this process
+    reconnect_soon()  # the lead's connection, in this process
     with contextlib.ExitStack() as stack:
         hands = stack.enter_context(nursery()) if forked else None
         net = stack.enter_context(network(folder))

@@ -21,7 +21,7 @@ State = Literal["queued", "running", "failed", "done"]
 RECORD_FILE = "record.json"
 ROUNDS_FILE = "rounds.journal"
 RESULT_FOLDER = "result"
-COMPUTE_FOLDER = "desk"  # the name on disk since version 0.1
+COMPUTE_FOLDER = "desk"  # the name that running coordinators have on disk
 WITNESS_FILE = "ledger-heads.json"
 
 _STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
@@ -35,7 +35,7 @@ class StudyRecord:
     ----------
     server_seed : of the coordinator's own draws, which protect nobody; kept so that they can be repeated
     witnesses : where the parties' ledgers ended when the study was begun; they must still contain that
-    token : the lead's own name for its request; the same request twice is one study
+    token : the lead's own name for its request; the same token again is the same study
     """
 
     study: str

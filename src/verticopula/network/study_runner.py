@@ -102,9 +102,13 @@ def _synthesise(
 ) -> None:
     synthesizer = Synthesizer(federation, **record.settings)
     synthesizer.server_seed = record.server_seed if synthesizer.random_state is None else None
-    desk = None if authenticity is None else synthesizer.make_desk(kept, authenticity)
+    compute_handler = None if authenticity is None else synthesizer.make_compute_handler(kept, authenticity)
     synthesizer.fit_transport(
-        transport, study=record.study, alignment=record.alignment, witnesses=record.witnesses, desk=desk
+        transport,
+        study=record.study,
+        alignment=record.alignment,
+        witnesses=record.witnesses,
+        compute_handler=compute_handler,
     )
     values = synthesizer.draw(record.rows, record.aligned)
     drive(deliver_blocks(federation, record.study, values), transport)

@@ -1,7 +1,7 @@
-"""Secure sums, as rounds: public keys, sealed shares, noised terms; then the coordinator opens their sum.
+"""Secure sums in three rounds: public keys, sealed shares, noised terms; then the coordinator opens their sum.
 
-The coordinator sees boxes that it cannot open and three terms of which only the sum means anything. Where a federation
-has two parties only, it is the third compute party itself, with a desk of its own.
+The coordinator relays ciphertexts that it cannot open, and gets three terms of which only the sum means anything. In a
+federation of two parties it is the third compute party itself, and then it has a handler of its own.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from verticopula.protocol.shared_rounds import Rounds
 Kind = TypeVar("Kind", SumsKeyReply, SumsShareReply, SumsReply)
 
 
-class Desk(Protocol):
-    """Where the coordinator answers itself; a `sums_desk.SumsDesk` without scores."""
+class ComputeHandler(Protocol):
+    """The coordinator's own side of secure sums, as the third compute party: a `SumsHandler` without scores."""
 
     @property
     def party(self) -> str: ...
@@ -40,12 +40,14 @@ class Desk(Protocol):
     def handle(self, request: SecureRequest) -> SecureReply: ...
 
 
-def secure_sums(plan: SumsPlan, study: str, method: str, own: Desk | None = None) -> Rounds[tuple[PatternSums, ...]]:
+def secure_sums(
+    plan: SumsPlan, study: str, method: str, own: ComputeHandler | None = None
+) -> Rounds[tuple[PatternSums, ...]]:
     """Three rounds; the sums of every pattern, in the plan's order.
 
     Parameters
     ----------
-    own : the coordinator's desk, where the plan has it compute; None otherwise
+    own : the coordinator's handler, where it is a compute party of the plan; None otherwise
 
     Raises
     ------
@@ -55,7 +57,7 @@ def secure_sums(plan: SumsPlan, study: str, method: str, own: Desk | None = None
     check_plan(plan)
     everybody = [*plan.parties, *(name for name in plan.compute if name not in plan.parties)]
     if set(everybody) - set(plan.parties) != ({own.party} if own is not None else set()):
-        raise ProtocolError("a compute party without scores is the coordinator, with a desk of its own")
+        raise ProtocolError("a compute party without scores is the coordinator, with a handler of its own")
     asked: dict[str, SecureRequest] = {name: SumsKeyRequest(study, method) for name in everybody}
     replies = yield from _ask(asked, own)
     keys = tuple(_reply_of(name, replies, SumsKeyReply).key for name in everybody)
@@ -63,9 +65,9 @@ def secure_sums(plan: SumsPlan, study: str, method: str, own: Desk | None = None
         raise ProtocolError("a party sent a public key under another name")
     asked = {name: SumsShareRequest(study, method, plan, keys) for name in plan.parties}
     replies = yield from _ask(asked, own)
-    boxes = {name: _checked_boxes(name, _reply_of(name, replies, SumsShareReply), plan) for name in plan.parties}
+    sealed = {name: _checked_messages(name, _reply_of(name, replies, SumsShareReply), plan) for name in plan.parties}
     asked = {
-        name: SumsRequest(study, method, plan, keys, tuple(boxes[sender][index] for sender in plan.parties))
+        name: SumsRequest(study, method, plan, keys, tuple(sealed[sender][index] for sender in plan.parties))
         for index, name in enumerate(plan.compute)
     }
     replies = yield from _ask(asked, own)
@@ -73,8 +75,8 @@ def secure_sums(plan: SumsPlan, study: str, method: str, own: Desk | None = None
     return open_sums(plan, terms)
 
 
-def _ask(requests: Mapping[str, SecureRequest], own: Desk | None) -> Rounds[dict[str, Reply]]:
-    """One round, in which the coordinator may be asked too; it answers last, when everybody else has."""
+def _ask(requests: Mapping[str, SecureRequest], own: ComputeHandler | None) -> Rounds[dict[str, Reply]]:
+    """One round; a request to the coordinator itself is handled last, when all parties have replied."""
     outside = {name: request for name, request in requests.items() if own is None or name != own.party}
     replies: dict[str, Reply] = dict((yield dict(outside)))
     if own is not None and own.party in requests:
@@ -90,13 +92,13 @@ def _reply_of(name: str, replies: Mapping[str, Reply], kind: type[Kind]) -> Kind
             "it gives the same answer"
         )
     if not isinstance(reply, kind) or reply.party != name:
-        raise ProtocolError(f"party {name!r} did not answer the question about secure sums")
+        raise ProtocolError(f"party {name!r} did not answer the request for secure sums")
     return reply
 
 
-def _checked_boxes(name: str, reply: SumsShareReply, plan: SumsPlan) -> tuple[bytes, ...]:
-    """Full where there is somebody else to open them."""
-    if [len(box) > 0 for box in reply.boxes] != [other != name for other in plan.compute]:
+def _checked_messages(name: str, reply: SumsShareReply, plan: SumsPlan) -> tuple[bytes, ...]:
+    """The sealed messages of a reply: one for every compute party but the sender itself."""
+    if [len(sealed) > 0 for sealed in reply.boxes] != [other != name for other in plan.compute]:
         raise ProtocolError(f"party {name!r} did not seal its shares for the compute parties")
     return reply.boxes
 

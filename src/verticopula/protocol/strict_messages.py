@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.mpc.sealed_messages import Introduction
+from verticopula.mpc.sealed_messages import SignedPublicKey
 from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.protocol.version import MESSAGE_VERSION
 
@@ -70,7 +70,7 @@ class SumsKeyReply:
     """That key, signed."""
 
     party: str
-    key: Introduction
+    key: SignedPublicKey
     version: int = MESSAGE_VERSION
 
 
@@ -81,13 +81,13 @@ class SumsShareRequest:
     study: str
     method: str
     plan: SumsPlan
-    keys: tuple[Introduction, ...]
+    keys: tuple[SignedPublicKey, ...]
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True, repr=False)
 class SumsShareReply:
-    """One box per compute party, in the plan's order; an empty one for the party itself."""
+    """One sealed message per compute party, in the plan's order; an empty one for the party itself."""
 
     party: str
     boxes: tuple[bytes, ...]
@@ -101,7 +101,7 @@ class SumsRequest:
     study: str
     method: str
     plan: SumsPlan
-    keys: tuple[Introduction, ...]
+    keys: tuple[SignedPublicKey, ...]
     boxes: tuple[bytes, ...]
     version: int = MESSAGE_VERSION
 
