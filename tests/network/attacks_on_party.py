@@ -231,9 +231,9 @@ def _share_request(
     plan = make_plan(widths, np.ones((120, sum(widths.values())), dtype=bool), 0.01, 1.5, compute)
     names = dict.fromkeys((*widths, *compute))
     kits = {name: scene.kit("server" if forged or name == COORDINATOR else name) for name in names}
-    posts = [SealedChannel(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in [*names][1:]]
+    channels = [SealedChannel(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in [*names][1:]]
     own = evil.ask("left", SumsKeyRequest(_STRICT, "strict")).key
-    return SumsShareRequest(_STRICT, "strict", plan, (own, *(sessions.sign_public_key() for sessions in posts)))
+    return SumsShareRequest(_STRICT, "strict", plan, (own, *(channel.sign_public_key() for channel in channels)))
 
 
 def _after_margins(**roles: Any) -> Callable[[Scene], None]:
