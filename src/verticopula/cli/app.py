@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.cli.audit_commands import audit
-from verticopula.cli.builtin_demo import compare_with_truth, write_inputs
+from verticopula.cli.builtin_demo import compare_with_truth
 from verticopula.cli.common import (
     Delta,
     Epsilon,
@@ -32,6 +32,7 @@ from verticopula.cli.common import (
 from verticopula.cli.forecast_commands import forecast
 from verticopula.cli.glm_commands import fit_and_write, glm
 from verticopula.cli.network_commands import register as register_network_commands
+from verticopula.data.input_files import write_inputs
 from verticopula.data.tables import AlignedTable, align_tables, read_tables
 from verticopula.datasets import make_sme
 from verticopula.errors import SchemaError, SettingsError, VerticopulaError

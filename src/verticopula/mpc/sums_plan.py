@@ -1,4 +1,4 @@
-"""The public geometry of secure sums: whose rows, which columns, how long a record may be, how many numbers open."""
+"""The public plan of secure sums: whose rows, which columns, bounds on records, and how many numbers are opened."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check_plan(plan: SumsPlan) -> None:
 
 
 def own_columns(plan: SumsPlan, party: str) -> slice:
-    """Where a party's columns are among all."""
+    """The slice of a party's columns among all columns."""
     index = plan.parties.index(party)
     start = sum(plan.widths[:index])
     return slice(start, start + plan.widths[index])
@@ -92,12 +92,12 @@ def own_rows(plan: SumsPlan, party: str) -> Bools:
 
 
 def own_bounds(plan: SumsPlan, party: str) -> Ints:
-    """(n_k,) the bound of each of those rows."""
+    """(n_k,) the bound of each of `own_rows`."""
     return np.asarray(plan.bounds[:, plan.parties.index(party)][plan.pattern_of[own_rows(plan, party)]])
 
 
 def own_mask(plan: SumsPlan, party: str) -> Bools:
-    """(n_k, p_k) where those rows may be other than zero."""
+    """(n_k, p_k) where `own_rows` may be other than zero."""
     return np.asarray(plan.columns[:, own_columns(plan, party)][plan.pattern_of[own_rows(plan, party)]])
 
 
@@ -109,10 +109,10 @@ def code_scores(plan: SumsPlan, party: str, scores: NDArray[np.float64]) -> Ints
     mask, rows = own_mask(plan, party), own_rows(plan, party)
     if scores.shape != (rows.size, mask.shape[1]):
         raise ProtocolError(f"party {party!r}: its scores do not have the shape that the plan says")
-    asked = scores[rows]
-    if np.isnan(asked[mask]).any():
+    shared = scores[rows]
+    if np.isnan(shared[mask]).any():
         raise ProtocolError(f"party {party!r}: the plan counts on values that it does not have")
-    return encode_scores(np.where(mask, asked, 0.0), plan.bits, own_bounds(plan, party))
+    return encode_scores(np.where(mask, shared, 0.0), plan.bits, own_bounds(plan, party))
 
 
 def pattern_bound(plan: SumsPlan, pattern: int) -> int:
@@ -144,7 +144,7 @@ def pattern_size(plan: SumsPlan, pattern: int) -> int:
 
 
 def share_scales(plan: SumsPlan, pattern: int) -> NDArray[np.float64]:
-    """The scale of one compute party's noise on each of those numbers; two shares are worth what the plan's mu asks."""
+    """The scale of one compute party's noise on each of those numbers; two shares suffice for the plan's mu."""
     width = int(plan.columns[pattern].sum())
     off, diagonal = (share_scale(scale) for scale in gram_scales(pattern_bound(plan, pattern), plan.mu))
     rows, columns = np.triu_indices(width + 1)

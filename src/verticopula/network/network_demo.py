@@ -15,7 +15,7 @@ from typing import IO
 
 import polars as pl
 
-from verticopula.cli.builtin_demo import write_inputs
+from verticopula.data.input_files import write_inputs
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.control_messages import StatusRequest
 from verticopula.network.kit_process import LOG_FILE

@@ -92,7 +92,7 @@ class StudyStore:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def all(self) -> list[StudyRecord]:
-        """From old to new."""
+        """All studies, from old to new."""
         found = [self._read(path) for path in self.folder.glob(f"*/{RECORD_FILE}")]
         return sorted(found, key=lambda record: (record.created, record.study))
 

@@ -43,7 +43,7 @@ _WITHHELD = "The fitted model, the margins and the report are not sent: the bloc
 
 
 def check_settings(federation: Federation, kind: str, settings: Any, deadline: float, rows: int | None = None) -> None:
-    """SettingsError for a study that could not be run; nobody is asked anything before."""
+    """SettingsError for a study that could not be run; it is checked before any request is sent."""
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise SettingsError("the study's settings cannot be read")
     check_deadline(deadline)

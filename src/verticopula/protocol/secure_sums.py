@@ -52,30 +52,30 @@ def secure_sums(
     Raises
     ------
     PartyUnavailable
-        A party is missing from a round. Asked again, also after a restart, it answers in the same bytes.
+        A party is missing from a round. The same request, also after a restart, gets a reply of the same bytes.
     """
     check_plan(plan)
     everybody = [*plan.parties, *(name for name in plan.compute if name not in plan.parties)]
     if set(everybody) - set(plan.parties) != ({own.party} if own is not None else set()):
         raise ProtocolError("a compute party without scores is the coordinator, with a handler of its own")
-    asked: dict[str, SecureRequest] = {name: SumsKeyRequest(study, method) for name in everybody}
-    replies = yield from _ask(asked, own)
+    requests: dict[str, SecureRequest] = {name: SumsKeyRequest(study, method) for name in everybody}
+    replies = yield from _run_round(requests, own)
     keys = tuple(_reply_of(name, replies, SumsKeyReply).key for name in everybody)
     if [key.party for key in keys] != everybody:
         raise ProtocolError("a party sent a public key under another name")
-    asked = {name: SumsShareRequest(study, method, plan, keys) for name in plan.parties}
-    replies = yield from _ask(asked, own)
+    requests = {name: SumsShareRequest(study, method, plan, keys) for name in plan.parties}
+    replies = yield from _run_round(requests, own)
     sealed = {name: _checked_messages(name, _reply_of(name, replies, SumsShareReply), plan) for name in plan.parties}
-    asked = {
+    requests = {
         name: SumsRequest(study, method, plan, keys, tuple(sealed[sender][index] for sender in plan.parties))
         for index, name in enumerate(plan.compute)
     }
-    replies = yield from _ask(asked, own)
+    replies = yield from _run_round(requests, own)
     terms = [_checked_terms(name, _reply_of(name, replies, SumsReply), plan) for name in plan.compute]
     return open_sums(plan, terms)
 
 
-def _ask(requests: Mapping[str, SecureRequest], own: ComputeHandler | None) -> Rounds[dict[str, Reply]]:
+def _run_round(requests: Mapping[str, SecureRequest], own: ComputeHandler | None) -> Rounds[dict[str, Reply]]:
     """One round; a request to the coordinator itself is handled last, when all parties have replied."""
     outside = {name: request for name, request in requests.items() if own is None or name != own.party}
     replies: dict[str, Reply] = dict((yield dict(outside)))
@@ -88,8 +88,8 @@ def _reply_of(name: str, replies: Mapping[str, Reply], kind: type[Kind]) -> Kind
     reply = replies.get(name)
     if reply is None:
         raise PartyUnavailable(
-            f"party {name!r} did not answer; the sums can be opened only with everybody. Ask again once it is back: "
-            "it gives the same answer"
+            f"party {name!r} did not answer; the sums can be opened only with everybody. Run the round again once it "
+            "is back: it gives the same reply"
         )
     if not isinstance(reply, kind) or reply.party != name:
         raise ProtocolError(f"party {name!r} did not answer the request for secure sums")

@@ -207,7 +207,7 @@ class SumsHandler:
         return shares, inputs.hexdigest()
 
     def _noise_for(self, request: SumsRequest, inputs: str) -> Ints:
-        """The noise on these shares: as it was drawn and kept, or drawn and kept now."""
+        """The noise on these shares: from the record, or drawn and recorded now."""
         kept, plan = self._kept(request.study), request.plan
         if not kept.noise:
             drawn = [self._draw(request.study, plan, pattern) for pattern in range(plan.columns.shape[0])]
@@ -229,10 +229,10 @@ class SumsHandler:
             noise[chosen] = self._noise.discrete_gaussian(noise[chosen], float(scale), *label)
         return noise
 
-    # ---- what is kept --------------------------------------------------------------------
+    # ---- the study's record --------------------------------------------------------------------
 
     def _bind(self, request: SumsShareRequest | SumsRequest) -> str:
-        """The digest of the plan and keys, to which the party is bound from now on; ProtocolError for another one."""
+        """The digest of this plan and these keys, to which the party is bound now; ProtocolError for any others."""
         self._check_keys(request.study, request.plan, request.keys)
         digest, kept = fingerprint((request.plan, request.keys)), self._kept(request.study)
         if kept.plan and kept.plan != digest:

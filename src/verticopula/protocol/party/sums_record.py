@@ -1,4 +1,4 @@
-"""What a party keeps of one study's secure sums, so that it can answer again in the same bytes, and only in those."""
+"""A party's record of one study's secure sums, from which it makes the same replies again, and no others."""
 
 from __future__ import annotations
 
