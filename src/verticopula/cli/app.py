@@ -122,8 +122,8 @@ def demo(
 ) -> None:
     """A five-party study on a built-in federation with blocks missing at random: inputs, tables, ledger, regression."""
     from verticopula.cli.builtin_demo import compare_with_truth
+    from verticopula.data.input_files import write_inputs
     from verticopula.datasets import make_sme
-    from verticopula.datasets.study_inputs import write_inputs
     from verticopula.estimators.synthesizer import Synthesizer
     from verticopula.report.page import write_report
     from verticopula.report.report_subject import Subject, read_real

@@ -29,9 +29,8 @@ from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon
 from verticopula.protocol.coordinator_side import CoordinatorSide, Progress, needs_handler, own_handler, show_nothing
 from verticopula.protocol.opening import Alignment, LedgerHead, Opened, open_study
-from verticopula.protocol.party.sums_record import Records
 from verticopula.protocol.registry import PROTOCOLS
-from verticopula.protocol.secure_sums import Desk
+from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.report.page import write_report
 from verticopula.report.report_subject import Subject, read_real
@@ -42,6 +41,7 @@ from verticopula.schema.settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
 from verticopula.stats.fit_result import AlignedDraw, FitResult
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import RecordStore
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.study_pricing import price_releases
@@ -187,7 +187,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
         progress: Progress | None = None,
-        desk: Desk | None = None,
+        compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
     ) -> Synthesizer:
         """The same on tables that members hold, over any transport; the study is opened first.
@@ -199,12 +199,17 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         alignment : how rows of one person are found: `hash` or `psi`
         witnesses : party -> the end of its ledger as `opened_` last showed it
         progress : called with (what, done, total)
-        desk : what `make_desk` made, for a strict study of two parties
+        compute_handler : what `make_compute_handler` made, for a strict study of two parties
         server_seed : of the coordinator's own draws, which protect nobody; repeats them after a crash
         """
         name = study or self._unused_name()
         rounds = self.protocol(
-            name, alignment=alignment, witnesses=witnesses, progress=progress, desk=desk, server_seed=server_seed
+            name,
+            alignment=alignment,
+            witnesses=witnesses,
+            progress=progress,
+            compute_handler=compute_handler,
+            server_seed=server_seed,
         )
         return self.adopt(name, *drive(rounds, transport), server_seed=server_seed)
 
@@ -215,17 +220,17 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
         progress: Progress | None = None,
-        desk: Desk | None = None,
+        compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
     ) -> Rounds[tuple[Opened, FitResult]]:
         """The whole study over members, as rounds; `adopt` takes what it returns.
 
         Parameters
         ----------
-        study, alignment, witnesses, progress, desk, server_seed : as `fit_transport` has them
+        study, alignment, witnesses, progress, compute_handler, server_seed : as `fit_transport` has them
         """
         settings, budget = self.check(), self.budget
-        if desk is None and needs_handler(self.federation, settings.method):
+        if compute_handler is None and needs_handler(self.federation, settings.method):
             raise SettingsError(
                 f"a study of two parties by method {settings.method!r} needs the coordinator as the third: give it a "
                 "handler"
@@ -235,10 +240,10 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             self.federation, study, settings.method, seed=seed, alignment=alignment, witnesses=witnesses
         )
         rng = server_generator(server_seed if seed is None else seed, "fit")
-        side = CoordinatorSide(rng, progress or show_nothing, desk)
+        side = CoordinatorSide(rng, progress or show_nothing, compute_handler)
         return opened, (yield from PROTOCOLS[settings.method](self.federation, budget, study, side))
 
-    def make_desk(self, records: Records, authenticity: Authenticity) -> Desk | None:
+    def make_compute_handler(self, records: RecordStore, authenticity: Authenticity) -> ComputeHandler | None:
         """The coordinator's own handler, for a strict study of two parties; None where it has no part in the sums.
 
         Parameters

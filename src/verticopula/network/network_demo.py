@@ -15,7 +15,7 @@ from typing import IO
 
 import polars as pl
 
-from verticopula.datasets.study_inputs import write_inputs
+from verticopula.data.input_files import write_inputs
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.control_messages import StatusRequest
 from verticopula.network.kit_process import LOG_FILE
@@ -119,10 +119,10 @@ def _wait_until_all_are_there(kits: Sequence[Kit], processes: Sequence[subproces
 
     while not _listens(lead.port):
         look()
-    with Lead(lead) as line:
+    with Lead(lead) as connection:
         while True:
             with contextlib.suppress(VerticopulaError):
-                if all(party.connected for party in line.ask(StatusRequest(), seconds=1.0).parties):
+                if all(party.connected for party in connection.ask(StatusRequest(), seconds=1.0).parties):
                     return
             look()
 

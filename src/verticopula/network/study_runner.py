@@ -17,7 +17,7 @@ from verticopula.estimators.regression_files import fit_if_cheap, write_regressi
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.network.study_records import DeskRecords, Records, StudyRecord
+from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.protocol.opening import close_study, deliver_blocks, open_study
 from verticopula.report.page import write_report
 from verticopula.report.report_subject import Subject
@@ -26,6 +26,7 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.schema.settings import StudySettings
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import RecordStore
 from verticopula.study.study_folder import LEDGER_FILE, withhold_study, write_study
 from verticopula.study.study_warnings import ALIGNED_ROWS
 from verticopula.study.synthetic_tables import SyntheticTables
@@ -40,7 +41,7 @@ _WITHHELD = "The fitted model, the margins and the report are not sent: the bloc
 
 
 def check_settings(federation: Federation, kind: str, settings: Any, deadline: float, rows: int | None = None) -> None:
-    """SettingsError for a study that could not be run; nobody is asked anything before."""
+    """SettingsError for a study that could not be run; it is checked before any request is sent."""
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise SettingsError("the study's settings cannot be read")
     check_deadline(deadline)
@@ -65,7 +66,7 @@ def run_study(
     record: StudyRecord,
     federation: Federation,
     transport: Transport,
-    records: Records,
+    records: StudyStore,
     authenticity: Authenticity | None = None,
 ) -> None:
     """Run the study's rounds and write its result; repeated after a crash, it makes the same files.
@@ -81,7 +82,7 @@ def run_study(
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         if record.kind == "synthesis":
-            _synthesise(record, federation, transport, scratch, records.desk_records(record.study), authenticity)
+            _synthesise(record, federation, transport, scratch, records.compute_records(record.study), authenticity)
         else:
             _regress(record, federation, transport, scratch)
         records.remember_witnesses(drive(close_study(federation, record.study), transport))
@@ -94,17 +95,17 @@ def _synthesise(
     federation: Federation,
     transport: Transport,
     out: Path,
-    kept: DeskRecords,
+    kept: RecordStore,
     authenticity: Authenticity | None,
 ) -> None:
     synthesizer = Synthesizer.of(federation, StudySettings.from_dict(record.settings))
-    desk = None if authenticity is None else synthesizer.make_desk(kept, authenticity)
+    compute_handler = None if authenticity is None else synthesizer.make_compute_handler(kept, authenticity)
     synthesizer.fit_transport(
         transport,
         study=record.study,
         alignment=record.alignment,
         witnesses=record.witnesses,
-        desk=desk,
+        compute_handler=compute_handler,
         server_seed=record.server_seed,
     )
     values = synthesizer.draw(record.rows, record.aligned)

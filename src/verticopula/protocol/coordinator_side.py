@@ -10,12 +10,12 @@ import numpy as np
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.mpc.sums_plan import choose_compute
 from verticopula.privacy.noise import Noise
-from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import Records
-from verticopula.protocol.secure_sums import Desk
+from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import find_method
 from verticopula.schema.settings import COORDINATOR
+from verticopula.storage.records import RecordStore
 
 Progress = Callable[[str, int, int], None]
 
@@ -32,12 +32,12 @@ class CoordinatorSide:
     ----------
     rng : for its draws, which protect nobody
     progress : called with (what, done, total)
-    desk : its own handler of secure sums, where it is one of the three compute parties
+    compute_handler : its own handler of secure sums, where it is one of the three compute parties
     """
 
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
     progress: Progress = show_nothing
-    desk: Desk | None = None
+    compute_handler: ComputeHandler | None = None
 
 
 def needs_handler(federation: Federation, method: str) -> bool:
@@ -51,10 +51,10 @@ def own_handler(
     federation: Federation,
     method: str,
     noise: Callable[[str], Noise],
-    records: Records,
+    records: RecordStore,
     authenticity: Authenticity,
     noise_label: str = "",
-) -> Desk | None:
+) -> ComputeHandler | None:
     """The coordinator's own handler of secure sums; None where it has no part in them.
 
     Parameters
@@ -66,7 +66,7 @@ def own_handler(
     """
     if not needs_handler(federation, method):
         return None
-    return SumsDesk(
+    return SumsHandler(
         COORDINATOR,
         None,
         records=records,

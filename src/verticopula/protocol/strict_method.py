@@ -12,7 +12,8 @@ import numpy as np
 
 from verticopula.data.missingness import Missingness, summarise_missingness
 from verticopula.errors import ProtocolError
-from verticopula.mpc.sums_plan import block_factor, own_rows
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.coordinator_side import CoordinatorSide, Progress
 from verticopula.protocol.messages import (
@@ -23,9 +24,8 @@ from verticopula.protocol.messages import (
     Reply,
     ReviewReply,
     StrictReviewRequest,
-    SumsPlan,
 )
-from verticopula.protocol.secure_sums import Desk, PatternSums, secure_sums
+from verticopula.protocol.secure_sums import ComputeHandler, secure_sums
 from verticopula.protocol.shared_rounds import Rounds, gather_presence
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
@@ -62,7 +62,7 @@ def strict(
     side: CoordinatorSide,
 ) -> Rounds[FitResult]:
     """Six rounds: who is observed, whether everybody agrees, margins, and three of secure sums; then the fit."""
-    opened = yield from open_all(federation, request, study, side.progress, side.desk)
+    opened = yield from open_all(federation, request, study, side.progress, side.compute_handler)
     fit = fit_strict(
         opened.sums,
         opened.plan,
@@ -91,7 +91,11 @@ def strict(
 
 
 def open_all(
-    federation: Federation, request: BudgetRequest, study: str, progress: Progress, desk: Desk | None
+    federation: Federation,
+    request: BudgetRequest,
+    study: str,
+    progress: Progress,
+    compute_handler: ComputeHandler | None,
 ) -> Rounds[Opened]:
     """All rounds of a strict study. The second spends nothing: if one party refuses, no other has released anything."""
     check_parties(federation, STRICT)
@@ -120,7 +124,7 @@ def open_all(
     progress("secure sums", 2, 4)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
     plan = plan_sums(federation, layout, observed, marginals, budget)
-    own = desk if COORDINATOR in plan.compute else None
+    own = compute_handler if COORDINATOR in plan.compute else None
     sums = yield from secure_sums(plan, study, STRICT.name, own)
     progress("secure sums", 4, 4)
     return Opened(layout, observed, missingness, budget, marginals, plan, sums)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import VersionMismatch, WireError
 from verticopula.protocol import messages
-from verticopula.protocol.messages import MESSAGE_VERSION
+from verticopula.protocol.messages import MESSAGE_VERSION, kind_name
 
 WIRE_FORMAT = 1
 MAX_HEADER = 4 * 2**20
@@ -90,7 +90,7 @@ def decode(data: bytes | bytearray | memoryview, kinds: Iterable[type]) -> Any:
         raise WireError("the header is longer than allowed, or than the message")
     raw = _parse(bytes(view[_PREFIX.size : _PREFIX.size + length]))
     rest = _Rest(view[_PREFIX.size + length :], max_decoded(len(view)))
-    message = _unpack_record(raw, {kind.__name__: kind for kind in kinds}, rest)
+    message = _unpack_record(raw, {kind_name(kind): kind for kind in kinds}, rest)
     rest.close()
     return message
 
@@ -142,7 +142,7 @@ def _pack_record(value: Any, records: dict[str, Any], arrays: _Arrays) -> dict[s
     if kind not in records.values():
         raise _unfit()
     packed = {name: _pack(getattr(value, name), hint, arrays) for name, hint in _hints(kind).items()}
-    return {"kind": kind.__name__, "fields": packed}
+    return {"kind": kind_name(kind), "fields": packed}
 
 
 def _pack_float(value: Any) -> float | str:
@@ -314,7 +314,7 @@ def _alternatives(hint: Any) -> tuple[bool, dict[str, Any], Any]:
     others = [part for part in parts if part is not type(None)]
     if not all(is_dataclass(part) for part in others):
         return len(others) < len(parts), {}, others[0] if len(others) == 1 else None
-    return len(others) < len(parts), {part.__name__: part for part in others}, None
+    return len(others) < len(parts), {kind_name(part): part for part in others}, None
 
 
 def _dtype_name(hint: Any) -> str:

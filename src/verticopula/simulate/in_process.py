@@ -20,12 +20,12 @@ from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.coordinator_side import CoordinatorSide, Progress, own_handler, show_nothing
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.party.sums_record import MemoryRecords
 from verticopula.protocol.registry import PROTOCOLS
 from verticopula.schema.federation import Federation
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import MemoryRecords
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 
@@ -76,8 +76,8 @@ def run_in_process(
             )
             for name, table in tables.items()
         }
-        desk = own_handler(federation, method, noise, MemoryRecords(), authenticity)
-        side = CoordinatorSide(rng, progress or show_nothing, desk)
+        compute_handler = own_handler(federation, method, noise, MemoryRecords(), authenticity)
+        side = CoordinatorSide(rng, progress or show_nothing, compute_handler)
         return drive(PROTOCOLS[method](federation, request, study, side), InProcessTransport(parties))
 
 

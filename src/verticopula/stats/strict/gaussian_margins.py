@@ -51,7 +51,7 @@ def release_gaussian_cells(cells: Ints, n_cells: int, deviation: float, noise: N
     Leaves the party. mu-Gaussian differentially private with mu = `cell_sensitivity` / `deviation` for one person's
     value in this column: replacing it moves one subject from one cell to another, a Euclidean distance of sqrt(2), or
     of 1 where there are two cells and only the first is counted (the number of observed subjects is public). The
-    discrete Gaussian of variance `deviation`^2 + 9 is post-processing of the continuous one (`secure.gaussian`).
+    discrete Gaussian of variance `deviation`^2 + 9 is post-processing of the continuous one (`mpc.gram_noise`).
     """
     scale = math.sqrt(deviation**2 + SMOOTHING**2) * (1.0 + 2.0**-50)
     counts = np.bincount(cells, minlength=n_cells).astype(np.int64)

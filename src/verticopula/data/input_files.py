@@ -1,4 +1,4 @@
-"""An example study as files, so that commands can be tried on them."""
+"""The files that a study starts from: the federation file and one table per party."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verticopula.schema.federation import Federation
 
 
 def write_inputs(federation: Federation, tables: Mapping[str, pl.DataFrame], folder: Path) -> None:
-    """The federation file and every party's table, so that `check` and `run` can be tried on them."""
+    """Write `federation.toml` and `data/PARTY.csv` below a folder, for `verticopula check` and `run`."""
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     federation.to_toml(folder / "federation.toml")
