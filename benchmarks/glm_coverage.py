@@ -13,9 +13,8 @@ import numpy as np
 import polars as pl
 
 from benchmarks.record import Places, Report, Table
-from verticopula import Federation, Synthesizer
+from verticopula import Federation, Synthesizer, VerticalGLM
 from verticopula.estimators.synthesizer import NotPrivateWarning
-from verticopula.glm import VerticalGLM
 from verticopula.glm.inference import Inference
 
 SLOPES = np.array([0.5, -0.4, 0.5, 0.3])

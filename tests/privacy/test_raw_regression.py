@@ -22,6 +22,7 @@ from tests.privacy.raw_study import (
     parties,
     tables,
 )
+from verticopula import VerticalGLM
 from verticopula.data.tables import align_tables
 from verticopula.errors import (
     BudgetExceeded,
@@ -32,7 +33,6 @@ from verticopula.errors import (
     VerticopulaError,
 )
 from verticopula.estimators.synthesizer import SyntheticTables
-from verticopula.glm import VerticalGLM
 from verticopula.glm.feature_encoding import Coding, features_of
 from verticopula.privacy.policy import RAW_REGRESSION, Caps, Policy
 from verticopula.privacy.statement import state_privacy
@@ -183,6 +183,7 @@ def test_a_binary_response_over_a_transport() -> None:
     local = complete_cases()
     here = VerticalGLM("binomial", select=0.02).fit(SyntheticTables(local, federation(), N), "hub.flag")
     assert over.response_ == "hub.flag"
+    assert over.classes_.tolist() == here.classes_.tolist()
     np.testing.assert_allclose(
         np.concatenate([*over.coef_.values()]), np.concatenate([*here.coef_.values()]), atol=1e-12
     )

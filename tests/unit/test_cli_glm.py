@@ -245,7 +245,7 @@ def test_the_list_of_commands_has_it(call: Call) -> None:
         (["--response", "nowhere.y"], "no column 'nowhere.y'"),
         (["--response", "north.g"], "north.g has unordered categories"),
         (["--response", "hub.z", "--family", "gaussian"], "no column 'hub.z'"),
-        (["--response", "hub.y", "--family", "binomial"], "a binomial response must be 0 or 1"),
+        (["--response", "hub.y", "--family", "binomial"], "a binomial response must have two labels"),
         (["--response", "hub.y", "--family", "poisson"], "a poisson response must be whole numbers"),
         (["--family", "gamma"], "unknown family 'gamma'"),
         (["--penalty", "ridge"], "unknown penalty 'ridge'"),
