@@ -20,9 +20,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.record import Places, Report, Table, verdict
+from verticopula import VerticalGLM
 from verticopula.datasets import make_sme
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.network.network_demo import prepare_demo, start_processes
 from verticopula.network.network_transport import NetworkTransport, PendingRequests
 from verticopula.network.sessions import Sessions

@@ -53,6 +53,9 @@ _PLACES = {
 }
 _NAMED_OTHERWISE = {"audit": "audit_study"}
 
+if TYPE_CHECKING:
+    from verticopula.estimators.vertical_glm import VerticalGLM
+
 __all__ = [
     "METHODS",
     "AlignedWarning",

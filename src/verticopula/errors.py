@@ -3,6 +3,7 @@
     VerticopulaError
     ├── SchemaError            the federation file or a table does not fit; lists every problem
     ├── SettingsError          a method, unit, epsilon or option that makes no sense
+    │   └── InputTypeError     a table or response of a type that cannot be read; a TypeError too
     ├── BudgetExceeded         a release would overspend; raised before anything is drawn
     ├── LedgerError            a ledger that was altered or cannot be read
     └── ProtocolError          something between coordinator and party
@@ -49,6 +50,10 @@ class SchemaError(VerticopulaError, ValueError):
 
 class SettingsError(VerticopulaError, ValueError):
     """A setting that makes no sense: unknown method or unit, epsilon not positive, delta missing."""
+
+
+class InputTypeError(SettingsError, TypeError):
+    """A table or response of a type that cannot be read, such as a sparse matrix."""
 
 
 class BudgetExceeded(VerticopulaError):

@@ -8,10 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from verticopula import Federation, Synthesizer
+from verticopula import Federation, Synthesizer, VerticalGLM
 from verticopula.errors import NotPrivateWarning
 from verticopula.estimators.score_errors import ScoreErrors
-from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.glm.bayes import KNOWING_BAR, sample_posterior
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family

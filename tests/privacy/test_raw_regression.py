@@ -184,6 +184,7 @@ def test_a_binary_response_over_a_transport() -> None:
     local = complete_cases()
     here = VerticalGLM("binomial", select=0.02).fit(SyntheticTables(local, federation(), N), "hub.flag")
     assert over.response_ == "hub.flag"
+    assert over.classes_.tolist() == here.classes_.tolist()
     np.testing.assert_allclose(
         np.concatenate([*over.coef_.values()]), np.concatenate([*here.coef_.values()]), atol=1e-12
     )

@@ -12,9 +12,9 @@ from scipy.stats import spearmanr
 from sklearn.exceptions import ConvergenceWarning
 
 from tests.report import studies
+from verticopula import VerticalGLM
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.estimators.regression_files import fit_if_cheap, regression_facts
-from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.formatting import clean, listed, number, odds, percent, readable, small
 from verticopula.report.association_figures import (
     describe_correlation,

@@ -9,9 +9,8 @@ import pytest
 
 from tests.builders import Call
 from tests.oracle.test_certainty import federation, fit_doubtful, make_tables
-from verticopula import Synthesizer
+from verticopula import Synthesizer, VerticalGLM
 from verticopula.errors import NotPrivateWarning
-from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.glm.bayes import KNOWING_BAR
 from verticopula.study.study_folder import read_study, write_study
 

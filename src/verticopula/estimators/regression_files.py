@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -62,20 +61,4 @@ def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
 
 def regression_facts(model: VerticalGLM, level: float) -> dict[str, Any]:
     """A fitted regression as plain values: its table and what belongs around it."""
-    summary = model.summary(level)
-    frame = summary.frame.rename(columns={"std. error": "error", "p-value": "p"})
-    rows = [
-        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
-        for row in frame.to_dict("records")
-    ]
-    return {
-        "response": model.response_,
-        "family": model.family,
-        "intercept": model.fit_intercept,
-        "level": level,
-        "converged": model.converged_,
-        "heading": list(summary.heading),
-        "warnings": list(summary.warnings),
-        "notes": list(summary.notes),
-        "rows": rows,
-    }
+    return model.to_dict(level)

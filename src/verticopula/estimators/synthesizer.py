@@ -6,7 +6,7 @@ import secrets
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -17,8 +17,6 @@ from sklearn.exceptions import NotFittedError
 from verticopula.data.missingness import Missingness
 from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.errors import SettingsError, StudyWarning, VerticopulaError
-from verticopula.estimators.regression_files import regression_facts
-from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.formatting import percent, several, small
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.notebook import alarm_html, box, text_html
@@ -52,6 +50,12 @@ from verticopula.transport.base import Transport, drive
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Reported(Protocol):
+    """A fitted regression, such as `VerticalGLM`, that can say what a report shows of it."""
+
+    def to_dict(self, level: float) -> dict[str, Any]: ...
 
 
 class StudyNotFittedError(VerticopulaError, NotFittedError):  # type: ignore[misc]
@@ -409,7 +413,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         *,
         tables: Mapping[str, Any] | None = None,
         id: str | None = None,
-        regression: VerticalGLM | None = None,
+        regression: Reported | None = None,
     ) -> Path:
         """Path of `report.html`: everything about the study on one page that opens without a network.
 
@@ -422,7 +426,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         regression : a `VerticalGLM` fitted on synthetic tables of this study
         """
         real = {} if tables is None else read_real(self.federation, tables, id)
-        facts = None if regression is None else regression_facts(regression, 0.95)
+        facts = None if regression is None else regression.to_dict(0.95)
         return write_report(path, Subject(self._fitted(), real, facts, aligned=self._drew_aligned))
 
     # ---- keeping -------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def check_settings(federation: Federation, kind: str, settings: Any, deadline: f
         raise SettingsError(f"--rows lies between 1 and {_MOST_ROWS:,}")
     try:
         if kind == "regression":
-            check_regression(VerticalGLM(**settings))
+            check_regression(VerticalGLM(**settings).get_params())
         else:
             Synthesizer.of(federation, StudySettings.from_dict(settings)).check()
     except TypeError:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from verticopula.formatting import number
+from verticopula.glm.regression_summary import RegressionSummary
 from verticopula.notebook import alarm_html, box, text_html
 
-if TYPE_CHECKING:
-    from verticopula.estimators.vertical_glm import VerticalGLM
 
-
-def regression_html(model: VerticalGLM) -> str:
-    """Settings before the fit, the selected coefficients after it."""
-    if not hasattr(model, "coef_"):
-        return box([f"<code>{text_html(repr(model))}</code>", "Not fitted yet."], [], [])
-    summary = model.summary()
+def regression_html(settings: str, summary: RegressionSummary | None) -> str:
+    """A regression's settings before the fit, where `summary` is None; the selected coefficients after it."""
+    if summary is None:
+        return box([f"<code>{text_html(settings)}</code>", "Not fitted yet."], [], [])
     rows = [
         [
             str(row["party"]),
