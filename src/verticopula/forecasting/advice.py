@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from verticopula.forecasting.expected_errors import Expected
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.gaussian_dp import mu_of
+from verticopula.privacy.root_finding import bisect
 from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.schema.federation import ColumnKey
 from verticopula.schema.units import Unit
@@ -109,15 +110,13 @@ class StrictLaw(Law):
 
 
 def _solve(falling: Callable[[float], float], target: float, start: float) -> float:
-    low = high = start
-    while falling(high) > target:
-        high *= 2.0
-        if high > _MOST:
+    """Where a falling function has fallen to the target, from `start` on; infinite if it does not fall that far."""
+    enough = start
+    while falling(enough) > target:
+        enough *= 2.0
+        if enough > _MOST:
             return math.inf
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if falling(middle) > target else (low, middle)
-    return high
+    return bisect(lambda x: falling(x) <= target, enough, start, steps=50)
 
 
 def law_of(

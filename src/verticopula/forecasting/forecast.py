@@ -20,6 +20,7 @@ from verticopula.forecasting.expected_errors import Expected, Forecast, Setting,
 from verticopula.forecasting.strict_forecast import expect_strict
 from verticopula.privacy.accounting import Coins
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget, rank_coins
+from verticopula.privacy.root_finding import bisect
 from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.protocol.strict_method import check_parties
 from verticopula.schema.federation import ColumnKey, Federation
@@ -44,7 +45,7 @@ _REHEARSED = 20_000  # subjects, if the study has them
 _PAIRS = 4_000  # pairs of latents to average over; small studies are rehearsed more often
 _TRUTHS = (4, 30)  # fewest and most
 _EACH = 2  # rehearsals of a truth: what both get wrong in the same way is no accident
-_LARGEST_COIN = 40.0
+_SMALLEST_COIN, _LARGEST_COIN = 1e-9, 40.0
 
 
 def forecast(
@@ -306,17 +307,20 @@ def plan_quickly(federation: Federation, request: BudgetRequest, cohort: Cohort)
         ranks, marginals = request.of_party(keys[0].party)
         weights = {key: federation.column(key).weight for key in keys}
         total = sum(weights.values())
-        low, high = 1e-9, _LARGEST_COIN / max(weights.values())
-        while high / low > 1.0 + 1e-4:
-            scale = math.sqrt(low * high)
+
+        def affordable(scale: float, keys: list[ColumnKey] = keys, ranks: float = ranks) -> bool:
             coins = [
                 Coins(c.epsilon, c.count * request.split_over)
                 for key in keys
                 for missing in [cohort.n_subjects - counts[key] if request.rounds > 1 else 0]
-                for c in [rank_coins(federation.column(key), "exact", scale * weights[key], counts[key], missing)]
+                for weight in [federation.column(key).weight]
+                for c in [rank_coins(federation.column(key), "exact", scale * weight, counts[key], missing)]
             ]
-            low, high = (scale, high) if _normal_delta(coins, ranks) <= (request.delta or 0.0) else (low, scale)
-        plan |= {key: ColumnBudget(low * weights[key], marginals * weights[key] / total) for key in keys}
+            return _normal_delta(coins, ranks) <= (request.delta or 0.0)
+
+        most = _LARGEST_COIN / max(weights.values())
+        scale = bisect(affordable, _SMALLEST_COIN, most, relative=1e-4, geometric=True)
+        plan |= {key: ColumnBudget(scale * weights[key], marginals * weights[key] / total) for key in keys}
     return {key: plan[key] for key in federation.keys}
 
 
