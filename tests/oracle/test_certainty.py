@@ -18,7 +18,8 @@ from verticopula.glm.families import find_family
 from verticopula.glm.feature_encoding import Coding
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import FittedCopula
-from verticopula.stats.em import find_patterns, regress, to_correlation
+from verticopula.stats.em import find_patterns, regress
+from verticopula.stats.matrix_repair import to_correlation
 from verticopula.stats.posterior_draws import Certainty, draw_covariances, draw_inverse_wishart
 
 RHO = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, -0.2], [0.3, -0.2, 1.0]])

@@ -25,13 +25,12 @@ from verticopula.stats.em import (
     find_patterns,
     gather_moments,
     log_likelihood,
-    positive_definite,
     regress,
     start_covariance,
-    to_correlation,
 )
 from verticopula.stats.fit_result import find_unidentified
 from verticopula.stats.marginals import Marginal
+from verticopula.stats.matrix_repair import keep_definite, to_correlation
 from verticopula.stats.pairwise import fit_pairwise
 from verticopula.stats.rank_release import Released
 from verticopula.stats.ranks import flip_comparisons
@@ -276,7 +275,7 @@ def test_anything_symmetric_becomes_positive_definite(q: int, seed: int) -> None
     matrix = np.clip(rng.standard_normal((q, q)), -1, 1)
     matrix = (matrix + matrix.T) / 2
     np.fill_diagonal(matrix, 1.0)
-    found = positive_definite(matrix)
+    found = keep_definite(matrix)
     np.testing.assert_allclose(np.diag(found), 1.0)
     assert np.linalg.eigvalsh(found)[0] > 0.0
 

@@ -42,7 +42,7 @@ def bisect(
         if not abs(true_end - false_end) > max(relative * max(abs(true_end), abs(false_end)), absolute):
             break
         middle = _geometric_middle(true_end, false_end) if geometric else 0.5 * (true_end + false_end)
-        if middle == true_end or middle == false_end:  # no float between them
+        if middle in (true_end, false_end):  # no float between them
             break
         if holds(middle):
             true_end = middle

@@ -12,8 +12,9 @@ from verticopula.data.missingness import count_common
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.shared_rounds import Rounds, collect
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.stats.bridge import GradeShape, invert_pair
 from verticopula.stats.copula import FittedCopula
-from verticopula.stats.correlation import GradeShape, PairwiseSpearman, invert_pair
+from verticopula.stats.correlation import PairwiseSpearman
 from verticopula.stats.em import find_patterns
 from verticopula.stats.fit_result import AlignedDraw, FindCertainty, FitResult, find_unidentified
 from verticopula.stats.latent_draws import sweep_latents

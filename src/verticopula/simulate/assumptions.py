@@ -29,8 +29,8 @@ from scipy.stats import multivariate_normal
 
 from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.stats.copula import Layout
-from verticopula.stats.correlation import nearest_correlation
 from verticopula.stats.marginals import count_ranges
+from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.nominal import boundary_matrix, category_probabilities, choose_category, solve_thresholds
 
 Floats = NDArray[np.float64]

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import count_common
 from verticopula.schema.federation import ColumnKey
+from verticopula.stats.bridge import GradeShape
 from verticopula.stats.copula import Layout, indicators_to_latents
 from verticopula.stats.correlation import (
-    GradeShape,
     PairwiseSpearman,
     invert_bridge,
-    nearest_correlation,
     shrink,
     spearman_pairwise,
 )
 from verticopula.stats.marginals import Marginal
+from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.nominal import match_pair
 from verticopula.stats.rank_release import Released, spread_out
 

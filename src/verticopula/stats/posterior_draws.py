@@ -26,7 +26,8 @@ from threadpoolctl import threadpool_limits
 
 from verticopula.errors import SettingsError
 from verticopula.stats.copula import FittedCopula, indicators_to_latents
-from verticopula.stats.em import Pattern, regress, to_correlation
+from verticopula.stats.em import Pattern, regress
+from verticopula.stats.matrix_repair import to_correlation
 from verticopula.stats.readings import Readings
 
 Floats = NDArray[np.float64]

@@ -34,13 +34,13 @@ from verticopula.stats.em import (
     find_patterns,
     gather_moments,
     log_likelihood,
-    positive_definite,
     regress,
     start_covariance,
-    to_correlation,
 )
 from verticopula.stats.latent_draws import CellEvidence, ReadingEvidence
 from verticopula.stats.margin_curves import MarginCurve
+from verticopula.stats.matrix_repair import keep_definite, to_correlation
+from verticopula.stats.mixing import extrapolate_geometric
 from verticopula.stats.rank_release import Released
 from verticopula.stats.readings import (
     GradeReader,
@@ -258,12 +258,10 @@ def refine(
         if max(change, curve_change) < tolerance:
             break
         move = np.concatenate([*curves, covariance.ravel()]) - np.concatenate([last_curves, before.ravel()])
-        ratio = float(move @ last_move) / max(float(last_move @ last_move), 1e-300)
-        if round_number % 3 == 2 and ratio > 0.0:
-            # Steady moves shrink by the same ratio: go where they would end (Aitken).
-            ahead = min(ratio, _MOST_RATIO) / (1.0 - min(ratio, _MOST_RATIO))
+        ahead = extrapolate_geometric(move, last_move, _MOST_RATIO)
+        if round_number % 3 == 2 and ahead > 0.0:
             _extrapolate(curves, latents, ahead * move[: last_curves.size])
-            covariance = positive_definite(to_correlation(covariance + ahead * (covariance - before)))
+            covariance = keep_definite(to_correlation(covariance + ahead * (covariance - before)))
             last_move = np.zeros_like(move)
         else:
             last_move = move
@@ -358,7 +356,7 @@ def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floa
     if not off.any():
         return covariance
     spread = prior_variance(covariance[off], noise[off])
-    return positive_definite(np.where(off, covariance * spread / (spread + noise), covariance))
+    return keep_definite(np.where(off, covariance * spread / (spread + noise), covariance))
 
 
 # ---- what was seen of each latent, for draws of the subjects themselves ----------------------------

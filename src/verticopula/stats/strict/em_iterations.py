@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.stats.em import em_step
-from verticopula.stats.mixing import Trail
+from verticopula.stats.mixing import AndersonMixer, MixingSettings
 from verticopula.stats.refinement import PRIOR_SUBJECTS_PER_LATENT
 from verticopula.stats.strict.factor_structure import Structure, fit_structure, group_pairs, start_structure
 from verticopula.stats.strict.noisy_moments import NoisyMoments
@@ -23,6 +23,8 @@ from verticopula.stats.strict.score_model import Placed, ScoreModel, build_momen
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+# Half of the way that a round would go on its own: a whole step overshoots where people differ much from everybody.
+MIXING = MixingSettings(memory=4, damping=0.5, ridge=1e-6, most_reach=10.0)
 MOST_EM = 300
 _EM_TOLERANCE = 2e-4
 _QUIET = 0.1
@@ -35,12 +37,14 @@ class State:
 
     Attributes
     ----------
-    trail : moments as the patterns have them, round by round
+    mixer : learns from the rounds so far
+    pooled : (q+1, q+1) moments as the patterns have them
     moments : (q+1, q+1) with the fitted correlations
     raw, variance, fitted : (q, q) latent correlations as the patterns have them; their variance; as fitted
     """
 
-    trail: Trail
+    mixer: AndersonMixer
+    pooled: Floats
     moments: Floats
     placed: Placed
     structure: Structure
@@ -56,8 +60,9 @@ def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: State | No
     # Without a model there is nothing to tell a pattern's shift from.
     base = find_base(noisy, q) if before is not None else np.empty(0, dtype=np.int64)
     found, variance = pool(noisy, expect(noisy, moments, base), moments)
-    trail = Trail(found) if before is None else before.trail.follow(found)
-    found = trail.ahead
+    mixer = AndersonMixer(MIXING)
+    if before is not None:
+        found, mixer = before.mixer.next_state(before.pooled, found - before.pooled)
     placed = model.place(found)
     raw, noise = placed.correlations(found), variance[:-1, :-1] / placed.links**2
     if before is None:
@@ -67,7 +72,7 @@ def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: State | No
         structure = before.structure
     structure = fit_structure(structure, raw, noise)
     fitted = np.where(structure.groups >= 0, structure.blend(raw, noise), 0.0)
-    return State(trail, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
+    return State(mixer, found, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
 
 
 def is_quiet(noisy: Sequence[NoisyMoments]) -> bool:

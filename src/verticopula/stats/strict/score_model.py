@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from verticopula.schema.federation import ColumnKey
+from verticopula.stats.bridge import hermite_coefficients, invert_series
 from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import PairwiseSpearman
 from verticopula.stats.margin_curves import MarginCurve, correct_marginals
 from verticopula.stats.marginals import Marginal
+from verticopula.stats.matrix_repair import keep_definite
 from verticopula.stats.pairwise import PairwiseLatents, assemble
-from verticopula.stats.strict import score_bridge as bridge
 from verticopula.stats.strict.latent_scores import LatentScore, score_table
 
 Floats = NDArray[np.float64]
@@ -27,7 +28,6 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _FARTHEST_SHIFT = 2.0
-_FLOOR = 1e-3  # smallest eigenvalue of a correlation matrix of scores
 _WEAKEST = 0.05
 _MOST_STRETCH = 2.0
 
@@ -126,8 +126,9 @@ def repair_moments(moments: Floats) -> Floats:
     covariance = moments[:-1, :-1] - np.outer(means, means)
     deviations = np.sqrt(np.maximum(np.diag(covariance), 1e-6))
     repaired = moments.copy()
-    unit = make_definite(covariance / np.outer(deviations, deviations))
-    repaired[:-1, :-1] = unit * np.outer(deviations, deviations) + np.outer(means, means)
+    unit = covariance / np.outer(deviations, deviations)
+    np.fill_diagonal(unit, 1.0)
+    repaired[:-1, :-1] = keep_definite(unit) * np.outer(deviations, deviations) + np.outer(means, means)
     return repaired
 
 
@@ -140,18 +141,6 @@ def _category_covariance(model: ScoreModel, placed: Placed, key: ColumnKey, part
     table = score_table(model.marginals[key])
     centred = table - shares @ table
     return np.asarray(centred.T @ (shares[:, None] * centred))
-
-
-def make_definite(correlation: Floats) -> Floats:
-    """Eigenvalues of at least a thousandth, unit diagonal."""
-    matrix = (correlation + correlation.T) / 2.0
-    np.fill_diagonal(matrix, 1.0)
-    values, vectors = np.linalg.eigh(matrix)
-    if values[0] >= _FLOOR:
-        return np.asarray(matrix)
-    matrix = (vectors * np.maximum(values, _FLOOR)) @ vectors.T
-    scale = 1.0 / np.sqrt(np.diag(matrix))
-    return np.asarray(matrix * np.outer(scale, scale))
 
 
 def margin_curves(model: ScoreModel, placed: Placed) -> list[MarginCurve]:
@@ -171,10 +160,10 @@ def correlate(
     """
     covariance = correlations * np.outer(placed.slopes, placed.slopes)
     coefficients = [
-        bridge.expand(score.thresholds - shift, np.diff(score.scores))
+        hermite_coefficients(score.thresholds - shift, np.diff(score.scores))
         for score, shift in zip(model.scores, placed.shifts, strict=True)
     ]
-    latent, _ = bridge.invert(coefficients, covariance)
+    latent, _ = invert_series(coefficients, covariance)
     np.fill_diagonal(latent, 1.0)
     # A two-valued score steps by this much where its indicator steps by 1.
     steps = np.array(

@@ -18,10 +18,9 @@ from verticopula.protocol.messages import SumsPlan
 from verticopula.protocol.secure_sums import PatternSums
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import Layout
-from verticopula.stats.correlation import nearest_correlation
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal
-from verticopula.stats.mixing import Trail
+from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.pairwise import FitReport
 from verticopula.stats.strict.clipping import DRAWS, ClipGap, Simulator
 from verticopula.stats.strict.em_iterations import State, advance, is_quiet, iterate_em
@@ -81,7 +80,7 @@ def fit_strict(
             pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
             gap = simulator.gap(nearest_correlation(pairs.correlation).correlation)
             change = np.inf
-            state = replace(state, trail=Trail(state.trail.ahead))  # another map from here on
+            state = replace(state, mixer=state.mixer.forget())  # another map from here on
         progress(rounds, MOST_ROUNDS)
     assert state is not None
     whole = [gap.undo(pattern) for pattern in noisy]
