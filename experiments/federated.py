@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from experiments.study import MethodFailure, stack_numbers
 from verticopula.glm.bayes import Posterior
-from verticopula.glm.bayes_parts import sample_in_parts
+from experiments.bayes_parts import sample_in_parts
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
 from verticopula.glm.penalties import Penalty

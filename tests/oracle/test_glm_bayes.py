@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tests.regressions import FAMILIES, blocks, columns_of, response
 from verticopula.glm.bayes import LEAST_BAR, Posterior, default_bar, lay_out_sizes, sample_posterior
-from verticopula.glm.bayes_parts import sample_in_parts
+from experiments.bayes_parts import sample_in_parts
 from verticopula.glm.bayes_sweeps import sweep_columns
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features
