@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from experiments.bayes_parts import sample_in_parts
 from tests.regressions import FAMILIES, blocks, columns_of, response
 from verticopula.glm.bayes import LEAST_BAR, Posterior, default_bar, lay_out_sizes, sample_posterior
-from experiments.bayes_parts import sample_in_parts
 from verticopula.glm.bayes_sweeps import sweep_columns
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features

@@ -22,7 +22,7 @@ from verticopula.simulate.strict_simulation import open_centrally
 
 
 @pytest.fixture(autouse=True)
-def _few_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (2, 2))
     monkeypatch.setattr("verticopula.forecasting.strict_forecast._TRUTHS", (2, 2))
 
@@ -71,12 +71,12 @@ def test_more_subjects_and_more_epsilon_help(small: Federation) -> None:
         assert found[1_000, 1.0] > found[1_000, 10.0], name
 
 
-def test_fewer_subjects_are_rehearsed_with_the_noise_of_all(small: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_subjects_are_simulated_with_the_noise_of_all(small: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     def expect() -> Expected:
         return forecast(small, 12_000, 1.0, units=("person",), methods=("strict",)).rows[0]
 
     whole = expect()
-    monkeypatch.setattr("verticopula.forecasting.strict_forecast._REHEARSED", 6_000)
+    monkeypatch.setattr("verticopula.forecasting.strict_forecast._SIMULATED", 6_000)
     part = expect()
     # Two truths of 15 pairs: their root mean squares have standard errors of about an eighth each.
     assert part.after == pytest.approx(whole.after, rel=0.5)

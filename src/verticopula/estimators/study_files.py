@@ -17,7 +17,7 @@ from verticopula.errors import SchemaError, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer, SyntheticTables
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.privacy.statement import NOTICE_FILE
-from verticopula.stats.posterior_draws import Certainty
+from verticopula.stats.posterior_draws import PosteriorDraws
 
 STUDY_FILE = "study.json"
 LEDGER_FILE = "ledger.jsonl"
@@ -81,7 +81,7 @@ def write_study(
 
 def _write_certainty(path: Path, synthesizer: Synthesizer) -> list[Path]:
     """Kept beside the tables, because the releases it comes from are not; without it, regressions take them as data."""
-    find = synthesizer.result_.find_certainty
+    find = synthesizer.result_.posterior_draws
     if find is None or synthesizer.result_.copula.correlation.shape[0] > MOST_LATENTS:
         return []
     try:
@@ -110,7 +110,7 @@ def read_study(folder: Path) -> tuple[Synthesizer, SyntheticTables]:
     except SchemaError as error:
         raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
     kept = folder / DIAGNOSTICS_FOLDER / CERTAINTY_FILE
-    find = partial(Certainty.load, kept, synthesizer.result_.copula) if kept.is_file() else None
+    find = partial(PosteriorDraws.load, kept, synthesizer.result_.copula) if kept.is_file() else None
     return synthesizer, SyntheticTables(tables, synthesizer.federation, synthesizer.n_subjects_, find)
 
 

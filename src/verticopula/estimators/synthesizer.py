@@ -41,7 +41,7 @@ from verticopula.protocol.vcds import vcds
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
-from verticopula.stats.fit_result import AlignedDraw, FindCertainty, FitResult
+from verticopula.stats.fit_result import AlignedDraw, FindPosteriorDraws, FitResult
 from verticopula.storage.ledger import Ledger, Release
 from verticopula.study.saved_study import result_from_dict, result_to_dict
 from verticopula.study.study_pricing import price_releases
@@ -80,8 +80,8 @@ class SyntheticTables(dict[str, Any]):
     ----------
     federation : kinds and categories of the columns
     n_subjects : real subjects behind the rows, however many rows there are
-    find_certainty : how surely the correlations behind them are known; None where nobody knows. It holds what parties
-        released, so it stays behind when the tables are pickled
+    posterior_draws : called, it returns draws of the correlations behind the tables from their posterior; None where
+        the method has none. It holds what parties released, so it stays behind when the tables are pickled
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class SyntheticTables(dict[str, Any]):
         tables: Mapping[str, Any],
         federation: Federation,
         n_subjects: int,
-        find_certainty: FindCertainty | None = None,
+        posterior_draws: FindPosteriorDraws | None = None,
     ) -> None:
         super().__init__(tables)
         self.federation = federation
         self.n_subjects = n_subjects
-        self.find_certainty = find_certainty
+        self.posterior_draws = posterior_draws
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"find_certainty": None}
+        return self.__dict__ | {"posterior_draws": None}
 
 
 class Synthesizer:
@@ -418,7 +418,7 @@ class Synthesizer:
                 decode_column(values[key], party.column(key.column)) for key in values if key.party == party.name
             ]
             tables[party.name] = from_polars(pl.DataFrame(columns), self._backends.get(party.name, "polars"))
-        return SyntheticTables(tables, self.federation, self.n_subjects_, self.result_.find_certainty)
+        return SyntheticTables(tables, self.federation, self.n_subjects_, self.result_.posterior_draws)
 
     def check_aligned(self, n_rows: int | None, n_subjects: int) -> None:
         """SettingsError if so many aligned rows of such a cohort cannot be had; can be asked before `fit`."""

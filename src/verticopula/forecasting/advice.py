@@ -1,7 +1,7 @@
 """One plain sentence about a forecast, with the number of subjects or the epsilon that would change it.
 
 A pair's error is that of a mean product of two noisy grades: (v_j + 1/12)(v_k + 1/12) over their common
-subjects, v the coins' variance. How v moves with N and epsilon is known, so no rehearsal is needed. In a strict study
+subjects, v the coins' variance. How v moves with N and epsilon is known, so no simulation is needed. In a strict study
 noise on a mean product is in proportion to the square of how long a record may be, over mu N.
 """
 
@@ -24,7 +24,7 @@ from verticopula.schema.federation import ColumnKey
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.score_plan import clip_factor
 
-USABLE = 0.35  # error over the correlations' presumed size: an eighth of their mean square is lost
+USABLE = 0.35  # error over the correlations' assumed size: an eighth of their mean square is lost
 NOISE = 0.7  # half of it is
 _SPREAD = 1.0 / 12.0
 _BRIDGE = math.pi / 3.0  # from Spearman's to latent correlations, near zero
@@ -162,7 +162,7 @@ def advise(
         row = best[last]
         parts.append(
             f"at unit {row.unit} with method {row.method} the correlations are good to about {row.after:.2g}, where "
-            f"{strength:g} is their presumed size"
+            f"{strength:g} is their assumed size"
         )
     if last + 1 < len(best):
         row = best[last + 1]
@@ -176,7 +176,7 @@ def advise(
         law = laws[best[last].method, best[last].unit]
         parts.append(f"about {_remedy(law, law.error(law.n_subjects, law.epsilon) / 2.0)} would halve the error")
     if strict_possible and _misses_strict(best[last + 1 :]):
-        parts.append("method strict is made for units block and person, where ranks are drowned in noise")
+        parts.append("method strict is made for units block and person, where ranks are mostly noise")
     sentence = "; ".join(parts) + "."
     return sentence[0].upper() + sentence[1:]
 

@@ -27,10 +27,10 @@ from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.em import find_patterns
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.loadings import Measurement
+from verticopula.stats.loadings import Loadings
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.pairwise import fit_pairwise
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.readings import read_release
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,7 @@ def ievcds(
         asked = ask_completed(federation, request, study, round_number + 1, copula, completed, observed, got.budgets)
         replies = yield dict(asked)
         ranks = gather_completed(federation, replies, released.n_subjects)
-        released = Released.build(layout, marginals, everybody, ranks, got.budgets, request.sampler)
+        released = RankRelease.build(layout, marginals, everybody, ranks, got.budgets, request.sampler)
     return FitResult(
         FittedCopula(layout, marginals, correlation),
         got.released.marginals,
@@ -72,7 +72,7 @@ def ievcds(
 
 
 def draw_missing(
-    released: Released, copula: FittedCopula, latents: Floats, observed: Bools, rng: np.random.Generator
+    released: RankRelease, copula: FittedCopula, latents: Floats, observed: Bools, rng: np.random.Generator
 ) -> Floats:
     """The latents, those of missing values drawn given what the subject's noisy ranks say about its other latents.
 
@@ -86,8 +86,8 @@ def draw_missing(
         readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)
         for rows, part in zip(seen, copula.layout.slices, strict=True)
     ]
-    measurement = Measurement.of(copula, readings, own)
-    drawn = measurement.draw_latents(readings.values, find_patterns(observed), rng)
+    loadings = Loadings.of(copula, readings, own)
+    drawn = loadings.draw_latents(readings.values, find_patterns(observed), rng)
     return np.where(observed, latents, drawn)
 
 

@@ -27,7 +27,7 @@ from verticopula.protocol.messages import (
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.marginals import Marginal, cell_count
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import RankRelease
 
 Result = TypeVar("Result")
 Rounds = Generator[dict[str, Request], dict[str, Reply], Result]
@@ -38,7 +38,7 @@ Masks = Mapping[ColumnKey, NDArray[np.bool_]]
 class Collected:
     """What the shared rounds gathered."""
 
-    released: Released
+    released: RankRelease
     observed: Masks
     missingness: Missingness
     budgets: Mapping[ColumnKey, ColumnBudget]
@@ -90,7 +90,7 @@ def collect(federation: Federation, request: BudgetRequest, study: str, method: 
         for key in layout.keys
     }
     ranks = {key: release.ranks for key, release in releases.items()}
-    released = Released.build(layout, marginals, observed, ranks, budgets, request.sampler)
+    released = RankRelease.build(layout, marginals, observed, ranks, budgets, request.sampler)
     return Collected(released, observed, missingness, budgets)
 
 

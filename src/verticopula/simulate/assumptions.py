@@ -1,4 +1,4 @@
-"""What a forecast presumes of data nobody has seen: ordinary margins, and correlations of a given strength.
+"""What a forecast assumes of data nobody has seen: ordinary margins, and correlations of a given strength.
 
 Everything here follows from the public schema and a seed. The assumptions, also in docs/planning.md:
 
@@ -12,7 +12,7 @@ Everything here follows from the public schema and a seed. The assumptions, also
 - blocks missing at random: presence depends on a mixture of the response party's columns, by one unit of log odds
   per standard deviation unless another number is given
 
-What is told of a column's categories (their shares among the subjects its party knows) replaces what is presumed.
+What is told of a column's categories (their shares among the subjects its party knows) replaces what is assumed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CALIBRATION = 20_000
 
 
 @dataclass(frozen=True)
-class PresumedMargin:
+class AssumedMargin:
     """A column's margin: a location and a spread, or the probabilities of its categories.
 
     Attributes
@@ -66,7 +66,7 @@ class PresumedMargin:
     shares: Floats = field(default_factory=lambda: np.empty(0))
 
     @classmethod
-    def draw(cls, column: Column, rng: np.random.Generator) -> PresumedMargin:
+    def draw(cls, column: Column, rng: np.random.Generator) -> AssumedMargin:
         if column.kind == "continuous":
             return cls(column, rng.uniform(0.4, 0.6), 1.0 / rng.uniform(6.0, 12.0), rng.uniform(1e-3, 0.6))
         if column.kind == "count":
@@ -120,8 +120,8 @@ class PresumedMargin:
 
 
 @dataclass(frozen=True)
-class Presumed:
-    """A truth to rehearse a study on.
+class Assumptions:
+    """A truth to simulate a study on.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class Presumed:
     """
 
     layout: Layout
-    margins: Mapping[ColumnKey, PresumedMargin]
+    margins: Mapping[ColumnKey, AssumedMargin]
     correlation: Floats
     score: Floats
     pull: Floats
@@ -143,24 +143,24 @@ class Presumed:
         federation: Federation,
         strength: float,
         rng: np.random.Generator,
-        presence: Presence | None = None,
+        presence: AssumedPresence | None = None,
         told: Mapping[ColumnKey, Floats] | None = None,
-    ) -> Presumed:
+    ) -> Assumptions:
         """Margins and correlations for the federation's schema.
 
         `strength` is the root mean square correlation, `told` the categories' shares among those their party has.
         """
         layout = Layout.of({key: federation.column(key) for key in federation.keys})
-        margins = {key: PresumedMargin.draw(federation.column(key), rng) for key in federation.keys}
+        margins = {key: AssumedMargin.draw(federation.column(key), rng) for key in federation.keys}
         correlation = _draw_correlation(layout, strength, rng)
-        presence = presence or Presence(np.ones(len(federation.parties)), {})
+        presence = presence or AssumedPresence(np.ones(len(federation.parties)), {})
         score = rng.standard_normal(len(layout.labels))
         for key, part in zip(layout.keys, layout.slices, strict=True):
             score[part] *= key.party == federation.response.party
         score /= math.sqrt(float(score @ correlation @ score))
         pull = presence.pull * rng.choice([-1.0, 1.0], presence.shares.size)
         for key, shares in (told or {}).items():
-            margins[key] = PresumedMargin(federation.column(key), shares=np.asarray(shares, dtype=np.float64))
+            margins[key] = AssumedMargin(federation.column(key), shares=np.asarray(shares, dtype=np.float64))
         truth = cls(layout, margins, correlation, score, pull)
         if told and presence.pull:
             truth = replace(truth, margins=margins | _in_population(federation, truth, presence, told, rng))
@@ -169,11 +169,11 @@ class Presumed:
 
 def _in_population(
     federation: Federation,
-    truth: Presumed,
-    presence: Presence,
+    truth: Assumptions,
+    presence: AssumedPresence,
     told: Mapping[ColumnKey, Floats],
     rng: np.random.Generator,
-) -> dict[ColumnKey, PresumedMargin]:
+) -> dict[ColumnKey, AssumedMargin]:
     """Margins under which the subjects that a party has show the shares that were told."""
     latents = rng.standard_normal((_CALIBRATION, truth.score.size)) @ np.linalg.cholesky(truth.correlation).T
     masks = presence.draw(latents @ truth.score, rng, truth.pull)
@@ -190,7 +190,7 @@ def _in_population(
         else:
             cuts = np.quantile(seen[:, 0], np.clip(np.cumsum(told[key])[:-1], 0.0, 1.0))
             shares = np.diff(ndtr(cuts), prepend=0.0, append=1.0)
-        found[key] = PresumedMargin(federation.column(key), shares=shares / shares.sum())
+        found[key] = AssumedMargin(federation.column(key), shares=shares / shares.sum())
     return found
 
 
@@ -246,8 +246,8 @@ def respect_nominal(matrix: Floats, layout: Layout) -> Floats:
 
 
 @dataclass(frozen=True)
-class Presence:
-    """How blocks are presumed to be missing.
+class AssumedPresence:
+    """How blocks are assumed to be missing.
 
     Attributes
     ----------

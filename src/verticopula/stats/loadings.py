@@ -25,7 +25,7 @@ _LEAST_ERROR = 1e-6
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Loadings:
     """reading = loading @ latent + error, to first order.
 
     Attributes
@@ -40,7 +40,7 @@ class Measurement:
     error: Floats
 
     @classmethod
-    def of(cls, copula: FittedCopula, readings: Readings, own: Sequence[Floats]) -> Measurement:
+    def of(cls, copula: FittedCopula, readings: Readings, own: Sequence[Floats]) -> Loadings:
         """From what is known of single readings; `own` has the covariance of each column's readings."""
         loading = _loading(copula, readings)
         implied = loading @ copula.correlation @ loading.T

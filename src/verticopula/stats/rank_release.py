@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Released:
+class RankRelease:
     """Noisy ranks and margins.
 
     Attributes
@@ -51,7 +51,7 @@ class Released:
         ranks: Mapping[ColumnKey, NDArray[np.int64]],
         budgets: Mapping[ColumnKey, ColumnBudget],
         sampler: str,
-    ) -> Released:
+    ) -> RankRelease:
         """From what the parties sent, column by column."""
         masks, columns, flips = [], [], []
         for key, part in zip(layout.keys, layout.slices, strict=True):

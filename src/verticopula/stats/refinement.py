@@ -41,7 +41,7 @@ from verticopula.stats.latent_draws import CellEvidence, ReadingEvidence
 from verticopula.stats.margin_curves import MarginCurve
 from verticopula.stats.matrix_repair import keep_definite, to_correlation
 from verticopula.stats.mixing import extrapolate_geometric
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.readings import (
     GradeReader,
     LatentCells,
@@ -216,7 +216,7 @@ class Refinement:
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
 def refine(
-    released: Released,
+    released: RankRelease,
     *,
     rounds: int = MOST_ROUNDS,
     tolerance: float = TOLERANCE,
@@ -362,7 +362,7 @@ def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floa
 # ---- what was seen of each latent, for draws of the subjects themselves ----------------------------
 
 
-def gather_evidence(released: Released, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
+def gather_evidence(released: RankRelease, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
     """Per latent what its noisy grades say, for `latent.sweep_latents`.
 
     Category latents of nominal columns are left out: their indicators do not say where they are one by one.

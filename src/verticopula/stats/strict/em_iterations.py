@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from verticopula.stats.em import em_step
 from verticopula.stats.mixing import AndersonMixer, MixingSettings
 from verticopula.stats.refinement import PRIOR_SUBJECTS_PER_LATENT
-from verticopula.stats.strict.factor_structure import Structure, fit_structure, group_pairs, start_structure
+from verticopula.stats.strict.factor_structure import FactorStructure, fit_structure, group_pairs, start_structure
 from verticopula.stats.strict.noisy_moments import NoisyMoments
 from verticopula.stats.strict.pair_selection import expect, find_base, pool, settle
-from verticopula.stats.strict.score_model import Placed, ScoreModel, build_moments, repair_moments
+from verticopula.stats.strict.score_model import PlacedLatents, ScoreModel, build_moments, repair_moments
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,7 +32,7 @@ _LEAST_PRIOR = 1e-3
 
 
 @dataclass(frozen=True)
-class State:
+class StrictState:
     """Where the iteration stands.
 
     Attributes
@@ -46,14 +46,14 @@ class State:
     mixer: AndersonMixer
     pooled: Floats
     moments: Floats
-    placed: Placed
-    structure: Structure
+    placed: PlacedLatents
+    structure: FactorStructure
     raw: Floats
     variance: Floats
     fitted: Floats
 
 
-def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: State | None) -> State:
+def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: StrictState | None) -> StrictState:
     """One round; from independence where there is nothing before."""
     q = len(model.scores)
     moments = np.eye(q + 1) if before is None else before.moments
@@ -72,7 +72,7 @@ def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: State | No
         structure = before.structure
     structure = fit_structure(structure, raw, noise)
     fitted = np.where(structure.groups >= 0, structure.blend(raw, noise), 0.0)
-    return State(mixer, found, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
+    return StrictState(mixer, found, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
 
 
 def is_quiet(noisy: Sequence[NoisyMoments]) -> bool:
@@ -83,7 +83,7 @@ def is_quiet(noisy: Sequence[NoisyMoments]) -> bool:
     return all(float(np.median(p.noise**2)) <= _QUIET / p.count for p in noisy)
 
 
-def iterate_em(noisy: Sequence[NoisyMoments], model: ScoreModel, state: State) -> tuple[State, int, float]:
+def iterate_em(noisy: Sequence[NoisyMoments], model: ScoreModel, state: StrictState) -> tuple[StrictState, int, float]:
     """EM for the augmented moments until correlations rest; from the fitted ones."""
     base = find_base(noisy, len(model.scores))
     moments, fitted, change, rounds = state.moments, state.fitted, np.inf, 0

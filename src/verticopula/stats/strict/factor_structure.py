@@ -27,7 +27,7 @@ _STEPS = 200
 
 
 @dataclass(frozen=True)
-class Structure:
+class FactorStructure:
     """The expectation, as it stands.
 
     Attributes
@@ -62,7 +62,7 @@ class Structure:
         return self.expected + weight * (np.where(known, correlation, 0.0) - self.expected)
 
 
-def posterior_variance(structure: Structure, variance: Floats) -> Floats:
+def posterior_variance(structure: FactorStructure, variance: Floats) -> Floats:
     """(q, q) of the correlations that `blend` gives, with that of the loadings from the likelihood's curvature.
 
     A pair's own noise and residual leave tau^2 v/(tau^2 + v); where it leans on the factors, their error comes on top:
@@ -92,7 +92,7 @@ def posterior_variance(structure: Structure, variance: Floats) -> Floats:
     return np.where(structure.groups >= 0, alone + leaning**2 * of_factors, 0.0)
 
 
-def _spread_errors(structure: Structure, variance: Floats) -> Floats:
+def _spread_errors(structure: FactorStructure, variance: Floats) -> Floats:
     """Standard error of every tau^2: its information is the sum over pairs of 1/(2 (tau^2 + v)^2)."""
     errors = np.full(structure.spread.size, _MOST_SPREAD)
     for group, spread in enumerate(structure.spread):
@@ -110,7 +110,9 @@ def group_pairs(parties: Ints, apart: Bools) -> Ints:
     return groups
 
 
-def start_structure(correlation: Floats, variance: Floats, groups: Ints, factors: int = MOST_FACTORS) -> Structure:
+def start_structure(
+    correlation: Floats, variance: Floats, groups: Ints, factors: int = MOST_FACTORS
+) -> FactorStructure:
     """Principal factors of the damped correlations."""
     known = (groups >= 0) & np.isfinite(variance)
     damped = np.where(known, correlation * 0.05 / (0.05 + np.where(known, variance, 1.0)), 0.0)
@@ -122,10 +124,10 @@ def start_structure(correlation: Floats, variance: Floats, groups: Ints, factors
         values, vectors = np.linalg.eigh(damped)
         loadings = vectors[:, -factors:] * np.sqrt(np.maximum(values[-factors:], 1e-3))
         diagonal = np.clip(np.sum(loadings**2, axis=1), 0.05, 0.95)
-    return Structure(loadings, np.array([0.01, 0.001]), groups)
+    return FactorStructure(loadings, np.array([0.01, 0.001]), groups)
 
 
-def fit_structure(structure: Structure, correlation: Floats, variance: Floats) -> Structure:
+def fit_structure(structure: FactorStructure, correlation: Floats, variance: Floats) -> FactorStructure:
     """Loadings and spreads that maximise the likelihood of the noisy correlations, from where they stand."""
     q, factors = structure.loadings.shape
     known = (structure.groups >= 0) & np.isfinite(variance)
@@ -153,4 +155,4 @@ def fit_structure(structure: Structure, correlation: Floats, variance: Floats) -
     start = np.concatenate([structure.loadings.ravel(), np.log(structure.spread)])
     bounds = [(-1.0, 1.0)] * (q * factors) + [(math.log(_LEAST_SPREAD), math.log(_MOST_SPREAD))] * len(members)
     found = minimize(lost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS})
-    return Structure(found.x[: q * factors].reshape(q, factors), np.exp(found.x[q * factors :]), structure.groups)
+    return FactorStructure(found.x[: q * factors].reshape(q, factors), np.exp(found.x[q * factors :]), structure.groups)

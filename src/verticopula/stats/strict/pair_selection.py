@@ -31,7 +31,7 @@ _LEAST_SQUARE = 0.1
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedMoments:
     """What a pattern is expected to have, given the model and what its base shows.
 
     Attributes
@@ -56,7 +56,7 @@ def find_base(noisy: Sequence[NoisyMoments], q: int) -> Ints:
     return np.flatnonzero(have >= (1.0 - ALL_BUT) * sum(pattern.count for pattern in noisy))
 
 
-def expect(noisy: Sequence[NoisyMoments], moments: Floats, base: Ints) -> list[Expected]:
+def expect(noisy: Sequence[NoisyMoments], moments: Floats, base: Ints) -> list[ExpectedMoments]:
     """What every pattern is expected to have."""
     q = moments.shape[0] - 1
     places = [np.flatnonzero(np.isin(pattern.seen, base) | (pattern.seen == q)) for pattern in noisy]
@@ -89,7 +89,7 @@ def _shift_variance(shifts: Sequence[tuple[Floats, Floats]], sums: bool) -> floa
 
 def _expect_one(
     pattern: NoisyMoments, moments: Floats, inside: Ints, shift: Floats, doubt: Floats, size: Floats
-) -> Expected:
+) -> ExpectedMoments:
     everybody = moments[np.ix_(pattern.seen, pattern.seen)]
     weights = regress(moments, pattern.seen[inside], pattern.seen)  # rows of the base itself are unit vectors
     products = everybody + weights @ shift @ weights.T
@@ -101,10 +101,10 @@ def _expect_one(
     spread[-1, :] = spread[:, -1] = np.maximum(squares - products[-1] ** 2, _LEAST_SQUARE * squares) / pattern.count
     spread[np.ix_(inside, inside)] += size
     spread[-1, -1] = 0.0
-    return Expected(products, spread, weights**2 @ doubt @ (weights**2).T, inside)
+    return ExpectedMoments(products, spread, weights**2 @ doubt @ (weights**2).T, inside)
 
 
-def settle(noisy: NoisyMoments, expected: Expected) -> PatternMoments:
+def settle(noisy: NoisyMoments, expected: ExpectedMoments) -> PatternMoments:
     """What the pattern's people have, given what is expected and the noised products: the mean given both.
 
     Without noise it is what was opened, whatever was expected: `em.em_step` on it is EM on the people's own rows.
@@ -116,7 +116,7 @@ def settle(noisy: NoisyMoments, expected: Expected) -> PatternMoments:
     return PatternMoments(noisy.seen, noisy.missing, noisy.count, products)
 
 
-def pool(noisy: Sequence[NoisyMoments], expected: Sequence[Expected], moments: Floats) -> tuple[Floats, Floats]:
+def pool(noisy: Sequence[NoisyMoments], expected: Sequence[ExpectedMoments], moments: Floats) -> tuple[Floats, Floats]:
     """(moments of everybody, variance of each): the model's, plus the patterns' mean residual.
 
     Residuals are weighted by how well a pattern knows an entry; those of the base itself by people, since everybody is

@@ -53,7 +53,7 @@ class ScoreModel:
         """(q,) latents of which nothing can be learnt."""
         return np.array([score.is_flat for score in self.scores])
 
-    def place(self, moments: Floats) -> Placed:
+    def place(self, moments: Floats) -> PlacedLatents:
         """Shifts and slopes of all latents, from the scores' moments in the population."""
         means = np.where(self.flat, 0.0, moments[:-1, -1])
         shifts = np.array([solve_shift(score, mean) for score, mean in zip(self.scores, means, strict=True)])
@@ -64,11 +64,11 @@ class ScoreModel:
         stretch = np.clip(found / variances, 1.0 / _MOST_STRETCH, _MOST_STRETCH)
         stretch[self.flat] = 1.0
         slopes = np.maximum(slopes, _WEAKEST * np.sqrt(variances))
-        return Placed(means, shifts, variances, slopes, np.sqrt(stretch))
+        return PlacedLatents(means, shifts, variances, slopes, np.sqrt(stretch))
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedLatents:
     """Latents in the population, by the scores' means.
 
     Attributes
@@ -105,7 +105,7 @@ def solve_shift(score: LatentScore, mean: float) -> float:
     return float(brentq(lambda x: score.moments(x)[0] - mean, -_FARTHEST_SHIFT, _FARTHEST_SHIFT, xtol=1e-4))
 
 
-def build_moments(model: ScoreModel, placed: Placed, correlations: Floats) -> Floats:
+def build_moments(model: ScoreModel, placed: PlacedLatents, correlations: Floats) -> Floats:
     """Augmented moments of scores with these latent correlations (to first order), positive definite."""
     covariance = correlations * placed.links
     deviations = np.sqrt(placed.variances) * placed.stretch
@@ -132,7 +132,7 @@ def repair_moments(moments: Floats) -> Floats:
     return repaired
 
 
-def _category_covariance(model: ScoreModel, placed: Placed, key: ColumnKey, part: slice) -> Floats:
+def _category_covariance(model: ScoreModel, placed: PlacedLatents, key: ColumnKey, part: slice) -> Floats:
     """Of the scores of one nominal column's categories, with their shares in the population."""
     shares = np.array(
         [max(float(model.scores[j].shares(placed.shifts[j])[1]), 1e-6) for j in range(part.start, part.stop)]
@@ -143,7 +143,7 @@ def _category_covariance(model: ScoreModel, placed: Placed, key: ColumnKey, part
     return np.asarray(centred.T @ (shares[:, None] * centred))
 
 
-def margin_curves(model: ScoreModel, placed: Placed) -> list[MarginCurve]:
+def margin_curves(model: ScoreModel, placed: PlacedLatents) -> list[MarginCurve]:
     """From grades among the observed to grades in the population, whose latents are shifted."""
     return [
         MarginCurve(np.cumsum(score.shares())[:-1], np.cumsum(score.shares(shift))[:-1])
@@ -152,7 +152,7 @@ def margin_curves(model: ScoreModel, placed: Placed) -> list[MarginCurve]:
 
 
 def correlate(
-    model: ScoreModel, placed: Placed, correlations: Floats, variance: Floats, overlap: Ints
+    model: ScoreModel, placed: PlacedLatents, correlations: Floats, variance: Floats, overlap: Ints
 ) -> PairwiseLatents:
     """Latent correlations from those to first order: the bridge of the two step functions, nominal columns included.
 

@@ -23,7 +23,7 @@ from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.pairwise import FitReport
 from verticopula.stats.strict.clipping import DRAWS, ClipGap, Simulator
-from verticopula.stats.strict.em_iterations import State, advance, is_quiet, iterate_em
+from verticopula.stats.strict.em_iterations import StrictState, advance, is_quiet, iterate_em
 from verticopula.stats.strict.factor_structure import posterior_variance
 from verticopula.stats.strict.latent_scores import latent_scores
 from verticopula.stats.strict.noise_budget import StrictBudget
@@ -68,7 +68,7 @@ def fit_strict(
     overlap = count_overlap(noisy, len(scores))
     simulator = Simulator(layout, marginals, scores, owners, plan_clip(plan), rng.standard_normal((DRAWS, len(scores))))
     gap = ClipGap.none(len(scores))
-    state: State | None = None
+    state: StrictState | None = None
     change = np.inf
     rounds = 0
     while rounds < MOST_ROUNDS and change >= TOLERANCE:
@@ -112,7 +112,7 @@ def count_overlap(noisy: Sequence[NoisyMoments], q: int) -> Ints:
 
 
 def summarise(
-    state: State, plan: SumsPlan, layout: Layout, gap: ClipGap, model: ScoreModel, rounds: int, change: float
+    state: StrictState, plan: SumsPlan, layout: Layout, gap: ClipGap, model: ScoreModel, rounds: int, change: float
 ) -> StrictReport:
     """What can be relied on, party by party."""
     structure, owners, k = state.structure, model.owners, len(plan.parties)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.builders import Call
-from tests.oracle.test_certainty import federation, fit_doubtful, make_tables
+from tests.oracle.test_posterior_draws import federation, fit_doubtful, make_tables
 from verticopula import Synthesizer
 from verticopula.estimators.study_files import read_study, write_study
 from verticopula.estimators.synthesizer import NotPrivateWarning
@@ -27,15 +27,15 @@ def test_a_written_study_still_knows(doubtful: Synthesizer, tmp_path: Path) -> N
     kept = tmp_path / "diagnostics" / "certainty.npz"
     assert kept in written
     _, again = read_study(tmp_path)
-    assert tables.find_certainty is not None
-    assert again.find_certainty is not None
-    expected, found = tables.find_certainty(), again.find_certainty()
+    assert tables.posterior_draws is not None
+    assert again.posterior_draws is not None
+    expected, found = tables.posterior_draws(), again.posterior_draws()
     np.testing.assert_allclose(found.deviations, expected.deviations, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(found.copula.correlation, expected.copula.correlation)
     told = [VerticalGLM(select="bayes").fit(rows, "hub.y").inclusion_["side"] for rows in (tables, again)]
     np.testing.assert_allclose(told[1], told[0], atol=0.02)
     kept.unlink()
-    assert read_study(tmp_path)[1].find_certainty is None
+    assert read_study(tmp_path)[1].posterior_draws is None
 
 
 def test_the_command_listens_to_it(doubtful: Synthesizer, tmp_path: Path, call: Call) -> None:
