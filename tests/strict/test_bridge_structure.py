@@ -15,13 +15,13 @@ from verticopula.stats.bridge import (
 )
 from verticopula.stats.bridge import bridge as integrate_bridge
 from verticopula.stats.mixing import AndersonMixer
-from verticopula.stats.strict.em_iterations import MIXING
 from verticopula.stats.strict.factor_structure import (
     fit_structure,
     group_pairs,
     posterior_variance,
     start_structure,
 )
+from verticopula.stats.strict.tuning import STRICT_TUNING
 
 STEPS = [
     (ndtri([0.5]), np.array([1.0])),
@@ -123,7 +123,7 @@ def test_mixing_finds_a_fixed_point_that_repetition_runs_away_from():
     basis = np.linalg.qr(rng.standard_normal((6, 6)))[0]
     matrix = basis @ np.diag([-1.4, -0.5, 0.3, 0.6, 0.7, 0.8]) @ basis.T
     offset = rng.standard_normal(6)
-    mixer, state = AndersonMixer(MIXING), np.zeros(6)
+    mixer, state = AndersonMixer(STRICT_TUNING.mixing), np.zeros(6)
     for _ in range(60):
         state, mixer = mixer.next_state(state, matrix @ state + offset - state)
     assert state == pytest.approx(np.linalg.solve(np.eye(6) - matrix, offset), abs=1e-3)

@@ -13,21 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.stats.em import em_step
-from verticopula.stats.mixing import AndersonMixer, MixingSettings
-from verticopula.stats.refinement import PRIOR_SUBJECTS_PER_LATENT
+from verticopula.stats.mixing import AndersonMixer
+from verticopula.stats.refinement import REFINEMENT_TUNING
 from verticopula.stats.strict.factor_structure import FactorStructure, fit_structure, group_pairs, start_structure
 from verticopula.stats.strict.noisy_moments import NoisyMoments
 from verticopula.stats.strict.pair_selection import expect, find_base, pool, settle
 from verticopula.stats.strict.score_model import PlacedLatents, ScoreModel, build_moments, repair_moments
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Half of the way that a round would go on its own: a whole step overshoots where people differ much from everybody.
-MIXING = MixingSettings(memory=4, damping=0.5, ridge=1e-6, most_reach=10.0)
 MOST_EM = 300
 _EM_TOLERANCE = 2e-4
-_QUIET = 0.1
 _LEAST_PRIOR = 1e-3
 
 
@@ -60,7 +58,7 @@ def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: StrictStat
     # Without a model there is nothing to tell a pattern's shift from.
     base = find_base(noisy, q) if before is not None else np.empty(0, dtype=np.int64)
     found, variance = pool(noisy, expect(noisy, moments, base), moments)
-    mixer = AndersonMixer(MIXING)
+    mixer = AndersonMixer(TUNING.mixing)
     if before is not None:
         found, mixer = before.mixer.next_state(before.pooled, found - before.pooled)
     placed = model.place(found)
@@ -80,14 +78,16 @@ def is_quiet(noisy: Sequence[NoisyMoments]) -> bool:
 
     With more noise, EM's regressions of everything on everything a pattern has would amplify it.
     """
-    return all(float(np.median(p.noise**2)) <= _QUIET / p.count for p in noisy)
+    return all(float(np.median(p.noise**2)) <= TUNING.quiet / p.count for p in noisy)
 
 
 def iterate_em(noisy: Sequence[NoisyMoments], model: ScoreModel, state: StrictState) -> tuple[StrictState, int, float]:
     """EM for the augmented moments until correlations rest; from the fitted ones."""
     base = find_base(noisy, len(model.scores))
     moments, fitted, change, rounds = state.moments, state.fitted, np.inf, 0
-    prior = max(PRIOR_SUBJECTS_PER_LATENT * len(model.scores) * _missing_share(noisy, model), _LEAST_PRIOR)
+    prior = max(
+        REFINEMENT_TUNING.prior_subjects_per_latent * len(model.scores) * _missing_share(noisy, model), _LEAST_PRIOR
+    )
     placed = state.placed
     while rounds < MOST_EM and change >= _EM_TOLERANCE:
         rounds += 1

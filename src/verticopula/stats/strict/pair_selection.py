@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from verticopula.stats.em import PatternMoments, regress
 from verticopula.stats.strict.noisy_moments import NoisyMoments
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-ALL_BUT = 0.001  # share of people that a latent of the base may lack
 _LEAST_SHIFT = 1e-6
-_LEAST_SQUARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def find_base(noisy: Sequence[NoisyMoments], q: int) -> Ints:
     have = np.zeros(q)
     for pattern in noisy:
         have[pattern.seen[:-1]] += pattern.count
-    return np.flatnonzero(have >= (1.0 - ALL_BUT) * sum(pattern.count for pattern in noisy))
+    return np.flatnonzero(have >= (1.0 - TUNING.base_lack) * sum(pattern.count for pattern in noisy))
 
 
 def expect(noisy: Sequence[NoisyMoments], moments: Floats, base: Ints) -> list[ExpectedMoments]:
@@ -81,7 +80,7 @@ def _shift_variance(shifts: Sequence[tuple[Floats, Floats]], sums: bool) -> floa
     above = below = 0.0
     for shift, noise in shifts:
         square, own = (x[-1, :-1] if sums else x[:-1, :-1] for x in (shift**2 - noise, noise))
-        weight = 1.0 / (0.01 + own) ** 2
+        weight = 1.0 / (TUNING.shift_noise + own) ** 2
         above += float(np.sum(weight * square))
         below += float(np.sum(weight))
     return max(above / below, _LEAST_SHIFT) if below > 0.0 else _LEAST_SHIFT
@@ -94,11 +93,13 @@ def _expect_one(
     weights = regress(moments, pattern.seen[inside], pattern.seen)  # rows of the base itself are unit vectors
     products = everybody + weights @ shift @ weights.T
     # Noise must not make anybody's square negative.
-    squares = np.maximum(np.diag(products), _LEAST_SQUARE * np.diag(everybody))
+    squares = np.maximum(np.diag(products), TUNING.least_square * np.diag(everybody))
     np.fill_diagonal(products, squares)
     products[-1, -1] = 1.0
     spread = (np.outer(squares, squares) + products**2) / pattern.count
-    spread[-1, :] = spread[:, -1] = np.maximum(squares - products[-1] ** 2, _LEAST_SQUARE * squares) / pattern.count
+    spread[-1, :] = spread[:, -1] = (
+        np.maximum(squares - products[-1] ** 2, TUNING.least_square * squares) / pattern.count
+    )
     spread[np.ix_(inside, inside)] += size
     spread[-1, -1] = 0.0
     return ExpectedMoments(products, spread, weights**2 @ doubt @ (weights**2).T, inside)

@@ -22,14 +22,11 @@ from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import keep_definite
 from verticopula.stats.pairwise import PairwiseLatents, assemble
 from verticopula.stats.strict.latent_scores import LatentScore, score_table
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-_FARTHEST_SHIFT = 2.0
-_WEAKEST = 0.05
-_MOST_STRETCH = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,9 +58,9 @@ class ScoreModel:
         variances, slopes = np.array([(max(s.moments(x)[1], 1e-3), max(s.slope(x), 1e-3)) for s, x in at_shift]).T
         # Regression on the base is linear, scores are not: their covariances and variances go astray alike.
         found = np.diag(moments)[:-1] - means**2
-        stretch = np.clip(found / variances, 1.0 / _MOST_STRETCH, _MOST_STRETCH)
+        stretch = np.clip(found / variances, 1.0 / TUNING.most_stretch, TUNING.most_stretch)
         stretch[self.flat] = 1.0
-        slopes = np.maximum(slopes, _WEAKEST * np.sqrt(variances))
+        slopes = np.maximum(slopes, TUNING.weakest_slope * np.sqrt(variances))
         return PlacedLatents(means, shifts, variances, slopes, np.sqrt(stretch))
 
 
@@ -99,10 +96,10 @@ def solve_shift(score: LatentScore, mean: float) -> float:
     """Where a latent of variance 1 must be for its score to have that mean; within two standard deviations."""
     if score.is_flat:
         return 0.0
-    low, high = (score.moments(x)[0] - mean for x in (-_FARTHEST_SHIFT, _FARTHEST_SHIFT))
+    low, high = (score.moments(x)[0] - mean for x in (-TUNING.farthest_shift, TUNING.farthest_shift))
     if low >= 0.0 or high <= 0.0:
-        return -_FARTHEST_SHIFT if low >= 0.0 else _FARTHEST_SHIFT
-    return float(brentq(lambda x: score.moments(x)[0] - mean, -_FARTHEST_SHIFT, _FARTHEST_SHIFT, xtol=1e-4))
+        return -TUNING.farthest_shift if low >= 0.0 else TUNING.farthest_shift
+    return float(brentq(lambda x: score.moments(x)[0] - mean, -TUNING.farthest_shift, TUNING.farthest_shift, xtol=1e-4))
 
 
 def build_moments(model: ScoreModel, placed: PlacedLatents, correlations: Floats) -> Floats:

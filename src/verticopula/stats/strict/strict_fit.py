@@ -30,7 +30,8 @@ from verticopula.stats.strict.noise_budget import StrictBudget
 from verticopula.stats.strict.noisy_moments import NoisyMoments, read_sums
 from verticopula.stats.strict.score_model import ScoreModel, correlate, margin_curves
 from verticopula.stats.strict.score_plan import plan_clip
-from verticopula.stats.strict.strict_report import LARGEST_ERROR, StrictFit, StrictReport, by_parties
+from verticopula.stats.strict.strict_report import StrictFit, StrictReport, by_parties
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 __all__ = ["StrictFit", "StrictReport", "fit_strict"]
 
@@ -39,7 +40,6 @@ Ints = NDArray[np.int64]
 
 MOST_ROUNDS = 20
 TOLERANCE = 2e-3
-_SIMULATE_AFTER = (1, 2, 4)  # rounds
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
@@ -76,7 +76,7 @@ def fit_strict(
         before = state
         state = advance([gap.undo(pattern) for pattern in noisy], model, before)
         change = np.inf if before is None else float(np.max(np.abs(state.fitted - before.fitted)))
-        if rounds in _SIMULATE_AFTER:
+        if rounds in TUNING.simulate_after:
             pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
             gap = simulator.gap(nearest_correlation(pairs.correlation).correlation)
             change = np.inf
@@ -134,6 +134,6 @@ def summarise(
         raw_error=np.where(met, by_parties(state.variance, counted & np.isfinite(state.variance), owners, k), np.inf),
         expected_error=expected,
         realised_error=by_parties(residual**2, counted, owners, k),
-        supported=met & (expected <= LARGEST_ERROR),
+        supported=met & (expected <= TUNING.largest_error),
         flat=tuple(layout.labels[j] for j in np.flatnonzero(model.flat)),
     )
