@@ -12,7 +12,7 @@ from verticopula import Federation, Synthesizer
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.estimators.synthesizer import NotPrivateWarning
 from verticopula.estimators.vertical_glm import VerticalGLM
-from verticopula.glm.bayes import KNOWING_BAR, sample_posterior
+from verticopula.glm.bayes import BAYES_TUNING, sample_posterior
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_encoding import Coding
@@ -203,14 +203,14 @@ def test_constant_and_copied_columns_do_not_break_it() -> None:
 def test_a_regression_on_refined_tables_knows_how_little_it_knows(fitted: Synthesizer) -> None:
     tables = fitted.sample(2_000)
     sure = VerticalGLM(select="bayes").fit(tables, "hub.y")
-    assert sure.bar_ == KNOWING_BAR
+    assert sure.bar_ == BAYES_TUNING.known_errors_bar
     assert sure.inclusion_["side"][0] > 0.99
     rows = fit_doubtful().sample(2_000)
     told = VerticalGLM(select="bayes").fit(rows, "hub.y")
     rows.posterior_draws = None
     untold = VerticalGLM(select="bayes").fit(rows, "hub.y")
     assert untold.inclusion_["side"].max() > 0.95
-    assert told.inclusion_["side"].max() < KNOWING_BAR
+    assert told.inclusion_["side"].max() < BAYES_TUNING.known_errors_bar
 
 
 def test_releases_stay_behind_when_tables_are_pickled(fitted: Synthesizer) -> None:

@@ -13,7 +13,7 @@ from verticopula import Synthesizer
 from verticopula.estimators.study_files import read_study, write_study
 from verticopula.estimators.synthesizer import NotPrivateWarning
 from verticopula.estimators.vertical_glm import VerticalGLM
-from verticopula.glm.bayes import KNOWING_BAR
+from verticopula.glm.bayes import BAYES_TUNING
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_the_command_listens_to_it(doubtful: Synthesizer, tmp_path: Path, call: 
     (tmp_path / "diagnostics" / "certainty.npz").unlink()
     untold = call("glm", tmp_path, "--select", "bayes", "--without", "side.c")
     assert (told.code, untold.code) == (0, 0), told.err + untold.err
-    assert f"{KNOWING_BAR:g}" in told.out
+    assert f"{BAYES_TUNING.known_errors_bar:g}" in told.out
     assert told.out != untold.out
 
 

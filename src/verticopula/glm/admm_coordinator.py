@@ -18,7 +18,8 @@ top of it and given up for a plain step whenever it moves further, so that it ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +29,35 @@ from verticopula.stats.mixing import AndersonMixer, MixingSettings
 
 Floats = NDArray[np.float64]
 
-MIXING = MixingSettings(memory=20, damping=1.0, ridge=1e-14, most_growth=1.2)
-# The dual residual's tolerance in units of the paper's. Where the loss is flatter than the penalty is concave
-# (binomial), the weighted lassos of one strength lead away from each other, and errors of the first are
-# magnified by those that follow: they must be smaller.
-_DUAL_SLACK = 2.0
-_DUAL_SLACK_MAGNIFIED = {"gaussian": 2.0, "binomial": 0.2, "poisson": 0.2}
+_MIXING = MixingSettings(memory=20, damping=1.0, ridge=1e-14, most_growth=1.2)
 _INTERCEPT_STEPS = 50
 _LAST_STEP = 1e-6  # of the intercept, after which rows follow to first order and err by its square
+
+
+@dataclass(frozen=True)
+class SharingTuning:
+    """Chosen constants of the sharing iteration. All were chosen by hand, not tuned; they change rounds, not solutions.
+
+    Attributes
+    ----------
+    dual_slack : the dual residual's tolerance in units of the paper's
+    dual_slack_magnified : the same by family, where other problems start from this one's solution. Where the loss is
+        flatter than the penalty is concave (binomial), the weighted lassos of one strength lead away from each other,
+        and errors of the first are magnified by those that follow: they must be smaller
+    rho_share : of K times the loss's curvature, which would let parties and coordinator weigh the same if the blocks
+        were uncorrelated
+    mixing : of the last states
+    """
+
+    dual_slack: float = 2.0
+    dual_slack_magnified: Mapping[str, float] = field(
+        default_factory=lambda: {"gaussian": 2.0, "binomial": 0.2, "poisson": 0.2}
+    )
+    rho_share: float = 0.8
+    mixing: MixingSettings = _MIXING
+
+
+SHARING_TUNING = SharingTuning()
 
 
 @dataclass(frozen=True)
@@ -73,7 +95,8 @@ class Sharing:
     def __init__(
         self, y: Floats, family: Family, n_parties: int, *, fit_intercept: bool, magnified: bool = True
     ) -> None:
-        self._slack = _DUAL_SLACK_MAGNIFIED[family.name] if magnified else _DUAL_SLACK
+        tuning = SHARING_TUNING
+        self._slack = tuning.dual_slack_magnified[family.name] if magnified else tuning.dual_slack
         self._y, self._family, self._fit_intercept = y, family, fit_intercept
         self.intercept = family.link(float(y.mean())) if fit_intercept else 0.0
         null = np.full(y.size, self.intercept)
@@ -83,10 +106,10 @@ class Sharing:
         self._reach = self._unit / bend
         # With uncorrelated blocks and a quadratic loss, rho = K times its curvature lets the parties' and the
         # coordinator's steps weigh the same.
-        self.rho = 0.8 * n_parties * bend
+        self.rho = SHARING_TUNING.rho_share * n_parties * bend
         self._state = np.zeros((n_parties, y.size))
         self._eta = np.zeros(y.size)
-        self._mixer = AndersonMixer(MIXING)
+        self._mixer = AndersonMixer(SHARING_TUNING.mixing)
 
     def begin(self, *, afresh: bool = False) -> None:
         """New weights: they shift the map, and its slopes stay what they were wherever no column comes or goes.
