@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.builders import CONTINUOUS, Call, fit_seeded, make_federation, make_tables
+from tests.unit.forecast_size import resize
 from verticopula import Federation
 from verticopula.errors import SettingsError
 from verticopula.forecasting.advice import ErrorLaw, advise
@@ -28,8 +29,8 @@ COUNT = {"kind": "count", "bounds": [0, 12]}
 @pytest.fixture(autouse=True)
 def _few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests are about directions, not digits."""
-    monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (3, 4))
-    monkeypatch.setattr("verticopula.forecasting.strict_forecast._TRUTHS", (2, 2))
+    resize(monkeypatch, "forecast", truths=(3, 4))
+    resize(monkeypatch, "strict_forecast", truths=(2, 2))
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +102,9 @@ def test_the_same_question_gets_the_same_answer(mixed: Federation) -> None:
 
 
 def test_a_simulation_on_fewer_subjects_says_the_same(continuous: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (8, 8))
+    resize(monkeypatch, "forecast", truths=(8, 8))
     whole = forecast(continuous, 3_000, 1.0, units=("client",))
-    monkeypatch.setattr("verticopula.forecasting.forecast._SIMULATED", 600)
+    resize(monkeypatch, "forecast", subjects=600)
     part = forecast(continuous, 3_000, 1.0, units=("client",))
     for row, other in zip(whole.rows, part.rows, strict=True):
         assert other.before == pytest.approx(row.before, rel=0.12)
@@ -114,7 +115,7 @@ def test_a_simulation_on_fewer_subjects_says_the_same(continuous: Federation, mo
 def test_a_bias_does_not_fall_with_the_number_of_subjects(mixed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"units": ("client",), "methods": ("vcds",), "observed": {"agency": 0.5}, "at_random": 3.0}
     whole = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
-    monkeypatch.setattr("verticopula.forecasting.forecast._SIMULATED", 1_500)
+    resize(monkeypatch, "forecast", subjects=1_500)
     part = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
     accidents = forecast(mixed, 6_000, 200.0, units=("client",), methods=("vcds",), observed={"agency": 0.5}).rows[0]
     assert whole.before > 1.5 * accidents.before  # a bias is what this study has
@@ -149,7 +150,7 @@ def test_evcds_is_forecast_as_vcds_and_ievcds_pays_for_its_rounds(continuous: Fe
 def test_it_agrees_with_real_studies(
     continuous: Federation, n: int, epsilon: float, rho: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (12, 12))
+    resize(monkeypatch, "forecast", truths=(12, 12))
     truth = rho ** np.abs(np.subtract.outer(np.arange(8), np.arange(8)))
     upper = np.triu_indices(8, 1)
     squares, errors = [], []

@@ -24,12 +24,27 @@ from verticopula.schema.federation import ColumnKey
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.score_plan import clip_factor
 
-USABLE = 0.35  # error over the correlations' assumed size: an eighth of their mean square is lost
-NOISE = 0.7  # half of it is
 _SPREAD = 1.0 / 12.0
 _BRIDGE = math.pi / 3.0  # from Spearman's to latent correlations, near zero
 _MOST = 1e12
 _MOST_EPSILON = 1e6
+
+
+@dataclass(frozen=True)
+class AdviceTuning:
+    """Errors, over the correlations' assumed size, at which advice changes. Chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    usable : up to here; an eighth of the correlations' mean square is lost
+    mostly_noise : from here; half of it is
+    """
+
+    usable: float = 0.35
+    mostly_noise: float = 0.7
+
+
+ADVICE_TUNING = AdviceTuning()
 
 
 @dataclass(frozen=True)
@@ -155,7 +170,7 @@ def advise(
     """
     units = dict.fromkeys(row.unit for row in rows)
     best = [min((row for row in rows if row.unit == unit), key=lambda row: row.after) for unit in units]
-    works = [row.after <= USABLE * strength for row in best]
+    works = [row.after <= ADVICE_TUNING.usable * strength for row in best]
     last = max((k for k, usable in enumerate(works) if usable), default=-1)
     parts = []
     if last >= 0:
@@ -168,8 +183,8 @@ def advise(
         row = best[last + 1]
         law = laws[row.method, row.unit]
         now = law.error(law.n_subjects, law.epsilon)
-        kind = "mostly noise" if row.after > NOISE * strength else "rough"
-        remedy = _remedy(law, min(now / 2.0, USABLE * strength))
+        kind = "mostly noise" if row.after > ADVICE_TUNING.mostly_noise * strength else "rough"
+        remedy = _remedy(law, min(now / 2.0, ADVICE_TUNING.usable * strength))
         how = f"at unit {row.unit} with method {row.method}" if row.method == STRICT else f"at unit {row.unit}"
         parts.append(f"{how} they would be {kind} (error {row.after:.2g}), and usable from about {remedy}")
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,12 +41,30 @@ FEWEST_SUBJECTS = 10
 ROUNDS = 10  # of ievcds
 MOST_PULL = 5.0
 
-_CELLS = 4_000_000  # values simulated in all: subjects times latents times simulations
-_SIMULATED = 20_000  # subjects, if the study has them
-_PAIRS = 4_000  # pairs of latents to average over; small studies are simulated more often
-_TRUTHS = (4, 30)  # fewest and most
-_EACH = 2  # simulations of a truth: what both get wrong in the same way is no accident
 _SMALLEST_COIN, _LARGEST_COIN = 1e-9, 40.0
+
+
+@dataclass(frozen=True)
+class ForecastSize:
+    """How much a forecast of ranking methods simulates: a choice of seconds against accuracy, made by hand.
+
+    Attributes
+    ----------
+    values : simulated in all: subjects times latents times simulations
+    subjects : in a simulation, if the study has them
+    pairs : of latents to average over; small studies are simulated more often
+    truths : fewest and most
+    each : simulations of a truth: what both get wrong in the same way is no accident
+    """
+
+    values: int = 4_000_000
+    subjects: int = 20_000
+    pairs: int = 4_000
+    truths: tuple[int, int] = (4, 30)
+    each: int = 2
+
+
+SIZE = ForecastSize()
 
 
 def forecast(
@@ -156,7 +175,7 @@ def _simulate_ranking(
     budgets: dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]] = {}
     for number in range(truths):
         truth = setting.truth(number)
-        for again in range(_EACH):
+        for again in range(SIZE.each):
             cohort = setting.cohort(truth, simulated, np.random.default_rng([seed, number, again]))
             for unit in units:
                 for rounds, group in _by_rounds(methods):
@@ -188,10 +207,10 @@ def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
 def _plan_simulations(federation: Federation, n_subjects: int) -> tuple[int, int]:
     """(truths, subjects simulated): narrow schemas need more truths, wide ones take longer."""
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
-    simulated = min(n_subjects, _SIMULATED)
-    wanted = _PAIRS / (_EACH * max(width * (width - 1) / 2, 1))
-    affordable = _CELLS / (_EACH * simulated * width)
-    return int(np.clip(math.ceil(min(wanted, affordable)), *_TRUTHS)), simulated
+    simulated = min(n_subjects, SIZE.subjects)
+    wanted = SIZE.pairs / (SIZE.each * max(width * (width - 1) / 2, 1))
+    affordable = SIZE.values / (SIZE.each * simulated * width)
+    return int(np.clip(math.ceil(min(wanted, affordable)), *SIZE.truths)), simulated
 
 
 def _simulate_methods(

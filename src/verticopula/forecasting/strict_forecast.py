@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +16,36 @@ from verticopula.stats.copula import Layout
 
 Floats = NDArray[np.float64]
 
-_SIMULATED = 60_000  # subjects, if the study has them
-_CELLS = 6_000_000  # values simulated in all: subjects times latents times simulations
-_LATENTS = 100  # latents times simulations: a fit takes longer than drawing its subjects
-_TRUTHS = (4, 8)  # fewest and most
+
+@dataclass(frozen=True)
+class StrictForecastSize:
+    """How much a forecast of a strict study simulates: a choice of seconds against accuracy, made by hand.
+
+    Attributes
+    ----------
+    subjects : in a simulation, if the study has them
+    values : simulated in all: subjects times latents times simulations
+    latents : times simulations: a fit takes longer than drawing its subjects
+    truths : fewest and most
+    """
+
+    subjects: int = 60_000
+    values: int = 6_000_000
+    latents: int = 100
+    truths: tuple[int, int] = (4, 8)
+
+
+SIZE = StrictForecastSize()
 
 
 def expect_strict(setting: SimulationSetting, unit: str, request: BudgetRequest) -> tuple[Expected, float, float]:
     """(the row, a typical pair's standard error before other pairs help, mu of the sums)."""
     federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
-    simulated = min(n_subjects, _SIMULATED)
+    simulated = min(n_subjects, SIZE.subjects)
     each = 1 if simulated == n_subjects else 2  # a bias is what two simulations of a truth have in common
-    affordable = min(_LATENTS / (each * width), _CELLS / (each * simulated * width))
-    truths = int(np.clip(math.ceil(affordable), *_TRUTHS))
+    affordable = min(SIZE.latents / (each * width), SIZE.values / (each * simulated * width))
+    truths = int(np.clip(math.ceil(affordable), *SIZE.truths))
     found: list[list[StrictErrors]] = []
     for number in range(truths):
         truth, of_truth = setting.truth(number), []

@@ -37,14 +37,42 @@ Floats = NDArray[np.float64]
 
 TYPICAL_CORRELATION = 0.25
 TYPICAL_PULL = 1.0  # log odds of presence per standard deviation of what it depends on
-_FACTORS = (1, 2, 3, 5, 8, 13)
-_SHARED = (0.2, 1.0)  # what columns have of the factors: the least of any, relative to the most
-_MOST_SHARED = 0.9
 _TRIES = 4
 _CLOSE = 0.03
-_SMALLEST_EIGENVALUE = 0.02
 _LOGISTIC = 1.7  # a logistic's scale in terms of a normal's
 _CALIBRATION = 20_000
+
+
+@dataclass(frozen=True)
+class OrdinaryData:
+    """What ordinary data look like, as ranges to draw from. Chosen by hand, not tuned to any data set.
+
+    Attributes
+    ----------
+    factors : numbers of factors
+    shared : what columns have of the factors: the least of any, relative to the most
+    most_shared : share of a column's variance that factors may explain
+    smallest_eigenvalue : of the correlations
+    middle, widths, skew : of a continuous column: its middle in the public range, how many standard deviations the
+        range is wide, the shape of its lognormal
+    count_spread : standard deviation of a count's logarithm
+    second_share : of a binary column's second category
+    category_evenness : concentration of the Dirichlet distribution of the shares of three or more categories
+    """
+
+    factors: tuple[int, ...] = (1, 2, 3, 5, 8, 13)
+    shared: tuple[float, float] = (0.2, 1.0)
+    most_shared: float = 0.9
+    smallest_eigenvalue: float = 0.02
+    middle: tuple[float, float] = (0.4, 0.6)
+    widths: tuple[float, float] = (6.0, 12.0)
+    skew: tuple[float, float] = (1e-3, 0.6)
+    count_spread: tuple[float, float] = (0.5, 1.0)
+    second_share: tuple[float, float] = (0.1, 0.5)
+    category_evenness: float = 6.0
+
+
+ORDINARY = OrdinaryData()
 
 
 @dataclass(frozen=True)
@@ -68,14 +96,15 @@ class AssumedMargin:
     @classmethod
     def draw(cls, column: Column, rng: np.random.Generator) -> AssumedMargin:
         if column.kind == "continuous":
-            return cls(column, rng.uniform(0.4, 0.6), 1.0 / rng.uniform(6.0, 12.0), rng.uniform(1e-3, 0.6))
+            middle, widths = rng.uniform(*ORDINARY.middle), rng.uniform(*ORDINARY.widths)
+            return cls(column, middle, 1.0 / widths, rng.uniform(*ORDINARY.skew))
         if column.kind == "count":
             low, high = column.bounds or (0.0, 1.0)
-            return cls(column, 0.5 * math.log(high - low + 1.0) - 0.2, rng.uniform(0.5, 1.0))
+            return cls(column, 0.5 * math.log(high - low + 1.0) - 0.2, rng.uniform(*ORDINARY.count_spread))
         if column.kind == "binary" or len(column.categories or ()) == 2:
-            share = rng.uniform(0.1, 0.5)
+            share = rng.uniform(*ORDINARY.second_share)
             return cls(column, shares=np.array([1.0 - share, share]))
-        return cls(column, shares=rng.dirichlet(np.full(len(column.categories or ()), 6.0)))
+        return cls(column, shares=rng.dirichlet(np.full(len(column.categories or ()), ORDINARY.category_evenness)))
 
     def values(self, latents: Floats) -> Floats:
         """(n,) positions, counts above the lowest, or category codes from (n, latents) normals."""
@@ -213,10 +242,10 @@ def _draw_correlation(layout: Layout, strength: float, rng: np.random.Generator)
     free = ~layout.nominal_blocks() & ~np.eye(q, dtype=bool)
     if not free.any():
         return np.eye(q)
-    mean = sum(_SHARED) / 2.0
-    possible = [m for m in _FACTORS if m == 1 or _MOST_SHARED * mean / math.sqrt(m) > strength]
+    mean = sum(ORDINARY.shared) / 2.0
+    possible = [m for m in ORDINARY.factors if m == 1 or ORDINARY.most_shared * mean / math.sqrt(m) > strength]
     loadings = rng.standard_normal((q, int(rng.choice(possible))))
-    loadings *= (np.sqrt(rng.uniform(*_SHARED, q)) / np.linalg.norm(loadings, axis=1))[:, None]
+    loadings *= (np.sqrt(rng.uniform(*ORDINARY.shared, q)) / np.linalg.norm(loadings, axis=1))[:, None]
     products = loadings @ loadings.T
     wanted = strength
     for _ in range(_TRIES):
@@ -239,7 +268,7 @@ def respect_nominal(matrix: Floats, layout: Layout) -> Floats:
     centred = centre @ matrix @ centre.T
     centred[layout.nominal_blocks()] = 0.0
     np.fill_diagonal(centred, 1.0)
-    return nearest_correlation(centred, floor=_SMALLEST_EIGENVALUE).correlation
+    return nearest_correlation(centred, floor=ORDINARY.smallest_eigenvalue).correlation
 
 
 # ---- who is known to whom ------------------------------------------------------------------

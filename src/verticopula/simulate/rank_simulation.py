@@ -35,10 +35,26 @@ from verticopula.stats.refinement import refine
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_REFINE_ROUNDS = 12  # a forecast needs no third digit
-_DROWNED = 0.5  # variance of the noise on a grade; that of the grades is 1/12
-_COARSE = 12
 _GRID = np.linspace(0.0, 1.0, 1025)
+
+
+@dataclass(frozen=True)
+class RankSimulationTuning:
+    """Chosen constants that make simulations quick. All were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    refine_rounds : of a refinement; a forecast needs no third digit
+    mostly_noise : variance of the noise on a grade from which ranks are mostly noise; that of the grades is 1/12
+    count_cells : of a count column
+    """
+
+    refine_rounds: int = 12
+    mostly_noise: float = 0.5
+    count_cells: int = 12
+
+
+RANK_SIMULATION_TUNING = RankSimulationTuning()
 
 
 @dataclass(frozen=True)
@@ -217,14 +233,14 @@ def _release_margin(cohort: Cohort, key: ColumnKey, epsilon: float, n: int, rng:
 
 def is_mostly_noise(released: SimulatedRelease) -> bool:
     """Whether the ranks are mostly noise: the refinement then finds what the pairs do, at many times the cost."""
-    return bool(np.median(released.noise) > _DROWNED)
+    return bool(np.median(released.noise) > RANK_SIMULATION_TUNING.mostly_noise)
 
 
 def simulate_ranking(cohort: Cohort, released: SimulatedRelease, *, refines: bool) -> SimulatedErrors:
     """Errors of correlations and margins, from pairs or by the refinement."""
     marginals: Mapping[ColumnKey, Marginal] = released.marginals
     if refines:
-        refinement = refine(released, rounds=_REFINE_ROUNDS)
+        refinement = refine(released, rounds=RANK_SIMULATION_TUNING.refine_rounds)
         corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
         pairs = _scale(correlate_latents(released, refinement, corrected), cohort)
         marginals = {key: scale_margin(cohort, released.marginals[key], corrected[key], key) for key in corrected}
@@ -272,8 +288,9 @@ def _coarsen(latent: Marginal) -> Marginal:
     """A margin with neighbouring cells of counts put together until about a dozen are left."""
     if latent.column.kind != "count":
         return latent
-    place = np.minimum((np.cumsum(latent.probabilities) - latent.probabilities / 2.0) * _COARSE, _COARSE - 1)
-    shares = np.bincount(place.astype(np.int64), weights=latent.probabilities, minlength=_COARSE)
+    cells = RANK_SIMULATION_TUNING.count_cells
+    place = np.minimum((np.cumsum(latent.probabilities) - latent.probabilities / 2.0) * cells, cells - 1)
+    shares = np.bincount(place.astype(np.int64), weights=latent.probabilities, minlength=cells)
     kept = shares[shares > 0.0]
     if kept.size < 2:
         return latent
