@@ -1,7 +1,7 @@
 """Original-C and Original-VFL again, with columns and coefficients from a posterior: the library's `select="bayes"`.
 
 The data sets of `glm_original`, and its bars. Original-C is the sampler on all columns, Original-VFL the one in which
-every party draws its own coefficients (`glm.bayes_parts`). Beside them BIC on refits, from the saved results of
+every party draws its own coefficients (`experiments.bayes_parts`). Beside them BIC on refits, from the saved results of
 `glm_original`, and for the logistic model what somebody who knows the design reaches (`glm_bayes_known`).
 """
 
@@ -31,11 +31,11 @@ from benchmarks.glm_bayes_page import Averages, Pair, Reach, split_by_class, tab
 from benchmarks.glm_common import MODELS, SOURCE, make_section_5_1
 from benchmarks.glm_original import METHODS, METRICS, Cell, Scores, judge, score
 from benchmarks.record import ROOT, Places, Report
+from experiments.bayes_parts import sample_in_parts
 from experiments.designs import Model, SimulationDesign
 from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
 from verticopula.glm.bayes import default_bar, sample_posterior
-from verticopula.glm.bayes_parts import sample_in_parts
 
 REPLICATIONS, SIZES = 30, (1000, 3000, 5000)
 PARTS = ("rules", "known", "page")  # `page` alone measures nothing: it writes what was kept

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from experiments.bayes_parts import sample_in_parts
 from experiments.study import MethodFailure, stack_numbers
 from verticopula.glm.bayes import Posterior
-from verticopula.glm.bayes_parts import sample_in_parts
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
 from verticopula.glm.penalties import Penalty

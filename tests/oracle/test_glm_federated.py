@@ -28,6 +28,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
+from verticopula.stats.mixing import AndersonMixer
 from verticopula.transport.base import drive
 
 Floats = NDArray[np.float64]
@@ -354,7 +355,7 @@ def test_acceleration_saves_rounds_and_changes_no_solution(family: str, monkeypa
     parts, y = split_problem(family, 3, 0.6)
     shares = [0.95, 0.3]
     fast = fit_across(parts, y, family, "lasso", shares, tolerance=1e-5)
-    monkeypatch.setattr("verticopula.glm.admm_coordinator._Mixer.next_state", lambda self, state, step: state + step)
+    monkeypatch.setattr(AndersonMixer, "next_state", lambda self, state, step: (state + step, self))
     plain = fit_across(parts, y, family, "lasso", shares, tolerance=1e-5)
     assert fast.traffic.rounds < plain.traffic.rounds
     for found, expected in zip(fast.points, plain.points, strict=True):
@@ -370,7 +371,7 @@ def test_what_mixing_has_learnt_may_serve_the_next_weights(family: str, monkeypa
     parts, y = split_problem(family, 3, 0.6)
     shares = [0.8, 0.5, 0.3, 0.2]
     kept = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
-    monkeypatch.setattr("verticopula.glm.admm_coordinator._Mixer.change_map", lambda self: self._forget())
+    monkeypatch.setattr(AndersonMixer, "change_map", lambda self: self.forget())
     forgotten = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
     for found, expected in zip(kept.points, forgotten.points, strict=True):
         assert found.objective == pytest.approx(expected.objective, rel=1e-5)

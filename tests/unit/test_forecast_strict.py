@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation
 from tests.secure.plans import PARTIES, complete_plan
+from tests.unit.forecast_size import resize
 from verticopula import Federation
 from verticopula.errors import SettingsError
 from verticopula.forecasting.advice import StrictLaw, advise, strict_law_of
@@ -22,9 +23,9 @@ from verticopula.simulate.strict_simulation import open_centrally
 
 
 @pytest.fixture(autouse=True)
-def _few_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (2, 2))
-    monkeypatch.setattr("verticopula.forecasting.strict_forecast._TRUTHS", (2, 2))
+def _few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    resize(monkeypatch, "forecast", truths=(2, 2))
+    resize(monkeypatch, "strict_forecast", truths=(2, 2))
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +72,12 @@ def test_more_subjects_and_more_epsilon_help(small: Federation) -> None:
         assert found[1_000, 1.0] > found[1_000, 10.0], name
 
 
-def test_fewer_subjects_are_rehearsed_with_the_noise_of_all(small: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_subjects_are_simulated_with_the_noise_of_all(small: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     def expect() -> Expected:
         return forecast(small, 12_000, 1.0, units=("person",), methods=("strict",)).rows[0]
 
     whole = expect()
-    monkeypatch.setattr("verticopula.forecasting.strict_forecast._REHEARSED", 6_000)
+    resize(monkeypatch, "strict_forecast", subjects=6_000)
     part = expect()
     # Two truths of 15 pairs: their root mean squares have standard errors of about an eighth each.
     assert part.after == pytest.approx(whole.after, rel=0.5)

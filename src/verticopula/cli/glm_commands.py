@@ -155,4 +155,4 @@ def _leave_out(tables: SyntheticTables, names: list[str]) -> SyntheticTables:
             raise SettingsError(f"--without {name}: no such column; it reads party.column")
         kept[party] = kept[party].drop(column)
     left = {party: table for party, table in kept.items() if table.width}
-    return SyntheticTables(left, tables.federation, tables.n_subjects, tables.find_certainty)
+    return SyntheticTables(left, tables.federation, tables.n_subjects, tables.posterior_draws)

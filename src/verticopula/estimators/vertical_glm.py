@@ -28,7 +28,7 @@ from verticopula.estimators.regression_checks import (
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.estimators.strength_selection import StrengthSelection, draw_seed
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.glm.bayes import KNOWING_BAR, Posterior, default_bar, sample_posterior
+from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar, sample_posterior
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.feature_encoding import Coding, code_schema_column, code_table, encode_table
@@ -369,7 +369,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             random_state=selection.seed,
             score_errors=None if errors is None else errors.draw,
         )
-        usual = default_bar(self.n_effective_) if errors is None else KNOWING_BAR
+        usual = default_bar(self.n_effective_) if errors is None else BAYES_TUNING.known_errors_bar
         self.bar_ = usual if self.inclusion is None else float(self.inclusion)
         coef = found.select(features.starts, self.bar_)
         offset = features.values @ coef

@@ -20,7 +20,7 @@ from verticopula.schema.methods import EVCDS, IEVCDS, REFINED, VCDS
 from verticopula.stats.evcds import fit_evcds
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.ievcds import RoundFit, draw_missing, finish_rounds, fit_round, place_missing
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.refined import fit_refined
 from verticopula.stats.vcds import fit_vcds
 
@@ -54,7 +54,7 @@ def ievcds(federation: Federation, request: BudgetRequest, study: str, side: Coo
         completed = draw_missing(released, fit.copula, fit.latents, observed, side.rng)
         replies = yield ask_completed(federation, request, study, round_number, fit, completed, observed, got.budgets)
         ranks = gather_completed(federation, replies, released.n_subjects)
-        released = Released.build(layout, fit.copula.marginals, everybody, ranks, got.budgets, request.sampler)
+        released = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, got.budgets, request.sampler)
         fit = fit_round(got, released, federation.response, side.rng)
     return finish_rounds(got, released, fit, federation.response)
 

@@ -27,7 +27,7 @@ from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import find_method
 from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.marginals import Marginal, cell_count
-from verticopula.stats.rank_release import Collected, Masks, Released
+from verticopula.stats.rank_release import Collected, Masks, RankRelease
 
 Result = TypeVar("Result")
 Rounds = Generator[dict[str, Request], dict[str, Reply], Result]
@@ -74,7 +74,7 @@ def collect(federation: Federation, request: BudgetRequest, study: str, method: 
         for key in layout.keys
     }
     ranks = {key: release.ranks for key, release in releases.items()}
-    released = Released.build(layout, marginals, observed, ranks, budgets, request.sampler)
+    released = RankRelease.build(layout, marginals, observed, ranks, budgets, request.sampler)
     return Collected(released, observed, missingness, budgets)
 
 

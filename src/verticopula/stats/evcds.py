@@ -19,7 +19,7 @@ from verticopula.stats.fit_result import AlignedDraw, FitResult
 from verticopula.stats.latent_draws import conditional_sensitivity, curve_from_latents, draw_constrained, redraw_missing
 from verticopula.stats.margin_curves import MarginCurve, correct_marginals
 from verticopula.stats.pairwise import fit_pairwise
-from verticopula.stats.rank_release import Collected, Released
+from verticopula.stats.rank_release import Collected, RankRelease
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -44,12 +44,12 @@ def fit_evcds(got: Collected, response: ColumnKey, rng: np.random.Generator) -> 
     )
 
 
-def response_latents(response: ColumnKey, released: Released) -> slice:
+def response_latents(response: ColumnKey, released: RankRelease) -> slice:
     """The response's latents: the draw begins with them."""
     return released.layout.slices[released.layout.keys.index(response)]
 
 
-def draw_in_order(released: Released, correlation: Floats, first: slice, rng: np.random.Generator) -> Floats:
+def draw_in_order(released: RankRelease, correlation: Floats, first: slice, rng: np.random.Generator) -> Floats:
     """(N, q) latents in the order of the noisy ranks, the response's drawn first."""
     q = correlation.shape[0]
     begin = list(range(first.start, first.stop))
@@ -75,7 +75,7 @@ def largest_sensitivity(latents: Floats, observed: Bools) -> float:
     return max(conditional_sensitivity(latents[observed[:, j], j]) for j in range(latents.shape[1]))
 
 
-def align_by_ranks(released: Released, correlation: Floats, first: slice, observed: Bools) -> AlignedDraw:
+def align_by_ranks(released: RankRelease, correlation: Floats, first: slice, observed: Bools) -> AlignedDraw:
     """Fresh latents of the cohort's own subjects, as often as asked.
 
     In the order of the noisy ranks where a value was observed, given the others where it was not, ranked or not.

@@ -23,10 +23,10 @@ from verticopula.stats.evcds import (
     response_latents,
 )
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.loadings import Measurement
+from verticopula.stats.loadings import Loadings
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.pairwise import FitReport, fit_pairwise
-from verticopula.stats.rank_release import Collected, Released
+from verticopula.stats.rank_release import Collected, RankRelease
 from verticopula.stats.readings import read_release
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ class RoundFit:
     report: FitReport
 
 
-def fit_round(got: Collected, released: Released, response: ColumnKey, rng: np.random.Generator) -> RoundFit:
+def fit_round(got: Collected, released: RankRelease, response: ColumnKey, rng: np.random.Generator) -> RoundFit:
     """The copula that the ranks of this round imply; margins are those of the first round, corrected."""
     observed = got.released.observed
     correlation, report = fit_pairwise(released, observed)
@@ -57,7 +57,7 @@ def fit_round(got: Collected, released: Released, response: ColumnKey, rng: np.r
     return RoundFit(FittedCopula(layout, marginals, correlation), latents, report)
 
 
-def finish_rounds(got: Collected, released: Released, last: RoundFit, response: ColumnKey) -> FitResult:
+def finish_rounds(got: Collected, released: RankRelease, last: RoundFit, response: ColumnKey) -> FitResult:
     """The study's result, from its last round."""
     observed, correlation = got.released.observed, last.copula.correlation
     return FitResult(
@@ -72,7 +72,7 @@ def finish_rounds(got: Collected, released: Released, last: RoundFit, response: 
 
 
 def draw_missing(
-    released: Released, copula: FittedCopula, latents: Floats, observed: Bools, rng: np.random.Generator
+    released: RankRelease, copula: FittedCopula, latents: Floats, observed: Bools, rng: np.random.Generator
 ) -> Floats:
     """The latents, those of missing values drawn given what the subject's noisy ranks say about its other latents.
 
@@ -86,8 +86,8 @@ def draw_missing(
         readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)
         for rows, part in zip(seen, copula.layout.slices, strict=True)
     ]
-    measurement = Measurement.of(copula, readings, own)
-    drawn = measurement.draw_latents(readings.values, find_patterns(observed), rng)
+    loadings = Loadings.of(copula, readings, own)
+    drawn = loadings.draw_latents(readings.values, find_patterns(observed), rng)
     return np.where(observed, latents, drawn)
 
 

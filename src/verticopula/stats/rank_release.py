@@ -26,7 +26,7 @@ Masks = Mapping[ColumnKey, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
-class Released:
+class RankRelease:
     """Noisy ranks and margins.
 
     Attributes
@@ -53,7 +53,7 @@ class Released:
         ranks: Mapping[ColumnKey, NDArray[np.int64]],
         budgets: Mapping[ColumnKey, ColumnBudget],
         sampler: str,
-    ) -> Released:
+    ) -> RankRelease:
         """From what the parties sent, column by column."""
         masks, columns, flips = [], [], []
         for key, part in zip(layout.keys, layout.slices, strict=True):
@@ -100,7 +100,7 @@ class Collected:
     budgets : column -> what it has spent, in one round
     """
 
-    released: Released
+    released: RankRelease
     observed: Masks
     missingness: Missingness
     budgets: Mapping[ColumnKey, ColumnBudget]

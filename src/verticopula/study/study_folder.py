@@ -15,7 +15,7 @@ from verticopula.data.tables import read_table
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.posterior_draws import Certainty
+from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.synthetic_tables import SyntheticTables
@@ -83,7 +83,7 @@ def write_study(
 
 def _write_certainty(path: Path, result: FitResult) -> list[Path]:
     """Kept beside the tables, because the releases it comes from are not; without it, regressions take them as data."""
-    find = result.find_certainty
+    find = result.posterior_draws
     if find is None or result.copula.correlation.shape[0] > MOST_LATENTS:
         return []
     try:
@@ -108,7 +108,7 @@ def read_study(folder: Path) -> tuple[FittedStudy, SyntheticTables]:
     except SchemaError as error:
         raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
     kept = folder / DIAGNOSTICS_FOLDER / CERTAINTY_FILE
-    find = partial(Certainty.load, kept, study.result.copula) if kept.is_file() else None
+    find = partial(PosteriorDraws.load, kept, study.result.copula) if kept.is_file() else None
     return study, SyntheticTables(tables, study.federation, study.n_subjects, find)
 
 

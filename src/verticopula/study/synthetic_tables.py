@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from verticopula.data.tables import decode_column
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.frames import from_polars
-from verticopula.stats.fit_result import FindCertainty, FitResult
+from verticopula.stats.fit_result import FindPosteriorDraws, FitResult
 
 
 class SyntheticTables(dict[str, Any]):
@@ -22,7 +22,7 @@ class SyntheticTables(dict[str, Any]):
     ----------
     federation : kinds and categories of the columns
     n_subjects : real subjects behind the rows, however many rows there are
-    find_certainty : how surely the correlations behind them are known; None where nobody knows. It holds what parties
+    posterior_draws : how surely the correlations behind them are known; None where nobody knows. It holds what parties
         released, so it stays behind when the tables are pickled
     """
 
@@ -31,15 +31,15 @@ class SyntheticTables(dict[str, Any]):
         tables: Mapping[str, Any],
         federation: Federation,
         n_subjects: int,
-        find_certainty: FindCertainty | None = None,
+        posterior_draws: FindPosteriorDraws | None = None,
     ) -> None:
         super().__init__(tables)
         self.federation = federation
         self.n_subjects = n_subjects
-        self.find_certainty = find_certainty
+        self.posterior_draws = posterior_draws
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"find_certainty": None}
+        return self.__dict__ | {"posterior_draws": None}
 
 
 def decode_tables(
@@ -59,4 +59,4 @@ def decode_tables(
     for party in federation.parties:
         columns = [decode_column(values[key], party.column(key.column)) for key in values if key.party == party.name]
         tables[party.name] = from_polars(pl.DataFrame(columns), (backends or {}).get(party.name, "polars"))
-    return SyntheticTables(tables, federation, result.n_subjects, result.find_certainty)
+    return SyntheticTables(tables, federation, result.n_subjects, result.posterior_draws)

@@ -11,8 +11,7 @@ from verticopula.mpc.gram_noise import SMOOTHING
 from verticopula.privacy.noise import Noise
 from verticopula.schema.federation import Column
 from verticopula.stats.marginals import (
-    LARGEST_DEGREE,
-    SMALLEST_DEGREE,
+    MARGIN_TUNING,
     Marginal,
     cell_count,
     project_to_simplex,
@@ -34,8 +33,7 @@ def gaussian_cell_count(column: Column, n_observed: int, deviation: float) -> in
     """
     if column.kind != "continuous":
         return cell_count(column, n_observed, 1.0)
-    balance = 2.0 * math.sqrt(2.0) * n_observed / deviation
-    return int(np.clip(round(0.75 * balance ** (2.0 / 3.0)), SMALLEST_DEGREE, LARGEST_DEGREE))
+    return MARGIN_TUNING.continuous_cells(2.0 * math.sqrt(2.0) * n_observed / deviation)
 
 
 def margin_mu(column: Column, n_observed: int, deviation: float) -> float:
