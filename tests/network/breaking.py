@@ -91,9 +91,9 @@ def break_party(breaker: Breaker) -> None:
     solver has moved, one of secure sums when its noise, or what the party binds itself to, is about to be kept."""
     from verticopula.network.party_process import Station
     from verticopula.network.sessions import Post
-    from verticopula.privacy import blobs
     from verticopula.protocol.messages import fingerprint
     from verticopula.protocol.wire import REQUEST_KINDS, decode
+    from verticopula.storage import blobs
     from verticopula.storage.ledger import Ledger
     from verticopula.storage.vault import Vault
 
@@ -168,13 +168,13 @@ def break_party(breaker: Breaker) -> None:
 def break_coordinator(breaker: Breaker) -> None:
     """Points of a round, in order: asking, asked, answered, half kept, kept; failing. Of the round `result`: half
     written, renamed, done."""
-    from verticopula.network import running
+    from verticopula.network import study_runner
     from verticopula.network.network_transport import NetworkTransport, WaitingRoom
     from verticopula.network.study_records import Records
     from verticopula.storage.round_journal import Journal
 
     deliver, ask, send_open = NetworkTransport.deliver, WaitingRoom.ask, WaitingRoom._send_open
-    append, change, write_study = Journal.append, Records.change, running.write_study
+    append, change, write_study = Journal.append, Records.change, study_runner.write_study
 
     def breaking_deliver(self: Any, requests: Any) -> Any:
         breaker.round = name_round(next(iter(requests.values())))
@@ -223,7 +223,7 @@ def break_coordinator(breaker: Breaker) -> None:
 
     NetworkTransport.deliver, WaitingRoom.ask = breaking_deliver, breaking_ask  # type: ignore[method-assign]
     WaitingRoom._send_open, Journal.append = breaking_send_open, breaking_append  # type: ignore[method-assign]
-    Records.change, running.write_study = breaking_change, breaking_write_study  # type: ignore[method-assign]
+    Records.change, study_runner.write_study = breaking_change, breaking_write_study  # type: ignore[method-assign]
 
 
 def reconnect_soon() -> None:
