@@ -1,9 +1,8 @@
-"""The waiting room with a post that is only a list, and time that can be stopped."""
+"""The waiting room with a post that is only a list, and a clock that goes on only while the room waits."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,27 @@ from verticopula.protocol.messages import CloseReply, CloseRequest, PresenceRepl
 from verticopula.protocol.wire import encode
 from verticopula.storage.round_journal import Journal
 
+TICK, ASK_AGAIN = rounds_module._TICK, rounds_module._ASK_AGAIN
 QUESTIONS = {"a": ("key-a", b"ask a"), "b": ("key-b", b"ask b")}
 
 
+class Clock:
+    """Stands for the module `time`: seconds pass only while a room waits."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 class FakePost:
-    """Remembers what is sent; `on_ask` may answer."""
+    """Remembers what is sent; `on_ask` may answer it as soon as the room waits."""
 
     def __init__(self, on_ask: Callable[[str, str, bytes], None] = lambda *_: None) -> None:
         self.sent: list[tuple[str, str]] = []
         self.away: set[str] = set()
         self.on_ask = on_ask
+        self.under_way: list[tuple[str, str, bytes]] = []
 
     def connected(self, peer: str) -> bool:
         return peer not in self.away
@@ -39,20 +49,50 @@ class FakePost:
             return False
         assert topic == "ask"
         self.sent.append((peer, key))
-        threading.Thread(target=self.on_ask, args=(peer, key, body)).start()
+        self.under_way.append((peer, key, body))
+        return True
+
+    def deliver(self) -> None:
+        asked, self.under_way = self.under_way, []
+        for question in asked:
+            self.on_ask(*question)
+
+
+class Waiting(threading.Condition):
+    """Waits without waiting: what was sent arrives, then the time has passed."""
+
+    def __init__(self, post: FakePost) -> None:
+        super().__init__()
+        self.post = post
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.post.deliver()
+        self.meanwhile()
+        CLOCK.now += timeout
         return True
 
 
+CLOCK = Clock()
+
+
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds_module, "_TICK", 0.05)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds_module, "time", CLOCK)
 
 
 def room_of(on_ask: Callable[[WaitingRoom, str, str], None] = lambda *_: None) -> tuple[WaitingRoom, FakePost]:
     post = FakePost()
-    room = WaitingRoom(post)  # type: ignore[arg-type]
+    room = WaitingRoom(post, _changed=Waiting(post))  # type: ignore[arg-type]
     post.on_ask = lambda peer, key, body: on_ask(room, peer, key)
     return room, post
+
+
+def meanwhile(room: WaitingRoom, happens: Callable[[], None]) -> None:
+    """Have this happen in each of the room's waits."""
+    assert isinstance(room._changed, Waiting)
+    room._changed.meanwhile = happens
 
 
 def answer_all(room: WaitingRoom, peer: str, key: str) -> None:
@@ -74,10 +114,10 @@ def test_one_refusal_ends_the_round_at_once() -> None:
             room.on_letter(peer, "refusal", key, encode(Refusal("PolicyRefused", "not with us")))
 
     room, _ = room_of(refuse)
-    start = time.monotonic()
+    start = CLOCK.now
     with pytest.raises(PolicyRefused, match="not with us"):
         room.ask(QUESTIONS, 30.0)
-    assert time.monotonic() - start < 5.0
+    assert CLOCK.now - start == TICK
 
 
 def test_who_is_silent_is_named_and_who_is_away_too() -> None:
@@ -108,22 +148,16 @@ def test_a_party_that_comes_back_is_asked_again() -> None:
     assert asked == ["a", "a"]
 
 
-def test_silence_is_asked_again_and_work_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds_module, "_ASK_AGAIN", 0.2)
+def test_silence_is_asked_again_and_work_is_not() -> None:
     room, post = room_of()
     with pytest.raises(PartyUnavailable):
-        room.ask({"a": QUESTIONS["a"]}, 0.7)
-    silent = len(post.sent)
-    assert silent >= 3
+        room.ask({"a": QUESTIONS["a"]}, 3.5 * ASK_AGAIN)
+    assert len(post.sent) == 4
 
-    def work(room: WaitingRoom, peer: str, key: str) -> None:
-        for _ in range(20):
-            time.sleep(0.04)
-            room.on_letter(peer, "working", key, encode(Working("computation")))
-
-    room, post = room_of(work)
+    room, post = room_of()
+    meanwhile(room, lambda: room.on_letter("a", "working", "key-a", encode(Working("computation"))))
     with pytest.raises(PartyUnavailable):  # work is no excuse for a deadline
-        room.ask({"a": QUESTIONS["a"]}, 0.7)
+        room.ask({"a": QUESTIONS["a"]}, 3.5 * ASK_AGAIN)
     assert len(post.sent) == 1
 
 
@@ -169,33 +203,52 @@ def test_a_refusal_that_is_none_is_an_error_of_its_sender() -> None:
         room.ask({"a": QUESTIONS["a"]}, 0.2)
 
 
-def test_a_suspended_coordinator_gives_the_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-
-    class Suspended(threading.Condition):
-        slept = 0
-
-        def wait(self, timeout: float | None = None) -> bool:
-            self.slept += 1
-            now[0] += 3_600.0 if self.slept == 1 else timeout or 0.0  # an hour in the first wait
-            if self.slept == 5:
-                room.on_letter("a", "answer", "key-a", b"after all")
-            return True
-
+def test_a_suspended_coordinator_gives_the_time_back() -> None:
     room, _ = room_of()
-    room._changed = Suspended()
-    monkeypatch.setattr(rounds_module.time, "monotonic", lambda: now[0])
+    waits = 0
+
+    def suspend_and_answer() -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 1:
+            CLOCK.now += 3_600.0
+        elif waits == 5:
+            room.on_letter("a", "answer", "key-a", b"after all")
+
+    meanwhile(room, suspend_and_answer)
     assert room.ask({"a": QUESTIONS["a"]}, 10.0) == {"a": b"after all"}
 
 
 def test_closing_ends_a_wait() -> None:
     room, _ = room_of()
-    threading.Timer(0.1, room.close).start()
-    start = time.monotonic()
+    meanwhile(room, room.close)
+    start = CLOCK.now
     with pytest.raises(ProtocolError, match="stopped"):
         room.ask(QUESTIONS, 30.0)
-    assert time.monotonic() - start < 5.0
+    assert CLOCK.now - start == TICK
     assert room.closed
+
+
+@pytest.mark.parametrize("how", ["answer", "close"])
+def test_a_wait_is_ended_from_another_thread(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Not by a tick: the next one would come in an hour."""
+    monkeypatch.setattr(rounds_module, "_TICK", 3_600.0)
+    post = FakePost()
+    room = WaitingRoom(post)  # type: ignore[arg-type]
+
+    def act() -> None:
+        room.on_letter("a", "answer", "key-a", b"from a thread") if how == "answer" else room.close()
+
+    def send(peer: str, topic: str, key: str, body: bytes) -> bool:
+        threading.Thread(target=act).start()
+        return True
+
+    monkeypatch.setattr(post, "send", send)
+    if how == "answer":
+        assert room.ask({"a": QUESTIONS["a"]}, 7_200.0) == {"a": b"from a thread"}
+    else:
+        with pytest.raises(ProtocolError, match="stopped"):
+            room.ask({"a": QUESTIONS["a"]}, 7_200.0)
 
 
 @pytest.mark.parametrize("kind", ["PolicyRefused", "BudgetExceeded", "LedgerError", "VersionMismatch"])
