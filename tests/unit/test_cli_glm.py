@@ -14,7 +14,7 @@ import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation, make_tables
 from verticopula import Federation
-from verticopula.cli.app import app as cli
+from verticopula.cli import app as cli
 from verticopula.storage.ledger import read_ledger
 
 N = 300
