@@ -152,11 +152,11 @@ against_coordinator(
 def rogue(scene: Scene) -> None:
     with rogue_server(scene.net, "left", scene.own_folder()) as link:
         scene.net.start("right")
-        scene.log("right").wait("Hostname Verification", 60.0)
+        scene.log("right").wait("Hostname Verification")
         assert link._communicator.find_endpoint("right") is None
     scene.net.close()
     scene.net.start("right")  # alive when it is looked at
-    scene.log("right").wait("no line", 60.0)
+    scene.log("right").wait("no line")
 
 
 # ---- bytes -----------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def _asked(scene: Scene, *names: str) -> Iterator[tuple[Lead, str, list[Caller],
     with contextlib.ExitStack() as stack:
         callers = [stack.enter_context(Caller(scene.kit(name))).hello() for name in names]
         lead = stack.enter_context(Lead(scene.kit("lead")))
-        study = lead.ask(_submission(scene, deadline=20.0)).study
+        study = lead.ask(_submission(scene, deadline=120.0)).study
         yield lead, study, callers, [caller.wait_for("ask") for caller in callers]
 
 

@@ -123,7 +123,7 @@ def coordinator_alone(folder: Path) -> Iterator[Scene]:
     scratch.mkdir()
     try:
         net.start("server")
-        LogTail(folder / "kits" / "server" / "log.txt").wait("added secure port", 60.0)
+        LogTail(folder / "kits" / "server" / "log.txt").wait("added secure port")
         yield Scene(net, scratch)
     finally:
         net.close()
