@@ -19,7 +19,7 @@ from verticopula.network.provisioning import provision
 
 _CUT = 60.0  # seconds after which gRPC's keepalive has given a silent line up: 30 without a word, 20 without an answer
 
-pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.network
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def hurt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:
         yield found
 
 
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(7200)
 def test_every_process_in_every_round_of_every_protocol() -> None:
     stories = measure()
     assert {story.study: story.problems for story in stories if story.problems} == {}

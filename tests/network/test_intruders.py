@@ -11,7 +11,7 @@ import pytest
 
 from tests.network.intruders import ATTACKS, Attack, Scene, scene_of
 
-pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.network
 
 
 @pytest.fixture(scope="module")
