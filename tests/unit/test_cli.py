@@ -15,7 +15,7 @@ from tests.builders import Call
 
 def verticopula(*args: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from verticopula.cli.app import main; main()", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_internal_errors_quote_nothing(tmp_path: Path) -> None:
         "c.make_sme = boom\nimport sys; sys.argv = ['verticopula', 'demo', '--out', sys.argv[1]]\nc.main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=1200, check=False
     )
     assert done.returncode == 70
     assert "RuntimeError" in done.stderr

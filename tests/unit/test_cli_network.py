@@ -117,7 +117,7 @@ def test_status_gives_a_coordinator_ten_seconds(net: Net, call: Call, monkeypatc
 @pytest.mark.network
 def test_the_command_says_so_too(net: Net) -> None:
     command = [sys.executable, "-m", "verticopula", "status", "--kit", str(net.folder / "kits" / "lead")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     said = " ".join(done.stderr.split())
     assert done.returncode == 1
     assert f"the coordinator at localhost:{net.federation.network.port} does not answer" in said
