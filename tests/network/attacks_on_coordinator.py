@@ -85,9 +85,9 @@ def no_certificate(scene: Scene) -> None:
         assert line.recv(1000) == b""
 
 
-def _call_in_vain(kit: Any) -> None:
+def _call_in_vain(scene: Scene, kit: Any) -> None:
     with Caller(kit) as caller:
-        time.sleep(1.5)
+        scene.expect()
         assert caller.link._communicator.find_endpoint("coordinator") is None
 
 
@@ -98,19 +98,19 @@ def another_authority(scene: Scene) -> None:
     folder = scene.own_folder()
     provision(scene.net.federation, folder)
     shutil.copy(scene.kit("left").authority, folder / "left" / "authority.pem")  # so that it believes the coordinator
-    _call_in_vain(replace(scene.kit("left"), folder=folder / "left"))
+    _call_in_vain(scene, replace(scene.kit("left"), folder=folder / "left"))
 
 
 @against_coordinator("a self-signed certificate", "mutual TLS", "refused a connection.*VERIFY_FAILED")
 def self_signed(scene: Scene) -> None:
-    _call_in_vain(forged_kit(scene.net, "left", scene.own_folder(), how="self-signed"))
+    _call_in_vain(scene, forged_kit(scene.net, "left", scene.own_folder(), how="self-signed"))
 
 
 @against_coordinator(
     "an expired certificate of the right authority", "mutual TLS", "refused a connection.*VERIFY_FAILED"
 )
 def expired(scene: Scene) -> None:
-    _call_in_vain(forged_kit(scene.net, "left", scene.own_folder(), how="expired"))
+    _call_in_vain(scene, forged_kit(scene.net, "left", scene.own_folder(), how="expired"))
 
 
 def _claim(name: str) -> Callable[[Scene], None]:
@@ -120,6 +120,7 @@ def _claim(name: str) -> Callable[[Scene], None]:
                 with contextlib.suppress(Exception):  # there may be no line at all
                     caller.say_hello("x")
                 time.sleep(0.1)
+            scene.expect()
             assert all(found.topic != "welcome" for found in list(caller.received.queue))
 
     return run
@@ -166,7 +167,7 @@ def _sends(make: Callable[[Caller, Scene], None]) -> Callable[[Scene], None]:
     def run(scene: Scene) -> None:
         with Caller(scene.kit("left")) as caller:
             make(caller.hello(), scene)
-            time.sleep(0.3)
+            scene.expect()
 
     return run
 
@@ -224,7 +225,7 @@ def earlier_session(scene: Scene) -> None:
         captured = caller.sent[-1]
     with Caller(scene.kit("left")) as caller:
         caller.hello().raw(captured)
-        time.sleep(0.3)
+        scene.expect()
 
 
 @against_coordinator(
@@ -259,10 +260,12 @@ def letter_flood(scene: Scene) -> None:
 def hello_flood(scene: Scene) -> None:
     with Caller(scene.kit("left")) as caller:
         caller.connect()
+        start = time.monotonic()
         for number in range(2_000):
             caller.say_hello(f"session-{number}")
-        time.sleep(1.0)
-        assert caller.received.qsize() < 100
+        scene.expect()
+        time.sleep(0.5)
+        assert caller.received.qsize() < 60 + 3 * (time.monotonic() - start)  # 30 at once, then 2 a second
 
 
 @against_coordinator("forty lines of one party at once", "a limit on lines", "refused a line of left")
@@ -300,7 +303,7 @@ def pickle_for_flare(scene: Scene) -> None:
     canary = scene.canary()
     with Caller(scene.kit("left")) as caller:
         caller.hello().raw(canary.pickled(), FLARE_CELLS)
-        time.sleep(0.5)
+        scene.expect()
     assert not canary.sang
 
 
@@ -311,7 +314,7 @@ def pickle_as_letter(scene: Scene) -> None:
     canary = scene.canary()
     with Caller(scene.kit("left")) as caller:
         caller.hello().raw(canary.pickled())
-        time.sleep(0.5)
+        scene.expect()
     assert not canary.sang
 
 
@@ -395,7 +398,7 @@ against_coordinator("a lead that answers", "roles", "refused a letter from lead:
 def _as_lead(scene: Scene, act: Callable[[Caller], None]) -> None:
     with Caller(scene.kit("lead")) as caller:
         act(caller.hello())
-        time.sleep(0.3)
+        scene.expect()
 
 
 @contextlib.contextmanager
@@ -425,7 +428,7 @@ def answer_too_late(scene: Scene) -> None:
         left.letter("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
         scene.net.wait(lead, study)
         left.letter("answer", asked.key, encode(ReviewReply("left")))
-        time.sleep(0.3)
+        scene.expect()
 
 
 @against_coordinator(
@@ -476,6 +479,6 @@ def long_refusal(scene: Scene) -> None:
         honest = encode(Refusal("ProtocolError", "X"))
         header = honest[10:].replace(b'"X"', b'"' + b"x" * MEGABYTE + b'"')
         left.letter("refusal", asked.key, honest[:6] + len(header).to_bytes(4, "little") + header)
-        time.sleep(0.5)
+        scene.expect()
         left.letter("refusal", asked.key, encode(Refusal("ProtocolError", "enough")))
         scene.net.wait(lead, study)

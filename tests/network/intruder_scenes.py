@@ -38,6 +38,7 @@ class Scene:
     net: Net
     scratch: Path
     coordinator: EvilCoordinator | None = None
+    expect: Callable[[], str] = lambda: ""  # waits for the line that the attack must leave in its victim's log
 
     def kit(self, name: str) -> Any:
         return self.net.kit(name)
@@ -81,6 +82,7 @@ class Attack:
     def carry_out(self, scene: Scene) -> str:
         """The victim's line."""
         tail = scene.log(self.against).mark()
+        scene.expect = lambda: tail.wait(self.expected)
         said = self.run(scene)
         if said is not None:
             return shorten(said)
