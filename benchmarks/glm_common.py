@@ -21,7 +21,7 @@ from verticopula.glm.lasso import group_norms
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint, RefitRule, choose_point, geometric_strengths, information_criterion
 from verticopula.protocol.messages import Reply, Request
-from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.transport.base import drive
 
@@ -113,13 +113,13 @@ def fit_central(
 
 
 class _InProcess:
-    """Delivers to desks in this process."""
+    """Delivers to handlers in this process."""
 
-    def __init__(self, desks: Mapping[str, RegressionDesk]) -> None:
-        self._desks = desks
+    def __init__(self, handlers: Mapping[str, RegressionHandler]) -> None:
+        self._handlers = handlers
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
-        return {name: self._desks[name].handle(request) for name, request in requests.items()}
+        return {name: self._handlers[name].handle(request) for name, request in requests.items()}
 
 
 def fit_federated(
@@ -130,16 +130,17 @@ def fit_federated(
     refit: RefitRule | None = None,
     max_rounds: int = 2000,
 ) -> FederatedPath:
-    """Every party's columns behind a desk of its own."""
-    desks = {
-        f"party{k}": RegressionDesk.holding(f"party{k}", problem.features(block))
+    """Every party's columns behind a handler of its own."""
+    handlers = {
+        f"party{k}": RegressionHandler.holding(f"party{k}", problem.features(block))
         for k, block in enumerate(problem.blocks)
     }
     settings = RegressionSettings(
         problem.family, Penalty.build(penalty), problem.fit_intercept, tolerance, max_rounds, refit=refit
     )
     return drive(
-        federated_path(list(desks), problem.y, settings, lambda largest: strengths, study="bench"), _InProcess(desks)
+        federated_path(list(handlers), problem.y, settings, lambda largest: strengths, study="bench"),
+        _InProcess(handlers),
     )
 
 

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.record import Places, Report, Table, verdict
-from tests.secure.desks import World
+from tests.secure.sums_world import World
 from verticopula.mpc import sums_plan
 from verticopula.mpc.gram_noise import mu_of
 from verticopula.mpc.secret_sharing import gram_share
-from verticopula.protocol.messages import Reply, Request, SumsPlan
-from verticopula.protocol.party.sums_handler import SumsDesk
+from verticopula.mpc.sums_plan import SumsPlan
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.transport.base import drive
@@ -33,8 +34,8 @@ COMPLETE = {"first": 19, "second": 18, "third": 18}
 class Measured:
     """Carries messages as bytes, and counts those and the seconds that each party's answer takes."""
 
-    def __init__(self, desks: Mapping[str, SumsDesk]) -> None:
-        self._desks = desks
+    def __init__(self, handlers: Mapping[str, SumsHandler]) -> None:
+        self._handlers = handlers
         self.sent: defaultdict[str, int] = defaultdict(int)
         self.received: defaultdict[str, int] = defaultdict(int)
         self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -46,7 +47,7 @@ class Measured:
             self.received[name] += len(data)
             asked = decode(data, REQUEST_KINDS)
             start = time.process_time()
-            reply = self._desks[name].handle(asked)
+            reply = self._handlers[name].handle(asked)
             self.seconds[name, type(request).__name__] += time.process_time() - start
             answer = encode(reply)
             self.sent[name] += len(answer)
@@ -61,7 +62,7 @@ def measure(widths: Mapping[str, int], missing: Mapping[str, float], n: int) -> 
         scores[name][rng.random(n) < rate] = np.nan
     world = World(scores, mu=mu_of(1.0, 1e-6))
     plan = world.plan()
-    transport = Measured(world.desks())
+    transport = Measured(world.handlers())
     drive(secure_sums(plan, "benchmark", "strict"), transport)
     return plan, transport
 

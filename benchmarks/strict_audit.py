@@ -15,7 +15,8 @@ from typing import Any
 from scipy.special import ndtri
 
 from benchmarks.record import Places, Report, Table
-from tests.audit.sums import CASES, PARTIES, SumsCase, make_plan
+from tests.audit.sums import CASES, SumsCase
+from tests.secure.plans import PARTIES, complete_plan
 from verticopula.auditing import SumsNeighbours, audit_sums, replaced_block, replaced_person
 from verticopula.auditing.sums_neighbours import SUBJECTS
 from verticopula.mpc.gram_noise import epsilon_of, mu_of
@@ -31,7 +32,7 @@ PAGE = "strict_audit.md"
 
 def run(places: Places, *, quick: bool) -> Report:
     """Every case, for both units; quick ones have a twentieth of the trials, at a mu that so few can test."""
-    plan = make_plan(QUICK_MU if quick else mu_of(EPSILON, DELTA))
+    plan = complete_plan(QUICK_MU if quick else mu_of(EPSILON, DELTA))
     pairs = {"a replaced person": replaced_person(plan), "a replaced block": replaced_block(plan, "a")}
     each = 1.0 - (1.0 - CONFIDENCE) / (len(CASES) * len(pairs))
     found = [
@@ -110,7 +111,7 @@ def _page(report: Report, mu: float) -> str:
     return f"""# The audit of the opened sums
 
 `python -m benchmarks strict_audit`. Secure sums of three parties with {widths} columns and
-{settings["subjects"]} people, run as a study runs them (desks, sealed shares, three noises from OpenDP, opening), at
+{settings["subjects"]} people, run as a study runs them (handlers, sealed shares, three noises from OpenDP, opening), at
 μ = {mu:.4f}, which is (ε, δ) = ({epsilon_of(mu, DELTA):.3g}, {DELTA:g}). Two data sets
 differ in one person, or in one party's part of one person, as far apart as the bounds allow; the
 replaced records are twice as long as they may be, so clipping has work to do.

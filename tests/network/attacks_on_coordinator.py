@@ -117,7 +117,7 @@ def _claim(name: str) -> Callable[[Scene], None]:
     def run(scene: Scene) -> None:
         with Caller(scene.kit("left"), name) as caller:
             for _ in range(10):
-                with contextlib.suppress(Exception):  # there may be no line at all
+                with contextlib.suppress(Exception):  # there may be no connection at all
                     caller.say_hello("x")
                 time.sleep(0.1)
             scene.expect()
@@ -148,7 +148,7 @@ against_coordinator(
     "lead",
     "right",
     "TLS: host name in the certificate",
-    "no line to the coordinator: .*Hostname Verification Check failed",
+    "no connection to the coordinator: .*Hostname Verification Check failed",
 )
 def rogue(scene: Scene) -> None:
     with rogue_server(scene.net, "left", scene.own_folder()) as link:
@@ -157,7 +157,7 @@ def rogue(scene: Scene) -> None:
         assert link._communicator.find_endpoint("right") is None
     scene.net.close()
     scene.net.start("right")  # alive when it is looked at
-    scene.log("right").wait("no line")
+    scene.log("right").wait("no connection")
 
 
 # ---- bytes -----------------------------------------------------------------------------------------
@@ -173,11 +173,11 @@ def _sends(make: Callable[[Caller, Scene], None]) -> Callable[[Scene], None]:
 
 
 against_coordinator(
-    "random bytes as a letter", "the wire format", "refused a letter from left: the bytes are", quick=True
+    "random bytes as a message", "the wire format", "refused a message from left: the bytes are", quick=True
 )(_sends(lambda caller, scene: caller.raw(os.urandom(5_000))))
-against_coordinator("an envelope that is cut off", "the wire format", "refused a letter from left: an array is larger")(
-    _sends(lambda caller, scene: caller.raw(caller.envelope("answer", "k", bytes(1_000))[:-10]))
-)
+against_coordinator(
+    "an envelope that is cut off", "the wire format", "refused a message from left: an array is larger"
+)(_sends(lambda caller, scene: caller.raw(caller.envelope("answer", "k", bytes(1_000))[:-10])))
 
 
 def _lie(caller: Caller, scene: Scene) -> None:
@@ -189,11 +189,11 @@ def _lie(caller: Caller, scene: Scene) -> None:
 
 
 against_coordinator(
-    "an envelope whose array claims a terabyte", "the wire format", "refused a letter from left: an array is larger"
+    "an envelope whose array claims a terabyte", "the wire format", "refused a message from left: an array is larger"
 )(_sends(_lie))
 against_coordinator(
-    "another message version", "the wire format", "refused a letter.*speaks message version", quick=True
-)(_sends(lambda caller, scene: caller.letter("answer", "k", b"", version=MESSAGE_VERSION + 1)))
+    "another message version", "the wire format", "refused a message.*speaks message version", quick=True
+)(_sends(lambda caller, scene: caller.message("answer", "k", b"", version=MESSAGE_VERSION + 1)))
 
 
 def _nested(caller: Caller, scene: Scene) -> None:
@@ -202,26 +202,28 @@ def _nested(caller: Caller, scene: Scene) -> None:
 
 
 against_coordinator(
-    "a header of a million brackets", "the wire format", "refused a letter from left: the header cannot"
+    "a header of a million brackets", "the wire format", "refused a message from left: the header cannot"
 )(_sends(_nested))
 
 
 def _replay(caller: Caller, scene: Scene) -> None:
-    caller.letter("answer", "k", b"")
+    caller.message("answer", "k", b"")
     caller.raw(caller.sent[-1])
 
 
 against_coordinator(
-    "a letter sent again", "serial numbers", "refused a letter from left: it was received before", quick=True
+    "a message sent again", "serial numbers", "refused a message from left: it was received before", quick=True
 )(_sends(_replay))
 
 
 @against_coordinator(
-    "a captured letter of an earlier session", "session numbers", "refused a letter from left: it belongs to an earlier"
+    "a captured message of an earlier session",
+    "session numbers",
+    "refused a message from left: it belongs to an earlier",
 )
 def earlier_session(scene: Scene) -> None:
     with Caller(scene.kit("left")) as caller:
-        caller.hello().letter("answer", "k", b"")
+        caller.hello().message("answer", "k", b"")
         captured = caller.sent[-1]
     with Caller(scene.kit("left")) as caller:
         caller.hello().raw(captured)
@@ -229,7 +231,7 @@ def earlier_session(scene: Scene) -> None:
 
 
 @against_coordinator(
-    "a message of 1.5 GB", "gRPC, at its announced length", "a line of left has ended.*more than 1,073,741,824"
+    "a message of 1.5 GB", "gRPC, at its announced length", "a connection of left has ended.*more than 1,073,741,824"
 )
 def oversized(scene: Scene) -> None:
     before = resident(scene.pid("server"))
@@ -241,9 +243,11 @@ def oversized(scene: Scene) -> None:
 
 
 @against_coordinator(
-    "400 letters of 1 MB, as fast as they go", "one frame of a line at a time", "refused a letter from left: the bytes"
+    "400 messages of 1 MB, as fast as they go",
+    "one frame of a connection at a time",
+    "refused a message from left: the bytes",
 )
-def letter_flood(scene: Scene) -> None:
+def message_flood(scene: Scene) -> None:
     before = resident(scene.pid("server"))
     with Caller(scene.kit("left")) as caller:
         caller.hello()
@@ -255,7 +259,7 @@ def letter_flood(scene: Scene) -> None:
 
 
 @against_coordinator(
-    "a flood of hellos, each a new session", "a limit on greetings", "refused a letter from left: too many", quick=True
+    "a flood of hellos, each a new session", "a limit on greetings", "refused a message from left: too many", quick=True
 )
 def hello_flood(scene: Scene) -> None:
     with Caller(scene.kit("left")) as caller:
@@ -268,10 +272,10 @@ def hello_flood(scene: Scene) -> None:
         assert caller.received.qsize() < 60 + 3 * (time.monotonic() - start)  # 30 at once, then 2 a second
 
 
-@against_coordinator("forty lines of one party at once", "a limit on lines", "refused a line of left")
+@against_coordinator("forty connections of one party at once", "a limit on connections", "refused a connection of left")
 def many_lines(scene: Scene) -> None:
     streams = [RawStream(scene.kit("left")) for _ in range(40)]
-    scene.log("server").wait("refused a line of left")
+    scene.log("server").wait("refused a connection of left")
     with Caller(scene.kit("right")) as other:
         other.hello()  # everybody else is still heard
     for stream in streams:
@@ -308,9 +312,9 @@ def pickle_for_flare(scene: Scene) -> None:
 
 
 @against_coordinator(
-    "a pickle as a letter", "the wire format", "refused a letter from left: the bytes are not", quick=True
+    "a pickle as a message", "the wire format", "refused a message from left: the bytes are not", quick=True
 )
-def pickle_as_letter(scene: Scene) -> None:
+def pickle_as_message(scene: Scene) -> None:
     canary = scene.canary()
     with Caller(scene.kit("left")) as caller:
         caller.hello().raw(canary.pickled())
@@ -318,11 +322,11 @@ def pickle_as_letter(scene: Scene) -> None:
     assert not canary.sang
 
 
-@against_coordinator("a pickle as the lead's question", "the wire format", "refused the study lead: the bytes are not")
+@against_coordinator("a pickle as the lead's request", "the wire format", "refused the study lead: the bytes are not")
 def pickle_as_question(scene: Scene) -> None:
     canary = scene.canary()
     with Caller(scene.kit("lead")) as caller:
-        caller.hello().letter("ask", "k", canary.pickled())
+        caller.hello().message("ask", "k", canary.pickled())
         caller.wait_for("refusal")
     assert not canary.sang
 
@@ -388,10 +392,10 @@ def submit_twice(scene: Scene) -> None:
 
 
 against_coordinator(
-    "a party that asks what only the lead may", "roles", "refused a letter from left: a party answers", quick=True
-)(_sends(lambda caller, scene: caller.letter("ask", "k", encode(StatusRequest()))))
-against_coordinator("a lead that answers", "roles", "refused a letter from lead: the study lead asks")(
-    lambda scene: _as_lead(scene, lambda caller: caller.letter("answer", "k", b""))
+    "a party that requests what only the lead may", "roles", "refused a message from left: a party replies", quick=True
+)(_sends(lambda caller, scene: caller.message("ask", "k", encode(StatusRequest()))))
+against_coordinator("a lead that sends a reply", "roles", "refused a message from lead: the study lead sends")(
+    lambda scene: _as_lead(scene, lambda caller: caller.message("answer", "k", b""))
 )
 
 
@@ -403,7 +407,7 @@ def _as_lead(scene: Scene, act: Callable[[Caller], None]) -> None:
 
 @contextlib.contextmanager
 def _asked(scene: Scene, *names: str) -> Iterator[tuple[Lead, str, list[Caller], list[Envelope]]]:
-    """A study whose parties are the intruder's; yields the question that each was asked."""
+    """A study whose parties are the intruder's; yields the request that each got."""
     with contextlib.ExitStack() as stack:
         callers = [stack.enter_context(Caller(scene.kit(name))).hello() for name in names]
         lead = stack.enter_context(Lead(scene.kit("lead")))
@@ -412,56 +416,56 @@ def _asked(scene: Scene, *names: str) -> Iterator[tuple[Lead, str, list[Caller],
 
 
 @against_coordinator(
-    "an answer to another party's question", "one question a party", "dropped: answer of left to a question"
+    "a reply to another party's request", "one request a party", "dropped: answer of left to a request"
 )
 def answer_for_another(scene: Scene) -> None:
     with _asked(scene, "left", "right") as (lead, study, (left, right), (_, asked)):
         wrong = fingerprint(OpenRequest(study, "vcds", "", "hash", None, 0, ""))
-        left.letter("answer", wrong, encode(ReviewReply("right")))
-        right.letter("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
+        left.message("answer", wrong, encode(ReviewReply("right")))
+        right.message("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
         scene.net.wait(lead, study)
 
 
-@against_coordinator("an answer after the round", "closed questions", "dropped: answer of left to a question")
+@against_coordinator("a reply after the round", "closed requests", "dropped: answer of left to a request")
 def answer_too_late(scene: Scene) -> None:
     with _asked(scene, "left") as (lead, study, (left,), (asked,)):
-        left.letter("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
+        left.message("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
         scene.net.wait(lead, study)
-        left.letter("answer", asked.key, encode(ReviewReply("left")))
+        left.message("answer", asked.key, encode(ReviewReply("left")))
         scene.expect()
 
 
 @against_coordinator(
-    "an answer in another party's name", "names in answers", "failed in round 1: party 'left' answered under"
+    "a reply in another party's name", "names in replies", "failed in round 1: party 'left' answered under"
 )
 def answer_as_another(scene: Scene) -> None:
     with _asked(scene, "left", "middle", "right") as (lead, study, callers, asked):
-        for caller, question in zip(callers, asked, strict=True):
+        for caller, request in zip(callers, asked, strict=True):
             name = "right" if caller.kit.name == "left" else caller.kit.name
             empty = np.zeros((1, 16), dtype=np.uint8)
             reply = OpenReply(name, np.zeros(32, dtype=np.uint8), empty, False, 0, "")
-            caller.letter("answer", question.key, encode(reply))
+            caller.message("answer", request.key, encode(reply))
         assert scene.net.wait(lead, study)[0] == "failed"
 
 
 @against_coordinator(
-    "an answer that is a pickle", "the wire format", "failed in round 1: party '\\w+': the bytes are not"
+    "a reply that is a pickle", "the wire format", "failed in round 1: party '\\w+': the bytes are not"
 )
 def pickle_as_answer(scene: Scene) -> None:
     canary = scene.canary()
     with _asked(scene, "left", "middle", "right") as (lead, study, callers, asked):
-        for caller, question in zip(callers, asked, strict=True):
-            caller.letter("answer", question.key, canary.pickled())
+        for caller, request in zip(callers, asked, strict=True):
+            caller.message("answer", request.key, canary.pickled())
         assert scene.net.wait(lead, study)[0] == "failed"
     assert not canary.sang
 
 
 @against_coordinator(
-    "a refusal with terminal escapes and markup", "texts are made plain", "failed in round 1:.*All is well", quick=True
+    "a refusal with terminal escapes and markup", "sanitized text", "failed in round 1:.*All is well", quick=True
 )
 def hostile_refusal(scene: Scene) -> None:
     with _asked(scene, "left") as (lead, study, (left,), (asked,)):
-        left.letter("refusal", asked.key, encode(Refusal("SystemExit", ESCAPES * 100)))
+        left.message("refusal", asked.key, encode(Refusal("SystemExit", ESCAPES * 100)))
         state, note = scene.net.wait(lead, study)
         assert state == "failed"
         assert note.isprintable()
@@ -472,13 +476,13 @@ def hostile_refusal(scene: Scene) -> None:
 
 
 @against_coordinator(
-    "a refusal with a text of 1 MB", "the wire format", "refused a letter from left: a text has more than 10000"
+    "a refusal with a text of 1 MB", "the wire format", "refused a message from left: a text has more than 10000"
 )
 def long_refusal(scene: Scene) -> None:
     with _asked(scene, "left") as (lead, study, (left,), (asked,)):
         honest = encode(Refusal("ProtocolError", "X"))
         header = honest[10:].replace(b'"X"', b'"' + b"x" * MEGABYTE + b'"')
-        left.letter("refusal", asked.key, honest[:6] + len(header).to_bytes(4, "little") + header)
+        left.message("refusal", asked.key, honest[:6] + len(header).to_bytes(4, "little") + header)
         scene.expect()
-        left.letter("refusal", asked.key, encode(Refusal("ProtocolError", "enough")))
+        left.message("refusal", asked.key, encode(Refusal("ProtocolError", "enough")))
         scene.net.wait(lead, study)

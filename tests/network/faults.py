@@ -33,7 +33,7 @@ from verticopula.data.tables import read_table
 from verticopula.network.control_messages import ResumeRequest
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.study_lead import Lead
-from verticopula.network.study_records import Records, StudyRecord
+from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.network.study_runner import run_study
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.messages import Reply, Request
@@ -54,7 +54,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "strict": {"method": "strict", "epsilon": 8.0, "delta": 1e-6},
     "raw-glm": {"kind": "regression", "family": "binomial", "penalty": "lasso", "n_strengths": 4},
 }
-RELEASES = (  # answers that must never differ
+RELEASES = (  # replies that must never differ
     *("release", "ranks", "response", "design", "update", "coefficients"),
     *("margins", "keys", "shares", "sums"),
 )
@@ -203,8 +203,8 @@ class Ward:
     references: dict[str, Reference] = field(default_factory=dict)
 
     @property
-    def records(self) -> Records:
-        return Records(self.net.folder / "kits" / SERVER / "studies")
+    def records(self) -> StudyStore:
+        return StudyStore(self.net.folder / "kits" / SERVER / "studies")
 
     def start(self, *names: str) -> None:
         for name in names:
@@ -375,7 +375,7 @@ class Ward:
             spent, planned = self.budget(study)[party], reference.budget[party]
             if spent != planned:
                 problems.append(f"{party}: its ledger says {sum(spent.values())} entries, not {sum(planned.values())}")
-        return problems + self._check_letters(start)
+        return problems + self._check_messages(start)
 
     def check_tables(self, reference: Reference, study: str, *, is_seeded: bool = False) -> list[str]:
         """Tables that are not what the releases imply; of a seeded study, not those of the reference."""
@@ -387,7 +387,7 @@ class Ward:
             [] if wanted and found == wanted else [f"other tables: {[n for n in wanted if found.get(n) != wanted[n]]}"]
         )
 
-    def _check_letters(self, start: float) -> list[str]:
+    def _check_messages(self, start: float) -> list[str]:
         problems = []
         sent: dict[tuple[str, str], set[str]] = {}
         for event in self.events(start):
@@ -400,7 +400,7 @@ class Ward:
             columns -= 1 if event["who"] == "left" and event["round"] in ("design", "response") else 0
             if needs and event["paid"] != needs * columns:
                 problems.append(f"{event['who']} sent {event['round']} with {event['paid']} entries on its ledger")
-        problems += [f"{who} answered one question in two ways" for (who, _), seen in sent.items() if len(seen) > 1]
+        problems += [f"{who} answered one request in two ways" for (who, _), seen in sent.items() if len(seen) > 1]
         return problems
 
     def _sent_again(self, start: float) -> int:
@@ -428,7 +428,7 @@ class Ward:
                     authenticity=certificate_authenticity(self.net.kit(name)),
                 )
             before = [len(members[name].vault.ledger) for name in PARTIES]
-            records = Records(Path(folder) / "studies")
+            records = StudyStore(Path(folder) / "studies")
             records.save(record)
             with threadpool_limits(1):  # as the processes have it: sums in the same order
                 run_study(record, self.net.federation, _Together(members), records)
@@ -481,7 +481,7 @@ def _read_tables(folder: Path) -> dict[str, bytes]:
 @contextlib.contextmanager
 def ward(folder: Path, *, forked: bool = True) -> Iterator[Ward]:
     """A running federation; all of its processes have ended when the block has."""
-    reconnect_soon()  # the lead's line, in this process
+    reconnect_soon()  # the lead's connection, in this process
     with contextlib.ExitStack() as stack:
         hands = stack.enter_context(nursery()) if forked else None
         net = stack.enter_context(network(folder))

@@ -17,7 +17,7 @@ from tests.network.faults import EVERYBODY, METHODS, SERVER, Fault, Ward, ward
 from tests.network.harness import PATIENCE, Net
 from verticopula.network.provisioning import provision
 
-_CUT = 60.0  # seconds after which gRPC's keepalive has given a silent line up: 30 without a word, 20 without an answer
+_CUT = 60.0  # seconds after which gRPC's keepalive closes a silent connection: 30 without a frame, 20 without a reply
 
 pytestmark = pytest.mark.network
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verticopula.errors import BudgetExceeded, PolicyRefused
-from verticopula.network.consent import Steward
+from verticopula.network.consent import ConsentPrompt
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
 from verticopula.privacy.policy import Caps, Policy
@@ -160,9 +160,9 @@ def test_a_column_that_is_not_shared_is_not_hidden_behind_all_columns() -> None:
 
 def test_a_steward_is_asked_again_about_more_noise_taken_away() -> None:
     answers = ["all\n", "n\n"]
-    steward = Steward("a", DELTA, read=lambda: answers.pop(0))
-    steward.consent("strict", entries(mu=0.1), [])
-    steward.consent("strict", entries(mu=0.09), [])
+    prompt = ConsentPrompt("a", DELTA, read=lambda: answers.pop(0))
+    prompt.request("strict", entries(mu=0.1), [])
+    prompt.request("strict", entries(mu=0.09), [])
     with pytest.raises(PolicyRefused, match="steward"):
-        steward.consent("strict", entries(mu=0.11), [])
+        prompt.request("strict", entries(mu=0.11), [])
     assert not answers

@@ -165,7 +165,7 @@ def test_no_cell_of_real_data_is_in_the_leads_report(method: str, tmp_path: Path
 
 
 def test_the_leads_report_is_a_function_of_the_saved_study(tmp_path: Path) -> None:
-    """Whatever the saved study does not hold cannot be in the report: it is made from that file, to the letter."""
+    """Whatever the saved study does not hold cannot be in the report: it is made from that file, to the message."""
     synthesizer = Synthesizer(canary_federation(), "refined", epsilon=6.0).fit(canary_tables())
     synthesizer.save(tmp_path / "study.json")
     again = Synthesizer.load(tmp_path / "study.json")

@@ -14,8 +14,8 @@ import pytest
 from scipy.stats import kstest
 
 from tests.members import KEY
-from tests.secure.desks import Dropping, NoNoise, Recorded
 from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, open_vaults, release, request, same
+from tests.secure.sums_world import Dropping, NoNoise, Recorded
 from verticopula.errors import (
     BudgetExceeded,
     PartyUnavailable,
@@ -24,8 +24,8 @@ from verticopula.errors import (
     VerticopulaError,
     WireError,
 )
-from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
-from verticopula.mpc.sums_plan import COORDINATOR, block_factor, own_rows
+from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
+from verticopula.mpc.sums_plan import COORDINATOR, SumsPlan, block_factor, own_rows
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.statement import state_privacy
@@ -38,7 +38,6 @@ from verticopula.protocol.messages import (
     Request,
     StrictReviewRequest,
     SumsKeyRequest,
-    SumsPlan,
     SumsReply,
     SumsShareReply,
     SumsShareRequest,
@@ -276,7 +275,7 @@ def with_own_key(change: Callable[[SumsShareRequest], SumsShareRequest]) -> Call
         changed = change(asked)
         if COORDINATOR not in {*changed.plan.parties, *changed.plan.compute}:
             return changed
-        own = SealedPost(STUDY, COORDINATOR, bytes(32), shared_authenticity(KEY)).introduce()
+        own = SealedChannel(STUDY, COORDINATOR, bytes(32), shared_authenticity(KEY)).sign_public_key()
         return replace(changed, keys=(*changed.keys, own))
 
     return run

@@ -14,7 +14,7 @@ from tests.network.harness import POLICY, Net, small_federation
 from verticopula.cli.common import whole_epsilon
 from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError
 from verticopula.network.control_messages import ResultFile, ResultReply, StatusRequest
-from verticopula.network.sanitizing import harmless
+from verticopula.network.sanitizing import sanitize
 from verticopula.network.study_lead import Lead, write_result
 
 COMMANDS = ("provision", "serve", "join", "submit", "status", "stop", "demo-network")
@@ -148,10 +148,10 @@ def test_results_go_nowhere_else(tmp_path: Path, name: str) -> None:
 
 
 def test_words_of_others_are_made_plain() -> None:
-    assert harmless("\x1b[31mred\x07\r\n\u202eend\u2028") == " [31mred    end "
-    assert harmless("two\nlines\x0b", lines=True) == "two\nlines "
-    assert harmless("ε ≤ 0.5 – größer") == "ε ≤ 0.5 – größer"
-    assert harmless("x" * 10, 3) == "xxx …"
+    assert sanitize("\x1b[31mred\x07\r\n\u202eend\u2028") == " [31mred    end "
+    assert sanitize("two\nlines\x0b", lines=True) == "two\nlines "
+    assert sanitize("ε ≤ 0.5 – größer") == "ε ≤ 0.5 – größer"
+    assert sanitize("x" * 10, 3) == "xxx …"
 
 
 def test_epsilon_and_its_parts_do_not_go_together() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.audit.sums import PARTIES, make_plan
 from tests.builders import CONTINUOUS, Call, make_federation
+from tests.secure.plans import PARTIES, complete_plan
 from verticopula import Federation
 from verticopula.errors import SettingsError
 from verticopula.forecasting.advice import StrictLaw, advise, strict_law_of
@@ -33,7 +33,7 @@ def small() -> Federation:
 
 
 def test_sums_opened_centrally_are_the_exact_ones_with_the_noise_of_the_plan() -> None:
-    plan, rng = make_plan(1.0), np.random.default_rng(0)
+    plan, rng = complete_plan(1.0), np.random.default_rng(0)
     coded = {p: rng.integers(-(2**plan.bits), 2**plan.bits, (4, width)) for p, width in PARTIES.items()}
     whole = np.hstack([coded[p] for p in PARTIES]) / 2.0**plan.bits
     off, on = noise_deviation(plan, 0)

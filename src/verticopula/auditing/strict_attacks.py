@@ -26,9 +26,9 @@ from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.mpc.gram_noise import compose, epsilon_of
-from verticopula.mpc.sums_plan import block_factor, own_columns
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns
 from verticopula.privacy.noise import Noise, SeededNoise
-from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginOrder, SumsPlan
+from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginOrder
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.schema.federation import ColumnKey, Party

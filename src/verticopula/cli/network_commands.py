@@ -34,11 +34,11 @@ from verticopula.data.tables import read_table
 from verticopula.datasets import make_sme
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.estimators.study_files import SUMMARY_FILE, prepare_folder
-from verticopula.network.consent import Steward
+from verticopula.network.consent import ConsentPrompt
 from verticopula.network.control_messages import ResultRequest, ResumeRequest, StatusReply, StatusRequest, SubmitRequest
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.kit_process import keep_log, only_process, run_until_stopped, stop_process
-from verticopula.network.sanitizing import harmless
+from verticopula.network.sanitizing import sanitize
 from verticopula.network.startup_kit import Kit
 from verticopula.privacy.policy import RAW_REGRESSION, Policy
 from verticopula.protocol.opening import federation_fingerprint
@@ -160,9 +160,9 @@ def join(
     table = read_table(data)
     with only_process(own):
         keep_log(own, quiet=quiet)
-        from verticopula.network.party_process import Station
+        from verticopula.network.party_process import PartyProcess
 
-        steward = Steward(own.name, rules.delta)
+        prompt = ConsentPrompt(own.name, rules.delta)
         member = Member(
             own.federation,
             own.name,
@@ -173,12 +173,12 @@ def join(
             out=out or own.folder / "synthetic",
             authenticity=certificate_authenticity(own),
             executor=ThreadPoolExecutor(os.cpu_count()),
-            consent=steward.consent if review else lambda method, proposed, spent: None,
+            consent=prompt.request if review else lambda method, proposed, spent: None,
         )
-        station = Station(own, member, is_with_steward=lambda: steward.is_asked)
+        process = PartyProcess(own, member, awaits_consent=lambda: prompt.is_waiting)
         if not quiet:
             print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
-        run_until_stopped(station)
+        run_until_stopped(process)
     os._exit(0)
 
 
@@ -272,7 +272,7 @@ def submit(
         written = write_result(lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0), out)
     if not quiet:
         if (out / SUMMARY_FILE).is_file():
-            print(harmless((out / SUMMARY_FILE).read_text(encoding="utf-8"), 1_000_000, lines=True))
+            print(sanitize((out / SUMMARY_FILE).read_text(encoding="utf-8"), 1_000_000, lines=True))
         print("\nWritten:")
         for path in written:
             print(f"  {path}")

@@ -31,18 +31,18 @@ from verticopula.protocol.ievcds import ievcds
 from verticopula.protocol.opening import Alignment, LedgerHead, Opened, open_study
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.strict_handler import STRICT
-from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import MemoryRecords, Records
+from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.refined import refined
-from verticopula.protocol.secure_sums import Desk
+from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds, needs_overlap
-from verticopula.protocol.strict_method import check_parties, needs_desk, strict
+from verticopula.protocol.strict_method import check_parties, needs_compute_handler, strict
 from verticopula.protocol.vcds import vcds
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import AlignedDraw, FindCertainty, FitResult
 from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.records import MemoryRecords, RecordStore
 from verticopula.study.saved_study import result_from_dict, result_to_dict
 from verticopula.study.study_pricing import price_releases
 from verticopula.study.text_summary import delta_warning, margins_table, summarise
@@ -240,8 +240,8 @@ class Synthesizer:
                 )
                 for name, table in aligned.items()
             }
-            desk = self.make_desk(MemoryRecords(), authenticity)
-            result = drive(self._protocol(study, progress, desk), InProcessTransport(parties))
+            compute_handler = self.make_compute_handler(MemoryRecords(), authenticity)
+            result = drive(self._protocol(study, progress, compute_handler), InProcessTransport(parties))
         self._result, self._study, self._samples, self.opened_ = result, study, 0, None
         self._drew_aligned = False
         self._entries = tuple(book)[before:]
@@ -256,7 +256,7 @@ class Synthesizer:
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
         progress: Progress | None = None,
-        desk: Desk | None = None,
+        compute_handler: ComputeHandler | None = None,
     ) -> Synthesizer:
         """Fit on tables that members hold, over any transport; the study is opened first.
 
@@ -264,10 +264,12 @@ class Synthesizer:
         ----------
         study : its name; None for one that nobody used before
         witnesses : party -> the end of its ledger as `opened_` last showed it
-        desk : what `make_desk` made, for a strict study of two parties
+        compute_handler : what `make_compute_handler` made, for a strict study of two parties
         """
         name = study or self._unused_name()
-        rounds = self.protocol(name, alignment=alignment, witnesses=witnesses, progress=progress, desk=desk)
+        rounds = self.protocol(
+            name, alignment=alignment, witnesses=witnesses, progress=progress, compute_handler=compute_handler
+        )
         return self.adopt(name, *drive(rounds, transport))
 
     def protocol(
@@ -277,29 +279,33 @@ class Synthesizer:
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
         progress: Progress | None = None,
-        desk: Desk | None = None,
+        compute_handler: ComputeHandler | None = None,
     ) -> Rounds[tuple[Opened, FitResult]]:
         """The whole study over members, as rounds; `adopt` takes what it returns."""
-        if desk is None and self.method == STRICT and needs_desk(self.federation):
-            raise SettingsError("a strict study of two parties needs the coordinator as the third: give it a desk")
+        if compute_handler is None and self.method == STRICT and needs_compute_handler(self.federation):
+            raise SettingsError(
+                "a strict study of two parties needs the coordinator as the third compute party: pass compute_handler"
+            )
         opened = yield from open_study(
             self.federation, study, self.method, seed=self.random_state, alignment=alignment, witnesses=witnesses
         )
-        return opened, (yield from self._protocol(study, progress, desk))
+        return opened, (yield from self._protocol(study, progress, compute_handler))
 
-    def make_desk(self, records: Records, authenticity: Authenticity) -> Desk | None:
-        """The coordinator's own desk, for a strict study of two parties; None where it has no part in the sums.
+    def make_compute_handler(self, records: RecordStore, authenticity: Authenticity) -> ComputeHandler | None:
+        """The coordinator's own handler of secure sums; None unless it is a compute party, in a strict study of two.
 
         Parameters
         ----------
         records : where its secret and its noise are kept; over a network they must outlive the process
         authenticity : how parties know that a public key is the coordinator's
         """
-        if self.method != STRICT or not needs_desk(self.federation):
+        if self.method != STRICT or not needs_compute_handler(self.federation):
             return None
         label = "" if self.random_state is None else seeded_study_name(self.federation)
         noise = self._noise(COORDINATOR)
-        return SumsDesk(COORDINATOR, None, records=records, noise=noise, authenticity=authenticity, noise_label=label)
+        return SumsHandler(
+            COORDINATOR, None, records=records, noise=noise, authenticity=authenticity, noise_label=label
+        )
 
     def adopt(self, study: str, opened: Opened, result: FitResult) -> Synthesizer:
         """Be fitted with what `protocol` returned; `ledger_` is then what parties were asked for, at their prices."""
@@ -318,11 +324,13 @@ class Synthesizer:
         """Whether two columns without common subjects are an error."""
         return needs_overlap(self.method)
 
-    def _protocol(self, study: str, progress: Progress | None, desk: Desk | None = None) -> Rounds[FitResult]:
+    def _protocol(
+        self, study: str, progress: Progress | None, compute_handler: ComputeHandler | None = None
+    ) -> Rounds[FitResult]:
         rng = server_generator(self._server_seed, "fit")
         show = progress or (lambda what, done, total: None)
         if self.method == STRICT:
-            return strict(self.federation, self.budget, study, rng, show, desk)
+            return strict(self.federation, self.budget, study, rng, show, compute_handler)
         if self.method == "evcds":
             return evcds(self.federation, self.budget, study, rng)
         if self.method == "ievcds":

@@ -45,7 +45,7 @@ from verticopula.glm.strength_path import (
     information_criterion,
     strengths_down_to,
 )
-from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.raw_regression import complete_responses
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.protocol.shared_rounds import Rounds
@@ -161,11 +161,11 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         }
         features = {name: encode_table(t, self.codings_[name], f"party {name!r}") for name, t in tables.items()}
         check_rows({name: f.values.shape[0] for name, f in features.items()}, response.size)
-        desks = {name: RegressionDesk.holding(name, own) for name, own in features.items()}
+        handlers = {name: RegressionHandler.holding(name, own) for name, own in features.items()}
         self._set_effective(response.size, n_subjects, sum(f.values.shape[1] for f in features.values()))
         settings = self._settings(response)
         path, scores = drive(
-            self._protocol(tuple(features), response, settings, "local", progress), InProcessTransport(desks)
+            self._protocol(tuple(features), response, settings, "local", progress), InProcessTransport(handlers)
         )
         self._finish(path, scores, response, settings.family)
         everything = join_features(list(features.values()))

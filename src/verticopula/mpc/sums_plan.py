@@ -4,21 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, bound_of, check_room, choose_bits, encode_scores
+from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, check_room, encode_scores
 from verticopula.mpc.gram_noise import gram_scales, share_scale, slack_of
 from verticopula.mpc.secret_sharing import COMPUTE, Ring, public_share
-from verticopula.protocol.messages import SumsPlan
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-
 COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True)
+class SumsPlan:
+    """Which sums are opened, and with how much noise. All of it is public.
+
+    Attributes
+    ----------
+    parties, widths : who has scores, and how many columns of them each
+    compute : the three that hold shares and add noise; at most one of them, the coordinator, has no scores
+    pattern_of : (N,) every subject's pattern; -1 for none
+    columns : (P, p) which columns a pattern's sums are about, the parties' columns side by side
+    bounds : (P, K) largest squared norm of a party's part of a record, in units of 4^-bits; 0 where it has no part
+    bits : fractional bits of a score
+    mu : Gaussian differential privacy of everything that is opened, as long as one compute party at most is not honest
+    """
+
+    parties: tuple[str, ...]
+    widths: tuple[int, ...]
+    compute: tuple[str, str, str]
+    pattern_of: NDArray[np.int64]
+    columns: NDArray[np.bool_]
+    bounds: NDArray[np.int64]
+    bits: int
+    mu: float
 
 
 def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tuple[str, str, str]:
@@ -27,51 +51,6 @@ def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tu
         raise SettingsError("secure sums need at least two parties, none of them named as the coordinator")
     first, second, third, *_ = (*parties, coordinator)
     return first, second, third
-
-
-def make_plan(
-    widths: Mapping[str, int], observed: Bools, mu: float, per_column: float, compute: Sequence[str]
-) -> SumsPlan:
-    """One pattern for every set of columns that somebody has values in, and as many fractional bits as fit.
-
-    Parameters
-    ----------
-    widths : party -> number of its columns, in the order of `observed`'s columns
-    observed : (N, p) public mask; subjects without any value are left out
-    mu : Gaussian differential privacy of all the sums together
-    per_column : a party's part of a record has a squared norm of at most this times its observed columns
-    compute : the three compute parties
-    """
-    if not per_column > 0.0:
-        raise SettingsError("the bound per column must be positive")
-    columns, labels, counts = np.unique(observed, axis=0, return_inverse=True, return_counts=True)
-    labels = labels.reshape(-1)
-    if columns.shape[0] and not columns[0].any():  # sorted, so the empty pattern is the first
-        columns, labels, counts = columns[1:], labels - 1, counts[1:]
-    ends = np.cumsum(list(widths.values()))
-    starts = ends - np.array(list(widths.values()), dtype=np.int64)
-    parts = np.column_stack([columns[:, a:b].sum(axis=1) for a, b in zip(starts, ends, strict=True)])
-    if not counts.size:
-        raise SettingsError("nobody has a value in any column")
-    bits = min(
-        choose_bits(int(n), per_column * int(row.sum()) + 1.0, mu, int(row.sum()) + 1)
-        for n, row in zip(counts, parts, strict=True)
-    )
-    exact = {int(size): bound_of(per_column * int(size), bits) for size in np.unique(parts)}
-    bounds = np.vectorize(exact.__getitem__, otypes=[np.int64])(parts)
-    first, second, third = compute
-    plan = SumsPlan(
-        tuple(widths),
-        tuple(widths.values()),
-        (first, second, third),
-        labels.astype(np.int64),
-        columns,
-        bounds,
-        bits,
-        mu,
-    )
-    check_plan(plan)
-    return plan
 
 
 def check_plan(plan: SumsPlan) -> None:

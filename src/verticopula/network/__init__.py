@@ -1,1 +1,1 @@
-"""Between organisations: start-up kits, processes and the line between them, on NVIDIA FLARE's messaging layer."""
+"""Studies between organisations: start-up kits, processes and their connections over NVIDIA FLARE's messaging layer."""

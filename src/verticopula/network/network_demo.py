@@ -118,10 +118,10 @@ def _wait_until_all_are_there(kits: Sequence[Kit], processes: Sequence[subproces
 
     while not _listens(lead.port):
         look()
-    with Lead(lead) as line:
+    with Lead(lead) as connection:
         while True:
             with contextlib.suppress(VerticopulaError):
-                if all(party.connected for party in line.ask(StatusRequest(), seconds=1.0).parties):
+                if all(party.connected for party in connection.ask(StatusRequest(), seconds=1.0).parties):
                     return
             look()
 

@@ -24,13 +24,14 @@ from verticopula.estimators.synthesizer import (
 )
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.network.study_records import DeskRecords, Records, StudyRecord
+from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.opening import close_study, deliver_blocks, open_study
 from verticopula.report import REPORT_FILE, Subject, write_report
 from verticopula.report.regression_section import fit_if_cheap
 from verticopula.schema.federation import Federation
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import RecordStore
 from verticopula.transport.base import Transport, drive
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def run_study(
     record: StudyRecord,
     federation: Federation,
     transport: Transport,
-    records: Records,
+    records: StudyStore,
     authenticity: Authenticity | None = None,
 ) -> None:
     """Run the study's rounds and write its result; repeated after a crash, it makes the same files.
@@ -83,7 +84,7 @@ def run_study(
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         if record.kind == "synthesis":
-            _synthesise(record, federation, transport, scratch, records.desk_records(record.study), authenticity)
+            _synthesise(record, federation, transport, scratch, records.compute_records(record.study), authenticity)
         else:
             _regress(record, federation, transport, scratch)
         records.remember_witnesses(drive(close_study(federation, record.study), transport))
@@ -96,14 +97,18 @@ def _synthesise(
     federation: Federation,
     transport: Transport,
     out: Path,
-    kept: DeskRecords,
+    kept: RecordStore,
     authenticity: Authenticity | None,
 ) -> None:
     synthesizer = Synthesizer(federation, **record.settings)
     synthesizer.server_seed = record.server_seed if synthesizer.random_state is None else None
-    desk = None if authenticity is None else synthesizer.make_desk(kept, authenticity)
+    compute_handler = None if authenticity is None else synthesizer.make_compute_handler(kept, authenticity)
     synthesizer.fit_transport(
-        transport, study=record.study, alignment=record.alignment, witnesses=record.witnesses, desk=desk
+        transport,
+        study=record.study,
+        alignment=record.alignment,
+        witnesses=record.witnesses,
+        compute_handler=compute_handler,
     )
     values = synthesizer.draw(record.rows, record.aligned)
     drive(deliver_blocks(federation, record.study, values), transport)

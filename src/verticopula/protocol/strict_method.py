@@ -12,7 +12,8 @@ import numpy as np
 
 from verticopula.data.missingness import Missingness, summarise_missingness
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.mpc.sums_plan import COORDINATOR, block_factor, choose_compute, own_rows
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import COORDINATOR, SumsPlan, block_factor, choose_compute, own_rows
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
@@ -22,10 +23,9 @@ from verticopula.protocol.messages import (
     Reply,
     ReviewReply,
     StrictReviewRequest,
-    SumsPlan,
 )
 from verticopula.protocol.party.strict_handler import STRICT
-from verticopula.protocol.secure_sums import Desk, PatternSums, secure_sums
+from verticopula.protocol.secure_sums import ComputeHandler, secure_sums
 from verticopula.protocol.shared_rounds import Masks, Rounds, gather_presence
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.copula import FittedCopula, Layout
@@ -66,8 +66,8 @@ def check_parties(federation: Federation) -> None:
         raise SettingsError(f"method 'strict': a party cannot be called {COORDINATOR!r}, which is somebody else")
 
 
-def needs_desk(federation: Federation) -> bool:
-    """Whether the coordinator is one of the three compute parties, and needs a desk of its own."""
+def needs_compute_handler(federation: Federation) -> bool:
+    """Whether the coordinator is one of the three compute parties, and needs a handler of its own."""
     return COORDINATOR in choose_compute([party.name for party in federation.parties])
 
 
@@ -77,13 +77,13 @@ def strict(
     study: str,
     rng: np.random.Generator,
     progress: Progress = lambda what, done, total: None,
-    desk: Desk | None = None,
+    compute_handler: ComputeHandler | None = None,
 ) -> Rounds[FitResult]:
     """Six rounds: who is observed, whether everybody agrees, margins, and three of secure sums; then the fit.
 
-    `desk` : the coordinator's own, where `needs_desk`
+    `compute_handler` : the coordinator's own, where `needs_compute_handler`
     """
-    opened = yield from open_all(federation, request, study, progress, desk)
+    opened = yield from open_all(federation, request, study, progress, compute_handler)
     fit = fit_strict(
         opened.sums,
         opened.plan,
@@ -112,7 +112,11 @@ def strict(
 
 
 def open_all(
-    federation: Federation, request: BudgetRequest, study: str, progress: Progress, desk: Desk | None
+    federation: Federation,
+    request: BudgetRequest,
+    study: str,
+    progress: Progress,
+    compute_handler: ComputeHandler | None,
 ) -> Rounds[Opened]:
     """All rounds of a strict study. The second spends nothing: if one party refuses, no other has released anything."""
     check_parties(federation)
@@ -141,7 +145,7 @@ def open_all(
     progress("secure sums", 2, 4)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
     plan = plan_sums(federation, layout, observed, marginals, budget)
-    own = desk if COORDINATOR in plan.compute else None
+    own = compute_handler if COORDINATOR in plan.compute else None
     sums = yield from secure_sums(plan, study, STRICT, own)
     progress("secure sums", 4, 4)
     return Opened(layout, observed, missingness, budget, marginals, plan, sums)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import VersionMismatch, WireError
 from verticopula.protocol import messages
-from verticopula.protocol.messages import MESSAGE_VERSION
+from verticopula.protocol.messages import MESSAGE_VERSION, kind_name
 
 WIRE_FORMAT = 1
 MAX_HEADER = 4 * 2**20
@@ -84,7 +84,7 @@ def decode(data: bytes | bytearray | memoryview, kinds: Iterable[type]) -> Any:
         raise WireError("the header is longer than allowed, or than the message")
     raw = _parse(bytes(view[_PREFIX.size : _PREFIX.size + length]))
     rest = _Rest(view[_PREFIX.size + length :])
-    message = _unpack_record(raw, {kind.__name__: kind for kind in kinds}, rest)
+    message = _unpack_record(raw, {kind_name(kind): kind for kind in kinds}, rest)
     rest.close()
     return message
 
@@ -129,7 +129,7 @@ def _pack_record(value: Any, kinds: tuple[Any, ...], arrays: list[bytes]) -> dic
         raise _unfit()
     kind: Any = type(value)
     packed = {name: _pack(getattr(value, name), hint, arrays) for name, hint in _hints(kind).items()}
-    return {"kind": kind.__name__, "fields": packed}
+    return {"kind": kind_name(kind), "fields": packed}
 
 
 def _pack_union(value: Any, parts: tuple[Any, ...], arrays: list[bytes]) -> Any:
@@ -215,7 +215,7 @@ def _unpack(raw: Any, hint: Any, rest: _Rest) -> Any:
     """The value of one type that a part of the header stands for."""
     origin = get_origin(hint)
     if is_dataclass(hint):
-        return _unpack_record(raw, {hint.__name__: hint}, rest)  # type: ignore[union-attr]
+        return _unpack_record(raw, {kind_name(hint): hint}, rest)
     if origin in (types.UnionType, Union):
         return _unpack_union(raw, get_args(hint), rest)
     if origin is tuple:
@@ -264,7 +264,7 @@ def _unpack_union(raw: Any, parts: tuple[Any, ...], rest: _Rest) -> Any:
     others = _without_none(parts)
     if len(others) == 1:
         return _unpack(raw, others[0], rest)
-    return _unpack_record(raw, {part.__name__: part for part in others}, rest)
+    return _unpack_record(raw, {kind_name(part): part for part in others}, rest)
 
 
 def _unpack_float(raw: Any) -> float:

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import summarise_missingness
 from verticopula.mpc.gram_noise import SMOOTHING
-from verticopula.mpc.sums_plan import code_scores, noise_deviation, own_columns, own_rows
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import SumsPlan, code_scores, noise_deviation, own_columns, own_rows
 from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.secure_sums import PatternSums
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.simulate.rank_simulation import Cohort, kolmogorov, same_party, scale_margin
 from verticopula.stats.marginals import Marginal

@@ -52,9 +52,8 @@ from verticopula.protocol.messages import (
     StrictReviewRequest,
     fingerprint,
 )
-from verticopula.protocol.party.regression_handler import RegressionDesk
-from verticopula.protocol.party.strict_handler import STRICT, StrictDesk
-from verticopula.protocol.party.sums_record import MemoryRecords, Records
+from verticopula.protocol.party.regression_handler import RegressionHandler
+from verticopula.protocol.party.strict_handler import STRICT, StrictHandler
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
 from verticopula.stats.copula import latent_count
@@ -62,6 +61,7 @@ from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.storage.blobs import Blobs, MemoryBlobs
 from verticopula.storage.ledger import Ledger, Release, spent_on
+from verticopula.storage.records import MemoryRecords, RecordStore
 
 logger = logging.getLogger(__name__)
 
@@ -100,17 +100,17 @@ class LocalParty:
     noise_label: str = ""
     replies: Blobs = field(default_factory=MemoryBlobs)
     fits: Blobs | None = None
-    records: Records = field(default_factory=MemoryRecords)
+    records: RecordStore = field(default_factory=MemoryRecords)
     authenticity: Authenticity | None = None
     federation: Federation | None = None
     table_id: str = ""
     consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
-    _desk: RegressionDesk = field(init=False)
-    _strict: StrictDesk = field(init=False)
+    _regression: RegressionHandler = field(init=False)
+    _strict: StrictHandler = field(init=False)
 
     def __post_init__(self) -> None:
-        self._desk = RegressionDesk(self.name, self._exact_features, self.fits)
-        self._strict = StrictDesk(
+        self._regression = RegressionHandler(self.name, self._exact_features, self.fits)
+        self._strict = StrictHandler(
             self.table,
             lambda: self._check_method(STRICT),
             self.noise,
@@ -151,7 +151,7 @@ class LocalParty:
         if isinstance(request, OnceRequest):
             return self._release_once(request)
         if isinstance(request, RegressionRequest):
-            return self._desk.handle(request)
+            return self._regression.handle(request)
         if isinstance(request, SecureRequest):
             return self._strict.handle(request)
         raise ProtocolError(f"party {self.name!r} does not know requests of type {type(request).__name__}")
@@ -163,7 +163,7 @@ class LocalParty:
 
     def close(self, study: str) -> None:
         """A study is over: forget its regressions and its sums."""
-        self._desk.close(study)
+        self._regression.close(study)
         self._strict.close(study)
 
     # ---- releases ------------------------------------------------------------------------

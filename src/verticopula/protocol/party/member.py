@@ -50,6 +50,7 @@ from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.records import RecordStore
 
 _MOST_SUBJECTS = 10_000_000
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
@@ -57,22 +58,14 @@ _LONGEST_NAME = 200
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 
 
-class Records(Protocol):
-    """Small durable records by name, of what JSON can hold."""
-
-    def get(self, name: str) -> dict[str, Any] | None: ...
-
-    def put(self, name: str, record: dict[str, Any]) -> None: ...
-
-
 class Vault(Protocol):
-    """What a member keeps between runs; on disk it is a `privacy.vault.Vault`."""
+    """What a member keeps between runs; on disk it is a `storage.vault.Vault`."""
 
     @property
     def ledger(self) -> Ledger: ...
 
     @property
-    def studies(self) -> Records: ...
+    def studies(self) -> RecordStore: ...
 
     @property
     def replies(self) -> Blobs: ...

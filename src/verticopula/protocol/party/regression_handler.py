@@ -1,4 +1,4 @@
-"""Where a party answers the requests of a regression; the columns it may use are handed to it.
+"""A party's handler of regression requests; the columns that it may use are handed to it.
 
 Every fit has its own solver, made by a DesignRequest. The last answer of a fit is kept, so that a request that is
 sent again is answered again and does not move the solver twice. With a store, both survive a restart.
@@ -92,7 +92,7 @@ class _Fit:
 
 
 @dataclass(repr=False)
-class RegressionDesk:
+class RegressionHandler:
     """One party's solvers. No repr: its answers to raw regressions are exact.
 
     Attributes
@@ -111,8 +111,8 @@ class RegressionDesk:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
-    def holding(cls, party: str, features: Features) -> RegressionDesk:
-        """A desk whose features are known and nobody's secret: it uses all of them, whatever is asked."""
+    def holding(cls, party: str, features: Features) -> RegressionHandler:
+        """A handler of features that are not secret, such as synthetic columns: it uses all of them in every fit."""
         return cls(party, lambda request: (features.values.shape[0], lambda: features))
 
     def handle(self, request: RegressionRequest) -> RegressionReply:

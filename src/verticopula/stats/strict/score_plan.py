@@ -12,8 +12,7 @@ from verticopula.data.tables import AlignedTable
 from verticopula.errors import SettingsError
 from verticopula.mpc.fixed_point import bound_of, choose_bits
 from verticopula.mpc.secret_sharing import COMPUTE
-from verticopula.mpc.sums_plan import block_factor, check_plan, choose_compute, code_scores, own_columns
-from verticopula.protocol.messages import SumsPlan
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, check_plan, choose_compute, code_scores, own_columns
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import Layout, latent_count

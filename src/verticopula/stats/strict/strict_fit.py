@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from verticopula.data.missingness import Missingness
-from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.secure_sums import PatternSums
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import nearest_correlation

@@ -91,7 +91,7 @@ def test_where_an_error_came_from_says_nothing_of_the_data() -> None:
     with pytest.raises(ValueError, match="patient") as caught:
         inner("patient 4711")
     said = frames_of(caught.value)
-    assert "test_process.py" in said
+    assert "test_kit_process.py" in said
     assert "inner" in said
     assert "4711" not in said
     assert "/" not in said
