@@ -178,7 +178,6 @@ def test_verdicts(case: SumsCase, unit: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("unit", list(PAIRS))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_verdicts_on_cryptographic_noise(case: SumsCase, unit: str) -> None:

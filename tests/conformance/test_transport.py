@@ -102,7 +102,7 @@ class OverTheNetwork:
     def start(self) -> None:
         self.sessions.start()
         self.net.start("a", "b")
-        end = time.monotonic() + 90.0
+        end = time.monotonic() + 300.0
         while not (self.sessions.connected("a") and self.sessions.connected("b")):
             assert time.monotonic() < end, "the parties did not connect"
             time.sleep(0.05)
@@ -113,7 +113,7 @@ class OverTheNetwork:
         for journal in self.journals:
             journal.close()
 
-    def transport(self, seconds: float = 60.0) -> NetworkTransport:
+    def transport(self, seconds: float = 240.0) -> NetworkTransport:
         self.journals.append(Journal(self.net.folder / f"{time.monotonic_ns()}.journal"))
         return NetworkTransport(self.pending, self.journals[-1], seconds)
 

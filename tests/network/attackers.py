@@ -33,7 +33,7 @@ from verticopula.network.startup_kit import COORDINATOR, Kit
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 
-_UNTIL_CONNECTED = 30.0
+_UNTIL_CONNECTED = 120.0
 
 
 # ---- certificates ----------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Caller:
         communicator = self.link._communicator
         communicator.send(communicator.find_endpoint(COORDINATOR), application, Message(headers, payload))
 
-    def wait_for(self, topic: Topic, seconds: float = 30.0) -> Envelope:
+    def wait_for(self, topic: Topic, seconds: float = 120.0) -> Envelope:
         end = time.monotonic() + seconds
         while True:
             found = self.received.get(timeout=max(end - time.monotonic(), 0.01))
@@ -265,7 +265,7 @@ class EvilCoordinator:
     def __exit__(self, *_: object) -> None:
         self.sessions.stop()
 
-    def wait_for(self, *names: str, seconds: float = 60.0) -> None:
+    def wait_for(self, *names: str, seconds: float = 120.0) -> None:
         end = time.monotonic() + seconds
         while not all(self.sessions.connected(name) for name in names):
             if time.monotonic() > end:
@@ -275,7 +275,7 @@ class EvilCoordinator:
     def send(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
         assert self.sessions.send(peer, topic, key, body)
 
-    def ask(self, peer: str, request: Any, seconds: float = 30.0) -> Any:
+    def ask(self, peer: str, request: Any, seconds: float = 120.0) -> Any:
         """A party's reply, or its Refusal."""
         key = fingerprint(request)
         self.send(peer, "ask", key, encode(request))
@@ -310,7 +310,7 @@ class LogTail:
             return ""
         return self.path.read_bytes()[self.start :].decode("utf-8", "replace")
 
-    def wait(self, pattern: str, seconds: float = 20.0) -> str:
+    def wait(self, pattern: str, seconds: float = 120.0) -> str:
         """The first line that fits; AssertionError with the log if none comes."""
         end = time.monotonic() + seconds
         while True:

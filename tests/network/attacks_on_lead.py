@@ -60,7 +60,7 @@ def _submit(scene: Scene, state: StudyState, files: tuple[ResultFile, ...] = ())
             [sys.executable, "-m", "verticopula", *map(str, command)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=1200,
             check=False,
             env={**os.environ, "COLUMNS": "300"},
         )

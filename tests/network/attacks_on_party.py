@@ -291,7 +291,7 @@ against_party(
 
 def _question(scene: Scene, body: bytes, key: str = "k", party: str = "left") -> None:
     scene.evil.send(party, "ask", key, body)
-    time.sleep(0.3)
+    scene.expect()
 
 
 @against_party(
@@ -311,7 +311,6 @@ def code_request(scene: Scene) -> None:
 def pickled_question(scene: Scene) -> None:
     canary = scene.canary()
     _question(scene, canary.pickled())
-    time.sleep(0.5)
     assert not canary.sang
 
 
@@ -321,7 +320,7 @@ def pickled_question(scene: Scene) -> None:
 def job_for_party(scene: Scene) -> None:
     canary = scene.canary()
     scene.evil.raw("left", canary.pickled(), FLARE_CELLS)
-    time.sleep(0.5)
+    scene.expect()
     assert not canary.sang
 
 

@@ -37,9 +37,11 @@ def plain_chain(readings, observed, start, prior, rng, n_draws):  # type: ignore
             weights = regress(covariance, pattern.observed, pattern.missing)
             left = covariance[np.ix_(pattern.missing, pattern.missing)]
             left = left - weights @ covariance[np.ix_(pattern.observed, pattern.missing)]
-            for i in pattern.rows:
-                mean = weights @ rows[i, pattern.observed]
-                rows[i, pattern.missing] = rng.multivariate_normal(mean, left) if pattern.missing.size else []
+            if pattern.missing.size == 0:
+                continue
+            drawn = rng.multivariate_normal(np.zeros(len(left)), left, size=len(pattern.rows))
+            for i, around in zip(pattern.rows, drawn, strict=True):
+                rows[i, pattern.missing] = weights @ rows[i, pattern.observed] + around
         scale = rows.T @ rows + prior * np.eye(q)
         normal = rng.multivariate_normal(np.zeros(q), np.linalg.inv(scale), size=len(rows) + int(prior) + q + 1)
         covariance = to_correlation(np.linalg.inv(normal.T @ normal))

@@ -1,4 +1,4 @@
-"""Whatever bytes arrive: a message that was expected, or one of two errors; quickly, and without much memory."""
+"""Whatever bytes arrive: a message that was expected, or one of two errors; with little work and little memory."""
 
 from __future__ import annotations
 
@@ -184,11 +184,11 @@ def test_64_mib_of_bits_do_not_become_512_mib() -> None:
     ],
     ids=["2**60 numbers", "2**40 bits", "deep", "wide", "many arrays", "digits"],
 )
-def test_claims_are_refused_at_once_and_for_little_memory(header: bytes) -> None:
+def test_claims_are_refused_with_little_work_and_little_memory(header: bytes) -> None:
     data = PREFIX.pack(b"VCMS", WIRE_FORMAT, len(header)) + header + bytes(100)
-    start = time.perf_counter()
+    start = time.process_time()
     assert read(data) is None
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
     tracemalloc.start()
     try:
         assert read(data) is None

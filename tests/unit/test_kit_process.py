@@ -63,7 +63,7 @@ def test_last_words_reach_the_terminal(kit: Kit) -> None:
         "print('why it ends', file=sys.stderr); sys.exit(1)"
     )
     command = [sys.executable, "-c", script, str(kit.folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 1
     assert done.stderr == "why it ends\n"
     assert "refused a connection: no certificate" in (kit.folder / "log.txt").read_text("utf-8")

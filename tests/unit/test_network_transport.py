@@ -1,9 +1,8 @@
-"""Pending requests over sessions that are only a list, with time that can be stopped."""
+"""Pending requests over sessions that are only a list, and a clock that goes on only while they wait."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,27 @@ from verticopula.protocol.messages import CloseReply, CloseRequest, PresenceRepl
 from verticopula.protocol.wire import encode
 from verticopula.storage.round_journal import Journal
 
+TICK, RESEND_AFTER = transport_module._TICK, transport_module._RESEND_AFTER
 REQUESTS = {"a": ("key-a", b"ask a"), "b": ("key-b", b"ask b")}
 
 
+class Clock:
+    """Stands for the module `time`: seconds pass only while requests are pending."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 class FakeSessions:
-    """Remembers what is sent; `on_ask` may answer."""
+    """Remembers what is sent; `on_ask` may answer it as soon as the caller waits."""
 
     def __init__(self, on_ask: Callable[[str, str, bytes], None] = lambda *_: None) -> None:
         self.sent: list[tuple[str, str]] = []
         self.away: set[str] = set()
         self.on_ask = on_ask
+        self.under_way: list[tuple[str, str, bytes]] = []
 
     def connected(self, peer: str) -> bool:
         return peer not in self.away
@@ -39,22 +49,52 @@ class FakeSessions:
             return False
         assert topic == "ask"
         self.sent.append((peer, key))
-        threading.Thread(target=self.on_ask, args=(peer, key, body)).start()
+        self.under_way.append((peer, key, body))
+        return True
+
+    def deliver(self) -> None:
+        asked, self.under_way = self.under_way, []
+        for request in asked:
+            self.on_ask(*request)
+
+
+class Waiting(threading.Condition):
+    """Waits without waiting: what was sent arrives, then the time has passed."""
+
+    def __init__(self, sessions: FakeSessions) -> None:
+        super().__init__()
+        self.sessions = sessions
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.sessions.deliver()
+        self.meanwhile()
+        CLOCK.now += timeout
         return True
 
 
+CLOCK = Clock()
+
+
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_module, "_TICK", 0.05)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_module, "time", CLOCK)
 
 
 def pending_of(
     on_ask: Callable[[PendingRequests, str, str], None] = lambda *_: None,
 ) -> tuple[PendingRequests, FakeSessions]:
     sessions = FakeSessions()
-    pending = PendingRequests(sessions)  # type: ignore[arg-type]
+    pending = PendingRequests(sessions, _changed=Waiting(sessions))  # type: ignore[arg-type]
     sessions.on_ask = lambda peer, key, body: on_ask(pending, peer, key)
     return pending, sessions
+
+
+def meanwhile(pending: PendingRequests, happens: Callable[[], None]) -> None:
+    """Have this happen in each wait."""
+    assert isinstance(pending._changed, Waiting)
+    pending._changed.meanwhile = happens
 
 
 def answer_all(pending: PendingRequests, peer: str, key: str) -> None:
@@ -76,10 +116,10 @@ def test_one_refusal_ends_the_round_at_once() -> None:
             pending.on_message(peer, "refusal", key, encode(Refusal("PolicyRefused", "not with us")))
 
     pending, _ = pending_of(refuse)
-    start = time.monotonic()
+    start = CLOCK.now
     with pytest.raises(PolicyRefused, match="not with us"):
         pending.await_replies(REQUESTS, 30.0)
-    assert time.monotonic() - start < 5.0
+    assert CLOCK.now - start == TICK
 
 
 def test_who_is_silent_is_named_and_who_is_away_too() -> None:
@@ -110,22 +150,16 @@ def test_a_party_that_comes_back_is_asked_again() -> None:
     assert asked == ["a", "a"]
 
 
-def test_silence_is_asked_again_and_work_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_module, "_RESEND_AFTER", 0.2)
+def test_silence_is_asked_again_and_work_is_not() -> None:
     pending, sessions = pending_of()
     with pytest.raises(PartyUnavailable):
-        pending.await_replies({"a": REQUESTS["a"]}, 0.7)
-    silent = len(sessions.sent)
-    assert silent >= 3
+        pending.await_replies({"a": REQUESTS["a"]}, 3.5 * RESEND_AFTER)
+    assert len(sessions.sent) == 4
 
-    def work(pending: PendingRequests, peer: str, key: str) -> None:
-        for _ in range(20):
-            time.sleep(0.04)
-            pending.on_message(peer, "working", key, encode(Working("computation")))
-
-    pending, sessions = pending_of(work)
+    pending, sessions = pending_of()
+    meanwhile(pending, lambda: pending.on_message("a", "working", "key-a", encode(Working("computation"))))
     with pytest.raises(PartyUnavailable):  # work is no excuse for a deadline
-        pending.await_replies({"a": REQUESTS["a"]}, 0.7)
+        pending.await_replies({"a": REQUESTS["a"]}, 3.5 * RESEND_AFTER)
     assert len(sessions.sent) == 1
 
 
@@ -171,33 +205,52 @@ def test_a_refusal_that_is_none_is_an_error_of_its_sender() -> None:
         pending.await_replies({"a": REQUESTS["a"]}, 0.2)
 
 
-def test_a_suspended_coordinator_gives_the_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-
-    class Suspended(threading.Condition):
-        slept = 0
-
-        def wait(self, timeout: float | None = None) -> bool:
-            self.slept += 1
-            now[0] += 3_600.0 if self.slept == 1 else timeout or 0.0  # an hour in the first wait
-            if self.slept == 5:
-                pending.on_message("a", "answer", "key-a", b"after all")
-            return True
-
+def test_a_suspended_coordinator_gives_the_time_back() -> None:
     pending, _ = pending_of()
-    pending._changed = Suspended()
-    monkeypatch.setattr(transport_module.time, "monotonic", lambda: now[0])
+    waits = 0
+
+    def suspend_and_answer() -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 1:
+            CLOCK.now += 3_600.0
+        elif waits == 5:
+            pending.on_message("a", "answer", "key-a", b"after all")
+
+    meanwhile(pending, suspend_and_answer)
     assert pending.await_replies({"a": REQUESTS["a"]}, 10.0) == {"a": b"after all"}
 
 
 def test_closing_ends_a_wait() -> None:
     pending, _ = pending_of()
-    threading.Timer(0.1, pending.close).start()
-    start = time.monotonic()
+    meanwhile(pending, pending.close)
+    start = CLOCK.now
     with pytest.raises(ProtocolError, match="stopped"):
         pending.await_replies(REQUESTS, 30.0)
-    assert time.monotonic() - start < 5.0
+    assert CLOCK.now - start == TICK
     assert pending.closed
+
+
+@pytest.mark.parametrize("how", ["answer", "close"])
+def test_a_wait_is_ended_from_another_thread(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Not by a tick: the next one would come in an hour."""
+    monkeypatch.setattr(transport_module, "_TICK", 3_600.0)
+    sessions = FakeSessions()
+    pending = PendingRequests(sessions)  # type: ignore[arg-type]
+
+    def act() -> None:
+        pending.on_message("a", "answer", "key-a", b"from a thread") if how == "answer" else pending.close()
+
+    def send(peer: str, topic: str, key: str, body: bytes) -> bool:
+        threading.Thread(target=act).start()
+        return True
+
+    monkeypatch.setattr(sessions, "send", send)
+    if how == "answer":
+        assert pending.await_replies({"a": REQUESTS["a"]}, 7_200.0) == {"a": b"from a thread"}
+    else:
+        with pytest.raises(ProtocolError, match="stopped"):
+            pending.await_replies({"a": REQUESTS["a"]}, 7_200.0)
 
 
 @pytest.mark.parametrize("kind", ["PolicyRefused", "BudgetExceeded", "LedgerError", "VersionMismatch"])
