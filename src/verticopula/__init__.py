@@ -15,3 +15,14 @@ __all__ = [
     "Synthesizer",
     "VerticopulaError",
 ]
+
+__version__: str
+
+
+def __getattr__(name: str) -> str:
+    # Read on first use: a source tree on the path, which is not installed, can still be imported.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("verticopula")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
