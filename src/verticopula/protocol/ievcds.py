@@ -83,7 +83,7 @@ def draw_missing(
     readings = read_release(released)
     seen = [observed[:, part.start] for part in copula.layout.slices]
     own = [
-        readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)
+        readings.values[rows, part].T @ readings.values[rows, part] / max(int(rows.sum()), 1)
         for rows, part in zip(seen, copula.layout.slices, strict=True)
     ]
     measurement = Measurement.of(copula, readings, own)
