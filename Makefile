@@ -13,7 +13,7 @@ STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-pandas3 test-slow test-network check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-install test-pandas3 test-slow test-network check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan clean
 
 help:  ## this list
@@ -63,10 +63,13 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then touch $@; fi >/dev/null
 
 test: $(STAMP)-browser  ## the test suite, without the slow statistical checks and the long network tables
-	$(BIN)/python -m pytest -m "not slow and not network and not gan"
+	$(BIN)/python -m pytest -m "not slow and not network and not gan and not install"
+
+test-install: $(STAMP)-dev  ## the wheel, built and installed into an empty environment, runs the demo
+	$(BIN)/python -m pytest -m install
 
 test-pandas3: $(VENV)-pandas3/.installed  ## make test with pandas 3, without SDMetrics, which does not support it
-	$(VENV)-pandas3/bin/python -m pytest -m "not slow and not network and not gan and not sdmetrics"
+	$(VENV)-pandas3/bin/python -m pytest -m "not slow and not network and not gan and not install and not sdmetrics"
 
 $(VENV)-pandas3/.installed: $(STAMP)-browser
 	@echo "installing into $(VENV)-pandas3 …"
