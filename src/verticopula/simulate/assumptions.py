@@ -185,7 +185,7 @@ class Assumptions:
         for key, part in zip(layout.keys, layout.slices, strict=True):
             score[part] *= key.party == federation.response.party
         score /= math.sqrt(float(score @ correlation @ score))
-        pull = presence.pull * rng.choice([-1.0, 1.0], presence.shares.size)
+        pull = presence.pull * rng.choice(np.array([-1.0, 1.0]), presence.shares.size)
         for key, shares in (told or {}).items():
             margins[key] = AssumedMargin(federation.column(key), shares=np.asarray(shares, dtype=np.float64))
         truth = cls(layout, margins, correlation, score, pull)
