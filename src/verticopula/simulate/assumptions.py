@@ -1,6 +1,6 @@
 """What a forecast assumes of data nobody has seen: ordinary margins, and correlations of a given strength.
 
-Everything here follows from the public schema and a seed. The assumptions, also in docs/planning.md:
+Everything here follows from the public schema and a seed. The assumptions, also in docs/how-to/planning.md:
 
 - continuous: around the middle of the public range on its public scale, which is 6 to 12 standard deviations wide;
   normal or skewed, up to a lognormal of shape 0.6
