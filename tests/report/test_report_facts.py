@@ -27,7 +27,7 @@ from verticopula.report.association_figures import (
 from verticopula.report.margin_figures import describe_margins
 from verticopula.report.page import as_json, gather
 from verticopula.report.propensity_check import compare, propensity_scores
-from verticopula.report.regression_section import describe_regression
+from verticopula.report.regression_section import regression_section
 from verticopula.report.release_section import describe_parties, describe_units
 from verticopula.report.report_subject import Subject, read_real
 from verticopula.report.sensitivity_analysis import DELTAS, margin_sensitivity, regression_sensitivity, shift_missing
@@ -211,14 +211,14 @@ def test_a_regression_whose_response_has_no_name_cannot_be_repeated() -> None:
 
 def test_regressions_are_kept_and_shown(facts: dict[str, object]) -> None:
     json.dumps(facts, allow_nan=False)
-    told = describe_regression(studies.subject(regression=facts))
+    told = regression_section(studies.subject(regression=facts))
     assert told is not None
     assert told["rows"][0]["name"] == "intercept"
     assert all(row["sd"] > 0.0 for row in told["rows"][1:])
-    assert describe_regression(studies.subject()) is None
+    assert regression_section(studies.subject()) is None
     stranger = {**facts, "rows": [{"party": "bank", "column": "shoes", "feature": "shoes", "coefficient": 1.0}]}
     with pytest.raises(SettingsError, match="another"):
-        describe_regression(studies.subject(regression=stranger))
+        regression_section(studies.subject(regression=stranger))
 
 
 def test_a_regression_that_would_take_long_is_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.strict_method import Opened, open_all
+from verticopula.protocol.strict_method import StrictReleases, open_all
 from verticopula.schema.federation import Federation
 from verticopula.storage.vault import Vault
 from verticopula.transport.base import Transport, drive
@@ -61,13 +61,13 @@ def open_vaults(folder: Path, names: tuple[str, ...] = tuple(TABLES)) -> Iterato
 
 def release(
     parties: Mapping[str, LocalParty], transport: Transport | None = None, budget: BudgetRequest | None = None
-) -> Opened:
+) -> StrictReleases:
     """All rounds of a strict study of three parties, as bytes; without the fit."""
     rounds = open_all(FEDERATION, budget or request(), STUDY, lambda *told: None, None)
     return drive(rounds, transport or Recorded(parties))
 
 
-def same(first: Opened, second: Opened) -> bool:
+def same(first: StrictReleases, second: StrictReleases) -> bool:
     """Whether two studies have released the same."""
     sums = all(np.array_equal(a.products, b.products) for a, b in zip(first.sums, second.sums, strict=True))
     margins = all(

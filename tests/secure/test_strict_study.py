@@ -31,7 +31,7 @@ from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import own_rows, share_scales
 from verticopula.protocol.messages import SumsRequest
 from verticopula.protocol.party.sums_handler import ShareBundle
-from verticopula.protocol.strict_method import Opened
+from verticopula.protocol.strict_method import StrictReleases
 from verticopula.protocol.wire import REQUEST_KINDS, decode
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import to_cells
@@ -287,7 +287,7 @@ def test_what_compute_parties_open_is_uniform_and_as_long_as_the_plan_says_whate
 # ---- how far one person moves everything -----------------------------------------------------
 
 
-def moved_by(opened: Opened, parties: Any, table: dict[str, AlignedTable]) -> np.ndarray:
+def moved_by(opened: StrictReleases, parties: Any, table: dict[str, AlignedTable]) -> np.ndarray:
     """All that is released about these tables before noise, each number in units of the noise on it."""
     found: list[float] = []
     for key, deviation in opened.budget.deviations.items():

@@ -106,7 +106,7 @@ def check_no_overlap(federation: Federation, members: Frames, others: Frames) ->
             )
 
 
-def check_size(n_members: int, n_others: int) -> None:
+def check_group_sizes(n_members: int, n_others: int) -> None:
     """SettingsError if there are too few people for any conclusion."""
     if min(n_members, n_others) < FEWEST_PEOPLE:
         raise SettingsError(
@@ -121,7 +121,7 @@ def given_holdout(
     """The study as it is, against people whom the user left out of it."""
     check_no_overlap(federation, frames, holdout)
     members, others = (align_tables(federation, part, need_overlap=False) for part in (frames, holdout))
-    check_size(_size(members), _size(others))
+    check_group_sizes(_size(members), _size(others))
     return Subjects(study, members, others, synthetic, repeated=False)
 
 
@@ -139,7 +139,7 @@ def repeat_without(
         raise SettingsError("--holdout needs a fraction between 0 and 1, or a folder")
     size = _size(tables)
     left_out = math.floor(size * fraction)
-    check_size(size - left_out, left_out)
+    check_group_sizes(size - left_out, left_out)
     order = rng.permutation(size)
     members, others = (
         {name: take_rows(table, np.sort(rows)) for name, table in tables.items()}

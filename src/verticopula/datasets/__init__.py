@@ -1,9 +1,9 @@
 """A built-in study: small and medium enterprises known to five authorities, with its full truth.
 
-`make_sme` imitates the real-data application of the paper: the same five parties, numbers of
-columns and missing rates, and the names of the variables that the paper names. The values are
-drawn from a known Gaussian copula, the response from a known sparse logistic model, and the
-missing blocks at random given what everybody's table shows, so every estimate has an answer.
+`make_sme` imitates the paper's real-data application: parties, numbers of columns, missing rates, names of variables.
+Values come from a known Gaussian copula, the response from a known sparse logistic model, and blocks are missing at
+random given what everybody's table shows, so every estimate has an answer.
+It imports schema only; commands, benchmarks and tests import it. Read this file first, then _sme_columns.py.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.study_pricing import price_releases
 from verticopula.study.study_warnings import ALIGNED_ROWS, CATEGORIES, find_warnings
 from verticopula.study.synthetic_tables import SyntheticTables, decode_tables
-from verticopula.study.text_summary import margins_table, summarise
+from verticopula.study.text_summary import margins_table, summarise_study
 from verticopula.transport.base import Transport, drive
 
 if TYPE_CHECKING:
@@ -92,7 +92,13 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of(cls, federation: Federation, settings: StudySettings) -> Synthesizer:
-        """An unfitted synthesizer with these settings."""
+        """An unfitted synthesizer with these settings.
+
+        Parameters
+        ----------
+        federation : who holds which column
+        settings : what is asked for
+        """
         return cls(federation, **vars(settings))
 
     # ---- settings ------------------------------------------------------------------------
@@ -402,7 +408,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
 
     def summary(self) -> str:
         """A page of text: what was fitted, what it cost, what was repaired."""
-        return summarise(self._fitted())
+        return summarise_study(self._fitted())
 
     def _repr_html_(self) -> str:
         return _synthesizer_html(self)

@@ -47,6 +47,7 @@ from verticopula.glm.regression_summary import (
     FittedRegression,
     RegressionSummary,
     describe_regression,
+    regression_html,
     summarise_regression,
     tabulate,
 )
@@ -589,8 +590,6 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         return f"{self.penalty} penalty, strength {self.strength_:.4g} chosen by {chosen}"
 
     def _repr_html_(self) -> str:
-        from verticopula.report.notebook import regression_html  # only here: fitting needs no pages
-
         return regression_html(repr(self), self.summary() if hasattr(self, "coef_") else None)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:

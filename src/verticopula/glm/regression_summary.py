@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
+from verticopula.formatting import number
 from verticopula.glm.inference import SELECTION_NOTE, Inference
+from verticopula.notebook import alarm_html, box, text_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,3 +200,20 @@ def describe_regression(fit: FittedRegression, level: float) -> dict[str, Any]:
         "notes": list(summary.notes),
         "rows": rows,
     }
+
+
+def regression_html(settings: str, summary: RegressionSummary | None) -> str:
+    """A regression's settings before the fit, where `summary` is None; the selected coefficients after it."""
+    if summary is None:
+        return box([f"<code>{text_html(settings)}</code>", "Not fitted yet."], [], [])
+    rows = [
+        [
+            str(row["party"]),
+            str(row["feature"]),
+            *(number(row.get(name)) for name in ("coefficient", "lower", "upper", "p-value")),
+        ]
+        for row in summary.frame.to_dict("records")
+    ]
+    lines = [*(alarm_html(line) for line in summary.warnings), *(text_html(line) for line in summary.heading)]
+    heads = ["party", "feature", "coefficient", "lower", "upper", "p"]
+    return box(lines, heads, rows, numbers=2, after=[text_html(note) for note in summary.notes])

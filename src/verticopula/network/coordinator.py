@@ -36,7 +36,7 @@ from verticopula.network.network_transport import NetworkTransport, PendingReque
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import LEAD, Kit
 from verticopula.network.study_records import StudyRecord, StudyStore
-from verticopula.network.study_runner import check_deadline, check_settings, run_study
+from verticopula.network.study_runner import check_deadline, check_study, run_study
 from verticopula.protocol.opening import federation_fingerprint
 from verticopula.protocol.wire import decode, encode, kinds_of
 from verticopula.storage.round_journal import Journal
@@ -162,7 +162,7 @@ class Coordinator:
                 settings = json.loads(request.settings)
             except (ValueError, RecursionError):
                 raise SettingsError("the study's settings cannot be read") from None
-            check_settings(self.federation, request.kind, settings, request.deadline, request.rows)
+            check_study(self.federation, request.kind, settings, request.deadline, request.rows)
             record = StudyRecord.new(self.federation.name, request, settings, self.records.witnesses())
             self.records.save(record)
         self._queue.put(record.study)

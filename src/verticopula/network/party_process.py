@@ -8,7 +8,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from verticopula import errors
 from verticopula.errors import ProtocolError, VerticopulaError
@@ -16,19 +16,14 @@ from verticopula.network.control_messages import Refusal, Topic, Working
 from verticopula.network.kit_process import frames_of
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import COORDINATOR, Kit
-from verticopula.protocol.messages import Reply, Request, fingerprint
+from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
+from verticopula.transport.base import RequestHandler
 
 logger = logging.getLogger(__name__)
 
 _STOP = ("", b"")
 _MOST_OPEN = 16  # requests at a time; a coordinator has one, or a few after its studies failed
-
-
-class RequestHandler(Protocol):
-    """What answers requests for the organisation: a `Member`."""
-
-    def handle(self, request: Request) -> Reply: ...
 
 
 @dataclass

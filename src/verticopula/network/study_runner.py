@@ -40,7 +40,7 @@ _MOST_ROWS = 100_000_000
 _WITHHELD = "The fitted model, the margins and the report are not sent: the blocks could be drawn again from them."
 
 
-def check_settings(federation: Federation, kind: str, settings: Any, deadline: float, rows: int | None = None) -> None:
+def check_study(federation: Federation, kind: str, settings: Any, deadline: float, rows: int | None = None) -> None:
     """SettingsError for a study that could not be run; it is checked before any request is sent."""
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise SettingsError("the study's settings cannot be read")

@@ -43,7 +43,7 @@ _FURTHEST = 50.0  # standard deviations: no noise is ever further off
 
 
 @dataclass(frozen=True)
-class Opened:
+class StrictReleases:
     """Everything that a strict study releases."""
 
     layout: Layout
@@ -96,7 +96,7 @@ def open_all(
     study: str,
     progress: Progress,
     compute_handler: ComputeHandler | None,
-) -> Rounds[Opened]:
+) -> Rounds[StrictReleases]:
     """All rounds of a strict study. The second spends nothing: if one party refuses, no other has released anything."""
     check_parties(federation, STRICT)
     names = [party.name for party in federation.parties]
@@ -127,7 +127,7 @@ def open_all(
     own = compute_handler if COORDINATOR in plan.compute else None
     sums = yield from secure_sums(plan, study, STRICT.name, own)
     progress("secure sums", 4, 4)
-    return Opened(layout, observed, missingness, budget, marginals, plan, sums)
+    return StrictReleases(layout, observed, missingness, budget, marginals, plan, sums)
 
 
 def gather_margins(

@@ -15,12 +15,14 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from verticopula.formatting import clean, number, percent, readable, several, small
-from verticopula.report import association_figures as association
-from verticopula.report import margin_figures as margins
-from verticopula.report import propensity_check as propensity
-from verticopula.report import regression_section as regressions
-from verticopula.report import release_section as releases
-from verticopula.report import sensitivity_analysis as sensitivity
+from verticopula.report import (
+    association_figures,
+    margin_figures,
+    propensity_check,
+    regression_section,
+    release_section,
+    sensitivity_analysis,
+)
 from verticopula.report.report_subject import Subject
 from verticopula.report.report_warnings import report_warnings
 from verticopula.study.text_summary import margin_shifts
@@ -62,12 +64,12 @@ def render_report(subject: Subject) -> str:
 def gather(subject: Subject) -> dict[str, Any]:
     """Everything the template shows; `drawn` is what the figures are drawn from."""
     result, federation = subject.result, subject.federation
-    regression = regressions.describe_regression(subject)
-    columns = margins.describe_margins(subject)
-    realised = association.realised_errors(subject)
-    moving = sensitivity.margin_sensitivity(subject)
-    moving_fit = sensitivity.regression_sensitivity(subject)
-    expected = association.expected_errors(subject)
+    regression = regression_section.regression_section(subject)
+    columns = margin_figures.describe_margins(subject)
+    realised = association_figures.realised_errors(subject)
+    moving = sensitivity_analysis.margin_sensitivity(subject)
+    moving_fit = sensitivity_analysis.regression_sensitivity(subject)
+    expected = association_figures.expected_errors(subject)
     refinement = result.refinement
     patterns = _patterns(subject)
     return {
@@ -79,39 +81,39 @@ def gather(subject: Subject) -> dict[str, Any]:
         "n_subjects": result.n_subjects,
         "n_columns": len(federation.keys),
         "cautions": report_warnings(subject),
-        "units": releases.describe_units(subject),
-        "releases": releases.describe_parties(subject),
+        "units": release_section.describe_units(subject),
+        "releases": release_section.describe_parties(subject),
         "delta": small(subject.study.privacy.delta),
         "missingness": result.missingness,
         "patterns": patterns,
         "columns": columns,
         "first_column": _most_moved(columns, str(federation.response)),
         "shifts": margin_shifts(result)[:8],
-        "pairs": association.strongest_pairs(subject),
-        "blocks": association.party_blocks(subject),
+        "pairs": association_figures.strongest_pairs(subject),
+        "blocks": association_figures.party_blocks(subject),
         "fit": result.report,
         "repairs": sorted(result.report.marginal_repairs.items(), key=lambda item: -item[1])[:5],
         "refinement": refinement,
         "expected": expected,
         "realised": realised,
         "strict_fit": result.strict,
-        "party_pairs": association.party_pairs(subject),
-        "scores": propensity.propensity_scores(subject),
+        "party_pairs": association_figures.party_pairs(subject),
+        "scores": propensity_check.propensity_scores(subject),
         "regression": regression,
         "moving": moving,
         "moving_fit": _largest_moves(regression, moving_fit),
-        "deltas": sensitivity.DELTAS,
+        "deltas": sensitivity_analysis.DELTAS,
         "drawn": {
             "parties": list(result.missingness.parties),
             "subjects": result.n_subjects,
             "patterns": patterns,
             "columns": columns,
-            "correlation": association.describe_correlation(subject),
+            "correlation": association_figures.describe_correlation(subject),
             "likelihood": [] if refinement is None else list(refinement.log_likelihood),
             "expected": {name: expected[name] for name in ("counts", "edges") if name in expected},
             "realised": [] if realised is None else realised["points"],
             "effects": [] if regression is None else _effects(regression),
-            "deltas": list(sensitivity.DELTAS),
+            "deltas": list(sensitivity_analysis.DELTAS),
             "moving": moving,
             "movingFit": moving_fit,
         },
@@ -159,7 +161,7 @@ def _largest_moves(regression: dict[str, Any] | None, moving: dict[str, Any] | N
         moves = [
             (move[index], part["party"], delta)
             for part in moving["parties"]
-            for move, delta in zip(part["moves"], sensitivity.DELTAS, strict=True)
+            for move, delta in zip(part["moves"], sensitivity_analysis.DELTAS, strict=True)
             if move is not None
         ]
         far = max(moves, key=lambda move: abs(move[0]))

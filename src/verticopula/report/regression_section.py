@@ -12,7 +12,7 @@ from verticopula.report.sensitivity_analysis import feature_values
 from verticopula.schema.federation import ColumnKey
 
 
-def describe_regression(subject: Subject) -> dict[str, Any] | None:
+def regression_section(subject: Subject) -> dict[str, Any] | None:
     """Rows as they are, and each effect per standard deviation of its column."""
     facts = subject.regression
     if facts is None:

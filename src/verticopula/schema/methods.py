@@ -124,7 +124,8 @@ STRICT = Method(
     fewest_parties=2,
 )
 
-METHODS: Mapping[str, Method] = MappingProxyType({m.name: m for m in (VCDS, REFINED, EVCDS, IEVCDS, STRICT)})
+_METHODS = {m.name: m for m in (VCDS, REFINED, EVCDS, IEVCDS, STRICT)}
+METHODS: Mapping[str, Method] = MappingProxyType(_METHODS)
 DEFAULT_METHOD = VCDS
 
 # A regression on raw columns is no way to fit a copula, but policies name it like one: it sends exact values.

@@ -31,7 +31,7 @@ def repeat_study(study: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTabl
         federation,
         settings.method,
         BudgetRequest.of(federation, settings),
-        draw_cohort(study, np.random.default_rng(seed)),
+        draw_from_copula(study, np.random.default_rng(seed)),
         study=seeded_study_name(federation),
         noise=lambda name: SeededNoise(seed).derive(name),
         rng=server_generator(seed, "fit"),
@@ -59,7 +59,7 @@ def quicker(study: FittedStudy) -> StudySettings:
     )
 
 
-def draw_cohort(study: FittedStudy, rng: np.random.Generator) -> dict[str, AlignedTable]:
+def draw_from_copula(study: FittedStudy, rng: np.random.Generator) -> dict[str, AlignedTable]:
     """Subjects from the copula, known to parties in the real study's pattern."""
     result, federation = study.result, study.federation
     values = result.copula.sample(result.n_subjects, rng)

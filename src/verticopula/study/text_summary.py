@@ -15,7 +15,7 @@ from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.study_warnings import find_warnings
 
 
-def summarise(study: FittedStudy) -> str:
+def summarise_study(study: FittedStudy) -> str:
     """What was fitted, what it cost and what was repaired; warnings first."""
     federation, result, privacy = study.federation, study.result, study.privacy
     lines = [

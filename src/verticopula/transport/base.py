@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from verticopula.protocol.messages import Reply, Request
 
 Result = TypeVar("Result")
+
+
+class RequestHandler(Protocol):
+    """Anything that answers requests: a party with its table, a member, or a handler of synthetic columns."""
+
+    def handle(self, request: Any) -> Reply: ...
 
 
 class Transport(Protocol):

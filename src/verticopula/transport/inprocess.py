@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
 
 from verticopula.errors import PartyUnavailable
 from verticopula.protocol.messages import Reply, Request
-
-
-class Party(Protocol):
-    """Anything that answers requests: a party with its table, or a handler of synthetic columns."""
-
-    def handle(self, request: Any) -> Reply: ...
+from verticopula.transport.base import RequestHandler
 
 
 class InProcessTransport:
     """Calls the parties' own code, one party after the other; a party uses all cores itself."""
 
-    def __init__(self, parties: Mapping[str, Party]) -> None:
+    def __init__(self, parties: Mapping[str, RequestHandler]) -> None:
         self._parties = dict(parties)
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:

@@ -60,8 +60,8 @@ _LONGEST_NAME = 200
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 
 
-class Vault(Protocol):
-    """What a member keeps between runs; on disk it is a `storage.vault.Vault`."""
+class PartyStore(Protocol):
+    """What a member keeps between runs; on disk it is a `storage.vault.PartyStore`."""
 
     @property
     def ledger(self) -> Ledger: ...
@@ -83,7 +83,7 @@ class Vault(Protocol):
 
 
 @dataclass(frozen=True)
-class StudyRecord:
+class StudyAgreement:
     """What was agreed about one study.
 
     Attributes
@@ -104,7 +104,7 @@ class StudyRecord:
     n_subjects: int = 0
     positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
-    def agrees(self, other: StudyRecord) -> bool:
+    def agrees(self, other: StudyAgreement) -> bool:
         """Whether the same was agreed, wherever the rows are."""
         mine, theirs = (self.method, self.alignment, self.seed), (other.method, other.alignment, other.seed)
         return mine == theirs and self.table == other.table
@@ -118,7 +118,7 @@ class StudyRecord:
         return {**vars(self), "positions": places}
 
     @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> StudyRecord:
+    def from_dict(cls, raw: dict[str, Any]) -> StudyAgreement:
         places = np.frombuffer(base64.b64decode(raw["positions"]), dtype="<i8").astype(np.int64)
         return cls(**{**raw, "positions": places})
 
@@ -144,7 +144,7 @@ class Member:
         table: pl.DataFrame,
         *,
         key: bytes | None,
-        vault: Vault,
+        vault: PartyStore,
         policy: Policy | None = None,
         out: Path | None = None,
         authenticity: Authenticity | None = None,
@@ -207,7 +207,7 @@ class Member:
         """
         self._check_terms(request)
         table = self._digest(request.alignment, seeded=request.seed is not None)
-        record = StudyRecord(request.method, request.alignment, request.seed, table)
+        record = StudyAgreement(request.method, request.alignment, request.seed, table)
         with self._lock:
             known = self._read(request.study)
             if known is not None and known.agrees(record):
@@ -254,7 +254,7 @@ class Member:
             raise PolicyRefused(f"party {self.name!r} has no id key, which alignment 'hash' needs")
         return self._key
 
-    def _hashes(self, study: str, record: StudyRecord) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def _hashes(self, study: str, record: StudyAgreement) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Every row's hash, or its point, in the table's order; and the order in which they are sent."""
         if record.alignment == "hash":
             hashes = hash_ids(self._table.ids, study_key(self._hash_key(), study))
@@ -277,7 +277,7 @@ class Member:
             digest.update(seen.tobytes() + np.where(seen, column.values[rows], 0.0).tobytes())
         return digest.hexdigest()
 
-    def _check_unchanged(self, record: StudyRecord) -> None:
+    def _check_unchanged(self, record: StudyAgreement) -> None:
         if self._digest(record.alignment, seeded=record.seed is not None) != record.table:
             raise ProtocolError(
                 f"party {self.name!r}: its table, or its id key, has changed since this study was opened"
@@ -306,7 +306,7 @@ class Member:
             raise ProtocolError(f"party {self.name!r}: a point among those of {request.origin!r} is none") from None
         return MaskReply(self.name, request.origin, masked)
 
-    def _check_points(self, request: MaskRequest, record: StudyRecord) -> None:
+    def _check_points(self, request: MaskRequest, record: StudyAgreement) -> None:
         late = record.is_placed and request.origin not in record.masked
         if record.alignment != "psi" or late:
             raise ProtocolError(f"party {self.name!r}: nothing is to be masked in this study, or no longer")
@@ -368,7 +368,7 @@ class Member:
                     del self._parties[old]
             return self._parties[study]
 
-    def _make_ready(self, study: str, record: StudyRecord) -> LocalParty:
+    def _make_ready(self, study: str, record: StudyAgreement) -> LocalParty:
         self._check_unchanged(record)
         positions = np.empty_like(record.positions)
         positions[self._by_id] = record.positions
@@ -392,7 +392,7 @@ class Member:
             consent=self._consent,
         )
 
-    def _known(self, study: str) -> StudyRecord:
+    def _known(self, study: str) -> StudyAgreement:
         record = self._read(study)
         if record is None:
             raise ProtocolError(f"party {self.name!r} was not asked to open this study")
@@ -402,11 +402,11 @@ class Member:
         """An organisation may be several parties of a study, with one vault."""
         return f"{self.name}/{study}"
 
-    def _read(self, study: str) -> StudyRecord | None:
+    def _read(self, study: str) -> StudyAgreement | None:
         raw = self.vault.studies.get(self._record_name(study))
-        return None if raw is None else StudyRecord.from_dict(raw)
+        return None if raw is None else StudyAgreement.from_dict(raw)
 
-    def _write(self, study: str, record: StudyRecord) -> None:
+    def _write(self, study: str, record: StudyAgreement) -> None:
         self.vault.studies.put(self._record_name(study), record.to_dict())
         self._parties.pop(study, None)
 
@@ -452,7 +452,7 @@ def _method_of(request: Request) -> str:
     return str(getattr(asked, "method", RAW_REGRESSION))
 
 
-def _same_place(first: StudyRecord, second: StudyRecord) -> bool:
+def _same_place(first: StudyAgreement, second: StudyAgreement) -> bool:
     return first.n_subjects == second.n_subjects and np.array_equal(first.positions, second.positions)
 
 

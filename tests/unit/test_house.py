@@ -1,0 +1,115 @@
+"""The house keeps its order: few files at the door, names that tell, words in one place."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import verticopula
+from verticopula.schema.methods import METHODS, RAW_REGRESSION
+
+HOME = Path(verticopula.__file__).parent
+ROOT = Path(__file__).parents[2]
+FILES = sorted(HOME.rglob("*.py"))
+ROOMS = sorted(path.parent for path in FILES if path.name == "__init__.py" and path.parent != HOME)
+NAMES_OF_METHODS = {*METHODS, RAW_REGRESSION}
+
+
+def trees() -> list[tuple[Path, ast.Module]]:
+    return [(path.relative_to(HOME), ast.parse(path.read_text("utf-8"))) for path in FILES]
+
+
+def test_at_most_eight_files_lie_in_the_root() -> None:
+    assert len(list(HOME.glob("*.py"))) <= 8
+
+
+def test_no_two_files_share_a_name() -> None:
+    named = Counter(path.name for path in FILES if not path.name.startswith("__"))
+    assert [name for name, count in named.items() if count > 1] == []
+
+
+def test_no_two_classes_share_a_name() -> None:
+    found = Counter(node.name for _, tree in trees() for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in found.items() if count > 1] == []
+
+
+def test_method_names_stand_in_one_file_only() -> None:
+    others = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees()
+        if path != Path("schema/methods.py")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in NAMES_OF_METHODS
+    ]
+    assert others == []
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(HOME)))
+def test_every_room_says_what_lives_there_who_may_import_it_and_what_to_read_first(room: Path) -> None:
+    said = ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or ""
+    lines = [line for line in said.splitlines() if line]
+    assert 3 <= len(lines) <= 8
+    assert "import" in said
+    assert "Read " in said
+
+
+def test_the_architecture_page_is_short_and_names_every_room() -> None:
+    page = (ROOT / "docs/development/architecture.md").read_text("utf-8")
+    assert len(page.splitlines()) <= 150
+    assert [room.name for room in ROOMS if room.parent == HOME and f"  {room.name}/" not in page] == []
+
+
+def test_the_glossary_has_at_most_thirty_terms() -> None:
+    page = (ROOT / "docs/reference/glossary.md").read_text("utf-8")
+    terms = re.findall(r"^\*\*(.+?)\*\*", page, flags=re.MULTILINE)
+    assert 10 <= len(terms) <= 30
+    assert terms == sorted(terms, key=str.lower)
+
+
+@pytest.mark.parametrize("name", ["Synthesizer", "VerticalGLM"])
+def test_public_methods_describe_their_parameters(name: str) -> None:
+    kind = getattr(verticopula, name)
+    bare = []
+    for member, function in inspect.getmembers(kind, inspect.isroutine):
+        if member.startswith("_") or not getattr(function, "__module__", "").startswith("verticopula"):
+            continue
+        taken = [p for p in inspect.signature(function).parameters if p not in ("self", "cls")]
+        if taken and "Parameters\n" not in (inspect.getdoc(function) or ""):
+            bare.append(member)
+    assert bare == []
+
+
+@pytest.mark.parametrize("name", ["forecast", "audit"])
+def test_public_functions_describe_their_parameters(name: str) -> None:
+    assert "Parameters\n" in (inspect.getdoc(getattr(verticopula, name)) or "")
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    heavy = ("numpy", "scipy", "sklearn", "plotly", "polars", "pandas", "nvflare", "numba")
+    for statement in ("import verticopula", "import verticopula.cli.app"):
+        code = f"import sys; {statement}; print([m for m in {heavy!r} if m in sys.modules])"
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        assert said.strip() == "[]", statement
+
+
+def test_help_takes_less_than_half_a_second_of_processor_time() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, time; sys.argv = ['verticopula', '--help']\n"
+        "from verticopula.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(time.process_time())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout.splitlines()[-1]) < 0.5
