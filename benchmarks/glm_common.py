@@ -1,4 +1,4 @@
-"""What the benchmarks of the regression share: data, both solvers in a few lines, and their pages."""
+"""What the benchmarks of the regression share: data, and both solvers in a few lines."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from benchmarks.record import ROOT, Table
+from benchmarks import ROOT
 from experiments.designs import Model, SimulationDesign, make_complete
 from verticopula.glm.central import largest_strength, null_point, trace_path, violations
 from verticopula.glm.design import Features, Standardised, standardise
@@ -215,11 +214,3 @@ def _mark_source() -> str:
 
 
 SOURCE = _mark_source()  # which solvers were measured; taken when they are loaded
-
-
-def write_page(path: Path, title: str, name: str, parts: Sequence[str], tables: Sequence[Table]) -> None:
-    """A page in the house's form: what was measured, then the tables."""
-    lines = [f"# {title}", f"Written by `python -m benchmarks {name}`.", *parts]
-    for table in tables:
-        lines += [f"## {table.title[0].upper()}{table.title[1:]}", table.to_markdown()]
-    path.write_text("\n\n".join(lines) + "\n", encoding="utf-8")

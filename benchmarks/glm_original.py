@@ -11,6 +11,7 @@ shown by the best point of the path, chosen knowing the truth.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -21,11 +22,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.glm_common import MODELS, SOURCE, Problem, choose_refit, fit_central, fit_federated, make_section_5_1
-from benchmarks.glm_original_page import tabulate_agreement, tabulate_cells, tabulate_reach, write_original_page
-from benchmarks.record import Places, Report
+from benchmarks.glm_original_page import introduce, tabulate_agreement, tabulate_cells, tabulate_reach
 from experiments.metrics import fdr, g_means, rmse
 from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
+from reporting.catalogue import Measured, Places
+from reporting.pages import markdown_page
+from reporting.records import Record, write_text
+from reporting.tables import Table
 from verticopula.glm.strength_path import (
     PathPoint,
     Refit,
@@ -171,9 +175,9 @@ def judge(
     return Cell(model, n, metric, method, ours, error, paper, oracle, bar, reached, near)
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """All cells of Original-C and Original-VFL in Tables 1 to 3; writes the page `glm_original.md`."""
-    counts = {model: {1000: 2} for model in MODELS} if quick else REPLICATIONS
+def run(options: Namespace) -> Measured:
+    """All cells of Original-C and Original-VFL in Tables 1 to 3."""
+    counts = {model: {1000: 2} for model in MODELS} if options.quick else REPLICATIONS
     with threadpool_limits(1):
         drawn = {
             (m, n): [
@@ -191,15 +195,7 @@ def run(places: Places, *, quick: bool) -> Report:
         for m, n in drawn
         for method in METHODS
     ]
-    agreement = {key: describe_agreement(found) for key, found in drawn.items()}
-    tables = [
-        *(tabulate_cells(metric, cells, averages) for metric in METRICS),
-        tabulate_reach(cells, averages),
-        tabulate_agreement(agreement),
-    ]
-    write_original_page(places, tables, cells, counts)
-    return Report(
-        "glm_original",
+    return (
         {
             "source": SOURCE,
             "replications": counts,
@@ -210,15 +206,34 @@ def run(places: Places, *, quick: bool) -> Report:
         {
             "cells": [asdict(cell) for cell in cells],
             "means_and_standard_errors": {f"{m}/{n}": a for (m, n), a in averages.items()},
-            "agreement": {f"{m}/{n}": a for (m, n), a in agreement.items()},
-            "target": {
-                "cells": len(cells),
-                "reached": sum(cell.reached for cell in cells),
-                "reached_within_error": sum(cell.reached_within_error for cell in cells),
-            },
+            "agreement": {f"{m}/{n}": describe_agreement(found) for (m, n), found in drawn.items()},
+            "target": count_reached(cells),
         },
-        tables,
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `glm_original.md`, and its tables."""
+    found = record.results
+    cells, averages = [Cell(**saved) for saved in found["cells"]], found["means_and_standard_errors"]
+    tables = [
+        *(tabulate_cells(metric, cells, averages) for metric in METRICS),
+        tabulate_reach(cells, averages),
+        tabulate_agreement(found["agreement"]),
+    ]
+    text = introduce(cells, record.settings["replications"])
+    parts = ["Written by `python -m benchmarks glm_original`.", *text, *tables]
+    write_text(places.pages / "glm_original.md", markdown_page("The regression on complete, unprotected data", parts))
+    return tables
+
+
+def count_reached(cells: Sequence[Cell]) -> dict[str, int]:
+    """How many cells are reached, and how many within two standard errors."""
+    return {
+        "cells": len(cells),
+        "reached": sum(cell.reached for cell in cells),
+        "reached_within_error": sum(cell.reached_within_error for cell in cells),
+    }
 
 
 def describe_agreement(found: Sequence[Replication]) -> dict[str, Any]:

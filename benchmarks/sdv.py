@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -18,8 +19,11 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.record import ROOT, Places, Report, Table, verdict
+from benchmarks import ROOT
 from benchmarks.sdv_ours import EPSILON, UNIT
+from reporting.catalogue import Measured, Places
+from reporting.records import Record
+from reporting.tables import Table, verdict
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.schema.federation import Federation
 
@@ -90,9 +94,9 @@ def _run_json(command: list[str | Path], extra: Mapping[str, str] | None = None)
     return answer
 
 
-def run(places: Places, *, quick: bool) -> Report:
+def run(options: Namespace) -> Measured:
     """Take turns: SDV, then VCDS, `repetitions` times; then VCDS once with nothing compiled."""
-    n, repetitions = (1_000, 1) if quick else (71_827, 3)
+    n, repetitions = (1_000, 1) if options.quick else (71_827, 3)
     prepare_environment()
     study = make_sme(n)
     ours: list[Seconds] = []
@@ -112,8 +116,7 @@ def run(places: Places, *, quick: bool) -> Report:
     runs = {"VCDS": ours, **{_sdv_label(d): seconds for d, seconds in sdv.items()}, "VCDS, compiling": [cold]}
     ratios = {label: _ratio(ours, sdv[d]) for d, label in ((d, _sdv_label(d)) for d in DISTRIBUTIONS)}
     ratio = ratios[_sdv_label(DEFAULT_DISTRIBUTION)]
-    return Report(
-        "sdv",
+    return (
         {
             "n_subjects": n,
             "n_columns": len(describe_columns(study.federation)),
@@ -129,8 +132,13 @@ def run(places: Places, *, quick: bool) -> Report:
             "ratio_with_compilation": cold["total"] / _median(sdv[DEFAULT_DISTRIBUTION]),
             "target": {"ratio_to_sdv_default": TARGET, "met": ratio <= TARGET},
         },
-        [_tabulate(n, runs, sdv[DEFAULT_DISTRIBUTION], ratio)],
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """Medians of all runs."""
+    runs, label = record.results["seconds"], _sdv_label(DEFAULT_DISTRIBUTION)
+    return [_tabulate(record.settings["n_subjects"], runs, runs[label], record.results["ratio_of_medians"][label])]
 
 
 def _sdv_label(distribution: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.record import Places, Report, Table, verdict
 from benchmarks.timing import Timing, time_interleaved
+from reporting.catalogue import Measured, Places
+from reporting.records import Record, write_text
+from reporting.tables import Table, verdict
 from verticopula import Synthesizer
 from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
@@ -33,7 +36,6 @@ EPSILON, DELTA = 1.0, 1e-6
 MOST_SECONDS, MOST_MB, MOST_RATIO = 3.0, 100.0, 1.0
 WARM_UP = 500
 MOMENTS = (SumsKeyRequest, SumsShareRequest, SumsRequest)
-PAGE = "strict_cost.md"
 
 
 class Metered:
@@ -87,9 +89,9 @@ def fit(study: SmeStudy, method: str, unit: str) -> None:
         Synthesizer(study.federation, method=method, unit=unit, epsilon=EPSILON, delta=DELTA).fit(study.tables)
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """Both parts, in one run; writes the page `strict_cost.md`."""
-    n, repetitions = (2_000, 1) if quick else (71_827, 3)
+def run(options: Namespace) -> Measured:
+    """Both parts, in one run."""
+    n, repetitions = (2_000, 1) if options.quick else (71_827, 3)
     small, study = make_sme(WARM_UP), make_sme(n)
     with threadpool_limits(1):
         meter(small)  # compiled and loaded
@@ -106,7 +108,6 @@ def run(places: Places, *, quick: bool) -> Report:
         "ratio": ratio,
     }
     met = worst["seconds"] < MOST_SECONDS and worst["mb"] < MOST_MB and ratio <= MOST_RATIO
-    tables = [_moments_table(parties, metered), _fit_table(times, ratio)]
     settings = {"n_subjects": n, "epsilon": EPSILON, "delta": DELTA, "repetitions": repetitions}
     results: dict[str, Any] = {
         "moments": {
@@ -123,23 +124,30 @@ def run(places: Places, *, quick: bool) -> Report:
         "worst": worst,
         "target": {"seconds": MOST_SECONDS, "mb": MOST_MB, "ratio": MOST_RATIO, "met": met},
     }
-    (places.pages / PAGE).write_text(_page(n, tables), encoding="utf-8")
-    return Report("strict_cost", settings, results, tables)
+    return settings, results
 
 
-def _moments_table(parties: list[str], metered: Metered) -> Table:
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `strict_cost.md`, and its tables."""
+    times = {name: Timing.of(saved) for name, saved in record.results["fit"].items()}
+    tables = [_moments_table(record.results["moments"]), _fit_table(times, record.results["worst"]["ratio"])]
+    write_text(places.pages / "strict_cost.md", _page(record.settings["n_subjects"], tables))
+    return tables
+
+
+def _moments_table(moments: Mapping[str, Mapping[str, float]]) -> Table:
     rows = tuple(
         (
             name,
-            f"{metered.seconds[name]:.2f}",
-            f"{metered.sent[name] / 1e6:.1f}",
-            f"{metered.received[name] / 1e6:.1f}",
-            verdict(metered.seconds[name], MOST_SECONDS),
-            verdict(metered.sent[name] / 1e6, MOST_MB),
-            f"{metered.other_seconds[name]:.2f}",
-            f"{metered.other_sent[name] / 1e6:.2f}",
+            f"{found['seconds']:.2f}",
+            f"{found['sent_mb']:.1f}",
+            f"{found['received_mb']:.1f}",
+            verdict(found["seconds"], MOST_SECONDS),
+            verdict(found["sent_mb"], MOST_MB),
+            f"{found['other_rounds_seconds']:.2f}",
+            f"{found['other_rounds_sent_mb']:.2f}",
         )
-        for name in parties
+        for name, found in moments.items()
     )
     header = ("party", "s", "MB sent", "MB received", f"target {MOST_SECONDS:g} s", f"target {MOST_MB:g} MB sent")
     return Table("secure moments, per party", (*header, "other rounds, s", "MB sent"), rows)

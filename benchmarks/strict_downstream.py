@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.record import Table, verdict
 from experiments.sme import auc
+from reporting.tables import Table, verdict
 from verticopula import Synthesizer
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.estimators.vertical_glm import VerticalGLM

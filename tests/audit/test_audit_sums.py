@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from tests.audit.sums import CASES, PARTIES, SumsCase, make_plan, none
+from benchmarks.audit_sums import CASES, PARTIES, SumsCase, make_plan, none
 from tests.secure.desks import World, some_scores
 from verticopula.auditing import audit_sums, replaced_block, replaced_person
 from verticopula.auditing.sums_attacks import Pooled, SumsRelease, exact_sums, judge_sums, mu_low

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from tests.strict.central import factor_correlation
+from benchmarks.strict_central import factor_correlation
 from verticopula.stats.correlation import bridge as integrate_bridge
 from verticopula.stats.mixing import Trail
 from verticopula.stats.strict import score_bridge as bridge

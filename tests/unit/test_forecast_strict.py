@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.audit.sums import PARTIES, make_plan
+from benchmarks.audit_sums import PARTIES, make_plan
 from tests.builders import CONTINUOUS, Call, make_federation
 from verticopula import Federation
 from verticopula.errors import SettingsError

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.secure.desks import World
-from verticopula.mpc.sums_plan import code_scores, own_mask, own_rows
+from verticopula.mpc import sums_plan
+from verticopula.mpc.sums_plan import choose_compute, code_scores, own_mask, own_rows
 from verticopula.privacy.noise import Keystream, Noise
 from verticopula.protocol.messages import SumsPlan
 from verticopula.protocol.party.sums_handler import SumsDesk
@@ -23,8 +23,8 @@ PARTIES = {"a": 2, "b": 1, "c": 1}
 
 def make_plan(mu: float, widths: Mapping[str, int] = PARTIES, per_column: float = 1.5) -> SumsPlan:
     """Everybody known to everybody."""
-    scores = {name: np.zeros((4, width)) for name, width in widths.items()}
-    return World(scores, mu=mu, per_column=per_column).plan()
+    observed = np.ones((4, sum(widths.values())), dtype=bool)
+    return sums_plan.make_plan(widths, observed, mu, per_column, choose_compute(list(widths)))
 
 
 class Weakened:

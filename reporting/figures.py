@@ -1,7 +1,9 @@
-"""One look for all figures."""
+"""One look for all figures: PNG for the documentation, static SVG inside pages."""
 
 from __future__ import annotations
 
+import io
+from html import escape
 from pathlib import Path
 
 import matplotlib as mpl
@@ -9,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 mpl.use("Agg")
-COLORS = ("#4269d0", "#d1495b", "#3b8f5a", "#efa02f", "#7a5195")
+COLORS = ("#4269d0", "#d1495b", "#3b8f5a", "#efa02f", "#7a5195", "#6b6b6b", "#00a6a6")
 INK = "#333333"
 
 
@@ -32,6 +34,16 @@ def use_log_axes(ax: Axes, ticks: list[float]) -> None:
     ax.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def to_svg(figure: Figure, label: str) -> str:
+    """The figure as an element of a page: same bytes for same data."""
+    out = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": label, "svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    element = out.getvalue().partition("<svg")[2]
+    return f"<svg role='img' aria-label='{escape(label, quote=True)}'{element}"
+
+
+def save_png(figure: Figure, path: Path) -> None:
     """Write a PNG."""
-    figure.savefig(path, dpi=150, facecolor="white")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150, facecolor="white", metadata={"Software": None})
