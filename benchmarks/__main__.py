@@ -22,7 +22,7 @@ def find_places(out: Path | None, quick: bool) -> Places:
 
 
 def _entry(name: str, measures: str, takes: str, *writes: str) -> tuple[str, Entry]:
-    return name, Entry(f"benchmarks.{name}", measures, takes, ", ".join((f"{name}.json", *writes)))
+    return name, Entry(f"benchmarks.{name}", name, measures, takes, ", ".join((f"{name}.json", *writes)))
 
 
 ENTRIES = dict(

@@ -17,7 +17,17 @@ def run_tests(*selected: str) -> list[dict[str, Any]]:
     """What the selected tests recorded as `result`, in their order; RuntimeError if one of them fails."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-m", "", *selected, f"--junitxml={report}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            "",
+            *selected,
+            "-o",
+            "junit_family=xunit1",
+            f"--junitxml={report}",
+        ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"the tests failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")

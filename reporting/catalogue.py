@@ -38,19 +38,16 @@ class Entry:
 
     Attributes
     ----------
-    module : imported when it is needed; names that share a module and follow each other run together
+    module : imported when it is needed; names that share a module run together
+    saved_as : the name of the saved record, without `.json`
     measures, takes, writes : for the help
     """
 
     module: str
+    saved_as: str
     measures: str
     takes: str
     writes: str
-
-    @property
-    def saved_as(self) -> str:
-        """The name of the saved record, without `.json`."""
-        return self.module.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
@@ -148,6 +145,7 @@ class Catalogue:
         return module, options
 
     def _run(self, module: ModuleType, options: argparse.Namespace, console: Console) -> None:
+        options.console = console
         console.rule(" ".join(options.names))
         places: Places = options.places
         for folder in (places.results, places.images, places.pages):
@@ -165,7 +163,7 @@ class Catalogue:
             record = Record.read(path)
             console.print(f"results: {path}", soft_wrap=True)
         else:
-            record = Record.of_run(saved_as, vars(options), {}, options.command)
+            record = Record(saved_as, vars(options), {})
         for table in module.present(record, places):
             table.show(console)
 

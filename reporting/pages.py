@@ -25,7 +25,7 @@ def markdown_page(title: str, parts: Sequence[str | Table]) -> str:
     blocks = [f"# {title}"]
     for part in parts:
         if isinstance(part, Table):
-            blocks += [f"## {part.title}", part.to_markdown()]
+            blocks += [f"## {part.title}", *filter(None, [part.note]), part.to_markdown()]
         else:
             blocks.append(part.strip())
     return "\n\n".join(blocks) + "\n"
@@ -34,7 +34,7 @@ def markdown_page(title: str, parts: Sequence[str | Table]) -> str:
 def html_page(title: str, parts: Sequence[str], made_by: str, style: str = "") -> str:
     """A title, HTML elements, and at the foot how the page was made."""
     opening = (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>",
-        f"<style>{STYLE}{style}</style></head><body><h1>{escape(title)}</h1>",
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title, quote=False)}</title>",
+        f"<style>{STYLE}{style}</style></head><body><h1>{escape(title, quote=False)}</h1>",
     )
     return "\n".join((*opening, *parts, f"<p><small>{escape(made_by)}</small></p></body></html>")) + "\n"

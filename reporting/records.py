@@ -44,9 +44,15 @@ class Record:
     def read(cls, path: Path, settings: Mapping[str, Any] | None = None) -> Record:
         """A saved record; SettingsError if the file holds none, or one that was made with other `settings`."""
         try:
-            record = cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError):
-            raise SettingsError(f"{path} is damaged: delete it, and it is made again") from None
+            raw = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raw = None
+        if not isinstance(raw, dict):
+            raise SettingsError(f"{path} is damaged: delete it, and it is made again")
+        try:
+            record = cls(**raw)
+        except TypeError:
+            raise SettingsError(f"{path} was made by another version: take another --out") from None
         if settings is not None and record.settings != settings:
             raise SettingsError(f"{path} was made with other settings ({record.settings}): take another --out")
         return record
@@ -55,7 +61,7 @@ class Record:
         """Write the record as JSON: a piece on one line, a run's record for people to read."""
         raw = {name: value for name, value in vars(self).items() if value or name in ("settings", "results")}
         layout = {"indent": 1} if self.command else {"separators": (",", ":")}
-        write_text(path, json.dumps(raw, **layout) + "\n")
+        write_text(path, json.dumps(raw, ensure_ascii=False, **layout) + "\n")
 
     def describe(self, seconds: float | None = None) -> str:
         """One line for the foot of a page."""

@@ -20,11 +20,12 @@ Row = Sequence[str]
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a header and rows of text."""
+    """A title, a header and rows of text; a page has the note between title and table."""
 
     title: str
     header: Row
     rows: Sequence[Row]
+    note: str = ""
 
     def to_markdown(self) -> str:
         """The table as GitHub shows it, without the title."""
