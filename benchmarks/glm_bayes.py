@@ -22,7 +22,6 @@ from benchmarks.glm_bayes_known import (
     SWEEPS,
     THRESHOLDS,
     Contrast,
-    average_scores,
     draw_known,
     keep,
     load,
@@ -30,8 +29,9 @@ from benchmarks.glm_bayes_known import (
 )
 from benchmarks.glm_bayes_page import Pair, Reach, introduce, split_by_class, tabulate
 from benchmarks.glm_common import MODELS, SOURCE, make_section_5_1
-from benchmarks.glm_original import METHODS, METRICS, Cell, Scores, count_reached, judge, score
+from benchmarks.glm_original import METHODS, Cell, Scores, average_scores, count_reached, judge
 from experiments.designs import Model, SimulationDesign
+from experiments.metrics import METRICS, score_coef
 from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
 from reporting.catalogue import Measured, Places
@@ -72,9 +72,9 @@ def replicate(model: Model, n: int, seed: int) -> Replication:
     parts = [problem.features(block) for block in problem.blocks]
     there, asked = sample_in_parts(parts, problem.y, problem.family, fit_intercept=False)
     coef, federated = (found.select(starts, default_bar(n)) for found in (here, there))
-    scores = {"central": score(coef, truth), "federated": score(federated, truth)}
+    scores = {"central": score_coef(coef, truth), "federated": score_coef(federated, truth)}
     with suppress(SeparatedClassesError):
-        scores["oracle"] = score(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
+        scores["oracle"] = score_coef(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
     return Replication(scores, int(np.sum((coef != 0) == (federated != 0))), asked, here.unrest)
 
 

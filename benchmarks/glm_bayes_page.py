@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.glm_bayes_known import SWEEPS, THRESHOLDS, Contrast, Nearest
-from benchmarks.glm_original import METRICS, Cell
-from benchmarks.glm_original_page import NAMES, SHORT, describe, name_rest, with_error
+from benchmarks.glm_original import Cell
+from benchmarks.glm_original_page import SHORT, describe, name_rest, with_error
 from experiments.designs import SimulationDesign
+from experiments.metrics import METRIC_NAMES, METRICS
 from reporting.tables import Table
 from verticopula.glm.bayes import default_bar
 
@@ -117,7 +118,7 @@ def _tabulate_cells(
         "oracle",
         "design known",
     )
-    return Table(f"{NAMES[metric]}, mean (standard error)", header, tuple(rows))
+    return Table(f"{METRIC_NAMES[metric]}, mean (standard error)", header, tuple(rows))
 
 
 def _tabulate_thresholds(contrasts: Mapping[int, Contrast]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,10 +19,10 @@ from verticopula.glm.families import Family, find_family
 from verticopula.glm.lasso import group_norms
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint, RefitRule, choose_point, geometric_strengths, information_criterion
-from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.regression_handler import RegressionDesk
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
 
 Floats = NDArray[np.float64]
 MODELS: dict[Model, str] = {"linear": "gaussian", "logistic": "binomial"}
@@ -111,16 +111,6 @@ def fit_central(
     )
 
 
-class _InProcess:
-    """Delivers to desks in this process."""
-
-    def __init__(self, desks: Mapping[str, RegressionDesk]) -> None:
-        self._desks = desks
-
-    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
-        return {name: self._desks[name].handle(request) for name, request in requests.items()}
-
-
 def fit_federated(
     problem: Problem,
     penalty: str,
@@ -138,7 +128,8 @@ def fit_federated(
         problem.family, Penalty.build(penalty), problem.fit_intercept, tolerance, max_rounds, refit=refit
     )
     return drive(
-        federated_path(list(desks), problem.y, settings, lambda largest: strengths, study="bench"), _InProcess(desks)
+        federated_path(list(desks), problem.y, settings, lambda largest: strengths, study="bench"),
+        InProcessTransport(desks),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from experiments.metrics import METRIC_NAMES
 from reporting.tables import Table
 from verticopula.glm.strength_path import PATIENCE
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 Averages = Mapping[str, Mapping[str, Mapping[str, tuple[float, float]]]]  # `model/N`, method and metric
 
-NAMES = {"rmse": "RMSE (0 is best)", "gmeans": "G-Means (1 is best)", "fdr": "FDR (0 is best)"}
 SHORT = {"rmse": "RMSE", "gmeans": "G-Means", "fdr": "FDR"}
 
 
@@ -53,7 +53,7 @@ def tabulate_cells(metric: str, cells: Sequence[Cell], averages: Averages) -> Ta
         "BIC on refits at every strength",
         "BIC on the penalised fit",
     )
-    return Table(f"{NAMES[metric]}, mean (standard error)", header, tuple(rows))
+    return Table(f"{METRIC_NAMES[metric]}, mean (standard error)", header, tuple(rows))
 
 
 def describe(cell: Cell) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import polars as pl
 
 from benchmarks import ROOT
+from benchmarks.environments import prepare_environment
 from benchmarks.sdv_ours import EPSILON, UNIT
 from reporting.catalogue import Measured, Places
 from reporting.records import Record
@@ -27,25 +28,13 @@ from reporting.tables import Table, verdict
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.schema.federation import Federation
 
-SDV_VERSION = "2.0.0"
-PYARROW_VERSION = "26.0.1"
-SDV_PYTHON = ROOT / ".venv-sdv" / "bin" / "python"
+VERSIONS = {"sdv": "2.0.0", "pyarrow": "26.0.1"}
+ENVIRONMENT = ROOT / ".venv-sdv"
 DEFAULT_DISTRIBUTION = "beta"  # SDV's own default
 DISTRIBUTIONS = (DEFAULT_DISTRIBUTION, "norm")  # "norm" is the cheapest it offers
 TARGET = 0.3
 
 Seconds = dict[str, float]
-
-
-def prepare_environment() -> None:
-    """Make SDV's environment, unless it is there with the right version."""
-    if not SDV_PYTHON.exists():
-        subprocess.run(["python3.11", "-m", "venv", SDV_PYTHON.parent.parent], check=True)
-    question = "from importlib.metadata import version; print(version('sdv'), version('pyarrow'))"
-    found = subprocess.run([SDV_PYTHON, "-c", question], capture_output=True, text=True, check=False)
-    if found.stdout.split() != [SDV_VERSION, PYARROW_VERSION]:
-        wanted = [f"sdv=={SDV_VERSION}", f"pyarrow=={PYARROW_VERSION}"]
-        subprocess.run([SDV_PYTHON, "-m", "pip", "install", "-q", *wanted], check=True)
 
 
 def join_tables(study: SmeStudy) -> pl.DataFrame:
@@ -71,11 +60,11 @@ def describe_columns(federation: Federation) -> dict[str, str]:
     }
 
 
-def time_sdv(folder: Path, distribution: str) -> dict[str, Any]:
+def time_sdv(python: Path, folder: Path, distribution: str) -> dict[str, Any]:
     """What `sdv_baseline` measures on the table in `folder`."""
     script = ROOT / "benchmarks" / "sdv_baseline.py"
     # -P: this folder's own `sdv` module must not stand in for the package.
-    return _run_json([SDV_PYTHON, "-P", script, folder / "joined.parquet", folder / "sdtypes.json", distribution])
+    return _run_json([python, "-P", script, folder / "joined.parquet", folder / "sdtypes.json", distribution])
 
 
 def time_ours(n: int, *, cache: Path | None = None) -> Seconds:
@@ -97,7 +86,7 @@ def _run_json(command: list[str | Path], extra: Mapping[str, str] | None = None)
 def run(options: Namespace) -> Measured:
     """Take turns: SDV, then VCDS, `repetitions` times; then VCDS once with nothing compiled."""
     n, repetitions = (1_000, 1) if options.quick else (71_827, 3)
-    prepare_environment()
+    python = prepare_environment(ENVIRONMENT, VERSIONS)
     study = make_sme(n)
     ours: list[Seconds] = []
     sdv: dict[str, list[Seconds]] = {distribution: [] for distribution in DISTRIBUTIONS}
@@ -108,7 +97,7 @@ def run(options: Namespace) -> Measured:
         (folder / "sdtypes.json").write_text(json.dumps(describe_columns(study.federation)), encoding="utf-8")
         for _ in range(repetitions):
             for distribution in DISTRIBUTIONS:
-                answer = time_sdv(folder, distribution)
+                answer = time_sdv(python, folder, distribution)
                 sdv[distribution].append(answer["seconds"])
                 versions = answer["versions"]
             ours.append(time_ours(n))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reporting.catalogue import Places
+from benchmarks.metering import Metered, add_up
+from reporting.catalogue import Measured, Places
 from reporting.records import Record
 from reporting.tables import Table, verdict
 from verticopula.mpc import sums_plan
@@ -23,11 +23,10 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.secret_sharing import gram_share
 from verticopula.mpc.sums_plan import choose_compute
 from verticopula.privacy.noise import SecureNoise
-from verticopula.protocol.messages import Reply, Request, SumsPlan
+from verticopula.protocol.messages import SumsPlan, SumsRequest, SumsShareRequest
 from verticopula.protocol.party.sums_handler import SumsDesk
 from verticopula.protocol.party.sums_record import MemoryRecords
 from verticopula.protocol.secure_sums import secure_sums
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.transport.base import drive
 
 N = 71_827
@@ -42,30 +41,6 @@ DESIGNS: dict[str, tuple[dict[str, int], dict[str, float]]] = {
 }
 
 
-class Measured:
-    """Carries messages as bytes, and counts those and the seconds that each party's answer takes."""
-
-    def __init__(self, desks: Mapping[str, SumsDesk]) -> None:
-        self._desks = desks
-        self.sent: defaultdict[str, int] = defaultdict(int)
-        self.received: defaultdict[str, int] = defaultdict(int)
-        self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
-
-    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
-        replies: dict[str, Reply] = {}
-        for name, request in requests.items():
-            data = encode(request)
-            self.received[name] += len(data)
-            asked = decode(data, REQUEST_KINDS)
-            start = time.process_time()
-            reply = self._desks[name].handle(asked)
-            self.seconds[name, type(request).__name__] += time.process_time() - start
-            answer = encode(reply)
-            self.sent[name] += len(answer)
-            replies[name] = decode(answer, REPLY_KINDS)
-        return replies
-
-
 def make_desk(party: str, scores: NDArray[np.float64] | None) -> SumsDesk:
     """A party that shares its scores (None: it only computes), with noise of its own."""
     return SumsDesk(
@@ -77,14 +52,14 @@ def make_desk(party: str, scores: NDArray[np.float64] | None) -> SumsDesk:
     )
 
 
-def measure(widths: Mapping[str, int], missing: Mapping[str, float], n: int) -> tuple[SumsPlan, Measured]:
+def measure(widths: Mapping[str, int], missing: Mapping[str, float], n: int) -> tuple[SumsPlan, Metered]:
     rng = np.random.default_rng(0)
     scores = {name: rng.standard_normal((n, width)) for name, width in widths.items()}
     for name, rate in missing.items():
         scores[name][rng.random(n) < rate] = np.nan
     observed = ~np.isnan(np.column_stack(list(scores.values())))
     plan = sums_plan.make_plan(widths, observed, mu_of(1.0, 1e-6), PER_COLUMN, choose_compute(list(widths)))
-    transport = Measured({name: make_desk(name, scores.get(name)) for name in (*widths, *plan.compute)})
+    transport = Metered({name: make_desk(name, scores.get(name)) for name in (*widths, *plan.compute)})
     drive(secure_sums(plan, "benchmark", "strict"), transport)
     return plan, transport
 
@@ -113,10 +88,10 @@ def run(options: Namespace) -> Measured:
             "patterns": plan.columns.shape[0],
             "opened_numbers": sum(sums_plan.pattern_size(plan, pattern) for pattern in range(plan.columns.shape[0])),
             "fractional_bits": plan.bits,
-            "sent_mb": {name: seen.sent[name] / 1e6 for name in widths},
-            "received_mb": {name: seen.received[name] / 1e6 for name in widths},
-            "seconds_share": {name: seen.seconds[name, "SumsShareRequest"] for name in widths},
-            "seconds_add_up": {name: seen.seconds[name, "SumsRequest"] for name in plan.compute},
+            "sent_mb": {name: add_up(seen.sent, name) / 1e6 for name in widths},
+            "received_mb": {name: add_up(seen.received, name) / 1e6 for name in widths},
+            "seconds_share": {name: seen.seconds[name, SumsShareRequest] for name in widths},
+            "seconds_add_up": {name: seen.seconds[name, SumsRequest] for name in plan.compute},
         }
     settings = {"n_subjects": n, "epsilon": 1.0, "delta": 1e-6, "missing": MISSING, "repetitions": repetitions}
     return settings, {"product_seconds": gram, **results}

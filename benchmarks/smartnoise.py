@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks import ROOT
+from benchmarks.environments import prepare_environment
 from benchmarks.smartnoise_codes import code_tables, decode_codes
 from benchmarks.smartnoise_measures import Truth
 from experiments.baselines.imputed import fill
@@ -35,8 +36,7 @@ from verticopula import Synthesizer
 from verticopula.datasets import SmeStudy, make_sme
 
 VERSIONS = {"smartnoise-synth": "1.0.8", "mbi": "1.1.0", "torch": "2.13.0", "pyarrow": "26.0.1"}
-RUNS = ROOT / ".venv-smartnoise" / "runs"
-PYTHON = ROOT / ".venv-smartnoise" / "bin" / "python"
+ENVIRONMENT = ROOT / ".venv-smartnoise"
 EPSILONS, DELTA = (1.0, 3.0), 1e-6
 BINS = (8, 16, 32)
 STRICT_RUNS, MST_RUNS = 5, 1
@@ -76,17 +76,6 @@ def list_runs(*, quick: bool) -> list[Run]:
     return runs + [Run(MST, "MST", e, bins, seed) for seed in range(1, theirs + 1) for bins in BINS for e in EPSILONS]
 
 
-def prepare_environment() -> None:
-    """Make SmartNoise's environment, unless it is there with the right versions."""
-    if not PYTHON.exists():
-        subprocess.run(["python3.11", "-m", "venv", PYTHON.parent.parent], check=True)
-    question = f"from importlib.metadata import version; print(*(version(p).split('+')[0] for p in {list(VERSIONS)}))"
-    found = subprocess.run([PYTHON, "-c", question], capture_output=True, text=True, check=False)
-    if found.stdout.split() != list(VERSIONS.values()):
-        wanted = [f"{name}=={version}" for name, version in VERSIONS.items()]
-        subprocess.run([PYTHON, "-m", "pip", "install", "-q", *wanted], check=True)
-
-
 def run_strict(study: SmeStudy, wanted: Run) -> tuple[Tables, dict[str, float]]:
     """Fitted and sampled in this process."""
     synthesizer = Synthesizer(
@@ -105,6 +94,7 @@ def run_strict(study: SmeStudy, wanted: Run) -> tuple[Tables, dict[str, float]]:
 def run_mst(study: SmeStudy, imputed: Tables, wanted: Run) -> tuple[Tables, dict[str, float]]:
     """Fitted and sampled in SmartNoise's environment."""
     script = ROOT / "benchmarks" / "smartnoise_baseline.py"
+    python = prepare_environment(ENVIRONMENT, VERSIONS)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         codes, cardinalities = code_tables(study.federation, imputed, wanted.bins)
@@ -113,7 +103,7 @@ def run_mst(study: SmeStudy, imputed: Tables, wanted: Run) -> tuple[Tables, dict
         files = [folder / "codes.parquet", folder / "cardinalities.json"]
         settings = [str(wanted.epsilon), str(DELTA), str(wanted.seed)]
         # -P: nothing of this folder may stand in for a package
-        command = [PYTHON, "-P", script, *files, *settings, folder / "out.parquet"]
+        command = [python, "-P", script, *files, *settings, folder / "out.parquet"]
         environment = {**os.environ, "XLA_FLAGS": QUICK_TO_COMPILE}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         synthetic = pl.read_parquet(folder / "out.parquet")
@@ -125,8 +115,7 @@ def run_mst(study: SmeStudy, imputed: Tables, wanted: Run) -> tuple[Tables, dict
 def run(options: Namespace) -> Measured:
     """All runs that are not kept from before; with `--part`, those of that side again."""
     n, held_out = (2_000, 2_000) if options.quick else (71_827, 20_000)
-    folder, wanted = RUNS / str(n), list_runs(quick=options.quick)
-    prepare_environment()
+    folder, wanted = ENVIRONMENT / "runs" / str(n), list_runs(quick=options.quick)
     bench = Bench.of(n, held_out)
     again = () if len(options.parts) == len(PARTS) else options.parts
     runs = []

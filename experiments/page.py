@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from experiments.methods import ORACLE, TABLES, UNPROTECTED
+from experiments.metrics import METRIC_NAMES
 from experiments.paper import COMPLETE_SHARES, Printed, PrintedKey
 from experiments.results import WITHIN, Figure, count_by_method, count_refined, count_verdicts
 from experiments.study import Spent
@@ -16,7 +17,6 @@ from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon
 
 PAPERS = ("Original-C", "Original-VFL", "VCDS", "EVCDS", "IEVCDS")  # its own, without and with protection
 OURS = ("VCDS", "EVCDS", "IEVCDS", "Refined", "Refined-aligned")
-METRIC_NAMES = {"rmse": "RMSE (0 is best)", "gmeans": "G-Means (1 is best)", "fdr": "FDR (0 is best)"}
 
 
 def render(

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from experiments.draws import Cell
-from experiments.judge import direction
 from experiments.methods import ORACLE, TABLES, UNPROTECTED
+from experiments.metrics import direction
 from experiments.paper import COMPLETE, Printed, PrintedKey
 from experiments.store import Replication, name_entry, read
 from experiments.study import Spent

@@ -12,6 +12,7 @@ from experiments.baselines.copula import ROUNDS
 from experiments.draws import FEWEST_AT_PARTY, FEWEST_IN_COMMON
 from experiments.judge import OTHER_BARS
 from experiments.methods import ORACLE, ORIGINAL
+from experiments.metrics import METRIC_NAMES
 from experiments.missing.verdicts import (
     CHECKS,
     EPSILON,
@@ -40,7 +41,6 @@ NAMES = {
     "Refined": "refined free",
     "Refined-aligned": "refined aligned",
 }
-TITLES = {"rmse": "RMSE (0 is best)", "gmeans": "G-Means (1 is best)", "fdr": "FDR (0 is best)"}
 
 
 def render(cells: Sequence[CellRows], paper: Paper, settings: Settings, made_by: str) -> str:
@@ -51,7 +51,7 @@ def render(cells: Sequence[CellRows], paper: Paper, settings: Settings, made_by:
         by_model.setdefault(found.cell.model, []).append(own)
     counts = count_verdicts(by_model)
     parts: list[str | Table] = [*_introduce(cells, settings, made_by), summarise(counts), _EXPLANATION]
-    parts += [tabulate_scores(metric, cells, paper) for metric in TITLES]
+    parts += [tabulate_scores(metric, cells, paper) for metric in METRIC_NAMES]
     parts += [tabulate_bars(cells), tabulate_knowing(cells), tabulate_by_completeness(cells), tabulate_margins(cells)]
     parts += [tabulate_counts(counts), tabulate_misses(cells, leads), tabulate_leads(cells, leads)]
     return markdown_page("Accuracy on the paper's designs, blocks missing at random", parts)
@@ -129,7 +129,7 @@ def tabulate_scores(metric: str, cells: Sequence[CellRows], paper: Paper) -> Tab
         for found in cells
     ]
     return Table(
-        f"{TITLES[metric]}, mean (standard error)",
+        f"{METRIC_NAMES[metric]}, mean (standard error)",
         ("model", "case", "N", *entries, *(f"paper's {method}" for method in PAPERS_OWN)),
         rows,
     )
@@ -142,7 +142,9 @@ def tabulate_bars(cells: Sequence[CellRows]) -> Table:
         for method in REFINED.values():
             kept = _scores_with(found, method, f"rmse at {OTHER_BARS[0]:g}")
             shown = [
-                " / ".join(f"{mean([scores[f'{metric} at {bar:g}'] for scores in kept]):.3f}" for metric in TITLES)
+                " / ".join(
+                    f"{mean([scores[f'{metric} at {bar:g}'] for scores in kept]):.3f}" for metric in METRIC_NAMES
+                )
                 if all(f"rmse at {bar:g}" in scores for scores in kept)  # not every bar was always kept
                 else ""
                 for bar in OTHER_BARS
@@ -170,7 +172,7 @@ def tabulate_knowing(cells: Sequence[CellRows]) -> Table:
             kept = _scores_with(found, method, "rmse knowing")
             if kept:
                 means = [
-                    " / ".join(f"{mean([s[metric + suffix] for s in kept]):.3f}" for metric in TITLES)
+                    " / ".join(f"{mean([s[metric + suffix] for s in kept]):.3f}" for metric in METRIC_NAMES)
                     for suffix in ("", " knowing")
                 ]
                 rows.append((*_name_cell(found), NAMES[method], str(len(kept)), *means))
@@ -194,7 +196,7 @@ def tabulate_by_completeness(cells: Sequence[CellRows]) -> Table:
                 if low <= row.complete_cases and (row.complete_cases < high or high == COMPLETENESS[-1])
                 if entry in row.entries and row.entries[entry].scores
             ]
-            means = " / ".join(f"{mean([own[metric] for own in scores]):.3f}" for metric in TITLES)
+            means = " / ".join(f"{mean([own[metric] for own in scores]):.3f}" for metric in METRIC_NAMES)
             shown.append(f"{len(scores)}: {means}" if scores else "0")
         rows.append((*_name_cell(found), NAMES[method], *shown))
     spans = [f"{100 * low:g} to {100 * high:g} %" for low, high in itertools.pairwise(COMPLETENESS)]

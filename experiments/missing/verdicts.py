@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.judge import direction
 from experiments.methods import ORACLE, ORIGINAL
+from experiments.metrics import direction
 from experiments.paper import Printed, PrintedKey
 from experiments.results import NOISELESS, CellRows
 from experiments.runner import MARGINS

@@ -15,8 +15,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import JudgeName, judge, score, score_coef
+from experiments.judge import JudgeName, judge, score
 from experiments.methods import ORACLE
+from experiments.metrics import score_coef
 from experiments.person.methods import FOR_MISSING, METHODS, NEEDS_TORCH
 from experiments.person.page import ORIGINAL, ZERO, lines_to_csv, read_lines, render
 from experiments.runner import SMALL_DESIGN, Settings, Task

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from experiments.draws import Cell
 from experiments.methods import ORACLE
-from experiments.page import METRIC_NAMES
+from experiments.metrics import METRIC_NAMES
 from experiments.person.methods import ASKS_FOR_MORE, METHODS, NEVER_FINITE
 from experiments.results import WITHIN, CellRows, read_cells
 from reporting.figures import COLORS, new_figure, to_svg

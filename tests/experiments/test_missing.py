@@ -9,8 +9,9 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.draws import Cell
-from experiments.judge import METRICS, OTHER_BARS
+from experiments.judge import OTHER_BARS
 from experiments.methods import ORACLE, ORIGINAL
+from experiments.metrics import METRICS
 from experiments.missing.page import render
 from experiments.missing.verdicts import CHECKS, METHODS, Lead, count_verdicts, judge
 from experiments.paper import Printed, PrintedKey, read_tables
