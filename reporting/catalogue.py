@@ -170,8 +170,8 @@ class Catalogue:
     def _overview(self) -> argparse.ArgumentParser:
         lines = [self.about.strip(), ""]
         for name, entry in self.entries.items():
-            text = textwrap.fill(self._describe(entry), 100, initial_indent=" " * 18, subsequent_indent=" " * 18)
-            lines.append(f"  {name:<15} {text.lstrip()}")
+            text = textwrap.wrap(self._describe(entry), 90, break_on_hyphens=False)
+            lines.append(f"  {name:<15} " + f"\n{' ' * 18}".join(text))
         default = f"Without a name: {', '.join(self.default)}." if self.default else ""
         parser = argparse.ArgumentParser(
             prog=f"python -m {self.program}",
