@@ -9,7 +9,8 @@ from pathlib import Path
 from reporting.catalogue import Catalogue, Entry, Places
 
 ABOUT = """The paper's tables and theorems, made anew. Everything goes to one folder, --out (experiments-out). What is
-finished there is never computed again: an interrupted command goes on when it is called once more."""
+finished there is never computed again: an interrupted command goes on when it is called once more. The run's
+record (command, machine, versions, settings) is saved as tables.json, missing.json and so on."""
 OUT = Path("experiments-out")
 
 
