@@ -5,6 +5,7 @@ BIN     = $(VENV)/bin
 OUT    ?= demo-out
 STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
+JOBS   ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-network test test-slow test-network check format bench bench-glm bench-network \
@@ -49,8 +50,11 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 	else echo "install Chromium or Google Chrome and have it on the PATH: tests of the report fail without it"; fi
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then touch $@; fi >/dev/null
 
-test: $(STAMP)-browser  ## the test suite, without the slow statistical checks and the long network tables
-	$(BIN)/python -m pytest -m "not slow and not network and not gan"
+# A file's tests stay in one process: their fixtures start processes of their own. JOBS=0 runs everything in one.
+PARALLEL = -n $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+
+test: $(STAMP)-browser  ## the test suite on all cores (JOBS=...), without slow checks and long network tables
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not gan"
 
 $(STAMP)-cluster: $(STAMP)-dev
 	@echo "installing dask and ray into $(VENV) …"

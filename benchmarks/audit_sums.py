@@ -9,22 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.mpc import sums_plan
-from verticopula.mpc.sums_plan import choose_compute, code_scores, own_mask, own_rows
+from verticopula.mpc.sums_plan import SumsPlan, code_scores, own_mask, own_rows
 from verticopula.privacy.noise import Keystream, Noise
-from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.party.sums_handler import SumsDesk
+from verticopula.protocol.party.sums_handler import SumsHandler
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-PARTIES = {"a": 2, "b": 1, "c": 1}
-
-
-def make_plan(mu: float, widths: Mapping[str, int] = PARTIES, per_column: float = 1.5) -> SumsPlan:
-    """Everybody known to everybody."""
-    observed = np.ones((4, sum(widths.values())), dtype=bool)
-    return sums_plan.make_plan(widths, observed, mu, per_column, choose_compute(list(widths)))
 
 
 class Weakened:
@@ -54,7 +44,7 @@ def half(source: Noise) -> Noise:
     return Weakened(source, 0.5)
 
 
-class Unchecked(SumsDesk):
+class Unchecked(SumsHandler):
     """Shares whatever scores it has, however long they are."""
 
     def _checked_scores(self, plan: SumsPlan) -> Ints:
@@ -76,10 +66,10 @@ class SumsCase:
     keeps_it: bool
     noises: Mapping[str, Callable[[Noise], Noise]] = field(default_factory=dict)
     code: Callable[[SumsPlan, str, Floats], Ints] = code_scores
-    desk: type[SumsDesk] = SumsDesk
+    handler: type[SumsHandler] = SumsHandler
 
     def settings(self) -> dict[str, Any]:
-        return {"noises": self.noises, "code": self.code, "desk": self.desk}
+        return {"noises": self.noises, "code": self.code, "handler": self.handler}
 
 
 CASES = (
@@ -87,5 +77,5 @@ CASES = (
     SumsCase("one compute party adds none", True, {"b": none}),
     SumsCase("two compute parties add none", False, {"a": none, "b": none}),
     SumsCase("all noise halved", False, dict.fromkeys("abc", half)),
-    SumsCase("clipping switched off", False, code=unclipped, desk=Unchecked),
+    SumsCase("clipping switched off", False, code=unclipped, handler=Unchecked),
 )

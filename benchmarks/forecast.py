@@ -36,12 +36,12 @@ from verticopula.forecasting.forecast import forecast
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.refined import correlate_latents
 from verticopula.protocol.shared_rounds import collect
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal, from_unit
 from verticopula.stats.pairwise import correlate_pairs, finish
+from verticopula.stats.refined import correlate_latents
 from verticopula.stats.refinement import refine
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport

@@ -1,7 +1,7 @@
 """Original-C and Original-VFL again, with columns and coefficients from a posterior: the library's `select="bayes"`.
 
 The data sets of `glm_original`, and its bars. Original-C is the sampler on all columns, Original-VFL the one in which
-every party draws its own coefficients (`glm.bayes_parts`). Beside them BIC on refits, from the saved results of
+every party draws its own coefficients (`experiments.bayes_parts`). Beside them BIC on refits, from the saved results of
 `glm_original`, and for the logistic model what somebody who knows the design reaches (`glm_bayes_known`).
 """
 
@@ -30,6 +30,7 @@ from benchmarks.glm_bayes_known import (
 from benchmarks.glm_bayes_page import Pair, Reach, introduce, split_by_class, tabulate
 from benchmarks.glm_common import MODELS, SOURCE, make_section_5_1
 from benchmarks.glm_original import METHODS, Cell, Scores, average_scores, count_reached, judge
+from experiments.bayes_parts import sample_in_parts
 from experiments.designs import Model, SimulationDesign
 from experiments.metrics import METRICS, score_coef
 from experiments.paper import read_complete
@@ -39,7 +40,6 @@ from reporting.pages import markdown_page
 from reporting.records import Record, write_text
 from reporting.tables import Table
 from verticopula.glm.bayes import default_bar, sample_posterior
-from verticopula.glm.bayes_parts import sample_in_parts
 
 REPLICATIONS, SIZES = 30, (1000, 3000, 5000)
 PARTS = ("rules", "known")

@@ -19,7 +19,7 @@ from verticopula.glm.families import Family, find_family
 from verticopula.glm.lasso import group_norms
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint, RefitRule, choose_point, geometric_strengths, information_criterion
-from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -119,17 +119,17 @@ def fit_federated(
     refit: RefitRule | None = None,
     max_rounds: int = 2000,
 ) -> FederatedPath:
-    """Every party's columns behind a desk of its own."""
-    desks = {
-        f"party{k}": RegressionDesk.holding(f"party{k}", problem.features(block))
+    """Every party's columns behind a handler of its own."""
+    handlers = {
+        f"party{k}": RegressionHandler.holding(f"party{k}", problem.features(block))
         for k, block in enumerate(problem.blocks)
     }
     settings = RegressionSettings(
         problem.family, Penalty.build(penalty), problem.fit_intercept, tolerance, max_rounds, refit=refit
     )
     return drive(
-        federated_path(list(desks), problem.y, settings, lambda largest: strengths, study="bench"),
-        InProcessTransport(desks),
+        federated_path(list(handlers), problem.y, settings, lambda largest: strengths, study="bench"),
+        InProcessTransport(handlers),
     )
 
 

@@ -16,9 +16,8 @@ import polars as pl
 from reporting.catalogue import Measured, Places
 from reporting.records import Record
 from reporting.tables import Table
-from verticopula import Federation, Synthesizer
-from verticopula.estimators.synthesizer import NotPrivateWarning
-from verticopula.glm import VerticalGLM
+from verticopula import Federation, Synthesizer, VerticalGLM
+from verticopula.errors import NotPrivateWarning
 from verticopula.glm.inference import Inference
 
 SLOPES = np.array([0.5, -0.4, 0.5, 0.3])

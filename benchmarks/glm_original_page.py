@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.metrics import METRIC_NAMES
 from reporting.tables import Table
-from verticopula.glm.strength_path import PATIENCE
+from verticopula.glm.strength_path import PATH_TUNING
 
 if TYPE_CHECKING:
     from benchmarks.glm_original import Cell
@@ -142,10 +142,10 @@ def introduce(cells: Sequence[Cell], replications: Mapping[str, Mapping[str, int
         "*Original-C* is the central solver, *Original-VFL* the federated one at five parties; both SCAD (a = "
         "3.7), 40 strengths, tolerance 0.001, the strength chosen by BIC on refits (charge log N for a column), "
         "the coefficients the refit there. The solvers stop refitting where the criterion has not improved for "
-        f"{PATIENCE} models in a row; *BIC on refits at every strength* is what Original-C would have without "
-        "that. *BIC on the penalised fit* chooses and reports the penalised coefficients instead, as the paper writes "
-        "it (with 2N f + df log N for its formula, which would always select nothing). *Oracle* is maximum likelihood "
-        "on the true support, over the replications where that exists.",
+        f"{PATH_TUNING.patience} models in a row; *BIC on refits at every strength* is what Original-C would have "
+        "without that. *BIC on the penalised fit* chooses and reports the penalised coefficients instead, as the "
+        "paper writes it (with 2N f + df log N for its formula, which would always select nothing). *Oracle* is "
+        "maximum likelihood on the true support, over the replications where that exists.",
         "A cell is *reached* if our mean is at least as good as the worse of the paper's figure and the oracle's, and "
         "*within 2 s.e.* if two standard errors of our mean would make it so. The oracle's G-Means is 1 and its FDR 0, "
         "so there the paper's figure decides.",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,7 @@ from reporting.tables import Table
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import Column
 from verticopula.stats.marginals import (
-    LARGEST_DEGREE,
-    SMALLEST_DEGREE,
+    MARGIN_TUNING,
     Marginal,
     choose_degree,
     from_unit,
@@ -166,7 +165,7 @@ def measure_degrees(
 def _measure_degree(margin: Margin, factor: float, n: int, epsilon: float, replication: int) -> float:
     values, points = margin.draw(n, np.random.default_rng([n, replication])), margin.points()
     own = epsilon / 2
-    cells = int(np.clip(round(factor * (own * n) ** (2 / 3)), SMALLEST_DEGREE, LARGEST_DEGREE))
+    cells = replace(MARGIN_TUNING, cell_rate=factor).continuous_cells(own * n)
     noise = SeededNoise(replication, margin.title, str(n), str(epsilon), str(factor))
     cdf = private_cdf(values, margin.column, cells, own, noise, points)
     return float(np.max(np.abs(cdf - margin.truth.cdf(points))))

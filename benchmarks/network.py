@@ -23,17 +23,17 @@ import polars as pl
 from reporting.catalogue import Measured, Places
 from reporting.records import Record
 from reporting.tables import Table, verdict
+from verticopula import VerticalGLM
 from verticopula.datasets import make_sme
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.network.network_demo import prepare_demo, start_processes
-from verticopula.network.network_transport import NetworkTransport, WaitingRoom
-from verticopula.network.sessions import Post
+from verticopula.network.network_transport import NetworkTransport, PendingRequests
+from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
-from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.messages import CloseRequest
 from verticopula.protocol.opening import open_study
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.round_journal import Journal
 from verticopula.transport.base import drive
 
@@ -48,22 +48,22 @@ def federation_at_work(
 ) -> Iterator[tuple[Federation, Any]]:
     """A federation whose parties run and are connected, and a way to make transports to them."""
     federation, kits = prepare_demo(folder, federation, tables, cap=math.inf, methods=methods)
-    room: list[WaitingRoom] = []
+    room: list[PendingRequests] = []
     kit = next(kit for kit in kits if kit.role == "coordinator")
-    post = Post(kit, lambda *letter: room[0].on_letter(*letter), lambda peer: room[0].on_session(peer))
-    room.append(WaitingRoom(post))
-    post.start()
+    sessions = Sessions(kit, lambda *message: room[0].on_message(*message), lambda peer: room[0].on_session(peer))
+    room.append(PendingRequests(sessions))
+    sessions.start()
     try:
         with start_processes(folder, [kit for kit in kits if kit.role == "party"]):
-            _wait_for(post, kits)
+            _wait_for(sessions, kits)
             yield federation, lambda name: NetworkTransport(room[0], Journal(folder / f"{name}.journal"), DEADLINE)
     finally:
-        post.stop()
+        sessions.stop()
 
 
-def _wait_for(post: Post, kits: list[Kit]) -> None:
+def _wait_for(sessions: Sessions, kits: list[Kit]) -> None:
     end = time.monotonic() + 120.0
-    while not all(post.connected(kit.name) for kit in kits if kit.role == "party"):
+    while not all(sessions.connected(kit.name) for kit in kits if kit.role == "party"):
         if time.monotonic() > end:
             raise TimeoutError("the parties did not connect")
         time.sleep(0.1)

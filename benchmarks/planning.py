@@ -26,7 +26,7 @@ from reporting.figures import COLORS, INK, new_figure, save_png, use_log_axes
 from reporting.records import Record
 from reporting.tables import Table
 from verticopula import Synthesizer
-from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.errors import NotPrivateWarning
 from verticopula.forecasting.forecast import forecast
 from verticopula.schema.units import Unit
 

@@ -17,13 +17,13 @@ from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.privacy.budget import BudgetRequest, coins_per_comparison
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.refined import latent_correlation
 from verticopula.protocol.shared_rounds import collect
 from verticopula.schema.federation import Federation
 from verticopula.stats.copula import latent_count
 from verticopula.stats.margin_curves import correct_marginals
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.ranks import flip_comparisons
+from verticopula.stats.refined import latent_correlation
 from verticopula.stats.refinement import MOST_ROUNDS, TOLERANCE, refine
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -34,7 +34,7 @@ MOST_SECONDS = {"design, 2 clients maskable": 2.0, "design, 4 clients maskable":
 Tables = Mapping[str, pl.DataFrame]
 
 
-def release(federation: Federation, tables: Tables, *, sampler: str = "exact") -> Released:
+def release(federation: Federation, tables: Tables, *, sampler: str = "exact") -> RankRelease:
     """What the coordinator starts from."""
     request = BudgetRequest.build(federation, unit=UNIT, epsilon=EPSILON, delta=None, sampler=sampler)
     aligned = align_tables(federation, tables, need_overlap=False)
@@ -54,7 +54,7 @@ def rank_all(aligned: Mapping[str, AlignedTable]) -> None:
                 flip_comparisons(latent, EPSILON / 2 / coins_per_comparison(column, "exact"), noise.stream())
 
 
-def refine_fully(released: Released, *, rounds: int = MOST_ROUNDS, tolerance: float = TOLERANCE) -> None:
+def refine_fully(released: RankRelease, *, rounds: int = MOST_ROUNDS, tolerance: float = TOLERANCE) -> None:
     """What `refined` does beyond the releases."""
     refinement = refine(released, rounds=rounds, tolerance=tolerance)
     marginals = correct_marginals(released.layout, released.marginals, refinement.curves)

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from reporting.parallel import run_all
 from reporting.tables import Table, verdict
 from verticopula import Synthesizer
-from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.errors import NotPrivateWarning
 from verticopula.schema.federation import ColumnKey, Federation
 
 Task = tuple[str, float, int]  # method, epsilon and seed

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.metering import Metered, add_up
+from benchmarks.sums_plans import make_plan
 from reporting.catalogue import Measured, Places
 from reporting.records import Record
 from reporting.tables import Table, verdict
@@ -21,12 +22,12 @@ from verticopula.mpc import sums_plan
 from verticopula.mpc.gram_noise import mu_of
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.secret_sharing import gram_share
-from verticopula.mpc.sums_plan import choose_compute
+from verticopula.mpc.sums_plan import SumsPlan, choose_compute
 from verticopula.privacy.noise import SecureNoise
-from verticopula.protocol.messages import SumsPlan, SumsRequest, SumsShareRequest
-from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import MemoryRecords
+from verticopula.protocol.messages import SumsRequest, SumsShareRequest
+from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import secure_sums
+from verticopula.storage.records import MemoryRecords
 from verticopula.transport.base import drive
 
 N = 71_827
@@ -41,9 +42,9 @@ DESIGNS: dict[str, tuple[dict[str, int], dict[str, float]]] = {
 }
 
 
-def make_desk(party: str, scores: NDArray[np.float64] | None) -> SumsDesk:
+def make_handler(party: str, scores: NDArray[np.float64] | None) -> SumsHandler:
     """A party that shares its scores (None: it only computes), with noise of its own."""
-    return SumsDesk(
+    return SumsHandler(
         party,
         None if scores is None else lambda plan: sums_plan.code_scores(plan, party, scores),
         records=MemoryRecords(),
@@ -58,8 +59,8 @@ def measure(widths: Mapping[str, int], missing: Mapping[str, float], n: int) -> 
     for name, rate in missing.items():
         scores[name][rng.random(n) < rate] = np.nan
     observed = ~np.isnan(np.column_stack(list(scores.values())))
-    plan = sums_plan.make_plan(widths, observed, mu_of(1.0, 1e-6), PER_COLUMN, choose_compute(list(widths)))
-    transport = Metered({name: make_desk(name, scores.get(name)) for name in (*widths, *plan.compute)})
+    plan = make_plan(widths, observed, mu_of(1.0, 1e-6), PER_COLUMN, choose_compute(list(widths)))
+    transport = Metered({name: make_handler(name, scores.get(name)) for name in (*widths, *plan.compute)})
     drive(secure_sums(plan, "benchmark", "strict"), transport)
     return plan, transport
 

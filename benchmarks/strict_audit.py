@@ -15,7 +15,8 @@ from typing import Any
 
 from scipy.special import ndtri
 
-from benchmarks.audit_sums import CASES, PARTIES, SumsCase, make_plan
+from benchmarks.audit_sums import CASES, SumsCase
+from benchmarks.sums_plans import PARTIES, complete_plan
 from reporting.catalogue import Measured, Places
 from reporting.records import Record, write_text
 from reporting.tables import Table
@@ -33,7 +34,7 @@ _COUNTED = 0.8
 
 def run(options: Namespace) -> Measured:
     """Every case, for both units; quick ones have a twentieth of the trials, at a mu that so few can test."""
-    plan = make_plan(QUICK_MU if options.quick else mu_of(EPSILON, DELTA))
+    plan = complete_plan(QUICK_MU if options.quick else mu_of(EPSILON, DELTA))
     pairs = {"a replaced person": replaced_person(plan), "a replaced block": replaced_block(plan, "a")}
     each = 1.0 - (1.0 - CONFIDENCE) / (len(CASES) * len(pairs))
     found = [
@@ -117,7 +118,7 @@ def _page(record: Record, table: Table) -> str:
     return f"""# The audit of the opened sums
 
 `python -m benchmarks strict_audit`. Secure sums of three parties with {widths} columns and
-{settings["subjects"]} people, run as a study runs them (desks, sealed shares, three noises from OpenDP, opening), at
+{settings["subjects"]} people, run as a study runs them (handlers, sealed shares, three noises from OpenDP, opening), at
 μ = {mu:.4f}, which is (ε, δ) = ({epsilon_of(mu, DELTA):.3g}, {DELTA:g}). Two data sets
 differ in one person, or in one party's part of one person, as far apart as the bounds allow; the
 replaced records are twice as long as they may be, so clipping has work to do.

@@ -11,10 +11,10 @@ from scipy.special import ndtri
 
 from verticopula.data.missingness import summarise_missingness
 from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.secure_sums import PatternSums
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.simulate.strict_simulation import open_centrally
 from verticopula.stats.copula import Layout

@@ -11,9 +11,8 @@ import polars as pl
 
 from experiments.sme import auc
 from reporting.tables import Table, verdict
-from verticopula import Synthesizer
+from verticopula import Synthesizer, VerticalGLM
 from verticopula.datasets import SmeStudy, make_sme
-from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.glm.feature_encoding import encode_response
 
 SIDES = {
@@ -58,7 +57,7 @@ def _judge(study: SmeStudy, fresh: SmeStudy, settings: Mapping[str, Any], seed: 
         for name, coefficient in zip(names, model.coef_[party], strict=True)
         if coefficient != 0.0
     )
-    return auc(model.predict(test), outcome == 1.0), list(chosen)
+    return auc(model.predict_mean(test), outcome == 1.0), list(chosen)
 
 
 def tabulate_downstream(found: Mapping[str, Any]) -> list[Table]:

@@ -8,14 +8,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from experiments.bayes_parts import sample_in_parts
 from experiments.study import MethodFailure, stack_numbers
 from verticopula.glm.bayes import Posterior
-from verticopula.glm.bayes_parts import sample_in_parts
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import RefitRule, choose_point, geometric_strengths, information_criterion
-from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import RegressionSettings, federated_path
 from verticopula.schema.federation import Federation
 from verticopula.transport.base import drive
@@ -31,12 +31,12 @@ MAX_ROUNDS = 2000
 def fit_refit_in_parts(federation: Federation, tables: Tables, family_name: str) -> Floats:
     """Algorithm 4: the library's federated path (sharing ADMM, SCAD, BIC on refits), no intercept as in the paper."""
     _, y = stack_numbers(federation, tables)
-    desks = {name: RegressionDesk.holding(name, own) for name, own in _blocks(federation, tables).items()}
+    handlers = {name: RegressionHandler.holding(name, own) for name, own in _blocks(federation, tables).items()}
     family = find_family(family_name)
     rule = RefitRule(float(np.log(y.size)), y.size)
     settings = RegressionSettings(family, Penalty.build("scad"), False, TOLERANCE, MAX_ROUNDS, refit=rule)
     path = drive(
-        federated_path(list(desks), y, settings, geometric_strengths, study="original"), InProcessTransport(desks)
+        federated_path(list(handlers), y, settings, geometric_strengths, study="original"), InProcessTransport(handlers)
     )
     scores = [
         information_criterion(family, point.refit.loss, point.degrees_of_freedom, rule.n_subjects, rule.charge)

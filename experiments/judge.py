@@ -24,7 +24,7 @@ from experiments.metrics import score_coef
 from experiments.scad import Model, fit_scad_refit, sample_rows
 from experiments.study import MethodFailure, Outcome, Study, covariate_keys, stack_numbers
 from verticopula.estimators.score_errors import ScoreErrors
-from verticopula.glm.bayes import KNOWING_BAR, Posterior, default_bar
+from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar
 from verticopula.glm.feature_encoding import Coding
 
 Floats = NDArray[np.float64]
@@ -71,7 +71,7 @@ def judge(outcome: Outcome, study: Study, name: JudgeName) -> Judged:
         errors = find_errors(outcome, study) if name == "bayes" else None
         if errors is None:
             return judge_numbers(x, y, model, name, outcome.n_subjects, bar)
-        knowing = judge_numbers(x, y, model, name, outcome.n_subjects, KNOWING_BAR, errors)
+        knowing = judge_numbers(x, y, model, name, outcome.n_subjects, BAYES_TUNING.known_errors_bar, errors)
         if model == "linear":
             return knowing
         return replace(judge_numbers(x, y, model, name, outcome.n_subjects, bar), knowing=knowing.coef)

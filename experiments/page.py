@@ -13,7 +13,8 @@ from experiments.results import WITHIN, Figure, count_by_method, count_refined, 
 from experiments.study import Spent
 from reporting.pages import html_page
 from reporting.tables import to_html
-from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon
+from verticopula.privacy.statement import format_epsilon
+from verticopula.schema.defaults import DEFAULT_DELTA
 
 PAPERS = ("Original-C", "Original-VFL", "VCDS", "EVCDS", "IEVCDS")  # its own, without and with protection
 OURS = ("VCDS", "EVCDS", "IEVCDS", "Refined", "Refined-aligned")

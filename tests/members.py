@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,12 @@ from verticopula.errors import LedgerError
 from verticopula.protocol.party.member import Member
 from verticopula.storage.blobs import MemoryBlobs
 from verticopula.storage.ledger import GENESIS, Ledger
+from verticopula.storage.records import MemoryRecords
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 
 KEY = bytes(range(32))
 SEEDED = Policy(allow_seeded=True)
-
-
-class MemoryRecords(dict[str, Any]):
-    def put(self, name: str, record: dict[str, Any]) -> None:
-        self[name] = json.loads(json.dumps(record))
 
 
 class MemoryVault:

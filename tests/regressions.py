@@ -9,8 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tests.builders import CONTINUOUS, make_federation
-from verticopula import Federation
-from verticopula.glm import VerticalGLM
+from verticopula import Federation, VerticalGLM
 
 Floats = NDArray[np.float64]
 

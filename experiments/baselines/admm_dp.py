@@ -33,7 +33,8 @@ from verticopula.glm.families import Family, find_family
 from verticopula.glm.lasso import group_curvatures, solve_lasso
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import choose_point, information_criterion
-from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon
+from verticopula.privacy.statement import format_epsilon
+from verticopula.schema.defaults import DEFAULT_DELTA
 
 Floats = NDArray[np.float64]
 

@@ -13,8 +13,7 @@ from typing import Literal
 
 from experiments.study import Fit, MethodFailure, Outcome, Spent, Study
 from verticopula import Synthesizer
-from verticopula.errors import VerticopulaError
-from verticopula.estimators.synthesizer import AlignedWarning, NotPrivateWarning
+from verticopula.errors import AlignedWarning, NotPrivateWarning, VerticopulaError
 
 Method = Literal["vcds", "evcds", "ievcds", "refined"]
 

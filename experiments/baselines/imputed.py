@@ -17,9 +17,9 @@ import polars as pl
 
 from experiments.baselines import copula
 from experiments.study import Fit, MethodFailure, Outcome, Spent, Study
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import state_privacy
 from verticopula.schema.federation import Column, Federation
-from verticopula.storage.ledger import Release
 
 
 def fit(study: Study, method: copula.Method = "vcds", *, aligned: bool = False) -> Outcome:

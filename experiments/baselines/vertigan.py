@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_complete_cases
 from verticopula.privacy.gaussian_dp import compose, epsilon_of, mu_of
-from verticopula.privacy.statement import DEFAULT_DELTA
+from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.federation import Column, ColumnKey, Federation
 
 Floats = NDArray[np.float64]

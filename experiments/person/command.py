@@ -29,7 +29,7 @@ from reporting.parallel import run_all
 from reporting.records import Record, write_text
 from reporting.tables import Table
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.privacy.statement import DEFAULT_DELTA
+from verticopula.schema.defaults import DEFAULT_DELTA
 
 EPSILONS = (1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0)
 MECHANISMS = ("complete", "MAR-simple")

@@ -15,12 +15,11 @@ from functools import lru_cache, partial
 from experiments.baselines import imputed, vertigan
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_complete_cases
 from verticopula import Synthesizer
-from verticopula.errors import VerticopulaError
-from verticopula.estimators.synthesizer import AlignedWarning, NotPrivateWarning
+from verticopula.errors import AlignedWarning, NotPrivateWarning, VerticopulaError
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.accounting import Coins, calibrate, epsilon_of
 from verticopula.privacy.budget import coins_per_comparison, rank_coins
-from verticopula.privacy.statement import DEFAULT_DELTA
+from verticopula.schema.defaults import DEFAULT_DELTA
 
 ROUNDS = 10
 LARGEST_COIN = 40.0

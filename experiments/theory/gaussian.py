@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula import Synthesizer
-from verticopula.estimators.synthesizer import NotPrivateWarning
+from verticopula.errors import NotPrivateWarning
 from verticopula.schema.federation import Federation
 from verticopula.stats.fit_result import FitResult
 

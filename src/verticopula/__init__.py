@@ -1,17 +1,95 @@
-"""Private synthetic data from tables that are split by column across organisations."""
+"""Private synthetic data from tables that are split by column across organisations.
 
-from verticopula.errors import VerticopulaError
-from verticopula.estimators.synthesizer import NotPrivateWarning, Synthesizer
-from verticopula.privacy.policy import Policy
-from verticopula.schema.federation import Column, ColumnKey, Federation, Party
+Everything that users need is here; what a name stands for is imported when it is first used.
+Rooms import only from rooms before them: docs/development/architecture.md has the order.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from verticopula.auditing.study_audit import audit_study as audit
+    from verticopula.errors import (
+        AlignedWarning,
+        BudgetExceeded,
+        NotPrivateWarning,
+        PolicyRefused,
+        SchemaError,
+        SettingsError,
+        VerticopulaError,
+        WeakPrivacyWarning,
+    )
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.estimators.vertical_glm import VerticalGLM
+    from verticopula.forecasting.forecast import forecast
+    from verticopula.privacy.policy import Policy
+    from verticopula.schema.federation import Column, ColumnKey, Federation, Party
+    from verticopula.schema.methods import METHODS
+
+    __version__: str
+
+_ERRORS = (
+    "AlignedWarning",
+    "BudgetExceeded",
+    "NotPrivateWarning",
+    "PolicyRefused",
+    "SchemaError",
+    "SettingsError",
+    "VerticopulaError",
+    "WeakPrivacyWarning",
+)
+_SCHEMA = ("Column", "ColumnKey", "Federation", "Party")
+_PLACES = {
+    **dict.fromkeys(_ERRORS, "verticopula.errors"),
+    **dict.fromkeys(_SCHEMA, "verticopula.schema.federation"),
+    "METHODS": "verticopula.schema.methods",
+    "Policy": "verticopula.privacy.policy",
+    "Synthesizer": "verticopula.estimators.synthesizer",
+    "VerticalGLM": "verticopula.estimators.vertical_glm",
+    "audit": "verticopula.auditing.study_audit",
+    "forecast": "verticopula.forecasting.forecast",
+}
+_NAMED_OTHERWISE = {"audit": "audit_study"}
+
+if TYPE_CHECKING:
+    from verticopula.estimators.vertical_glm import VerticalGLM
 
 __all__ = [
+    "METHODS",
+    "AlignedWarning",
+    "BudgetExceeded",
     "Column",
     "ColumnKey",
     "Federation",
     "NotPrivateWarning",
     "Party",
     "Policy",
+    "PolicyRefused",
+    "SchemaError",
+    "SettingsError",
     "Synthesizer",
+    "VerticalGLM",
     "VerticopulaError",
+    "WeakPrivacyWarning",
+    "__version__",
+    "audit",
+    "forecast",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("verticopula")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_PLACES[name]), _NAMED_OTHERWISE.get(name, name))
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

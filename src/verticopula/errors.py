@@ -1,8 +1,9 @@
-"""Every exception verticopula raises on purpose, in one tree.
+"""Every exception verticopula raises on purpose, in one tree; and its warnings.
 
     VerticopulaError
     ├── SchemaError            the federation file or a table does not fit; lists every problem
     ├── SettingsError          a method, unit, epsilon or option that makes no sense
+    │   └── InputTypeError     a table or response of a type that cannot be read; a TypeError too
     ├── BudgetExceeded         a release would overspend; raised before anything is drawn
     ├── LedgerError            a ledger that was altered or cannot be read
     └── ProtocolError          something between coordinator and party
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 
 class VerticopulaError(Exception):
@@ -50,6 +52,10 @@ class SettingsError(VerticopulaError, ValueError):
     """A setting that makes no sense: unknown method or unit, epsilon not positive, delta missing."""
 
 
+class InputTypeError(SettingsError, TypeError):
+    """A table or response of a type that cannot be read, such as a sparse matrix."""
+
+
 class BudgetExceeded(VerticopulaError):
     """The requested releases would spend more than a party allows. Nothing was drawn."""
 
@@ -76,3 +82,39 @@ class VersionMismatch(ProtocolError):
 
 class WireError(ProtocolError):
     """Bytes that are not a message expected here, or a message that cannot be written as bytes."""
+
+
+# ---- warnings ----------------------------------------------------------------------------
+
+
+class NotPrivateWarning(UserWarning):
+    """A result that must not leave the house."""
+
+
+class WeakPrivacyWarning(UserWarning):
+    """A delta that would allow everything about somebody to be told."""
+
+
+class AlignedWarning(UserWarning):
+    """Synthetic rows that follow the cohort's own subjects one by one."""
+
+
+@dataclass(frozen=True)
+class StudyWarning:
+    """What a reader of a study must know: the same in a summary, on the report's page and in Python.
+
+    Attributes
+    ----------
+    code : its name, which never changes
+    level : `stop` (do not share or publish as it is), `care` (results may mislead), `note` (good to know)
+    title, meaning, action : what is the case, what it means, and what to do about it
+    """
+
+    code: str
+    level: Literal["stop", "care", "note"]
+    title: str
+    meaning: str
+    action: str
+
+    def __str__(self) -> str:
+        return f"{self.title}. {self.meaning} {self.action}"

@@ -15,9 +15,9 @@ from verticopula.auditing import study_audit as audit_study_module
 from verticopula.auditing.attack_plan import plan_attacks
 from verticopula.auditing.audit_report import plain_values
 from verticopula.cli import audit_commands as cli_audit
-from verticopula.estimators.study_files import write_study
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.storage.ledger import Ledger
+from verticopula.study.study_folder import write_study
 
 NUMBER = 6.123456789
 ID = "zq-canary-4711"

@@ -58,7 +58,6 @@ def test_every_release_of_the_product_keeps_its_claims(sampler: str, method: str
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("sampler", ["exact", "binomial"])
 def test_bounds_come_close_to_what_one_comparison_costs(sampler: str) -> None:
     wanted = [a for a in plan_attacks(terms(1.0, sampler, "ievcds")) if a.change == "one flipped comparison"]

@@ -18,11 +18,11 @@ from verticopula.auditing import strict_attacks as audit_strict
 from verticopula.auditing.strict_attacks import MOST_COLUMNS, narrow, plan_of, plan_sums_attacks
 from verticopula.auditing.sums_neighbours import cut_plan
 from verticopula.cli import audit_commands as cli_audit
-from verticopula.estimators.study_files import write_study
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.mpc.sums_plan import block_factor
 from verticopula.protocol.party import strict_handler as strict_party
 from verticopula.storage.ledger import Ledger
+from verticopula.study.study_folder import write_study
 
 OPTIONS = ("--mechanism-only", "--trials", 100, "--seed", 1)
 

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from benchmarks.audit_sums import CASES, PARTIES, SumsCase, make_plan, none
-from tests.secure.desks import World, some_scores
+from benchmarks.audit_sums import CASES, SumsCase, none
+from benchmarks.sums_plans import PARTIES, complete_plan
+from tests.secure.sums_world import World, some_scores
 from verticopula.auditing import audit_sums, replaced_block, replaced_person
 from verticopula.auditing.sums_attacks import Pooled, SumsRelease, exact_sums, judge_sums, mu_low
 from verticopula.auditing.sums_neighbours import SumsNeighbours, cut_plan
 from verticopula.errors import SettingsError
 from verticopula.mpc.gram_noise import epsilon_of, mu_of
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.noise import SecureNoise, SeededNoise
-from verticopula.protocol.messages import SumsPlan
 from verticopula.schema.units import Unit
 
 PAIRS: dict[str, Callable[[SumsPlan], SumsNeighbours]] = {
@@ -77,7 +78,7 @@ def test_a_number_that_was_left_without_noise_is_found_though_the_projection_mis
 def test_neighbours_come_close_to_the_claimed_distance_and_never_exceed_it(
     widths: list[int], per_column: float, mu: float
 ) -> None:
-    plan = make_plan(mu, {f"p{k}": width for k, width in enumerate(widths)}, per_column)
+    plan = complete_plan(mu, {f"p{k}": width for k, width in enumerate(widths)}, per_column)
     total = sum(widths) * per_column + 1.0
     for made in (replaced_person(plan), *(replaced_block(plan, party) for party in plan.parties)):
         release = SumsRelease(made.plan, exact_sums(made.plan, made.pair.first))
@@ -91,7 +92,7 @@ def test_neighbours_come_close_to_the_claimed_distance_and_never_exceed_it(
 
 
 def test_neighbours_differ_in_one_person_or_one_block() -> None:
-    plan = make_plan(1.0)
+    plan = complete_plan(1.0)
     person, block = replaced_person(plan), replaced_block(plan, "b")
     for party in PARTIES:
         one, other = (side[party] for side in (person.pair.first, person.pair.second))
@@ -123,7 +124,7 @@ def test_a_studys_own_plan_can_be_audited_pattern_by_pattern() -> None:
 
 def test_without_noise_the_trials_are_the_exact_sums() -> None:
     """Sharing and opening add nothing of their own; every copy is the same pattern."""
-    made = replaced_person(make_plan(1.0))
+    made = replaced_person(complete_plan(1.0))
     release = SumsRelease(made.plan, exact_sums(made.plan, made.pair.first), 3, dict.fromkeys("abc", none))
     assert np.abs(release(made.pair.first, SeededNoise(1))).max() < 1e-9
     moved = release(made.pair.second, SeededNoise(1)).reshape(3, -1)
@@ -133,7 +134,7 @@ def test_without_noise_the_trials_are_the_exact_sums() -> None:
 
 
 def test_with_two_parties_the_coordinator_computes() -> None:
-    made = replaced_block(make_plan(1.0, {"a": 1, "b": 1}), "a")
+    made = replaced_block(complete_plan(1.0, {"a": 1, "b": 1}), "a")
     assert audit_sums(made, 200, seed=1).holds
 
 
@@ -151,7 +152,7 @@ def test_pooled_noise_hands_out_every_draw_once() -> None:
 
 
 def test_too_few_trials_are_refused() -> None:
-    made = replaced_person(make_plan(1.0))
+    made = replaced_person(complete_plan(1.0))
     for trials, confidence, copies in ((10, 0.95, 10), (1_000, 0.2, 10), (1_000, 0.95, 0)):
         with pytest.raises(SettingsError):
             audit_sums(made, trials, confidence=confidence, copies=copies)
@@ -167,7 +168,7 @@ def test_too_few_trials_are_refused() -> None:
 )
 def test_verdicts(case: SumsCase, unit: str) -> None:
     """At mu = 2 a few hundred trials are enough; a seed, so that the verdict is always the same."""
-    made, trials = PAIRS[unit](make_plan(2.0)), TRIALS.get(case.name, 400)
+    made, trials = PAIRS[unit](complete_plan(2.0)), TRIALS.get(case.name, 400)
     found = audit_sums(made, trials, seed=3, copies=trials // 2, **case.settings())
     assert found.holds is case.keeps_it
     assert found.trials == trials
@@ -177,13 +178,12 @@ def test_verdicts(case: SumsCase, unit: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("unit", list(PAIRS))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_verdicts_on_cryptographic_noise(case: SumsCase, unit: str) -> None:
     """(3, 1e-6). Two missing shares are the nearest to the claim, by a factor of sqrt(2): 12,000 counted trials of each
     data set put their bound six standard errors above it, and a correct one's is wrong once in a million."""
-    made = PAIRS[unit](make_plan(mu_of(3.0, 1e-6)))
+    made = PAIRS[unit](complete_plan(mu_of(3.0, 1e-6)))
     found = audit_sums(made, 30_000, confidence=0.999, **case.settings())
     assert found.holds is case.keeps_it
     if case.name == "one compute party adds none":  # exactly what is claimed, so the estimate must be the claim

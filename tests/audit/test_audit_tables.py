@@ -19,8 +19,8 @@ from verticopula.auditing.holdout import restrict
 from verticopula.auditing.sdmetrics_findings import sdmetrics_findings
 from verticopula.auditing.table_attacks import Exposed, attack_tables
 from verticopula.data.tables import align_tables
-from verticopula.errors import SettingsError
-from verticopula.estimators.synthesizer import AlignedWarning, Synthesizer
+from verticopula.errors import AlignedWarning, SettingsError
+from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.privacy.coins import flip_probability
 from verticopula.schema.federation import ColumnKey
 

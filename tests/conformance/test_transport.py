@@ -15,14 +15,12 @@ import pytest
 from tests.network.harness import Net
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.tables import align_tables
-from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
-from verticopula.estimators.synthesizer import NotPrivateWarning
-from verticopula.mpc.sealed_messages import SealedPost
+from verticopula.errors import NotPrivateWarning, PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
+from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.network_demo import free_port
-from verticopula.network.network_transport import NetworkTransport, WaitingRoom
-from verticopula.network.sessions import Post
-from verticopula.network.study_records import DeskRecords
+from verticopula.network.network_transport import NetworkTransport, PendingRequests
+from verticopula.network.sessions import Sessions
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import (
@@ -37,9 +35,10 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.opening import open_study
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.vcds import vcds
+from verticopula.protocol.rank_methods import vcds
 from verticopula.schema.federation import seeded_study_name
 from verticopula.stats.fit_result import FitResult
+from verticopula.storage.records import FolderRecords
 from verticopula.storage.round_journal import Journal
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
@@ -91,32 +90,32 @@ class OverTheNetwork:
         here = {"host": "localhost", "port": free_port(), "deadline": 60.0}
         federation = Federation.from_dict({**FEDERATION.to_dict(), "network": here})
         self.net = Net.prepare(folder, federation, tables())
-        self.post = Post(
+        self.sessions = Sessions(
             self.net.kit("server"),
-            lambda *letter: self.room.on_letter(*letter),
-            lambda peer: self.room.on_session(peer),
+            lambda *message: self.pending.on_message(*message),
+            lambda peer: self.pending.on_session(peer),
         )
-        self.room = WaitingRoom(self.post)
+        self.pending = PendingRequests(self.sessions)
         self.study = ""
         self.journals: list[Journal] = []
 
     def start(self) -> None:
-        self.post.start()
+        self.sessions.start()
         self.net.start("a", "b")
-        end = time.monotonic() + 90.0
-        while not (self.post.connected("a") and self.post.connected("b")):
+        end = time.monotonic() + 300.0
+        while not (self.sessions.connected("a") and self.sessions.connected("b")):
             assert time.monotonic() < end, "the parties did not connect"
             time.sleep(0.05)
 
     def stop(self) -> None:
         self.net.close()
-        self.post.stop()
+        self.sessions.stop()
         for journal in self.journals:
             journal.close()
 
-    def transport(self, seconds: float = 60.0) -> NetworkTransport:
+    def transport(self, seconds: float = 240.0) -> NetworkTransport:
         self.journals.append(Journal(self.net.folder / f"{time.monotonic_ns()}.journal"))
-        return NetworkTransport(self.room, self.journals[-1], seconds)
+        return NetworkTransport(self.pending, self.journals[-1], seconds)
 
     def open(self, seed: int = 0, without: str | None = None) -> Transport:
         self.study = f"study-{time.monotonic_ns()}"
@@ -158,9 +157,11 @@ def test_the_same_arrays_on_every_transport(network: OverTheNetwork) -> None:
 def test_a_strict_study_makes_the_same_arrays_on_every_transport(network: OverTheNetwork, tmp_path: Path) -> None:
     """Two parties in their own processes and the coordinator in this one compute together, known by certificates."""
     here, there = (Synthesizer(FEDERATION, "strict", 6.0, 1e-6, random_state=5) for _ in range(2))
-    desk = there.make_desk(DeskRecords(tmp_path / "desk"), certificate_authenticity(network.net.kit("server")))
+    handler = there.make_compute_handler(
+        FolderRecords(tmp_path / "compute"), certificate_authenticity(network.net.kit("server"))
+    )
     with pytest.warns(NotPrivateWarning):
-        there.fit_transport(network.transport(), study=f"strict-{time.monotonic_ns()}", desk=desk)
+        there.fit_transport(network.transport(), study=f"strict-{time.monotonic_ns()}", compute_handler=handler)
     with pytest.warns(NotPrivateWarning):
         here.fit(tables())
     np.testing.assert_array_equal(there.result_.copula.correlation, here.result_.copula.correlation)
@@ -171,16 +172,16 @@ def test_the_coordinator_cannot_put_its_own_key_in_place_of_a_party_s(network: O
     """It relays public keys, so it might: it cannot sign them in the party's name."""
     asked = Synthesizer(FEDERATION, "strict", 6.0, 1e-6, random_state=5)
     own = certificate_authenticity(network.net.kit("server"))
-    desk = asked.make_desk(DeskRecords(tmp_path / "desk"), own)
+    handler = asked.make_compute_handler(FolderRecords(tmp_path / "compute"), own)
 
     def swap(reply: Reply) -> Reply:
         if not isinstance(reply, SumsKeyReply):
             return reply
-        return replace(reply, key=SealedPost(network.study, "b", bytes(32), own).introduce())
+        return replace(reply, key=SealedChannel(network.study, "b", bytes(32), own).sign_public_key())
 
     network.study = f"swapped-{time.monotonic_ns()}"
     with pytest.raises(ProtocolError, match="public key of 'b' is not signed by it"):
-        asked.fit_transport(Tampering(network.transport(), swap), study=network.study, desk=desk)
+        asked.fit_transport(Tampering(network.transport(), swap), study=network.study, compute_handler=handler)
 
 
 @pytest.mark.parametrize("kind", KINDS, indirect=True)

@@ -82,7 +82,7 @@ def test_refined_tables_are_listened_to_and_logistic_ones_beside_it(model) -> No
     heard = judge(outcome, study, "bayes")
     assert find_errors(outcome, study) is not None
     assert find_errors(copula.vcds(study), study) is None
-    outcome.tables.find_certainty = None
+    outcome.tables.posterior_draws = None
     deaf = judge(outcome, study, "bayes")
     assert deaf.knowing is None
     if model == "linear":

@@ -1,4 +1,4 @@
-"""What an intruder has at hand: forged certificates, hand-written HTTP/2, lines under any name, and patience."""
+"""What an intruder has at hand: forged certificates, hand-written HTTP/2, connections under any name, and patience."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from nvflare.fuel.f3.message import Message
 from tests.network.harness import Net
 from verticopula.network.control_messages import Envelope, Greeting, Refusal, Topic
 from verticopula.network.flare_link import _APPLICATION, Link
-from verticopula.network.sessions import Post
+from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import COORDINATOR, Kit
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 
-_UNTIL_CONNECTED = 30.0
+_UNTIL_CONNECTED = 120.0
 
 
 # ---- certificates ----------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Canary:
 
 @dataclass
 class Caller:
-    """A line to the coordinator under any name, with letters to one's own taste."""
+    """A connection to the coordinator under any name, which sends any message."""
 
     kit: Kit
     name: str = ""
@@ -205,12 +205,12 @@ class Caller:
         end = time.monotonic() + _UNTIL_CONNECTED
         while self.link._communicator.find_endpoint(COORDINATOR) is None:
             if time.monotonic() > end:
-                raise TimeoutError("no line")
+                raise TimeoutError("no connection")
             time.sleep(0.02)
         return self
 
     def hello(self) -> Caller:
-        """Greet until welcomed; from then on letters have the right session."""
+        """Greet until welcomed; from then on messages have the right session."""
         self.connect()
         end = time.monotonic() + _UNTIL_CONNECTED
         while not self.other_session:
@@ -229,10 +229,10 @@ class Caller:
     def envelope(self, topic: Topic, key: str, body: bytes, session: str | None = None, **changes: Any) -> bytes:
         self.serial += 1
         own = self.other_session if session is None else session
-        letter = Envelope(topic, own, self.serial, key, np.frombuffer(body, dtype=np.uint8))
-        return encode(replace(letter, **changes))
+        message = Envelope(topic, own, self.serial, key, np.frombuffer(body, dtype=np.uint8))
+        return encode(replace(message, **changes))
 
-    def letter(self, topic: Topic, key: str, body: bytes, **changes: Any) -> None:
+    def message(self, topic: Topic, key: str, body: bytes, **changes: Any) -> None:
         self.raw(self.envelope(topic, key, body, **changes))
 
     def raw(self, payload: bytes, application: int = _APPLICATION, headers: dict[str, Any] | None = None) -> None:
@@ -240,7 +240,7 @@ class Caller:
         communicator = self.link._communicator
         communicator.send(communicator.find_endpoint(COORDINATOR), application, Message(headers, payload))
 
-    def wait_for(self, topic: Topic, seconds: float = 30.0) -> Envelope:
+    def wait_for(self, topic: Topic, seconds: float = 120.0) -> Envelope:
         end = time.monotonic() + seconds
         while True:
             found = self.received.get(timeout=max(end - time.monotonic(), 0.01))
@@ -255,38 +255,38 @@ class EvilCoordinator:
     """Holds the coordinator's own kit, and asks what it likes."""
 
     def __init__(self, kit: Kit) -> None:
-        self.answers: queue.Queue[tuple[str, Topic, str, bytes]] = queue.Queue()
-        self.post = Post(kit, lambda *letter: self.answers.put(letter))
+        self.replies: queue.Queue[tuple[str, Topic, str, bytes]] = queue.Queue()
+        self.sessions = Sessions(kit, lambda *message: self.replies.put(message))
 
     def __enter__(self) -> EvilCoordinator:
-        self.post.start()
+        self.sessions.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.post.stop()
+        self.sessions.stop()
 
-    def wait_for(self, *names: str, seconds: float = 60.0) -> None:
+    def wait_for(self, *names: str, seconds: float = 120.0) -> None:
         end = time.monotonic() + seconds
-        while not all(self.post.connected(name) for name in names):
+        while not all(self.sessions.connected(name) for name in names):
             if time.monotonic() > end:
                 raise TimeoutError(f"{names} did not connect")
             time.sleep(0.05)
 
     def send(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
-        assert self.post.send(peer, topic, key, body)
+        assert self.sessions.send(peer, topic, key, body)
 
-    def ask(self, peer: str, request: Any, seconds: float = 30.0) -> Any:
-        """A party's answer, or its Refusal."""
+    def ask(self, peer: str, request: Any, seconds: float = 120.0) -> Any:
+        """A party's reply, or its Refusal."""
         key = fingerprint(request)
         self.send(peer, "ask", key, encode(request))
         end = time.monotonic() + seconds
         while True:
-            found = self.answers.get(timeout=max(end - time.monotonic(), 0.01))
+            found = self.replies.get(timeout=max(end - time.monotonic(), 0.01))
             if found[0] == peer and found[2] == key and found[1] in ("answer", "refusal"):
                 return decode(found[3], REPLY_KINDS if found[1] == "answer" else (Refusal,))
 
     def raw(self, peer: str, payload: bytes, application: int = _APPLICATION) -> None:
-        communicator = self.post._link._communicator
+        communicator = self.sessions._link._communicator
         communicator.send(communicator.find_endpoint(peer), application, Message(None, payload))
 
 
@@ -310,7 +310,7 @@ class LogTail:
             return ""
         return self.path.read_bytes()[self.start :].decode("utf-8", "replace")
 
-    def wait(self, pattern: str, seconds: float = 20.0) -> str:
+    def wait(self, pattern: str, seconds: float = 120.0) -> str:
         """The first line that fits; AssertionError with the log if none comes."""
         end = time.monotonic() + seconds
         while True:

@@ -1,4 +1,4 @@
-"""What is tried against the study lead: by a coordinator that answers as it likes."""
+"""What is tried against the study lead: by a coordinator that replies as it likes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class _EvilForLead(EvilCoordinator):
 
     def _answer(self) -> None:
         while True:
-            peer, _, key, body = self.answers.get()
+            peer, _, key, body = self.replies.get()
             reply: Any = StatusReply((), (self._state,))
             if b'"SubmitRequest"' in body:
                 reply = SubmitReply(self._state.study)
             elif b'"ResultRequest"' in body:
                 reply = ResultReply(self._files)
-            self.post.send(peer, "answer", key, encode(reply))
+            self.sessions.send(peer, "answer", key, encode(reply))
 
 
 def _submit(scene: Scene, state: StudyState, files: tuple[ResultFile, ...] = ()) -> tuple[str, Path]:
@@ -60,7 +60,7 @@ def _submit(scene: Scene, state: StudyState, files: tuple[ResultFile, ...] = ())
             [sys.executable, "-m", "verticopula", *map(str, command)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=1200,
             check=False,
             env={**os.environ, "COLUMNS": "300"},
         )
@@ -80,7 +80,7 @@ def result_outside(scene: Scene) -> str:
     return said
 
 
-@attack("a failed study's note with terminal escapes", "lead", "lead", "texts are made plain", "All is well")
+@attack("a failed study's note with terminal escapes", "lead", "lead", "sanitized text", "All is well")
 def hostile_note(scene: Scene) -> str:
     said, _ = _submit(scene, StudyState("study", "vcds", "failed", 1, (), ESCAPES))
     assert "All is well" in said

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.sums_plans import make_plan
 from tests.network.attackers import (
     EvilCoordinator,
     resident,
@@ -22,8 +23,7 @@ from tests.network.intruder_scenes import (
     against_party,
     altered,
 )
-from verticopula.mpc.sealed_messages import SealedPost
-from verticopula.mpc.sums_plan import make_plan
+from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.network.control_messages import (
     Envelope,
     Refusal,
@@ -231,9 +231,9 @@ def _share_request(
     plan = make_plan(widths, np.ones((120, sum(widths.values())), dtype=bool), 0.01, 1.5, compute)
     names = dict.fromkeys((*widths, *compute))
     kits = {name: scene.kit("server" if forged or name == COORDINATOR else name) for name in names}
-    posts = [SealedPost(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in [*names][1:]]
+    channels = [SealedChannel(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in [*names][1:]]
     own = evil.ask("left", SumsKeyRequest(_STRICT, "strict")).key
-    return SumsShareRequest(_STRICT, "strict", plan, (own, *(post.introduce() for post in posts)))
+    return SumsShareRequest(_STRICT, "strict", plan, (own, *(channel.sign_public_key() for channel in channels)))
 
 
 def _after_margins(**roles: Any) -> Callable[[Scene], None]:
@@ -291,7 +291,7 @@ against_party(
 
 def _question(scene: Scene, body: bytes, key: str = "k", party: str = "left") -> None:
     scene.evil.send(party, "ask", key, body)
-    time.sleep(0.3)
+    scene.expect()
 
 
 @against_party(
@@ -307,11 +307,10 @@ def code_request(scene: Scene) -> None:
     _question(scene, b"VCMS" + (1).to_bytes(2, "little") + len(header).to_bytes(4, "little") + header)
 
 
-@against_party("a pickle as a question", "the wire format", "refused: the bytes are not a message", quick=True)
+@against_party("a pickle as a request", "the wire format", "refused: the bytes are not a message", quick=True)
 def pickled_question(scene: Scene) -> None:
     canary = scene.canary()
     _question(scene, canary.pickled())
-    time.sleep(0.5)
     assert not canary.sang
 
 
@@ -321,53 +320,53 @@ def pickled_question(scene: Scene) -> None:
 def job_for_party(scene: Scene) -> None:
     canary = scene.canary()
     scene.evil.raw("left", canary.pickled(), FLARE_CELLS)
-    time.sleep(0.5)
+    scene.expect()
     assert not canary.sang
 
 
-@against_party("a question under another question's key", "keys are fingerprints", "refused: the question's key is not")
+@against_party("a request under another request's key", "keys are fingerprints", "refused: the request's key is not")
 def wrong_key(scene: Scene) -> None:
     _question(scene, encode(_opening(scene)), key=fingerprint(_release()))
 
 
-@against_party("another message version in a question", "the wire format", "refused: this side speaks message version")
+@against_party("another message version in a request", "the wire format", "refused: this side speaks message version")
 def party_version(scene: Scene) -> None:
     _question(scene, encode(replace(_opening(scene), version=MESSAGE_VERSION + 1)))
 
 
-@against_party("an answer to a party", "roles", "refused a letter from coordinator: a party is asked")
+@against_party("a reply to a party", "roles", "refused a message from coordinator: a party gets requests")
 def answer_to_party(scene: Scene) -> None:
     scene.evil.send("left", "answer", "k", encode(ReviewReply("left")))
 
 
 @against_party(
-    "a question sent again by hand", "serial numbers", "refused a letter from coordinator: it was received before"
+    "a request sent again by hand", "serial numbers", "refused a message from coordinator: it was received before"
 )
 def question_replayed(scene: Scene) -> None:
-    post = scene.evil.post
-    session = post._peers["left"].session
+    sessions = scene.evil.sessions
+    session = sessions._peers["left"].session
     body = np.frombuffer(encode(_opening(scene, "again")), dtype=np.uint8)
-    letter = encode(Envelope("ask", session, next(post._peers["left"].serials), "k", body))
-    scene.evil.raw("left", letter)
-    scene.evil.raw("left", letter)
+    message = encode(Envelope("ask", session, next(sessions._peers["left"].serials), "k", body))
+    scene.evil.raw("left", message)
+    scene.evil.raw("left", message)
 
 
 @against_party(
-    "a question of an earlier session", "session numbers", "refused a letter from coordinator: it belongs to an"
+    "a request of an earlier session", "session numbers", "refused a message from coordinator: it belongs to an"
 )
 def question_of_old(scene: Scene) -> None:
     scene.evil.raw("left", encode(Envelope("ask", "0" * 32, 10**6, "k", np.zeros(0, dtype=np.uint8))))
 
 
 @against_party(
-    "ten thousand questions at once", "a limit on open questions", "refused a letter from coordinator: more than 16"
+    "ten thousand requests at once", "a limit on open requests", "refused a message from coordinator: more than 16"
 )
 def question_flood(scene: Scene) -> None:
     before = resident(scene.pid("left"))
     for number in range(10_000):
-        scene.evil.post.send("left", "ask", f"{number}", bytes(10_000))
-    scene.log("left").wait("more than 16 questions")
+        scene.evil.sessions.send("left", "ask", f"{number}", bytes(10_000))
+    scene.log("left").wait("more than 16 requests")
     time.sleep(5.0)
     assert resident(scene.pid("left")) - before < 100 * MEGABYTE
-    while not scene.evil.answers.empty():
-        scene.evil.answers.get()
+    while not scene.evil.replies.empty():
+        scene.evil.replies.get()

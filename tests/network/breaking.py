@@ -30,7 +30,7 @@ _ROUNDS = {
     "SumsKeyRequest": "keys",
     "SumsShareRequest": "shares",
 }
-_SUMS = ("keys", "shares", "sums")  # rounds whose answers follow from a study's record
+_SUMS = ("keys", "shares", "sums")  # rounds whose replies follow from a study's record
 _DISK_IS_FULL = "NOSPACE"
 
 
@@ -89,25 +89,25 @@ def break_party(breaker: Breaker) -> None:
     """Points, in the order in which a release passes them: asked, unrecorded, half recorded, recorded uncounted,
     recorded, drawn, half stored, stored uncounted, stored, answered, sent. A step of a regression is `drawn` when the
     solver has moved, one of secure sums when its noise, or what the party binds itself to, is about to be kept."""
-    from verticopula.network.party_process import Station
-    from verticopula.network.sessions import Post
-    from verticopula.privacy import blobs
+    from verticopula.network.party_process import PartyProcess
+    from verticopula.network.sessions import Sessions
     from verticopula.protocol.messages import fingerprint
     from verticopula.protocol.wire import REQUEST_KINDS, decode
+    from verticopula.storage import blobs
     from verticopula.storage.ledger import Ledger
     from verticopula.storage.vault import Vault
 
-    answer, send, append, put = Station._answer, Post.send, Ledger.append, blobs.FolderBlobs.put
+    reply_to, send, append, put = PartyProcess._reply_to, Sessions.send, Ledger.append, blobs.FolderBlobs.put
     write, count_entries, count_replies = blobs.write_atomically, Vault._entries_written, Vault._reply_written
     paid_by = ""
 
-    def breaking_answer(self: Any, key: str, body: bytes) -> Any:
+    def breaking_reply_to(self: Any, key: str, body: bytes) -> Any:
         nonlocal paid_by
         request = decode(body, REQUEST_KINDS)
         breaker.round = name_round(request)
         paid_by = fingerprint((breaker.name, request))
         breaker.at("asked")
-        result = answer(self, key, body)
+        result = reply_to(self, key, body)
         breaker.at("answered")
         return result
 
@@ -159,7 +159,7 @@ def break_party(breaker: Breaker) -> None:
         breaker.at("stored uncounted")
         count_replies(self)
 
-    Station._answer, Post.send = breaking_answer, breaking_send  # type: ignore[method-assign]
+    PartyProcess._reply_to, Sessions.send = breaking_reply_to, breaking_send  # type: ignore[method-assign]
     Ledger.append, blobs.FolderBlobs.put = breaking_append, breaking_put  # type: ignore[method-assign]
     blobs.write_atomically = breaking_write
     Vault._entries_written, Vault._reply_written = breaking_count_entries, breaking_count_replies  # type: ignore[method-assign]
@@ -168,36 +168,40 @@ def break_party(breaker: Breaker) -> None:
 def break_coordinator(breaker: Breaker) -> None:
     """Points of a round, in order: asking, asked, answered, half kept, kept; failing. Of the round `result`: half
     written, renamed, done."""
-    from verticopula.network import running
-    from verticopula.network.network_transport import NetworkTransport, WaitingRoom
-    from verticopula.network.study_records import Records
+    from verticopula.network import study_runner
+    from verticopula.network.network_transport import NetworkTransport, PendingRequests
+    from verticopula.network.study_records import StudyStore
     from verticopula.storage.round_journal import Journal
 
-    deliver, ask, send_open = NetworkTransport.deliver, WaitingRoom.ask, WaitingRoom._send_open
-    append, change, write_study = Journal.append, Records.change, running.write_study
+    deliver, await_replies, send_open = (
+        NetworkTransport.deliver,
+        PendingRequests.await_replies,
+        PendingRequests._send_open,
+    )
+    append, change, write_study = Journal.append, StudyStore.change, study_runner.write_study
 
     def breaking_deliver(self: Any, requests: Any) -> Any:
         breaker.round = name_round(next(iter(requests.values())))
         return deliver(self, requests)
 
-    def breaking_ask(self: Any, *arguments: Any, **more: Any) -> Any:
+    def breaking_await_replies(self: Any, *arguments: Any, **more: Any) -> Any:
         breaker.at("asking")
-        answers = ask(self, *arguments, **more)
+        replies = await_replies(self, *arguments, **more)
         breaker.at("answered")
-        return answers
+        return replies
 
     def breaking_send_open(self: Any, names: tuple[str, ...]) -> None:
         send_open(self, names)
-        if any(question.asked is not None for question in self._questions.values()):
+        if any(pending.sent is not None for pending in self._requests.values()):
             breaker.at("asked")
 
-    def breaking_append(self: Any, keys: Any, answers: Any) -> None:
+    def breaking_append(self: Any, keys: Any, replies: Any) -> None:
         if (fault := breaker.armed("half kept")) is not None:
             before = self._path.stat().st_size
-            append(self, keys, answers)
+            append(self, keys, replies)
             os.truncate(self._path, (before + self._path.stat().st_size) // 2)
             breaker.happen(fault)
-        append(self, keys, answers)
+        append(self, keys, replies)
         breaker.tell(what="kept")
         breaker.at("kept")
 
@@ -221,9 +225,9 @@ def break_coordinator(breaker: Breaker) -> None:
             breaker.happen(fault)
         return written
 
-    NetworkTransport.deliver, WaitingRoom.ask = breaking_deliver, breaking_ask  # type: ignore[method-assign]
-    WaitingRoom._send_open, Journal.append = breaking_send_open, breaking_append  # type: ignore[method-assign]
-    Records.change, running.write_study = breaking_change, breaking_write_study  # type: ignore[method-assign]
+    NetworkTransport.deliver, PendingRequests.await_replies = breaking_deliver, breaking_await_replies  # type: ignore[method-assign]
+    PendingRequests._send_open, Journal.append = breaking_send_open, breaking_append  # type: ignore[method-assign]
+    StudyStore.change, study_runner.write_study = breaking_change, breaking_write_study  # type: ignore[method-assign]
 
 
 def reconnect_soon() -> None:

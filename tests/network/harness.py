@@ -27,7 +27,7 @@ from verticopula.schema.federation import Federation
 
 PARTIES = ("left", "middle", "right")
 POLICY = 'methods = ["vcds", "evcds", "ievcds", "refined", "strict", "raw-glm"]\nallow_seeded = true\n'
-PATIENCE = 90.0
+PATIENCE = 300.0  # seconds that a busy machine may need for anything
 
 
 def small_federation(deadline: float = 60.0) -> Federation:
@@ -158,7 +158,7 @@ class Net:
         with Lead(self.kit("lead")) as lead:
             yield lead
 
-    def submit(self, lead: Lead, *, kind: str = "synthesis", deadline: float = 60.0, **settings: Any) -> str:
+    def submit(self, lead: Lead, *, kind: str = "synthesis", deadline: float = 240.0, **settings: Any) -> str:
         """Hand in a study and return its name."""
         request = SubmitRequest(
             federation_fingerprint(self.federation),

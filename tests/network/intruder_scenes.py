@@ -38,6 +38,7 @@ class Scene:
     net: Net
     scratch: Path
     coordinator: EvilCoordinator | None = None
+    expect: Callable[[], str] = lambda: ""  # waits for the line that the attack must leave in its victim's log
 
     def kit(self, name: str) -> Any:
         return self.net.kit(name)
@@ -81,6 +82,7 @@ class Attack:
     def carry_out(self, scene: Scene) -> str:
         """The victim's line."""
         tail = scene.log(self.against).mark()
+        scene.expect = lambda: tail.wait(self.expected)
         said = self.run(scene)
         if said is not None:
             return shorten(said)
@@ -123,7 +125,7 @@ def coordinator_alone(folder: Path) -> Iterator[Scene]:
     scratch.mkdir()
     try:
         net.start("server")
-        LogTail(folder / "kits" / "server" / "log.txt").wait("added secure port", 60.0)
+        LogTail(folder / "kits" / "server" / "log.txt").wait("added secure port")
         yield Scene(net, scratch)
     finally:
         net.close()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.network.intruders import ATTACKS, Attack, Scene, describe, scene_of
 
-pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.network
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_refused_and_logged(
 
 def test_a_second_process_on_the_same_kit_is_told(coordinator: Scene) -> None:
     command = [sys.executable, "-m", "verticopula", "serve", str(coordinator.kit("server").folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 1
     assert f"is already running (process {coordinator.pid('server')})" in " ".join(done.stderr.split())
     assert coordinator.net.processes["server"].poll() is None
@@ -54,7 +54,7 @@ def test_a_copy_of_the_kit_on_the_same_port_is_told(coordinator: Scene) -> None:
     copy = coordinator.own_folder()
     shutil.copytree(coordinator.kit("server").folder, copy)
     command = [sys.executable, "-m", "verticopula", "serve", str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 1
     assert "cannot listen on port" in " ".join(done.stderr.split())
 

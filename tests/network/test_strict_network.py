@@ -11,12 +11,14 @@ import polars as pl
 import pytest
 
 from tests.builders import make_federation
+from tests.network.attackers import LogTail
 from tests.network.faults import BREAKING
 from tests.network.harness import network, small_federation, small_tables
 from verticopula.network.network_demo import free_port
+from verticopula.network.study_records import COMPUTE_FOLDER
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import state_privacy
 from verticopula.schema.federation import Federation
-from verticopula.storage.ledger import Release
 
 pytestmark = pytest.mark.network
 
@@ -57,5 +59,7 @@ def test_the_coordinator_of_two_parties_is_killed_in_every_round_of_the_sums_and
         entries = [Release.from_json(json.dumps(line)) for name in ("left", "right") for line in net.ledger(name)]
         assert state_privacy(entries, 1e-6).person == pytest.approx(6.0, rel=1e-9)
         folder = net.result(study).parent
-        assert not (folder / "desk").exists()
+        # The coordinator reports the study as done first, and removes its secret then.
+        LogTail(net.folder / "kits" / "server" / "log.txt").wait(f"study {study} is done")
+        assert not (folder / COMPUTE_FOLDER).exists()
         assert re.search(r"person +6 at delta", (net.result(study) / "summary.txt").read_text("utf-8"))

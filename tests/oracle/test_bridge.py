@@ -10,15 +10,8 @@ import pytest
 from scipy import integrate
 from scipy.special import ndtr, ndtri
 
-from verticopula.stats.correlation import (
-    _NODES,
-    _WEIGHTS,
-    GradeShape,
-    PairwiseSpearman,
-    _invert_one,
-    bridge,
-    invert_bridge,
-)
+from verticopula.stats.bridge import _NODES, _WEIGHTS, GradeShape, _invert_one, bridge
+from verticopula.stats.correlation import PairwiseSpearman, invert_bridge
 
 CORRELATIONS = [-0.99, -0.9, -0.5, -0.1, 0.0, 0.2, 0.6, 0.9, 0.98]
 CELLS = {

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from experiments.bayes_parts import sample_in_parts
 from tests.regressions import FAMILIES, blocks, columns_of, response
-from verticopula.glm.bayes import LEAST_BAR, Posterior, default_bar, lay_out_sizes, sample_posterior
-from verticopula.glm.bayes_parts import sample_in_parts
+from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar, lay_out_sizes, sample_posterior
 from verticopula.glm.bayes_sweeps import sweep_columns
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features
@@ -130,7 +130,7 @@ def test_strong_columns_have_nearly_their_maximum_likelihood(family: str) -> Non
     found = sample_posterior(plain(x), y, find_family(family))
     kept = [0, 2]
     best, _, _ = maximise_likelihood(plain(x[:, kept]), y, find_family(family))
-    coef = found.select(np.arange(5), LEAST_BAR)
+    coef = found.select(np.arange(5), BAYES_TUNING.least_bar)
     assert np.flatnonzero(coef).tolist() == kept
     # The sizes' widths are a twentieth of them: that far means may be drawn towards each other.
     assert coef[kept] == pytest.approx(best, rel=0.05)
@@ -154,7 +154,7 @@ def test_noise_alone_selects_nothing() -> None:
     x = rng.standard_normal((300, 20))
     for family, y in (("gaussian", rng.standard_normal(300)), ("binomial", (rng.random(300) < 0.4).astype(float))):
         found = sample_posterior(plain(x), y, find_family(family))
-        assert not found.select(np.arange(21), LEAST_BAR).any()
+        assert not found.select(np.arange(21), BAYES_TUNING.least_bar).any()
         assert found.share_of_zero > 0.5
 
 
@@ -175,7 +175,7 @@ def test_a_constant_column_and_more_columns_than_rows_do_no_harm() -> None:
     y = 2.0 * x[:, 0] - 2.0 * x[:, 1] + rng.standard_normal(50)
     found = sample_posterior(plain(x), y, find_family("gaussian"))
     assert found.inclusion[7] == 0.0
-    assert np.flatnonzero(found.select(np.arange(81), LEAST_BAR)).tolist() == [0, 1]
+    assert np.flatnonzero(found.select(np.arange(81), BAYES_TUNING.least_bar)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -197,12 +197,12 @@ def test_sizes_begin_where_they_can_be_told_from_zero_and_end_at_the_largest() -
 
 def test_a_group_is_selected_as_one() -> None:
     found = Posterior(np.array([1.0, 2.0, 3.0]), np.array([0.9, 0.6]), 0.5, 0.0)
-    assert found.select(np.array([0, 2, 3]), LEAST_BAR).tolist() == [1.0, 2.0, 0.0]
+    assert found.select(np.array([0, 2, 3]), BAYES_TUNING.least_bar).tolist() == [1.0, 2.0, 0.0]
     assert found.select(np.array([0, 2, 3]), 0.5).tolist() == [1.0, 2.0, 3.0]
 
 
 def test_the_bar_grows_with_the_number_of_subjects_like_bics_charge() -> None:
-    assert default_bar(10.0) == LEAST_BAR
+    assert default_bar(10.0) == BAYES_TUNING.least_bar
     bars = np.array([default_bar(n) for n in (1_000.0, 3_000.0, 5_000.0)])
     np.testing.assert_allclose(bars, [0.778, 0.859, 0.887], atol=5e-4)
     np.testing.assert_allclose(bars / (1.0 - bars), np.sqrt([1_000.0, 3_000.0, 5_000.0]) / 9.0)

@@ -26,8 +26,9 @@ from verticopula.protocol.messages import (
     UpdateReply,
     UpdateRequest,
 )
-from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
+from verticopula.stats.mixing import AndersonMixer
 from verticopula.transport.base import drive
 
 Floats = NDArray[np.float64]
@@ -43,8 +44,8 @@ every_family = pytest.mark.parametrize("family", FAMILY_NAMES)
 
 
 @dataclass
-class Desks:
-    """A transport to the desks of all parties, which may be told to spoil the replies of one."""
+class Handlers:
+    """A transport to the handlers of all parties, which may be told to spoil the replies of one."""
 
     parts: Parts
     spoil: Callable[[Reply], Reply] = lambda reply: reply
@@ -53,13 +54,13 @@ class Desks:
     seen: list[Request | Reply] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.desks = {name: RegressionDesk.holding(name, own) for name, own in self.parts.items()}
+        self.handlers = {name: RegressionHandler.holding(name, own) for name, own in self.parts.items()}
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
         replies: dict[str, Reply] = {}
         for name, request in requests.items():
             for _ in range(self.times):
-                replies[name] = self.desks[name].handle(request)  # type: ignore[arg-type]
+                replies[name] = self.handlers[name].handle(request)  # type: ignore[arg-type]
             if name == self.spoilt:
                 replies[name] = self.spoil(replies[name])
             self.seen += [request, replies[name]]
@@ -67,7 +68,7 @@ class Desks:
 
 
 def fit_across(
-    parts: Parts | Desks,
+    parts: Parts | Handlers,
     y: Floats,
     family: str,
     penalty: str,
@@ -79,7 +80,7 @@ def fit_across(
     refit: RefitRule | None = None,
 ) -> FederatedPath:
     """The path at these shares of the largest strength."""
-    transport = parts if isinstance(parts, Desks) else Desks(parts)
+    transport = parts if isinstance(parts, Handlers) else Handlers(parts)
     settings = RegressionSettings(
         FAMILIES[family], Penalty.build(penalty), fit_intercept=fit_intercept, tolerance=tolerance, refit=refit
     )
@@ -354,7 +355,7 @@ def test_acceleration_saves_rounds_and_changes_no_solution(family: str, monkeypa
     parts, y = split_problem(family, 3, 0.6)
     shares = [0.95, 0.3]
     fast = fit_across(parts, y, family, "lasso", shares, tolerance=1e-5)
-    monkeypatch.setattr("verticopula.glm.admm_coordinator._Mixer.next_state", lambda self, state, step: state + step)
+    monkeypatch.setattr(AndersonMixer, "next_state", lambda self, state, step: (state + step, self))
     plain = fit_across(parts, y, family, "lasso", shares, tolerance=1e-5)
     assert fast.traffic.rounds < plain.traffic.rounds
     for found, expected in zip(fast.points, plain.points, strict=True):
@@ -370,7 +371,7 @@ def test_what_mixing_has_learnt_may_serve_the_next_weights(family: str, monkeypa
     parts, y = split_problem(family, 3, 0.6)
     shares = [0.8, 0.5, 0.3, 0.2]
     kept = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
-    monkeypatch.setattr("verticopula.glm.admm_coordinator._Mixer.change_map", lambda self: self._forget())
+    monkeypatch.setattr(AndersonMixer, "change_map", lambda self: self.forget())
     forgotten = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
     for found, expected in zip(kept.points, forgotten.points, strict=True):
         assert found.objective == pytest.approx(expected.objective, rel=1e-5)
@@ -384,8 +385,8 @@ def test_what_mixing_has_learnt_may_serve_the_next_weights(family: str, monkeypa
 def test_every_request_sent_twice_is_answered_twice_and_moves_nothing(penalty: str) -> None:
     parts, y = split_problem("gaussian", 3, 0.5)
     rule = RefitRule(charge=5.0, n_subjects=300.0)
-    once = fit_across(Desks(parts), y, "gaussian", penalty, [0.95, 0.3], refit=rule)
-    twice = fit_across(Desks(parts, times=2), y, "gaussian", penalty, [0.95, 0.3], refit=rule)
+    once = fit_across(Handlers(parts), y, "gaussian", penalty, [0.95, 0.3], refit=rule)
+    twice = fit_across(Handlers(parts, times=2), y, "gaussian", penalty, [0.95, 0.3], refit=rule)
     assert twice.traffic == once.traffic
     for found, expected in zip(twice.points, once.points, strict=True):
         np.testing.assert_array_equal(found.coef, expected.coef)
@@ -428,11 +429,11 @@ def test_the_number_of_a_request_tells_a_repetition_from_the_next_one() -> None:
     """So loose a tolerance lets a sweep stop early: a solver that is asked again would move on."""
     parts, y = split_problem("gaussian", 1, 0.95)
     target = y - y.mean()
-    desk = RegressionDesk.holding("hospital", parts["party0"])
-    desk.handle(open_fit("all"))
-    first = desk.handle(update("all", 0, target))
-    assert desk.handle(update("all", 0, target)) is first
-    following = desk.handle(update("all", 1, target))
+    handler = RegressionHandler.holding("hospital", parts["party0"])
+    handler.handle(open_fit("all"))
+    first = handler.handle(update("all", 0, target))
+    assert handler.handle(update("all", 0, target)) is first
+    following = handler.handle(update("all", 1, target))
     assert isinstance(first, UpdateReply)
     assert isinstance(following, UpdateReply)
     assert not np.array_equal(first.prediction, following.prediction)
@@ -440,7 +441,7 @@ def test_the_number_of_a_request_tells_a_repetition_from_the_next_one() -> None:
 
 def test_what_a_fit_costs_is_what_a_transport_sees() -> None:
     parts, y = split_problem("gaussian", 3, 0.5)
-    transport = Desks(parts)
+    transport = Handlers(parts)
     across = fit_across(transport, y, "gaussian", "scad", [0.95, 0.3, 0.1], refit=RefitRule(5.0, 300.0))
     arrays = [getattr(message, part.name) for message in transport.seen for part in fields(message)]
     assert across.traffic.bytes == sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
@@ -495,7 +496,7 @@ def wrong_type(reply: Reply) -> Reply:
 def test_a_reply_that_cannot_be_used_names_its_party(spoil: Callable[[Reply], Reply], n_parties: int) -> None:
     parts, y = split_problem("gaussian", n_parties, 0.5)
     with pytest.raises(ProtocolError, match="party1"):
-        fit_across(Desks(parts, spoil=spoil, spoilt="party1"), y, "gaussian", "lasso", [0.5])
+        fit_across(Handlers(parts, spoil=spoil, spoilt="party1"), y, "gaussian", "lasso", [0.5])
 
 
 def test_a_party_with_other_rows_than_the_response_is_named() -> None:
@@ -505,41 +506,41 @@ def test_a_party_with_other_rows_than_the_response_is_named() -> None:
         fit_across(parts, y, "gaussian", "lasso", [0.5])
 
 
-def test_a_desk_refuses_what_it_cannot_answer_and_says_who_it_is() -> None:
+def test_a_handler_refuses_what_it_cannot_answer_and_says_who_it_is() -> None:
     parts, y = split_problem("gaussian", 1, 0.5)
-    desk = RegressionDesk.holding("hospital", parts["party0"])
+    handler = RegressionHandler.holding("hospital", parts["party0"])
     with pytest.raises(ProtocolError, match=r"hospital.*not asked to prepare this fit"):
-        desk.handle(StrengthRequest(study="s", fit="all", residual=y))
-    desk.handle(open_fit("all"))
+        handler.handle(StrengthRequest(study="s", fit="all", residual=y))
+    handler.handle(open_fit("all"))
     with pytest.raises(ProtocolError, match=r"hospital.*not asked to prepare this fit"):
-        desk.handle(StrengthRequest(study="s", fit="fold 1", residual=y))
+        handler.handle(StrengthRequest(study="s", fit="fold 1", residual=y))
     with pytest.raises(ProtocolError, match=r"hospital.*not asked to prepare this fit"):
-        desk.handle(StrengthRequest(study="another", fit="all", residual=y))
+        handler.handle(StrengthRequest(study="another", fit="all", residual=y))
     with pytest.raises(ProtocolError, match=r"hospital.*expected 300 finite numbers"):
-        desk.handle(StrengthRequest(study="s", fit="all", residual=y[:-1]))
+        handler.handle(StrengthRequest(study="s", fit="all", residual=y[:-1]))
     with pytest.raises(ProtocolError, match=r"hospital.*expected 300 finite numbers"):
-        desk.handle(update("all", 0, np.where(y == y[3], np.nan, y)))
+        handler.handle(update("all", 0, np.where(y == y[3], np.nan, y)))
     with pytest.raises(ProtocolError, match=r"hospital.*a mask over its 300 rows"):
-        desk.handle(open_fit("fold 2", n_rows=299))
+        handler.handle(open_fit("fold 2", n_rows=299))
 
 
-def test_a_desk_closes_the_fit_before_the_last_two() -> None:
+def test_a_handler_closes_the_fit_before_the_last_two() -> None:
     parts, y = split_problem("gaussian", 1, 0.5)
-    desk = RegressionDesk.holding("hospital", parts["party0"])
+    handler = RegressionHandler.holding("hospital", parts["party0"])
     for fit in ("a", "b", "c"):
-        desk.handle(open_fit(fit))
+        handler.handle(open_fit(fit))
     for fit in ("b", "c"):
-        desk.handle(StrengthRequest(study="s", fit=fit, residual=y))
+        handler.handle(StrengthRequest(study="s", fit=fit, residual=y))
     with pytest.raises(ProtocolError, match="has closed it"):
-        desk.handle(StrengthRequest(study="s", fit="a", residual=y))
+        handler.handle(StrengthRequest(study="s", fit="a", residual=y))
 
 
 def test_a_fit_that_was_opened_again_counts_as_a_new_one() -> None:
     parts, y = split_problem("gaussian", 1, 0.5)
-    desk = RegressionDesk.holding("hospital", parts["party0"])
+    handler = RegressionHandler.holding("hospital", parts["party0"])
     for fit in ("a", "b"):
-        desk.handle(open_fit(fit))
-        desk.handle(StrengthRequest(study="s", fit=fit, residual=y))
+        handler.handle(open_fit(fit))
+        handler.handle(StrengthRequest(study="s", fit=fit, residual=y))
     for fit in ("a", "c"):
-        desk.handle(open_fit(fit))
-    desk.handle(StrengthRequest(study="s", fit="a", residual=y))
+        handler.handle(open_fit(fit))
+    handler.handle(StrengthRequest(study="s", fit="a", residual=y))

@@ -12,12 +12,13 @@ from scipy.stats import norm
 from tests.builders import CONTINUOUS, correlated_normals, make_federation
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.ievcds import ask_completed, draw_missing
 from verticopula.protocol.messages import CompletedRanksRequest
+from verticopula.protocol.rank_methods import ask_completed
 from verticopula.stats.copula import FittedCopula, Layout
+from verticopula.stats.ievcds import draw_missing
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import correlate_pairs, fit_pairwise
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.ranks import flip_comparisons
 from verticopula.stats.readings import read_release
 
@@ -39,7 +40,7 @@ def as_values(z: Floats) -> dict[str, Floats]:
     return {"gone": z[:, 0], "flag": flag, "size": z[:, 2], "count": count}
 
 
-def release(values: dict[str, Floats], observed: NDArray[np.bool_], epsilon: float) -> Released:
+def release(values: dict[str, Floats], observed: NDArray[np.bool_], epsilon: float) -> RankRelease:
     """Margins without noise, ranks with it."""
     layout = Layout.of({key: FEDERATION.column(key) for key in FEDERATION.keys})
     marginals, ranks, seen, budgets = {}, {}, {}, {}
@@ -53,10 +54,10 @@ def release(values: dict[str, Floats], observed: NDArray[np.bool_], epsilon: flo
         marginals[key] = Marginal(FEDERATION.column(key), cells / cells.sum(), 0.0)
         ranks[key] = flip_comparisons(own, epsilon, SeededNoise(3).stream(key.column))[:, None]
         seen[key], budgets[key] = observed[:, j], ColumnBudget(epsilon, 1.0)
-    return Released.build(layout, marginals, seen, ranks, budgets, "exact")
+    return RankRelease.build(layout, marginals, seen, ranks, budgets, "exact")
 
 
-def draw_gone(z: Floats, epsilon: float) -> tuple[Released, Floats, NDArray[np.bool_]]:
+def draw_gone(z: Floats, epsilon: float) -> tuple[RankRelease, Floats, NDArray[np.bool_]]:
     """Releases, the latents drawn for the first column, and whose they are: all but every twentieth subject's."""
     observed = np.ones((N, 4), dtype=bool)
     observed[:, 0] = np.arange(N) % 20 == 0

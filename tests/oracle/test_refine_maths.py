@@ -25,15 +25,14 @@ from verticopula.stats.em import (
     find_patterns,
     gather_moments,
     log_likelihood,
-    positive_definite,
     regress,
     start_covariance,
-    to_correlation,
 )
 from verticopula.stats.fit_result import find_unidentified
 from verticopula.stats.marginals import Marginal
+from verticopula.stats.matrix_repair import keep_definite, to_correlation
 from verticopula.stats.pairwise import fit_pairwise
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.ranks import flip_comparisons
 from verticopula.stats.refinement import Refinement, locate_missing, predict_latents, refine
 
@@ -276,7 +275,7 @@ def test_anything_symmetric_becomes_positive_definite(q: int, seed: int) -> None
     matrix = np.clip(rng.standard_normal((q, q)), -1, 1)
     matrix = (matrix + matrix.T) / 2
     np.fill_diagonal(matrix, 1.0)
-    found = positive_definite(matrix)
+    found = keep_definite(matrix)
     np.testing.assert_allclose(np.diag(found), 1.0)
     assert np.linalg.eigvalsh(found)[0] > 0.0
 
@@ -311,7 +310,7 @@ def test_two_columns_known_with_nothing_in_common_may_have_any_correlation() -> 
 
 def release(
     columns: Sequence[Column], values: Sequence[Floats], observed: Bools, epsilon: float, seed: int = 1
-) -> Released:
+) -> RankRelease:
     """Real noisy ranks; margins without noise."""
     keys = [ColumnKey("p", column.name) for column in columns]
     layout = Layout.of(dict(zip(keys, columns, strict=True)))
@@ -325,14 +324,14 @@ def release(
         ranks[key] = flip_comparisons(own, epsilon, stream)[:, None]
     masks = {key: observed[:, index] for index, key in enumerate(keys)}
     budgets = dict.fromkeys(keys, ColumnBudget(epsilon, epsilon))
-    return Released.build(layout, marginals, masks, ranks, budgets, "exact")
+    return RankRelease.build(layout, marginals, masks, ranks, budgets, "exact")
 
 
 def continuous(name: str) -> Column:
     return Column(name=name, **{**CONTINUOUS, "bounds": (0.0, 1.0)})  # type: ignore[arg-type]
 
 
-def mar_release(n: int = 1_500, epsilon: float = 2.0, empty: float = 0.0) -> Released:
+def mar_release(n: int = 1_500, epsilon: float = 2.0, empty: float = 0.0) -> RankRelease:
     rng = np.random.default_rng(7)
     z = correlated_normals(np.array([[1.0, 0.7, 0.4], [0.7, 1.0, 0.4], [0.4, 0.4, 1.0]]), n, rng)
     observed = np.ones((n, 3), dtype=bool)

@@ -1,14 +1,11 @@
-"""A party on a vault, for tests that end its process; run as a script, it answers one request and dies at a point.
-
-python -m tests.privacy.durable VAULT POINT
-"""
+"""A party on a vault, for tests that end its process: it answers one request and dies at a point."""
 
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +26,10 @@ from verticopula.storage.vault import Vault
 N = 30
 REQUEST = ReleaseRequest("s", "vcds", "exact", tuple(ColumnOrder(name, 0.5, 0.25) for name in "ab"))
 ENTRIES = 4
+
+# Other processes than that of the tests. They are forks of one that has imported this file, so they start at once.
+OTHERS = multiprocessing.get_context("forkserver")
+OTHERS.set_forkserver_preload([__name__])
 
 
 def federation(name: str = "left") -> Federation:
@@ -110,7 +111,7 @@ POINTS = (
 )
 
 
-def main(folder: Path, point: str) -> None:
+def answer_and_die(folder: Path, point: str) -> None:
     vault = Vault.open(folder)
     party = make(vault)
     die_at(point)
@@ -118,5 +119,5 @@ def main(folder: Path, point: str) -> None:
     die()
 
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+def open_and_close(folder: Path) -> None:
+    Vault.open(folder).close()

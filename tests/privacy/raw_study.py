@@ -13,13 +13,14 @@ from tests.builders import CONTINUOUS, make_federation, make_tables
 from verticopula.data.tables import align_tables
 from verticopula.errors import PartyUnavailable
 from verticopula.privacy.noise import Keystream
-from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.policy import Policy
 from verticopula.protocol.messages import (
     Reply,
     Request,
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.ledger import Ledger
 from verticopula.transport.inprocess import InProcessTransport
 

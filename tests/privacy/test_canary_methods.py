@@ -15,8 +15,7 @@ from tests.builders import unit_of
 from tests.privacy.test_canary import COUNT, NUMBER, N, assert_clean, federation, tables
 from verticopula import Policy, Synthesizer
 from verticopula.data.tables import align_tables
-from verticopula.errors import VerticopulaError
-from verticopula.estimators.synthesizer import AlignedWarning
+from verticopula.errors import AlignedWarning, VerticopulaError
 from verticopula.privacy.noise import SecureNoise
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -17,14 +15,15 @@ import numpy as np
 import pytest
 
 from tests.builders import CONTINUOUS, make_federation
-from tests.privacy.durable import ENTRIES, POINTS, REQUEST, N, make
+from tests.privacy.durable import ENTRIES, OTHERS, POINTS, REQUEST, N, answer_and_die, make
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError
 from verticopula.glm.families import FAMILIES
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import RefitRule
 from verticopula.privacy.noise import Keystream, SecureNoise
-from verticopula.privacy.policy import RAW_REGRESSION, Caps, Policy
+from verticopula.privacy.policy import Caps, Policy
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons
 from verticopula.protocol.messages import (
     DesignRequest,
@@ -40,12 +39,12 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.protocol.wire import encode
+from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import MemoryBlobs
-from verticopula.storage.ledger import Release, read_ledger
+from verticopula.storage.ledger import read_ledger
 from verticopula.storage.vault import Vault, inspect_vault
 from verticopula.transport.base import drive
 
-ROOT = Path(__file__).parents[2]
 PRICE = 2 * (0.5 + 0.25)
 
 
@@ -58,8 +57,10 @@ def spent(folder: Path) -> float:
 
 def crash(folder: Path, point: str) -> None:
     """Another process answers the request on this vault, and is killed."""
-    command = [sys.executable, "-m", "tests.privacy.durable", str(folder), point]
-    assert subprocess.run(command, check=False, cwd=ROOT).returncode == -signal.SIGKILL
+    other = OTHERS.Process(target=answer_and_die, args=(folder, point))
+    other.start()
+    other.join()
+    assert other.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("point", POINTS)

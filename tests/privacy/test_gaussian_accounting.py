@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verticopula.errors import BudgetExceeded, PolicyRefused
-from verticopula.network.consent import Steward
+from verticopula.network.consent import ConsentPrompt
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.pricing import Pricing
+from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import format_price, party_epsilons, state_privacy
 from verticopula.schema.federation import Column
 from verticopula.schema.units import Unit
-from verticopula.storage.ledger import ALL_COLUMNS, Release
 
 DELTA = 1e-6
 COLUMN = Column(name="x", kind="continuous", bounds=(0.0, 1.0))
@@ -160,9 +160,9 @@ def test_a_column_that_is_not_shared_is_not_hidden_behind_all_columns() -> None:
 
 def test_a_steward_is_asked_again_about_more_noise_taken_away() -> None:
     answers = ["all\n", "n\n"]
-    steward = Steward("a", DELTA, read=lambda: answers.pop(0))
-    steward.consent("strict", entries(mu=0.1), [])
-    steward.consent("strict", entries(mu=0.09), [])
+    prompt = ConsentPrompt("a", DELTA, read=lambda: answers.pop(0))
+    prompt.request("strict", entries(mu=0.1), [])
+    prompt.request("strict", entries(mu=0.09), [])
     with pytest.raises(PolicyRefused, match="steward"):
-        steward.consent("strict", entries(mu=0.11), [])
+        prompt.request("strict", entries(mu=0.11), [])
     assert not answers

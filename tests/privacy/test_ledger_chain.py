@@ -16,7 +16,8 @@ import pytest
 
 from verticopula.errors import LedgerError
 from verticopula.privacy.accounting import Coins
-from verticopula.storage.ledger import GENESIS, Ledger, Release, read_ledger
+from verticopula.privacy.release import Release
+from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 
 
 def release(column: str = "a", **changes: Any) -> Release:

@@ -30,10 +30,9 @@ from tests.privacy.member_study import (
     placed,
     tables,
 )
-from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer
+from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer, VerticalGLM
 from verticopula.data.tables import align_tables
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
-from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import (
     BlockRequest,

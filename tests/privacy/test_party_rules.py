@@ -15,12 +15,13 @@ from tests.builders import CONTINUOUS, make_federation, make_party
 from verticopula.errors import BudgetExceeded, PolicyRefused, VersionMismatch
 from verticopula.privacy.noise import Keystream, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Caps, Policy
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons, state_privacy
 from verticopula.protocol.messages import ColumnOrder, PresenceReply, PresenceRequest, ReleaseReply, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Federation
 from verticopula.schema.units import Unit
-from verticopula.storage.ledger import Ledger, Release, read_ledger
+from verticopula.storage.ledger import Ledger, read_ledger
 
 N = 50
 VALUES = {

@@ -22,6 +22,7 @@ from tests.privacy.raw_study import (
     parties,
     tables,
 )
+from verticopula import VerticalGLM
 from verticopula.data.tables import align_tables
 from verticopula.errors import (
     BudgetExceeded,
@@ -31,10 +32,8 @@ from verticopula.errors import (
     SettingsError,
     VerticopulaError,
 )
-from verticopula.estimators.synthesizer import SyntheticTables
-from verticopula.glm import VerticalGLM
 from verticopula.glm.feature_encoding import Coding, features_of
-from verticopula.privacy.policy import RAW_REGRESSION, Caps, Policy
+from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.messages import (
     CoefficientsReply,
@@ -45,8 +44,10 @@ from verticopula.protocol.messages import (
     UpdateReply,
 )
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
+from verticopula.study.synthetic_tables import SyntheticTables
 from verticopula.transport.inprocess import InProcessTransport
 
 # ---- who may --------------------------------------------------------------------------------
@@ -183,6 +184,7 @@ def test_a_binary_response_over_a_transport() -> None:
     local = complete_cases()
     here = VerticalGLM("binomial", select=0.02).fit(SyntheticTables(local, federation(), N), "hub.flag")
     assert over.response_ == "hub.flag"
+    assert over.classes_.tolist() == here.classes_.tolist()
     np.testing.assert_allclose(
         np.concatenate([*over.coef_.values()]), np.concatenate([*here.coef_.values()]), atol=1e-12
     )

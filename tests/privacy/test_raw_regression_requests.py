@@ -18,7 +18,7 @@ from tests.privacy.raw_study import (
     parties,
 )
 from verticopula.errors import PolicyRefused, VersionMismatch, VerticopulaError
-from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.policy import Policy
 from verticopula.protocol.messages import (
     CoefficientsReply,
     CoefficientsRequest,
@@ -32,6 +32,7 @@ from verticopula.protocol.messages import (
     UpdateRequest,
 )
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.schema.methods import RAW_REGRESSION
 
 # ---- a coordinator that asks for what it should not -------------------------------------------
 

@@ -7,10 +7,9 @@ import logging
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +17,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.privacy.durable import OTHERS, open_and_close
 from verticopula.cli.app import app
 from verticopula.errors import LedgerError, VerticopulaError
+from verticopula.privacy.release import Release, hash_line, spent_on
 from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.id_sketch import SKETCH_SIZE, is_same_table, sketch_ids
-from verticopula.storage.ledger import GENESIS, Ledger, Release, hash_line, read_ledger, spent_on
+from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.vault import Vault, inspect_vault, is_vault
 
 KEY = "a" * 64
@@ -77,14 +78,12 @@ def test_what_is_kept_is_there_again(folder: Path) -> None:
 
 
 def test_a_second_process_is_told(folder: Path) -> None:
-    code = f"from verticopula.storage.vault import Vault; Vault.open({str(folder)!r})"
     with Vault.open(folder), pytest.raises(VerticopulaError, match="another process uses this vault"):
         Vault.open(folder)
-    with Vault.open(folder):
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert told.returncode == 1
-    assert "another process uses this vault" in told.stderr
-    subprocess.run([sys.executable, "-c", code], check=True)
+    with ProcessPoolExecutor(1, mp_context=OTHERS) as other:
+        with Vault.open(folder), pytest.raises(VerticopulaError, match="another process uses this vault"):
+            other.submit(open_and_close, folder).result()
+        other.submit(open_and_close, folder).result()
 
 
 def test_a_vault_that_is_in_use_can_be_looked_at(folder: Path) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from verticopula.stats.correlation import nearest_correlation, shrink
+from verticopula.stats.correlation import shrink
+from verticopula.stats.matrix_repair import nearest_correlation
 
 Floats = NDArray[np.float64]
 
@@ -75,6 +76,13 @@ def test_no_usual_repair_is_nearer(matrix: Floats) -> None:
     found = distance(nearest_correlation(matrix).correlation, matrix)
     assert found <= 1.01 * distance(clip_and_scale(matrix), matrix) + 1e-3
     assert found <= 1.01 * distance(towards_identity(matrix), matrix) + 1e-3
+
+
+@given(noisy_matrices())
+def test_without_projections_eigenvalues_are_clipped_once(matrix: Floats) -> None:
+    found = nearest_correlation(matrix, projections=0).correlation
+    np.testing.assert_array_equal(np.diag(found), 1.0)
+    np.testing.assert_allclose(found, clip_and_scale(matrix), atol=1e-10)
 
 
 @given(noisy_matrices(), st.integers(0, 2**32))

@@ -1,7 +1,8 @@
-"""Whatever bytes arrive: a message that was expected, or one of two errors; quickly, and without much memory."""
+"""Whatever bytes arrive: a message that was expected, or one of two errors; with little work and little memory."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import time
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verticopula.errors import VersionMismatch, WireError
+from verticopula.protocol import wire
 from verticopula.protocol.messages import (
     ColumnOrder,
     ColumnRelease,
@@ -121,6 +123,53 @@ def test_any_value_in_place_of_any_part_is_refused_or_fits(data: st.DataObject) 
     read(PREFIX.pack(b"VCMS", WIRE_FORMAT, len(text)) + text + valid[PREFIX.size + length :])
 
 
+def peak_of(data: bytes) -> tuple[Any, int]:
+    """The message, None if it is refused, and the most bytes that reading it has held at once."""
+    tracemalloc.start()
+    try:
+        message = None
+        with contextlib.suppress(WireError):
+            message = decode(data, KINDS)
+        return message, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+WIDTHS = {"u1": 1, "i1": 1, "u2": 2, "i2": 2, "u4": 4, "i4": 4, "i8": 8}
+
+
+def ranks_of_zeros(arrays: list[tuple[str, int]]) -> bytes:
+    """A reply of arrays of zeros, each stored in the width it names."""
+    ranks = [{"dtype": "int64", "stored": stored, "shape": [count]} for stored, count in arrays]
+    fields = {"party": "a", "ranks": ranks, "version": 1}
+    header = json.dumps({"kind": "CompletedRanksReply", "fields": fields}).encode()
+    tail = bytes(sum(WIDTHS[stored] * count for stored, count in arrays))
+    return PREFIX.pack(b"VCMS", WIRE_FORMAT, len(header)) + header + tail
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(WIDTHS)), st.integers(0, 200_000)), max_size=6))
+def test_no_mixture_of_arrays_takes_more_memory_than_allowed(arrays: list[tuple[str, int]]) -> None:
+    data, decoded = ranks_of_zeros(arrays), 8 * sum(count for _, count in arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "FREE_DECODED", 2**20)
+        message, peak = peak_of(data)
+        allowed = max(2**20, 4 * len(data))
+    assert (message is None) == (decoded > allowed)
+    assert peak < min(decoded, allowed) + 100_000
+
+
+def test_64_mib_of_bits_do_not_become_512_mib() -> None:
+    count = 8 * 64 * 2**20
+    header = (
+        b'{"kind":"PresenceReply","fields":{"party":"a","observed":{"dtype":"bool","stored":"bits","shape":[%d]},'
+        b'"version":1}}' % count
+    )
+    message, peak = peak_of(PREFIX.pack(b"VCMS", WIRE_FORMAT, len(header)) + header + bytes(count // 8))
+    assert message is None
+    assert peak < 100_000
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -135,11 +184,11 @@ def test_any_value_in_place_of_any_part_is_refused_or_fits(data: st.DataObject) 
     ],
     ids=["2**60 numbers", "2**40 bits", "deep", "wide", "many arrays", "digits"],
 )
-def test_claims_are_refused_at_once_and_for_little_memory(header: bytes) -> None:
+def test_claims_are_refused_with_little_work_and_little_memory(header: bytes) -> None:
     data = PREFIX.pack(b"VCMS", WIRE_FORMAT, len(header)) + header + bytes(100)
-    start = time.perf_counter()
+    start = time.process_time()
     assert read(data) is None
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
     tracemalloc.start()
     try:
         assert read(data) is None

@@ -12,7 +12,7 @@ import polars as pl
 
 from tests.builders import correlated_normals, make_federation
 from verticopula import Federation, NotPrivateWarning, Synthesizer
-from verticopula.report import Subject
+from verticopula.report.report_subject import Subject
 
 N = 600
 
@@ -81,4 +81,4 @@ def fitted() -> Synthesizer:
 
 
 def subject(**more: Any) -> Subject:
-    return Subject(fitted(), **more)
+    return Subject(fitted().study_, **more)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import statistics
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.report.test_report_hostile import hostile_subject, regression_of
 from verticopula.datasets import make_sme
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.report import Subject, write_report
-from verticopula.report.report_subject import read_real
+from verticopula.report.page import write_report
+from verticopula.report.report_subject import Subject, read_real
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -32,6 +30,7 @@ FLAGS = (
 )
 WIDTHS = (1280, 375)
 LOAD_SECONDS = 2.0
+PATIENCE = 180_000.0  # milliseconds that a busy machine may need for anything
 KINDS_OF_TEXT = (
     *("body", ".lead", ".hint", "nav a", "thead th", "tr.asked .tag", "button", "select", "footer p"),
     *(".caution.stop .tag", ".caution.care .tag", ".caution.note .tag", ".caution.care p"),
@@ -62,8 +61,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     facts = regression_of(numbers[:6], str(study.federation.response))
     real = read_real(study.federation, study.tables)
     return {
-        "large": write_report(folder / "large.html", Subject(synthesizer, real, facts)),
-        "lead": write_report(folder / "lead.html", Subject(synthesizer)),
+        "large": write_report(folder / "large.html", Subject(synthesizer.study_, real, facts)),
+        "lead": write_report(folder / "lead.html", Subject(synthesizer.study_)),
         "hostile": write_report(folder / "hostile.html", hostile_subject()),
     }
 
@@ -80,10 +79,9 @@ class Opened:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.complaints.append("dialog"), dialog.dismiss()))
         self.page.on("request", lambda request: self.requests.append(request.url))
-        start = time.perf_counter()
+        self.page.set_default_timeout(PATIENCE)
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("html[data-ready]")
-        self.seconds = time.perf_counter() - start
 
     def __enter__(self) -> Opened:
         return self
@@ -234,21 +232,19 @@ def test_every_figure_has_a_name_and_every_control_a_label(browser: Browser, rep
         )
 
 
-def test_it_loads_in_two_seconds(browser: Browser, reports: dict[str, Path]) -> None:
-    """By the clock; on a machine that is busy with other things, by the processor time of the page itself."""
-    waited, worked = [], []
+def test_it_loads_with_two_seconds_of_work(browser: Browser, reports: dict[str, Path]) -> None:
+    """In processor time of the page itself, whatever else the machine does."""
+    worked = []
     for _ in range(3):
         with Opened(browser, reports["large"], 1280) as opened:
-            waited.append(opened.seconds)
             session = opened.context.new_cdp_session(opened.page)
             session.send("Performance.enable", {"timeDomain": "threadTicks"})
             opened.page.reload()
             opened.page.wait_for_selector("html[data-ready]")
             metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
             worked.append(metrics["TaskDuration"])
-    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     assert min(worked) > 0.0
-    assert statistics.median(worked if busy else waited) < LOAD_SECONDS, (waited, worked)
+    assert statistics.median(worked) < LOAD_SECONDS, worked
 
 
 def test_it_prints(browser: Browser, reports: dict[str, Path], tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from tests.builders import Call
 from tests.report import studies
 from verticopula.datasets import make_sme
+from verticopula.estimators.regression_files import fit_if_cheap
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.report import Subject, render_report
-from verticopula.report.regression_section import fit_if_cheap
-from verticopula.report.report_subject import read_real
+from verticopula.report.page import render_report
+from verticopula.report.report_subject import Subject, read_real
 
 
 @pytest.fixture
@@ -132,5 +132,5 @@ def test_fifty_five_columns_and_five_parties_stay_small() -> None:
     assert len(study.federation.keys) == 55
     facts = fit_if_cheap(synthesizer, synthesizer.sample())
     real = read_real(study.federation, study.tables)
-    size = len(render_report(Subject(synthesizer, real, facts)).encode())
+    size = len(render_report(Subject(synthesizer.study_, real, facts)).encode())
     assert size < 1_000_000  # the limit is 5 MB

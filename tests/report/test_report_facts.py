@@ -12,10 +12,10 @@ from scipy.stats import spearmanr
 from sklearn.exceptions import ConvergenceWarning
 
 from tests.report import studies
+from verticopula import VerticalGLM
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.estimators.study_files import regression_facts
-from verticopula.estimators.vertical_glm import VerticalGLM
-from verticopula.report import Subject
+from verticopula.estimators.regression_files import fit_if_cheap, regression_facts
+from verticopula.formatting import clean, listed, number, odds, percent, readable, small
 from verticopula.report.association_figures import (
     describe_correlation,
     expected_errors,
@@ -24,13 +24,12 @@ from verticopula.report.association_figures import (
     realised_errors,
     strongest_pairs,
 )
-from verticopula.report.formatting import clean, listed, number, odds, percent, readable, small
 from verticopula.report.margin_figures import describe_margins
 from verticopula.report.page import as_json, gather
 from verticopula.report.propensity_check import compare, propensity_scores
-from verticopula.report.regression_section import describe_regression, fit_if_cheap
+from verticopula.report.regression_section import describe_regression
 from verticopula.report.release_section import describe_parties, describe_units
-from verticopula.report.report_subject import read_real
+from verticopula.report.report_subject import Subject, read_real
 from verticopula.report.sensitivity_analysis import DELTAS, margin_sensitivity, regression_sensitivity, shift_missing
 
 

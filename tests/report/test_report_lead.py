@@ -11,7 +11,7 @@ from tests.members import make_members
 from tests.report.test_report_hostile import COUNT, IDENTITY, NUMBER, canary_federation, canary_tables
 from verticopula import Policy
 from verticopula.network import study_runner as running
-from verticopula.network.study_records import Records, StudyRecord
+from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.transport.inprocess import InProcessTransport
 
 
@@ -34,7 +34,7 @@ def submitted(folder: Path, keeping: tuple[str, ...] = (), **changes: Any) -> tu
         object.__setattr__(record, name, value)
     own = {name: {"policy": Policy(synthetic="keep")} for name in keeping}
     members = make_members(canary_federation(), canary_tables(), policy=policy, out=folder / "parties", **own)
-    records = Records(folder / "coordinator")
+    records = StudyStore(folder / "coordinator")
     running.run_study(record, canary_federation(), InProcessTransport(members), records)
     return records.result_folder(record.study), folder / "parties"
 

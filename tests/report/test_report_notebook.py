@@ -10,8 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tests.report import studies
 from tests.report.test_report_hostile import Elements, hostile_federation, hostile_tables
-from verticopula import Synthesizer
-from verticopula.estimators.vertical_glm import VerticalGLM
+from verticopula import Synthesizer, VerticalGLM
 from verticopula.storage.ledger import Ledger
 
 

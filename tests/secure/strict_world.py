@@ -12,7 +12,7 @@ import polars as pl
 
 from tests.members import KEY
 from tests.network.harness import small_federation, small_tables
-from tests.secure.desks import Recorded
+from tests.secure.sums_world import Recorded
 from verticopula.data.tables import align_tables
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.budget import BudgetRequest

@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.spatial.distance import pdist
 from scipy.stats import chisquare, kstest, norm
 
-from tests.secure.desks import NoNoise, World, run, some_scores
+from tests.secure.sums_world import NoNoise, World, run, some_scores
 from verticopula.errors import SettingsError
 from verticopula.mpc.fixed_point import bound_of, encode_scores
 from verticopula.mpc.gram_noise import (
@@ -239,7 +239,7 @@ def test_two_honest_compute_parties_suffice(silent: str | None) -> None:
     noises: dict[str, Noise] = {name: SeededNoise(3).derive(name) for name in world.scores}
     if silent is not None:
         noises[silent] = NoNoise()
-    opened = run(plan, world.desks(noises=noises))
+    opened = run(plan, world.handlers(noises=noises))
     errors, on_diagonal = [], []
     for pattern, sums in enumerate(opened):
         totals, products = world.moments(plan, pattern)

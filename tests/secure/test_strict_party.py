@@ -14,8 +14,8 @@ import pytest
 from scipy.stats import kstest
 
 from tests.members import KEY
-from tests.secure.desks import Dropping, NoNoise, Recorded
 from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, open_vaults, release, request, same
+from tests.secure.sums_world import Dropping, NoNoise, Recorded
 from verticopula.errors import (
     BudgetExceeded,
     PartyUnavailable,
@@ -24,10 +24,11 @@ from verticopula.errors import (
     VerticopulaError,
     WireError,
 )
-from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
-from verticopula.mpc.sums_plan import COORDINATOR, block_factor, own_rows
+from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
+from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
@@ -38,14 +39,13 @@ from verticopula.protocol.messages import (
     Request,
     StrictReviewRequest,
     SumsKeyRequest,
-    SumsPlan,
     SumsReply,
     SumsShareReply,
     SumsShareRequest,
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.wire import encode
-from verticopula.storage.ledger import ALL_COLUMNS, Release
+from verticopula.schema.settings import COORDINATOR
 
 NAMES = tuple(TABLES)
 ORDERS = (MarginOrder("y", 5.0), MarginOrder("x1", 7.0))
@@ -276,7 +276,7 @@ def with_own_key(change: Callable[[SumsShareRequest], SumsShareRequest]) -> Call
         changed = change(asked)
         if COORDINATOR not in {*changed.plan.parties, *changed.plan.compute}:
             return changed
-        own = SealedPost(STUDY, COORDINATOR, bytes(32), shared_authenticity(KEY)).introduce()
+        own = SealedChannel(STUDY, COORDINATOR, bytes(32), shared_authenticity(KEY)).sign_public_key()
         return replace(changed, keys=(*changed.keys, own))
 
     return run

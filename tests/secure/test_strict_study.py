@@ -14,25 +14,30 @@ import pytest
 
 from tests.builders import make_federation
 from tests.members import KEY, make_members
-from tests.secure.desks import Dropping, Recorded
 from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, release, request
+from tests.secure.sums_world import Dropping, Recorded
 from tests.secure.test_secret_sharing import chi_square_of_bytes
 from verticopula import Federation, Synthesizer
 from verticopula.data.tables import AlignedTable, EncodedColumn
-from verticopula.errors import PartyUnavailable, ProtocolError, SchemaError, SettingsError
-from verticopula.estimators.synthesizer import NotPrivateWarning, WeakPrivacyWarning
-from verticopula.mpc.sealed_messages import SealedPost, shared_authenticity
+from verticopula.errors import (
+    NotPrivateWarning,
+    PartyUnavailable,
+    ProtocolError,
+    SchemaError,
+    SettingsError,
+    WeakPrivacyWarning,
+)
+from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import own_rows, share_scales
-from verticopula.network.study_records import DeskRecords
 from verticopula.protocol.messages import SumsRequest
-from verticopula.protocol.party.sums_handler import ShareParcel
-from verticopula.protocol.party.sums_record import MemoryRecords
+from verticopula.protocol.party.sums_handler import ShareBundle
 from verticopula.protocol.strict_method import Opened
 from verticopula.protocol.wire import REQUEST_KINDS, decode
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import FolderRecords, MemoryRecords
 from verticopula.transport.inprocess import InProcessTransport
 
 TWO = make_federation(
@@ -180,23 +185,23 @@ def test_two_parties_compute_with_the_coordinator() -> None:
 
 
 def test_a_coordinator_that_computes_comes_back_with_the_same_noise(tmp_path: Path) -> None:
-    """Its desk is made anew on the study's folder; a desk that has lost its record is refused by the parties."""
+    """Its handler is made anew on the study's folder; a handler that has lost its record is refused by the parties."""
     members = make_members(TWO, two_tables())
 
     def run(folder: Path, transport: Recorded) -> np.ndarray:
         study = Synthesizer(TWO, "strict", 6.0, 1e-6)
         study.server_seed = 1
-        desk = study.make_desk(DeskRecords(folder), shared_authenticity(KEY))
-        return study.fit_transport(transport, study="a study", desk=desk).result_.copula.correlation
+        handler = study.make_compute_handler(FolderRecords(folder), shared_authenticity(KEY))
+        return study.fit_transport(transport, study="a study", compute_handler=handler).result_.copula.correlation
 
     with pytest.raises(PartyUnavailable):
-        run(tmp_path / "desk", Dropping(members, "b", 8))  # after two rounds of opening, in the last one
-    first = run(tmp_path / "desk", Recorded(members))
-    np.testing.assert_array_equal(first, run(tmp_path / "desk", Recorded(members)))
+        run(tmp_path / "compute", Dropping(members, "b", 8))  # after two rounds of opening, in the last one
+    first = run(tmp_path / "compute", Recorded(members))
+    np.testing.assert_array_equal(first, run(tmp_path / "compute", Recorded(members)))
     with pytest.raises(ProtocolError, match="'coordinator' had another public key in this study"):
         run(tmp_path / "lost", Recorded(members))
-    DeskRecords(tmp_path / "desk").remove()
-    assert not (tmp_path / "desk").exists()
+    FolderRecords(tmp_path / "compute").remove()
+    assert not (tmp_path / "compute").exists()
 
 
 # ---- members ---------------------------------------------------------------------------------
@@ -207,9 +212,9 @@ def test_members_make_the_same_arrays(federation: Federation, tables: dict[str, 
     here = fit(federation, tables)
     there = Synthesizer(federation, "strict", 6.0, 1e-6, random_state=3)
     members = make_members(federation, tables)
-    desk = there.make_desk(MemoryRecords(), shared_authenticity(KEY))
+    handler = there.make_compute_handler(MemoryRecords(), shared_authenticity(KEY))
     with pytest.warns(NotPrivateWarning):
-        there.fit_transport(Recorded(members), study="a study", desk=desk)
+        there.fit_transport(Recorded(members), study="a study", compute_handler=handler)
     np.testing.assert_array_equal(there.result_.copula.correlation, here.result_.copula.correlation)
     for key, marginal in there.result_.copula.marginals.items():
         np.testing.assert_array_equal(marginal.probabilities, here.result_.copula.marginals[key].probabilities)
@@ -226,32 +231,32 @@ def test_members_make_the_same_arrays(federation: Federation, tables: dict[str, 
 CANARY = 1.2345678901234567
 
 
-def boxes_of(transport: Recorded, parties: Any) -> list[tuple[str, str, ShareParcel]]:
-    """Everything that was sealed for a compute party, opened with its own secret: (receiver, sender, parcel)."""
+def bundles_of(transport: Recorded, parties: Any) -> list[tuple[str, str, ShareBundle]]:
+    """Everything that was sealed for a compute party, opened with its own secret: (receiver, sender, bundle)."""
     found = []
     for name, data in transport.sent:
         asked = decode(data, REQUEST_KINDS)
         if not isinstance(asked, SumsRequest):
             continue
         secret = bytes.fromhex(parties[name].records.get(f"sums/{name}/{STUDY}")["secret"])
-        post = SealedPost(STUDY, name, secret, shared_authenticity(KEY))
-        post.meet(asked.keys)
-        for sender, box in zip(asked.plan.parties, asked.boxes, strict=True):
+        channel = SealedChannel(STUDY, name, secret, shared_authenticity(KEY))
+        channel.accept_keys(asked.keys)
+        for sender, sealed in zip(asked.plan.parties, asked.boxes, strict=True):
             if sender != name:
-                found.append((name, sender, decode(post.open(sender, "score shares", 0, box), (ShareParcel,))))
+                found.append((name, sender, decode(channel.open(sender, "score shares", 0, sealed), (ShareBundle,))))
     return found
 
 
 def test_no_value_and_no_score_is_in_anything_that_anybody_receives() -> None:
-    """The planted value, all other values and all scores: not in a message, and not in an opened box."""
+    """The planted value, all other values and all scores: not in a message, and not in an opened bundle."""
     planted = pl.when(pl.int_range(pl.len()) == 7).then(CANARY).otherwise(pl.col("x1"))
     parties = make_parties({**TABLES, "left": TABLES["left"].with_columns(x1=planted)})
     transport = Recorded(parties)
     opened = release(parties, transport)
     seen = b"".join(data for _, data in [*transport.sent, *transport.answered])
-    parcels = boxes_of(transport, parties)
-    assert {(to, sender) for to, sender, _ in parcels} == set(itertools.permutations(TABLES, 2))
-    seen += b"".join(b"".join([*parcel.seeds, parcel.body]) for _, _, parcel in parcels)
+    bundles = bundles_of(transport, parties)
+    assert {(to, sender) for to, sender, _ in bundles} == set(itertools.permutations(TABLES, 2))
+    seen += b"".join(b"".join([*bundle.seeds, bundle.body]) for _, _, bundle in bundles)
     values = parties["left"].table.columns["x1"].values
     scores = parties["left"]._strict._scores(STUDY, opened.plan)
     wanted = [CANARY.hex().encode(), repr(CANARY).encode()[:14]]
@@ -262,7 +267,7 @@ def test_no_value_and_no_score_is_in_anything_that_anybody_receives() -> None:
 
 
 def test_what_compute_parties_open_is_uniform_and_as_long_as_the_plan_says_whatever_the_data() -> None:
-    """Extreme tables with the same patterns: the same number of bytes in every box, and random ones."""
+    """Extreme tables with the same patterns: the same number of bytes in every bundle, and random ones."""
     sizes, pvalues = [], []
     for level in (-6.0, 6.0):
         column = pl.when(pl.int_range(pl.len()) == 0).then(0.0).otherwise(level)
@@ -271,9 +276,9 @@ def test_what_compute_parties_open_is_uniform_and_as_long_as_the_plan_says_whate
         parties = make_parties(tables)
         transport = Recorded(parties)
         release(parties, transport)
-        boxes = boxes_of(transport, parties)
-        sizes.append([(to, sender, len(p.body), [len(s) for s in p.seeds]) for to, sender, p in boxes])
-        pvalues += [chi_square_of_bytes(p.body) for _, _, p in boxes if len(p.body) > 2_000]
+        bundles = bundles_of(transport, parties)
+        sizes.append([(to, sender, len(p.body), [len(s) for s in p.seeds]) for to, sender, p in bundles])
+        pvalues += [chi_square_of_bytes(p.body) for _, _, p in bundles if len(p.body) > 2_000]
     assert sizes[0] == sizes[1]
     assert len(pvalues) >= 4
     assert min(pvalues) > 1e-5
@@ -293,9 +298,9 @@ def moved_by(opened: Opened, parties: Any, table: dict[str, AlignedTable]) -> np
     plan = opened.plan
     codes = {}
     for name in plan.parties:
-        desk = parties[name]._strict
-        desk.table = table[name]
-        codes[name] = desk._scores(STUDY, plan)
+        handler = parties[name]._strict
+        handler.table = table[name]
+        codes[name] = handler._scores(STUDY, plan)
     for pattern in range(plan.columns.shape[0]):
         subjects, parts = plan.pattern_of == pattern, []
         for name in plan.parties:

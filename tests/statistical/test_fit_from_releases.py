@@ -18,7 +18,7 @@ from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import fit_pairwise
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.ranks import flip_comparisons
 
 Floats = NDArray[np.float64]
@@ -39,7 +39,7 @@ def fitted(columns: dict[str, Any], values: dict[str, Floats], cells: dict[str, 
         counts = np.array(cells.get(key.column, [N // 4] * 4))
         marginals[key], noisy[key] = Marginal.from_release(federation.column(key), counts, N, 1.0), ranks
         observed[key], budgets[key] = everybody, ColumnBudget(EPSILON, 1.0)
-    return fit_pairwise(Released.build(layout, marginals, observed, noisy, budgets, "exact"))[0]
+    return fit_pairwise(RankRelease.build(layout, marginals, observed, noisy, budgets, "exact"))[0]
 
 
 def test_a_column_that_says_nothing_does_not_shrink_the_others() -> None:

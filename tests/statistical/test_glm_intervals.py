@@ -182,7 +182,6 @@ STUDIES = 80
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_bootstrap_intervals_cover_the_truth_where_the_likelihood_s_do_not() -> None:
     found = measure(STUDIES)
     # Four slopes of one study depend on each other: no more is claimed than for one of them.

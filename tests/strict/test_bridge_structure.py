@@ -7,15 +7,21 @@ import pytest
 from scipy.special import ndtri
 
 from benchmarks.strict_central import factor_correlation
-from verticopula.stats.correlation import bridge as integrate_bridge
-from verticopula.stats.mixing import Trail
-from verticopula.stats.strict import score_bridge as bridge
+from verticopula.stats.bridge import (
+    STRONGEST_IN_SERIES,
+    hermite_coefficients,
+    invert_series,
+    series_covariances,
+)
+from verticopula.stats.bridge import bridge as integrate_bridge
+from verticopula.stats.mixing import AndersonMixer
 from verticopula.stats.strict.factor_structure import (
     fit_structure,
     group_pairs,
     posterior_variance,
     start_structure,
 )
+from verticopula.stats.strict.tuning import STRICT_TUNING
 
 STEPS = [
     (ndtri([0.5]), np.array([1.0])),
@@ -27,8 +33,8 @@ STEPS = [
 
 @pytest.mark.parametrize("r", [-0.9, -0.4, 0.0, 0.3, 0.85])
 def test_the_series_agrees_with_the_integral_of_the_bridge(r):
-    coefficients = [bridge.expand(*step) for step in STEPS]
-    found, _ = bridge.covariances(coefficients, np.full((4, 4), r))
+    coefficients = [hermite_coefficients(*step) for step in STEPS]
+    found, _ = series_covariances(coefficients, np.full((4, 4), r))
     nodes, weights = np.polynomial.legendre.leggauss(64)
     for j, first in enumerate(STEPS):
         for k, second in enumerate(STEPS):
@@ -37,17 +43,17 @@ def test_the_series_agrees_with_the_integral_of_the_bridge(r):
 
 
 def test_inverting_undoes_the_series():
-    coefficients = [bridge.expand(*step) for step in STEPS]
+    coefficients = [hermite_coefficients(*step) for step in STEPS]
     r = np.random.default_rng(0).uniform(-0.9, 0.9, (4, 4))
-    target, slope = bridge.covariances(coefficients, r)
-    found, derivative = bridge.invert(coefficients, target)
+    target, slope = series_covariances(coefficients, r)
+    found, derivative = invert_series(coefficients, target)
     assert found == pytest.approx(r, abs=1e-6)
     assert derivative == pytest.approx(1.0 / np.maximum(slope, 1e-3), rel=1e-4)
 
 
 def test_covariances_out_of_reach_end_at_the_strongest_correlation():
-    found, _ = bridge.invert([bridge.expand(*step) for step in STEPS], np.full((4, 4), 50.0))
-    assert np.all(found == pytest.approx(bridge.STRONGEST))
+    found, _ = invert_series([hermite_coefficients(*step) for step in STEPS], np.full((4, 4), 50.0))
+    assert np.all(found == pytest.approx(STRONGEST_IN_SERIES))
 
 
 def noisy_correlation(q=40, parties=4, noise=0.05, seed=0, own=0.1):
@@ -117,7 +123,7 @@ def test_mixing_finds_a_fixed_point_that_repetition_runs_away_from():
     basis = np.linalg.qr(rng.standard_normal((6, 6)))[0]
     matrix = basis @ np.diag([-1.4, -0.5, 0.3, 0.6, 0.7, 0.8]) @ basis.T
     offset = rng.standard_normal(6)
-    trail = Trail(np.zeros(6))
+    mixer, state = AndersonMixer(STRICT_TUNING.mixing), np.zeros(6)
     for _ in range(60):
-        trail = trail.follow(matrix @ trail.ahead + offset)
-    assert trail.ahead == pytest.approx(np.linalg.solve(np.eye(6) - matrix, offset), abs=1e-3)
+        state, mixer = mixer.next_state(state, matrix @ state + offset - state)
+    assert state == pytest.approx(np.linalg.solve(np.eye(6) - matrix, offset), abs=1e-3)

@@ -86,7 +86,7 @@ def test_more_budget_less_error():
 
 def test_next_to_no_noise_ends_in_em():
     truth, _, made = selected(n=10_000)
-    found = fit(made, open_all(made, 1e5))
+    found = fit(made, open_all(made, 1e4))
     assert rmse(found.correlation, truth) < 0.025  # some 3,000 people have the rarest pairs
     assert found.strict.converged
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.builders import Call, Said
-from verticopula.cli.app import app as cli
+from verticopula.cli import app as cli
 
 
 @pytest.fixture

@@ -98,12 +98,12 @@ def test_hash_order_is_the_order_of_the_bytes() -> None:
     assert [bytes(row) for row in ordered] == sorted(bytes(row) for row in rows)
 
 
-def test_a_large_cohort_is_placed_quickly_and_rightly() -> None:
+def test_a_large_cohort_is_placed_rightly_with_little_work() -> None:
     n = 72_000
     rng = np.random.default_rng(0)
     ids = np.arange(n).astype(str)
     own = rng.permutation(n)[: n // 2]
-    start = time.perf_counter()
+    start = time.process_time()
     found = place({"a": hash_ids(pl.Series(ids), KEY), "b": hash_ids(pl.Series(ids[own]), KEY)}, "a")
-    assert time.perf_counter() - start < 10.0
+    assert time.process_time() - start < 10.0
     np.testing.assert_array_equal(found.positions["b"], own)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation, make_tables
 from verticopula import Federation
-from verticopula.cli.app import app as cli
+from verticopula.cli import app as cli
 from verticopula.storage.ledger import read_ledger
 
 N = 300
@@ -245,7 +245,7 @@ def test_the_list_of_commands_has_it(call: Call) -> None:
         (["--response", "nowhere.y"], "no column 'nowhere.y'"),
         (["--response", "north.g"], "north.g has unordered categories"),
         (["--response", "hub.z", "--family", "gaussian"], "no column 'hub.z'"),
-        (["--response", "hub.y", "--family", "binomial"], "a binomial response must be 0 or 1"),
+        (["--response", "hub.y", "--family", "binomial"], "a binomial response must have two labels"),
         (["--response", "hub.y", "--family", "poisson"], "a poisson response must be whole numbers"),
         (["--family", "gamma"], "unknown family 'gamma'"),
         (["--penalty", "ridge"], "unknown penalty 'ridge'"),

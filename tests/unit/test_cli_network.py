@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,8 @@ from tests.network.harness import POLICY, Net, small_federation
 from verticopula.cli.common import whole_epsilon
 from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError
 from verticopula.network.control_messages import ResultFile, ResultReply, StatusRequest
-from verticopula.network.sanitizing import harmless
-from verticopula.network.study_lead import write_result
+from verticopula.network.sanitizing import sanitize
+from verticopula.network.study_lead import Lead, write_result
 
 COMMANDS = ("provision", "serve", "join", "submit", "status", "stop", "demo-network")
 
@@ -101,17 +100,29 @@ def test_a_coordinator_that_is_not_there(net: Net) -> None:
         lead.ask(StatusRequest(), seconds=1.0)
 
 
+def test_status_gives_a_coordinator_ten_seconds(net: Net, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    def ask(lead: Lead, request: StatusRequest, seconds: float) -> None:
+        given.append(seconds)
+        raise PartyUnavailable("it does not answer")
+
+    monkeypatch.setattr(Lead, "ask", ask)
+    said = call("status", "--kit", net.folder / "kits" / "lead")
+    assert said.code == 1
+    assert "it does not answer" in said.err
+    assert given == [10.0]
+
+
 @pytest.mark.network
-def test_the_command_says_so_within_seconds(net: Net) -> None:
-    start = time.monotonic()
+def test_the_command_says_so_too(net: Net) -> None:
     command = [sys.executable, "-m", "verticopula", "status", "--kit", str(net.folder / "kits" / "lead")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     said = " ".join(done.stderr.split())
     assert done.returncode == 1
     assert f"the coordinator at localhost:{net.federation.network.port} does not answer" in said
     assert "`verticopula serve` running there?" in said
     assert "Traceback" not in said
-    assert time.monotonic() - start < 60.0  # ten, and what a busy machine needs to start
 
 
 # ---- what a coordinator may send ---------------------------------------------------------------------
@@ -137,10 +148,10 @@ def test_results_go_nowhere_else(tmp_path: Path, name: str) -> None:
 
 
 def test_words_of_others_are_made_plain() -> None:
-    assert harmless("\x1b[31mred\x07\r\n\u202eend\u2028") == " [31mred    end "
-    assert harmless("two\nlines\x0b", lines=True) == "two\nlines "
-    assert harmless("ε ≤ 0.5 – größer") == "ε ≤ 0.5 – größer"
-    assert harmless("x" * 10, 3) == "xxx …"
+    assert sanitize("\x1b[31mred\x07\r\n\u202eend\u2028") == " [31mred    end "
+    assert sanitize("two\nlines\x0b", lines=True) == "two\nlines "
+    assert sanitize("ε ≤ 0.5 – größer") == "ε ≤ 0.5 – größer"
+    assert sanitize("x" * 10, 3) == "xxx …"
 
 
 def test_epsilon_and_its_parts_do_not_go_together() -> None:

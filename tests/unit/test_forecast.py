@@ -1,4 +1,4 @@
-"""Forecasts: what they presume, how they move, and that they are about right."""
+"""Forecasts: what they assume, how they move, and that they are about right."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.builders import CONTINUOUS, Call, fit_seeded, make_federation, make_tables
+from tests.unit.forecast_size import resize
 from verticopula import Federation
 from verticopula.errors import SettingsError
 from verticopula.forecasting.advice import ErrorLaw, advise
@@ -17,7 +18,7 @@ from verticopula.forecasting.forecast import Expected, forecast, plan_quickly
 from verticopula.privacy.budget import BudgetRequest, plan_budget
 from verticopula.schema.federation import Column, ColumnKey
 from verticopula.schema.units import Unit
-from verticopula.simulate.assumptions import Presence, Presumed, PresumedMargin
+from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Assumptions
 from verticopula.simulate.rank_simulation import Cohort, draw_cohort
 
 BINARY = {"kind": "binary"}
@@ -26,10 +27,10 @@ COUNT = {"kind": "count", "bounds": [0, 12]}
 
 
 @pytest.fixture(autouse=True)
-def _few_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests are about directions, not digits."""
-    monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (3, 4))
-    monkeypatch.setattr("verticopula.forecasting.strict_forecast._TRUTHS", (2, 2))
+    resize(monkeypatch, "forecast", truths=(3, 4))
+    resize(monkeypatch, "strict_forecast", truths=(2, 2))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_stricter_units_are_worse_and_all_four_are_shown(mixed: Federation) -> N
     assert {row.unit for row in made.rows} == {"variable", "client", "block", "person"}
     before = [made.row("vcds", unit).before for unit in ("variable", "client", "block")]
     assert before == sorted(before)
-    # Once everything is shrunk away, what is left is the presumed correlations themselves.
+    # Once everything is shrunk away, what is left is the assumed correlations themselves.
     assert made.row("vcds", "person").after == pytest.approx(0.25, rel=0.15)
     assert "mostly noise" in made.advice
     assert "method strict is made for units block and person" in made.advice
@@ -100,10 +101,10 @@ def test_the_same_question_gets_the_same_answer(mixed: Federation) -> None:
     assert forecast(mixed, 700, 2.0, **settings) == forecast(mixed, 700, 2.0, **settings)  # type: ignore[arg-type]
 
 
-def test_a_rehearsal_on_fewer_subjects_says_the_same(continuous: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (8, 8))
+def test_a_simulation_on_fewer_subjects_says_the_same(continuous: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    resize(monkeypatch, "forecast", truths=(8, 8))
     whole = forecast(continuous, 3_000, 1.0, units=("client",))
-    monkeypatch.setattr("verticopula.forecasting.forecast._REHEARSED", 600)
+    resize(monkeypatch, "forecast", subjects=600)
     part = forecast(continuous, 3_000, 1.0, units=("client",))
     for row, other in zip(whole.rows, part.rows, strict=True):
         assert other.before == pytest.approx(row.before, rel=0.12)
@@ -114,7 +115,7 @@ def test_a_rehearsal_on_fewer_subjects_says_the_same(continuous: Federation, mon
 def test_a_bias_does_not_fall_with_the_number_of_subjects(mixed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"units": ("client",), "methods": ("vcds",), "observed": {"agency": 0.5}, "at_random": 3.0}
     whole = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
-    monkeypatch.setattr("verticopula.forecasting.forecast._REHEARSED", 1_500)
+    resize(monkeypatch, "forecast", subjects=1_500)
     part = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
     accidents = forecast(mixed, 6_000, 200.0, units=("client",), methods=("vcds",), observed={"agency": 0.5}).rows[0]
     assert whole.before > 1.5 * accidents.before  # a bias is what this study has
@@ -149,7 +150,7 @@ def test_evcds_is_forecast_as_vcds_and_ievcds_pays_for_its_rounds(continuous: Fe
 def test_it_agrees_with_real_studies(
     continuous: Federation, n: int, epsilon: float, rho: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (12, 12))
+    resize(monkeypatch, "forecast", truths=(12, 12))
     truth = rho ** np.abs(np.subtract.outer(np.arange(8), np.arange(8)))
     upper = np.triu_indices(8, 1)
     squares, errors = [], []
@@ -169,8 +170,8 @@ def test_it_agrees_with_real_studies(
 
 @pytest.mark.parametrize("unit", ["block", "person"])
 def test_the_quick_budget_is_the_exact_one(mixed: Federation, unit: str) -> None:
-    truth = Presumed.draw(mixed, 0.25, np.random.default_rng(0))
-    presence = Presence(np.array([1.0, 0.5]), {}, False)
+    truth = Assumptions.draw(mixed, 0.25, np.random.default_rng(0))
+    presence = AssumedPresence(np.array([1.0, 0.5]), {}, False)
     cohort: Cohort = draw_cohort(mixed, truth, 900, 900, presence, np.random.default_rng(1))
     request = BudgetRequest.build(mixed, unit=unit, epsilon=4.0, delta=1e-6)
     exact = plan_budget(mixed, request, cohort.counts(), 900)
@@ -179,10 +180,10 @@ def test_the_quick_budget_is_the_exact_one(mixed: Federation, unit: str) -> None
         assert quick.epsilon_marginal == exact[key].epsilon_marginal
 
 
-# ---- what it presumes ------------------------------------------------------------------------
+# ---- what it assumes ------------------------------------------------------------------------
 
 
-def test_presumed_margins_are_distributions_and_draws_follow_them() -> None:
+def test_assumed_margins_are_distributions_and_draws_follow_them() -> None:
     rng = np.random.default_rng(3)
     columns = [
         Column(name="c", kind="continuous", bounds=(-1, 1)),
@@ -191,7 +192,7 @@ def test_presumed_margins_are_distributions_and_draws_follow_them() -> None:
         Column(name="b", kind="binary"),
     ]
     for column in columns:
-        margin = PresumedMargin.draw(column, rng)
+        margin = AssumedMargin.draw(column, rng)
         cells = 16 if column.kind == "continuous" else margin.cell_probabilities(0).size
         shares = margin.cell_probabilities(cells)
         values = margin.values(rng.standard_normal((50_000, 1)))
@@ -201,11 +202,11 @@ def test_presumed_margins_are_distributions_and_draws_follow_them() -> None:
         assert np.max(np.abs(drawn - shares)) < 0.01
 
 
-def test_presumed_correlations_have_the_size_asked_for(continuous: Federation, mixed: Federation) -> None:
+def test_assumed_correlations_have_the_size_asked_for(continuous: Federation, mixed: Federation) -> None:
     for federation, strength in ((continuous, 0.1), (continuous, 0.3), (mixed, 0.2)):
         sizes = []
         for seed in range(20):
-            truth = Presumed.draw(federation, strength, np.random.default_rng(seed))
+            truth = Assumptions.draw(federation, strength, np.random.default_rng(seed))
             assert np.linalg.eigvalsh(truth.correlation)[0] > 0.0
             assert np.max(np.abs(truth.correlation[truth.layout.nominal_blocks()]), initial=0.0) < 0.05
             free = np.triu(~truth.layout.nominal_blocks(), 1)
@@ -217,7 +218,7 @@ def test_masks_have_the_shares_asked_for() -> None:
     rng = np.random.default_rng(0)
     score = rng.standard_normal(40_000)
     for at_random in (0.0, 1.0):
-        presence = Presence(np.array([1.0, 0.4, 0.3]), {(1, 2): 0.05}, at_random)
+        presence = AssumedPresence(np.array([1.0, 0.4, 0.3]), {(1, 2): 0.05}, at_random)
         masks = presence.draw(score, rng, presence.pull * np.array([1.0, 1.0, -1.0]))
         assert np.allclose(masks.mean(axis=0), [1.0, 0.4, 0.3], atol=0.01)
         assert float(np.mean(masks[:, 1] & masks[:, 2])) == pytest.approx(0.05, abs=0.02)
@@ -229,11 +230,11 @@ def test_told_shares_are_those_of_the_subjects_that_a_party_has() -> None:
     federation = make_federation({"bank": {"y": BINARY}, "agency": {"b": BINARY, "n": NOMINAL}})
     keys = ColumnKey("agency", "b"), ColumnKey("agency", "n")
     told = {keys[0]: np.array([0.9, 0.1]), keys[1]: np.array([0.2, 0.1, 0.7])}
-    presence = Presence(np.array([1.0, 0.4]), {}, 2.0)
+    presence = AssumedPresence(np.array([1.0, 0.4]), {}, 2.0)
     moved = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        truth = Presumed.draw(federation, 0.5, rng, presence, told)
+        truth = Assumptions.draw(federation, 0.5, rng, presence, told)
         cohort = draw_cohort(federation, truth, 40_000, 40_000, presence, rng)
         for key, shares in told.items():
             found = np.bincount(cohort.values[key].astype(int), minlength=shares.size) / cohort.values[key].size

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.audit_sums import PARTIES, make_plan
+from benchmarks.sums_plans import PARTIES, complete_plan
 from tests.builders import CONTINUOUS, Call, make_federation
+from tests.unit.forecast_size import resize
 from verticopula import Federation
 from verticopula.errors import SettingsError
 from verticopula.forecasting.advice import StrictLaw, advise, strict_law_of
@@ -22,9 +23,9 @@ from verticopula.simulate.strict_simulation import open_centrally
 
 
 @pytest.fixture(autouse=True)
-def _few_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verticopula.forecasting.forecast._TRUTHS", (2, 2))
-    monkeypatch.setattr("verticopula.forecasting.strict_forecast._TRUTHS", (2, 2))
+def _few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    resize(monkeypatch, "forecast", truths=(2, 2))
+    resize(monkeypatch, "strict_forecast", truths=(2, 2))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def small() -> Federation:
 
 
 def test_sums_opened_centrally_are_the_exact_ones_with_the_noise_of_the_plan() -> None:
-    plan, rng = make_plan(1.0), np.random.default_rng(0)
+    plan, rng = complete_plan(1.0), np.random.default_rng(0)
     coded = {p: rng.integers(-(2**plan.bits), 2**plan.bits, (4, width)) for p, width in PARTIES.items()}
     whole = np.hstack([coded[p] for p in PARTIES]) / 2.0**plan.bits
     off, on = noise_deviation(plan, 0)
@@ -71,12 +72,12 @@ def test_more_subjects_and_more_epsilon_help(small: Federation) -> None:
         assert found[1_000, 1.0] > found[1_000, 10.0], name
 
 
-def test_fewer_subjects_are_rehearsed_with_the_noise_of_all(small: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_subjects_are_simulated_with_the_noise_of_all(small: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     def expect() -> Expected:
         return forecast(small, 12_000, 1.0, units=("person",), methods=("strict",)).rows[0]
 
     whole = expect()
-    monkeypatch.setattr("verticopula.forecasting.strict_forecast._REHEARSED", 6_000)
+    resize(monkeypatch, "strict_forecast", subjects=6_000)
     part = expect()
     # Two truths of 15 pairs: their root mean squares have standard errors of about an eighth each.
     assert part.after == pytest.approx(whole.after, rel=0.5)

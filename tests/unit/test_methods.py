@@ -17,9 +17,9 @@ from scipy import stats
 
 from tests.builders import CONTINUOUS, correlated_normals, fit_seeded, make_federation, make_tables, unit_of
 from verticopula import Federation, Synthesizer
-from verticopula.errors import SchemaError, SettingsError
-from verticopula.estimators.synthesizer import METHODS, AlignedWarning
+from verticopula.errors import AlignedWarning, SchemaError, SettingsError
 from verticopula.schema.federation import ColumnKey
+from verticopula.schema.methods import METHODS
 
 N = 150
 ALIGNABLE = ("evcds", "ievcds", "refined")
@@ -439,7 +439,7 @@ def test_progress_reaches_its_total_with_every_method(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_pattern_for_almost_every_subject_stays_fast(method: str) -> None:
+def test_a_pattern_for_almost_every_subject_stays_little_work(method: str) -> None:
     n, half = 600, 10
     names = {"left": ["y", *(f"a{i}" for i in range(half))], "right": [f"b{i}" for i in range(half)]}
     study = make_federation({p: dict.fromkeys(columns, CONTINUOUS) for p, columns in names.items()})
@@ -451,9 +451,9 @@ def test_a_pattern_for_almost_every_subject_stays_fast(method: str) -> None:
             c: pl.when(pl.Series(rng.random(n) < 0.3)).then(None).otherwise(pl.col(c)) for c in names[party] if c != "y"
         }
         found[party] = frame.with_columns(**holes)
-    began = time.perf_counter()
+    began = time.process_time()
     fit = fit_seeded(study, found, 1, method=method, unit="variable", epsilon=4.0, rounds=2)
-    assert time.perf_counter() - began < 20.0
+    assert time.process_time() - began < 20.0
     assert_usable(fit)
     if fit.result_.refinement is not None:
         assert fit.result_.refinement.patterns > 550

@@ -11,9 +11,10 @@ import polars as pl
 import pytest
 
 from verticopula import Federation
-from verticopula.data.tables import align_tables, encode_column, read_table, read_tables, to_polars
+from verticopula.data.tables import align_tables, encode_column, read_table, read_tables
 from verticopula.errors import SchemaError
 from verticopula.schema.federation import Column
+from verticopula.schema.frames import to_polars
 
 SECRET = 7071.0678  # a value that must not be quoted anywhere
 

@@ -1,4 +1,4 @@
-"""VerticalGLM: scikit-learn's manners, tables of every make, categories."""
+"""VerticalGLM: tables of every make, responses, categories."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tests.regressions import (
     TIGHT,
@@ -25,75 +22,9 @@ from tests.regressions import (
     response,
     schema,
 )
-from verticopula import ColumnKey, glm
+from verticopula import ColumnKey, VerticalGLM
 from verticopula.errors import SettingsError
-from verticopula.estimators.synthesizer import SyntheticTables
-from verticopula.glm import VerticalGLM
-
-# ---- scikit-learn ------------------------------------------------------------------------------
-
-
-def not_applicable(estimator: VerticalGLM) -> dict[str, str]:
-    """scikit-learn's checks that are about its own wording or about inputs that are not offered here."""
-    return {
-        "check_dtype_object": "objects are refused in arrays: text belongs in a DataFrame, where it means categories",
-        "check_estimators_empty_data_messages": "refused, with words of our own",
-        "check_fit2d_predict1d": "refused, with words of our own",
-        "check_estimator_sparse_tag": "sparse input is refused, with words of our own",
-        "check_estimator_sparse_array": "sparse input is refused, with words of our own",
-        "check_estimator_sparse_matrix": "sparse input is refused, with words of our own",
-        "check_complex_data": "refused, with words of our own",
-    }
-
-
-@parametrize_with_checks([VerticalGLM()], expected_failed_checks=not_applicable)
-def test_scikit_learn_conventions(estimator: VerticalGLM, check: Callable[[VerticalGLM], None]) -> None:
-    check(estimator)
-
-
-@pytest.mark.parametrize("bad", ["sparse", "no columns", "vector", "objects"])
-def test_what_the_checks_left_out_is_refused_in_our_own_words(bad: str) -> None:
-    from scipy.sparse import csr_array
-
-    x = columns_of(blocks())
-    table = {"sparse": csr_array(x), "no columns": x[:, :0], "vector": x[:, 0], "objects": np.array([["a"]] * N)}[bad]
-    with pytest.raises(SettingsError, match=r"party '?X"):
-        VerticalGLM().fit(table, response())
-
-
-def test_parameters_come_and_go() -> None:
-    settings = {"family": "poisson", "penalty": "mcp", "select": 0.25, "refit": False, "max_rounds": 7}
-    model = VerticalGLM(**settings)
-    assert {k: model.get_params()[k] for k in settings} == settings
-    assert clone(model).get_params() == model.get_params()
-    assert model.set_params(folds=3).folds == 3
-    with pytest.raises(ValueError, match="sparsity"):
-        model.set_params(sparsity=1)
-    fitted = VerticalGLM().fit(blocks(), response())
-    assert not hasattr(clone(fitted), "coef_")
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda m: m.predict(blocks()),
-        lambda m: m.score(blocks(), response()),
-        lambda m: m.summary(),
-        lambda m: m.coefficient_table(),
-        lambda m: m.plot_path(),
-    ],
-    ids=["predict", "score", "summary", "coefficient_table", "plot_path"],
-)
-def test_nothing_before_fit(use: Callable[[VerticalGLM], object]) -> None:
-    with pytest.raises(NotFittedError):
-        use(VerticalGLM())
-    assert "VerticalGLM" in VerticalGLM()._repr_html_()
-
-
-def test_the_estimator_is_found_in_its_package() -> None:
-    assert glm.VerticalGLM is VerticalGLM
-    with pytest.raises(AttributeError, match="no attribute 'HorizontalGLM'"):
-        glm.HorizontalGLM  # noqa: B018
+from verticopula.study.synthetic_tables import SyntheticTables
 
 
 def test_fit_returns_itself_and_a_second_fit_forgets_the_first() -> None:
@@ -163,7 +94,9 @@ def test_a_yes_or_no_as_booleans() -> None:
     np.testing.assert_array_equal(all_coef(by_bool), all_coef(by_number))
     frame = pl.DataFrame({"y": y == 1.0, "x": columns_of(blocks())[:, 0]})
     by_name = VerticalGLM("binomial").fit({"p": frame}, "p.y")
-    assert by_name.predict({"p": frame}).mean() == pytest.approx(y.mean(), abs=1e-3)  # the score equation's tolerance
+    assert by_name.predict_mean({"p": frame}).mean() == pytest.approx(
+        y.mean(), abs=1e-3
+    )  # the score equation's tolerance
 
 
 @pytest.mark.parametrize("name", ["y", "right", "right.", ".y", "right.z", "nowhere.y", "right.right0.x", ""])
@@ -224,7 +157,7 @@ def test_a_binary_response_is_the_schema_s_second_category() -> None:
     tables, _ = coded()
     model = VerticalGLM("binomial").fit(SyntheticTables(tables, schema(), 300), "hub.flag")
     share = float((tables["hub"]["flag"] == "yes").mean())
-    assert model.predict(tables).mean() == pytest.approx(share, abs=1e-3)
+    assert model.predict_mean(tables).mean() == pytest.approx(share, abs=1e-3)
     assert model.coef_["hub"][0] > 0.0  # y rises with it
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score, d2_tweedie_score, r2_score
 
 from tests.regressions import (
     FAMILIES,
@@ -23,8 +25,8 @@ from tests.regressions import (
     columns_of,
     response,
 )
+from verticopula import VerticalGLM
 from verticopula.errors import SettingsError
-from verticopula.glm import VerticalGLM
 
 # ---- reading the result ------------------------------------------------------------------------
 
@@ -34,11 +36,13 @@ def fitted(request: pytest.FixtureRequest) -> VerticalGLM:
     return VerticalGLM(request.param).fit(blocks(300), response(request.param, 300))
 
 
-def test_predictions_are_means(fitted: VerticalGLM) -> None:
+def test_means_and_predictions(fitted: VerticalGLM) -> None:
     eta = fitted.intercept_ + columns_of(blocks(300)) @ all_coef(fitted)
     expected = {"gaussian": eta, "binomial": 1.0 / (1.0 + np.exp(-eta)), "poisson": np.exp(eta)}[fitted.family]
     np.testing.assert_allclose(fitted.linear_predictor(blocks(300)), eta, rtol=0.0, atol=1e-12)
-    np.testing.assert_allclose(fitted.predict(blocks(300)), expected, rtol=1e-12)
+    np.testing.assert_allclose(fitted.predict_mean(blocks(300)), expected, rtol=1e-12)
+    predicted = (expected > 0.5).astype(np.float64) if fitted.family == "binomial" else fitted.predict_mean(blocks(300))
+    np.testing.assert_array_equal(fitted.predict(blocks(300)), predicted)
 
 
 def naive_deviance(family: str, mean: Floats, y: Floats) -> float:
@@ -53,13 +57,22 @@ def naive_deviance(family: str, mean: Floats, y: Floats) -> float:
     return total
 
 
-def test_the_score_is_the_share_of_deviance_explained(fitted: VerticalGLM) -> None:
+def test_the_share_of_deviance_explained(fitted: VerticalGLM) -> None:
     x, y = blocks(200, seed=7), response(fitted.family, 200, seed=7)
-    found = naive_deviance(fitted.family, fitted.predict(x), y)
+    found = naive_deviance(fitted.family, fitted.predict_mean(x), y)
     null = naive_deviance(fitted.family, np.full(200, y.mean()), y)
-    assert fitted.score(x, y) == pytest.approx(1.0 - found / null, abs=1e-12)
+    assert fitted.deviance_explained(x, y) == pytest.approx(1.0 - found / null, abs=1e-12)
     own = response(fitted.family, 300)
-    assert fitted.score(blocks(300), own) == pytest.approx(fitted.explained_, abs=1e-9)
+    assert fitted.deviance_explained(blocks(300), own) == pytest.approx(fitted.explained_, abs=1e-9)
+
+
+def test_the_score_is_scikit_learn_s(fitted: VerticalGLM) -> None:
+    x, y = blocks(200, seed=7), response(fitted.family, 200, seed=7)
+    weights = np.random.default_rng(8).uniform(0.5, 2.0, 200)
+    measure = {"gaussian": r2_score, "binomial": accuracy_score, "poisson": partial(d2_tweedie_score, power=1)}
+    for given in (None, weights):
+        expected = measure[fitted.family](y, fitted.predict(x), sample_weight=given)
+        assert fitted.score(x, y, sample_weight=given) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("bad", ["nan", "constant", "out of range"])
@@ -67,8 +80,17 @@ def test_responses_that_cannot_be_scored(bad: str) -> None:
     family = "binomial" if bad == "out of range" else "gaussian"
     model = VerticalGLM(family).fit(blocks(), response(family))
     y = {"nan": np.where(np.arange(N) == 3, np.nan, response()), "constant": np.ones(N), "out of range": response()}
-    with pytest.raises(SettingsError):
-        model.score(blocks(), y[bad])
+    for use in (model.score, model.deviance_explained):
+        with pytest.raises(SettingsError):
+            use(blocks(), y[bad])
+
+
+def test_other_labels_and_other_rows_cannot_be_scored() -> None:
+    model = VerticalGLM("binomial").fit(blocks(), response("binomial"))
+    with pytest.raises(SettingsError, match="labels that the fit did not see"):
+        model.score(blocks(), np.where(response("binomial") > 0.0, "yes", "no"))
+    with pytest.raises(SettingsError, match="5 rows, but the tables have 120"):
+        model.score(blocks(), response("binomial")[:5])
 
 
 def test_the_table_names_party_and_column_and_holds_what_was_fitted(fitted: VerticalGLM) -> None:

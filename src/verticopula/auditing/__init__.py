@@ -1,4 +1,8 @@
-"""Attacks on releases and on synthetic tables: what is claimed against what can be measured ([docs/audit.md])."""
+"""Attacks on releases and on synthetic tables: what is claimed against what can be measured.
+
+It imports forecasting and what stands below; network and commands may import it.
+Read study_audit.py first, then mechanism_audit.py.
+"""
 
 from verticopula.auditing.audit_report import AuditReport
 from verticopula.auditing.claims import Claim

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from verticopula.auditing.attacked_outputs import METHODS, OutputRelease
+from verticopula.auditing.attacked_outputs import OutputRelease
 from verticopula.auditing.attacked_releases import CompletedRelease, PartyRelease, PersonRelease, claim_of
 from verticopula.auditing.claims import Claim
 from verticopula.auditing.mechanism_audit import Measured, Neighbours, audit_release, check_trials
@@ -27,6 +27,7 @@ from verticopula.privacy.budget import BudgetRequest, ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import ColumnOrder, Imputation
 from verticopula.schema.federation import ColumnKey, Federation, Party
+from verticopula.schema.methods import METHODS
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
 
@@ -196,7 +197,7 @@ def _on_column(terms: StudyTerms, key: ColumnKey, n_subjects: int) -> Iterator[A
     change = f"one replaced value, which is in {n_subjects - 1} comparisons"
     first = replace(ranks, rows=(0,))
     yield _attack(f"ranks of {what}", change, n_subjects, Unit.BLOCK, terms, first, pair)
-    if terms.method == "ievcds":
+    if METHODS[terms.method].repeats_ranks:
         yield _on_completed(terms, key, n_subjects)
 
 
@@ -249,7 +250,7 @@ def _on_output(terms: StudyTerms, person: Attack, trials: int) -> Attack:
     """The same person, seen through synthetic tables by the study's own method: they may not leak more."""
     assert terms.request is not None  # a study has one
     check_trials(trials, 0.95)
-    if terms.method not in METHODS:
+    if not METHODS[terms.method].ranks:
         raise SettingsError(f"--output-trials cannot repeat a study with method {terms.method!r}")
     request = terms.request
     if request.unit is not Unit.VARIABLE:  # the study's own shares, which need no calibration in every trial

@@ -12,21 +12,14 @@ from verticopula.auditing.attacked_releases import own_noise
 from verticopula.data.tables import AlignedTable
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import Noise
-from verticopula.protocol.evcds import evcds
-from verticopula.protocol.ievcds import ievcds
-from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.refined import refined
-from verticopula.protocol.shared_rounds import Rounds
-from verticopula.protocol.vcds import vcds
+from verticopula.privacy.release import Release
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import DEFAULT_METHOD
+from verticopula.simulate.in_process import run_in_process
 from verticopula.stats.fit_result import FitResult
-from verticopula.storage.ledger import Ledger, Release
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
-
-METHODS = ("vcds", "evcds", "ievcds", "refined")
 
 _STUDY = "audit"
 
@@ -37,7 +30,7 @@ class OutputRelease:
 
     federation: Federation
     request: BudgetRequest
-    method: str = "vcds"
+    method: str = DEFAULT_METHOD.name
 
     def __call__(self, tables: Mapping[str, AlignedTable], noise: Noise) -> Floats:
         result = self._fit(tables, noise, Ledger())
@@ -56,13 +49,14 @@ class OutputRelease:
         return list(ledger)
 
     def _fit(self, tables: Mapping[str, AlignedTable], noise: Noise, ledger: Ledger) -> FitResult:
-        parties = {name: LocalParty(table, own_noise(noise, name), ledger) for name, table in tables.items()}
-        return drive(self._rounds(noise), InProcessTransport(parties))
-
-    def _rounds(self, noise: Noise) -> Rounds[FitResult]:
-        if self.method == "refined":
-            return refined(self.federation, self.request, _STUDY)
-        if self.method == "vcds":
-            return vcds(self.federation, self.request, _STUDY)
-        rng = np.random.default_rng(noise.stream(_STUDY, "coordinator").words(4))
-        return (evcds if self.method == "evcds" else ievcds)(self.federation, self.request, _STUDY, rng)
+        return run_in_process(
+            self.federation,
+            self.method,
+            self.request,
+            tables,
+            study=_STUDY,
+            noise=lambda name: own_noise(noise, name),
+            rng=np.random.default_rng(noise.stream(_STUDY, "coordinator").words(4)),
+            ledger=ledger,
+            threads=1,
+        )

@@ -17,6 +17,7 @@ from verticopula.auditing.claims import Claim
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError
 from verticopula.privacy.noise import Noise
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons, state_privacy
 from verticopula.protocol.messages import (
     ColumnOrder,
@@ -27,8 +28,9 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
 )
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.schema.methods import IEVCDS, VCDS
 from verticopula.schema.units import Unit
-from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +68,7 @@ class PartyRelease:
         orders = tuple(o for o in self.orders if table.columns[o.column].observed.sum() > 1)  # fewer are refused
         if not orders:
             return np.empty(0)
-        reply = party.handle(ReleaseRequest(_STUDY, "vcds", self.sampler, orders))
+        reply = party.handle(ReleaseRequest(_STUDY, VCDS.name, self.sampler, orders))
         if not isinstance(reply, ReleaseReply):
             raise ProtocolError("the party under audit did not answer with releases")
         found: list[Floats] = []
@@ -99,7 +101,7 @@ class CompletedRelease:
 
     def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
         party = LocalParty(table, noise, ledger)
-        reply = party.handle(CompletedRanksRequest(_STUDY, "ievcds", self.sampler, 2, (self.imputation,)))
+        reply = party.handle(CompletedRanksRequest(_STUDY, IEVCDS.name, self.sampler, 2, (self.imputation,)))
         if not isinstance(reply, CompletedRanksReply):
             raise ProtocolError("the party under audit did not answer with ranks")
         return np.asarray(reply.ranks[0][list(self.rows)].ravel(), dtype=np.float64)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
-from verticopula.storage.ledger import Release
+from verticopula.privacy.release import Release
 
 _POINTS = 12
 _FURTHEST = 6.0  # a bound much above log(trials) cannot be measured

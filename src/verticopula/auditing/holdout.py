@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from verticopula.auditing.neighbours import take_rows
 from verticopula.data.tables import AlignedTable, align_tables, normalise_ids
-from verticopula.errors import SettingsError
-from verticopula.estimators.synthesizer import AlignedWarning, NotPrivateWarning, Progress, Synthesizer
-from verticopula.protocol.party.strict_handler import STRICT
+from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.protocol.coordinator_side import Progress
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
 
 FEWEST_PEOPLE = 50
@@ -59,24 +59,25 @@ def restrict(study: Synthesizer, party: str | None) -> tuple[Federation, Synthes
 
     One party alone repeats its own part: the same epsilon for each of its columns, whatever the unit was.
     """
-    settings: dict[str, Any] = {"epsilon": None} | dict(study.settings_) | {"random_state": None}
+    settings = replace(study.study_.settings, random_state=None)
     alone = audited(study, party)
     if party is None:
-        return alone, Synthesizer(alone, **settings)
-    if study.method == STRICT:
+        return alone, Synthesizer.of(alone, settings)
+    if not settings.record.ranks:
         raise SettingsError("a strict study's sums are of all parties together: one party alone cannot repeat its part")
     own = alone.party(party)
     budgets = {c.name: study.result_.budgets[ColumnKey(party, c.name)] for c in own.columns}
     columns = tuple(c.model_copy(update={"weight": budgets[c.name].epsilon_ranks}) for c in own.columns)
     alone = alone.model_copy(update={"parties": (own.model_copy(update={"columns": columns}),)})
-    settings |= {
-        "unit": "client",
-        "epsilon_ranks": sum(b.epsilon_ranks for b in budgets.values()),
-        "epsilon_marginals": sum(b.epsilon_marginal for b in budgets.values()),
-    }
-    if study.method == "ievcds":
-        settings |= {"per_round": True}
-    return alone, Synthesizer(alone, **settings)
+    settings = replace(
+        settings,
+        unit=Unit.CLIENT.value,
+        epsilon=None,
+        epsilon_ranks=sum(b.epsilon_ranks for b in budgets.values()),
+        epsilon_marginals=sum(b.epsilon_marginal for b in budgets.values()),
+        per_round=settings.record.repeats_ranks,
+    )
+    return alone, Synthesizer.of(alone, settings)
 
 
 def check_same_people(study: Synthesizer, federation: Federation, aligned: Mapping[str, AlignedTable]) -> None:

@@ -26,19 +26,20 @@ from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.mpc.gram_noise import compose, epsilon_of
-from verticopula.mpc.sums_plan import block_factor, own_columns
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns
 from verticopula.privacy.noise import Noise, SeededNoise
-from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginOrder, SumsPlan
+from verticopula.privacy.release import Release
+from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginOrder
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.schema.federation import ColumnKey, Party
+from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.strict.noise_budget import plan_strict
 from verticopula.stats.strict.score_plan import plan_sums
-from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -82,7 +83,7 @@ class MarginsRelease:
 
     def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
         orders = tuple(MarginOrder(name, deviation) for name, deviation in self.deviations.items())
-        reply = LocalParty(table, noise, ledger).handle(GaussianMarginsRequest(_STUDY, STRICT, orders))
+        reply = LocalParty(table, noise, ledger).handle(GaussianMarginsRequest(_STUDY, STRICT.name, orders))
         if not isinstance(reply, GaussianMarginsReply):
             raise ProtocolError("the party under audit did not answer with margins")
         return self._standardise(reply.cells)

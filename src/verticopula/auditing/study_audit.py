@@ -22,8 +22,7 @@ from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.errors import SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.privacy.budget import coins_per_comparison
-from verticopula.privacy.statement import DEFAULT_DELTA
-from verticopula.protocol.party.strict_handler import STRICT
+from verticopula.schema.defaults import DEFAULT_DELTA
 
 Frames = Mapping[str, pl.DataFrame]
 Progress = Callable[[str, int, int], None]
@@ -98,7 +97,7 @@ def audit_study(
         raise SettingsError(f"no party {settings.party!r} in this study; there are {', '.join(names)}")
     rng = np.random.default_rng(settings.seed)
     federation = audited(study, settings.party)
-    if release and study.method == STRICT and settings.party is not None:
+    if release and not study.study_.method.ranks and settings.party is not None:
         raise SettingsError(STRICT_ALONE)
     tables: dict[str, AlignedTable] | None = None
     if data is not None:
@@ -121,7 +120,7 @@ def audit_study(
         if not is_installed():
             notes.append(HOW_TO_INSTALL)
     measured: list[MechanismFinding] = []
-    if mechanism and study.method == STRICT:
+    if mechanism and not study.study_.method.ranks:
         measured, said = attack_strict(
             study,
             settings.trials,
@@ -153,7 +152,7 @@ def audit_study(
         )
     return AuditReport(
         study=study.federation.name,
-        unit=study.unit,
+        unit=study.study_.unit.value,
         party=settings.party,
         confidence=settings.confidence,
         seed=settings.seed,

@@ -1,6 +1,6 @@
 """Attacking the opened sums: do they tell a replaced person, or a replaced block, better than mu-Gaussian DP allows?
 
-Secure sums are run as a study runs them: desks, sealed shares, three noises, opening. One study holds many copies of
+Secure sums are run as a study runs them: handlers, sealed shares, three noises, opening. One study holds many copies of
 the same pattern, and every copy is a trial with shares and noise of its own. The attacker knows everybody but the
 replaced person and both candidates, so what is left is noise and, in one of the two data sets, D. Against Gaussian
 noise of the claimed deviations the best statistic is the projection on D in units of the noise: N(0, 1) against
@@ -28,14 +28,15 @@ from verticopula.auditing.sums_neighbours import Scores, SumsNeighbours, claimed
 from verticopula.auditing.trials import run_trials
 from verticopula.errors import SettingsError
 from verticopula.mpc.gram_noise import epsilon_of
+from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import code_scores, own_columns, plan_slack
+from verticopula.mpc.sums_plan import SumsPlan, code_scores, own_columns, plan_slack
 from verticopula.privacy.noise import Keystream, Noise
-from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import MemoryRecords
-from verticopula.protocol.secure_sums import PatternSums, secure_sums
+from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.secure_sums import secure_sums
+from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
+from verticopula.storage.records import MemoryRecords
 from verticopula.transport.base import drive
 from verticopula.transport.inprocess import InProcessTransport
 
@@ -51,7 +52,7 @@ _ERRORS = 3.0
 _TOLERANCE = 1e-9
 _STUDY = "audit"
 _POOL = 300
-_KEY = bytes(32)  # authenticity among desks of one process
+_KEY = bytes(32)  # authenticity among handlers of one process
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class SumsRelease:
     known : exact sums of the data set that an attacker subtracts
     noises : compute party -> what becomes of its source of noise; for parties that do not do as they should
     code : how a party's scores become integers
-    desk : what answers for a party
+    handler : the class that answers for a party
     """
 
     plan: SumsPlan
@@ -71,24 +72,24 @@ class SumsRelease:
     copies: int = COPIES
     noises: Mapping[str, Callable[[Noise], Noise]] = field(default_factory=dict)
     code: Coding = code_scores
-    desk: type[SumsDesk] = SumsDesk
+    handler: type[SumsHandler] = SumsHandler
 
     def __call__(self, scores: Scores, noise: Noise) -> Floats:
         """(copies * numbers,) of one study."""
         repeated = {name: np.tile(values, (self.copies, 1)) for name, values in scores.items()}
         plan = repeat_plan(self.plan, self.copies)
-        desks = {
-            name: self._desk(name, repeated.get(name), noise) for name in dict.fromkeys(plan.parties + plan.compute)
+        handlers = {
+            name: self._handler(name, repeated.get(name), noise) for name in dict.fromkeys(plan.parties + plan.compute)
         }
-        outside = [name for name in desks if name not in plan.parties]
-        own = desks.pop(outside[0]) if outside else None
-        opened = drive(secure_sums(plan, _STUDY, "strict", own), InProcessTransport(desks))
+        outside = [name for name in handlers if name not in plan.parties]
+        own = handlers.pop(outside[0]) if outside else None
+        opened = drive(secure_sums(plan, _STUDY, STRICT.name, own), InProcessTransport(handlers))
         return np.concatenate([self.standardise(_flat(sums)) for sums in opened])
 
-    def _desk(self, name: str, scores: Floats | None, noise: Noise) -> SumsDesk:
+    def _handler(self, name: str, scores: Floats | None, noise: Noise) -> SumsHandler:
         change = self.noises.get(name)
         source = Pooled(noise) if noise.is_private else own_noise(noise, name)
-        return self.desk(
+        return self.handler(
             name,
             None if scores is None else lambda plan: self.code(plan, name, scores),
             records=MemoryRecords(),
@@ -191,7 +192,7 @@ def audit_sums(
     copies: int = COPIES,
     noises: Mapping[str, Callable[[Noise], Noise]] | None = None,
     code: Coding = code_scores,
-    desk: type[SumsDesk] = SumsDesk,
+    handler: type[SumsHandler] = SumsHandler,
 ) -> SumsMeasured:
     """The largest mu that somebody who sees the opened sums can refute.
 
@@ -201,14 +202,14 @@ def audit_sums(
     trials : opened patterns in all, half of them of each data set
     seed : makes it repeatable; None for cryptographic noise
     copies : trials in one study
-    noises, code, desk : as in `SumsRelease`, to audit parties that do not do as they should
+    noises, code, handler : as in `SumsRelease`, to audit parties that do not do as they should
     """
     check_trials(trials, confidence)
     if copies < 1:
         raise SettingsError("a study of the audit holds at least one trial")
     plan, pair = neighbours.plan, neighbours.pair
     known = exact_sums(plan, pair.first, code)
-    release = SumsRelease(plan, known, copies, noises or {}, code, desk)
+    release = SumsRelease(plan, known, copies, noises or {}, code, handler)
     direction = release.standardise(exact_sums(plan, pair.second, code))
     each = -(-trials // 2)
     first, second = (

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from verticopula.auditing.mechanism_audit import Neighbours
 from verticopula.errors import SettingsError
-from verticopula.mpc.sums_plan import block_factor, own_columns, pattern_bound
-from verticopula.protocol.messages import SumsPlan
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns, pattern_bound
 from verticopula.schema.units import Unit
 
 Floats = NDArray[np.float64]

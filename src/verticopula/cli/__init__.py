@@ -1,1 +1,5 @@
-"""."""
+"""The commands: thin files that read options, call the library and show what happened.
+
+It imports everything; nothing imports it.
+Read app.py first.
+"""

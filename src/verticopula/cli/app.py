@@ -7,16 +7,14 @@ import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import polars as pl
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from verticopula.cli.audit_commands import audit
-from verticopula.cli.builtin_demo import compare_with_truth, write_inputs
 from verticopula.cli.common import (
     Delta,
     Epsilon,
@@ -32,33 +30,26 @@ from verticopula.cli.common import (
 from verticopula.cli.forecast_commands import forecast
 from verticopula.cli.glm_commands import fit_and_write, glm
 from verticopula.cli.network_commands import register as register_network_commands
-from verticopula.data.tables import AlignedTable, align_tables, read_tables
-from verticopula.datasets import make_sme
-from verticopula.errors import SchemaError, SettingsError, VerticopulaError
-from verticopula.estimators.study_files import (
-    LEDGER_FILE,
-    REGRESSION_FILE,
-    REGRESSION_FOLDER,
-    prepare_folder,
-    read_regression,
-    write_study,
-)
-from verticopula.estimators.synthesizer import (
-    ALIGNED_NOTE,
+from verticopula.errors import (
     AlignedWarning,
     NotPrivateWarning,
-    Synthesizer,
+    SchemaError,
+    SettingsError,
+    VerticopulaError,
     WeakPrivacyWarning,
 )
-from verticopula.privacy.policy import Policy
-from verticopula.privacy.statement import format_price, state_privacy
-from verticopula.report import IN_HOUSE_FILE, REPORT_FILE, Subject, write_report
-from verticopula.report.regression_section import fit_if_cheap
-from verticopula.report.report_subject import read_real
-from verticopula.report.study_folder import read_subject
-from verticopula.schema.federation import Federation
-from verticopula.storage.ledger import Release, read_ledger
-from verticopula.storage.vault import inspect_vault, is_vault
+from verticopula.schema.defaults import IN_HOUSE_FILE, REPORT_FILE
+from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, REFINED
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from verticopula.data.tables import AlignedTable
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.privacy.policy import Policy
+    from verticopula.privacy.release import Release
+    from verticopula.schema.federation import Federation
+
 
 Found = TypeVar("Found")
 
@@ -122,7 +113,7 @@ def demo(
     subjects: Annotated[
         int, typer.Option(help="Number of simulated enterprises (the paper's study has 71827).")
     ] = 20_000,
-    method: Method = "refined",
+    method: Method = REFINED.name,
     epsilon: Epsilon = 4.0,
     delta: Delta = None,
     unit: UnitName = None,
@@ -130,6 +121,14 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """A five-party study on a built-in federation with blocks missing at random: inputs, tables, ledger, regression."""
+    from verticopula.cli.builtin_demo import compare_with_truth
+    from verticopula.data.input_files import write_inputs
+    from verticopula.datasets import make_sme
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.report.page import write_report
+    from verticopula.report.report_subject import Subject, read_real
+    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FOLDER, prepare_folder, read_regression
+
     prepare_folder(out, overwrite=True)
     study = make_sme(subjects)
     write_inputs(study.federation, study.tables, out)
@@ -142,9 +141,10 @@ def demo(
     with progress_bar(quiet) as progress:
         regression = fit_and_write(tables, str(study.federation.response), out / REGRESSION_FOLDER, progress=progress)
     facts = read_regression(out)
+    fitted, real = synthesizer.study_, read_real(study.federation, study.tables)
     reports = [
-        write_report(out / REPORT_FILE, Subject(synthesizer, regression=facts)),
-        write_report(out / IN_HOUSE_FILE, Subject(synthesizer, read_real(study.federation, study.tables), facts)),
+        write_report(out / REPORT_FILE, Subject(fitted, regression=facts)),
+        write_report(out / IN_HOUSE_FILE, Subject(fitted, real, facts)),
     ]
     if not quiet:
         print(f"\n{regression}")
@@ -161,7 +161,7 @@ def run(
     federation: FederationFile,
     data: DataFolder,
     out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
-    method: Method = "vcds",
+    method: Method = DEFAULT_METHOD.name,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
@@ -171,9 +171,10 @@ def run(
     sampler: Annotated[
         str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
     ] = "exact",
-    rounds: Annotated[int, typer.Option(help="ievcds: how often ranks are sent.")] = 10,
+    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = 10,
     per_round: Annotated[
-        bool, typer.Option("--per-round", help="ievcds: spend the ranks' epsilon in every round, not split over them.")
+        bool,
+        typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round, not split over them."),
     ] = False,
     aligned: Annotated[
         bool,
@@ -194,6 +195,14 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Fit on the parties' tables and write complete synthetic ones, and a report."""
+    from verticopula.estimators.regression_files import fit_if_cheap
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.report.page import write_report
+    from verticopula.report.report_subject import Subject
+    from verticopula.schema.federation import Federation
+    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, prepare_folder
+    from verticopula.study.study_warnings import ALIGNED_ROWS
+
     whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
     if rows is not None and rows < 1:
         raise SettingsError("--rows must be at least 1")
@@ -219,15 +228,15 @@ def run(
         synthesizer.fit_aligned(
             tables, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
         )
-    notes = (ALIGNED_NOTE,) if aligned else ()
+    notes = (str(ALIGNED_ROWS),) if aligned else ()
     synthetic = synthesizer.sample(rows, aligned=aligned)
     _finish(out, synthesizer, synthetic, quiet, notes=notes)
     for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
         stale.unlink(missing_ok=True)
-    facts = None if aligned else fit_if_cheap(synthesizer, synthetic)
-    written = [write_report(out / REPORT_FILE, Subject(synthesizer, regression=facts, aligned=aligned))]
+    facts = None if aligned else fit_if_cheap(synthesizer.study_, synthetic)
+    written = [write_report(out / REPORT_FILE, Subject(synthesizer.study_, regression=facts, aligned=aligned))]
     if in_house:
-        written.append(write_report(out / IN_HOUSE_FILE, Subject(synthesizer, tables, facts, aligned)))
+        written.append(write_report(out / IN_HOUSE_FILE, Subject(synthesizer.study_, tables, facts, aligned)))
     if not quiet:
         for path in written:
             print(f"  {path}")
@@ -239,7 +248,7 @@ def check(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder with the parties' tables.", show_default=False)
     ] = None,
-    method: Method = "vcds",
+    method: Method = DEFAULT_METHOD.name,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
@@ -249,13 +258,16 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """Everything that is wrong with a study, all at once, before any budget is spent."""
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.schema.federation import Federation
+
     problems: list[str] = []
     study = _collect(problems, lambda: Federation.from_toml(federation))
     aligned: dict[str, AlignedTable] | None = None
     if study is not None:
         known = study
         whole = 1.0 if epsilon is None else epsilon
-        synthesizer = _collect(problems, lambda: Synthesizer(known, method, whole, delta, unit))
+        synthesizer = _collect(problems, lambda: _checked(Synthesizer(known, method, whole, delta, unit)))
         _collect(problems, lambda: _read_policies(known, policies))
         if data is not None:
             folder = data
@@ -292,6 +304,9 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a study's report again, for instance after a regression: one page that opens without a network."""
+    from verticopula.report.page import write_report
+    from verticopula.report.read_subject import read_subject
+
     subject = read_subject(folder, data)
     path = write_report(out or folder / (IN_HOUSE_FILE if subject.real else REPORT_FILE), subject)
     if not quiet:
@@ -304,6 +319,9 @@ def ledger_show(
     delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = 1e-6,
 ) -> None:
     """Every release, and what all of them together cost at every unit."""
+    from verticopula.privacy.statement import format_price, state_privacy
+    from verticopula.storage.ledger import read_ledger
+
     entries = read_ledger(_ledger_path(folder))
     console = Console()
     for study in dict.fromkeys(e.study for e in entries):
@@ -324,6 +342,9 @@ def ledger_verify(
     folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
 ) -> None:
     """See that no entry was changed, removed from the middle or put in another order; in a vault, nor from the end."""
+    from verticopula.storage.ledger import read_ledger
+    from verticopula.storage.vault import inspect_vault, is_vault
+
     if is_vault(folder):
         entries, replies = inspect_vault(folder)
         print(f"{entries} entries, chain intact and complete; {replies} stored replies, all whole and recorded")
@@ -345,12 +366,20 @@ def _collect(problems: list[str], action: Callable[[], Found]) -> Found | None:
     return None
 
 
+def _checked(synthesizer: Synthesizer) -> Synthesizer:
+    """The same synthesizer, if its settings make sense."""
+    synthesizer.check()
+    return synthesizer
+
+
 def _short_table(entry: Release) -> str:
     """The beginnings of a table's names."""
     return "+".join(name[:6] for name in entry.table.split("+"))
 
 
 def _ledger_path(folder: Path) -> Path:
+    from verticopula.study.study_folder import LEDGER_FILE
+
     path = folder / LEDGER_FILE if folder.is_dir() else folder
     if not path.is_file():
         raise SettingsError(f"no ledger at {path}")
@@ -358,12 +387,16 @@ def _ledger_path(folder: Path) -> Path:
 
 
 def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dict[str, AlignedTable]:
+    from verticopula.data.tables import align_tables, read_tables
+
     if not data.is_dir():
         raise SettingsError(f"--data {data}: no such folder")
     return align_tables(study, read_tables(study, data), need_overlap=need_overlap)
 
 
 def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
+    from verticopula.privacy.policy import Policy
+
     if folder is None:
         return {}
     if not folder.is_dir():
@@ -383,8 +416,10 @@ def _finish(
     more: str = "",
     notes: tuple[str, ...] = (),
 ) -> None:
+    from verticopula.study.study_folder import write_study
+
     summary = synthesizer.summary() + more + "".join(f"\n! {note}\n" for note in notes)
-    written = write_study(out, synthesizer, tables, summary, notes)
+    written = write_study(out, synthesizer.study_, tables, summary, notes)
     if quiet:
         return
     console = Console(highlight=False)

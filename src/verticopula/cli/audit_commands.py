@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.auditing import AuditReport, AuditSettings, audit_study
-from verticopula.auditing.audit_report import describe_mechanism, describe_value, meaning, verdict
-from verticopula.auditing.holdout import audited
 from verticopula.cli.common import Quiet, progress_bar
-from verticopula.data.tables import read_table, read_tables
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.estimators.study_files import STUDY_FILE
-from verticopula.estimators.synthesizer import ALIGNED_NOTE, Synthesizer
-from verticopula.privacy.statement import NOTICE_FILE, format_epsilon
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from verticopula.auditing import AuditReport
+    from verticopula.estimators.synthesizer import Synthesizer
+
 
 REFUTED_CODE = 3
 _MANY_TRIALS = 1000  # from here on starting processes pays
@@ -76,6 +75,10 @@ def audit(
 
     Ends with 3 if a claim is refuted. Example: [bold]verticopula audit my-study --data tables/ --trials 4000[/]
     """
+    from verticopula.auditing import AuditSettings, audit_study
+    from verticopula.auditing.holdout import audited
+    from verticopula.data.tables import read_tables
+
     if mechanism_only and release_only:
         raise SettingsError("give either --mechanism-only or --release-only")
     if data is None and not mechanism_only:
@@ -111,6 +114,12 @@ def audit(
 
 def read_for_audit(folder: Path, party: str | None) -> tuple[Synthesizer, dict[str, pl.DataFrame], bool]:
     """The fitted study, the synthetic tables under audit, and whether its rows follow its people."""
+    from verticopula.data.tables import read_table
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.privacy.statement import NOTICE_FILE
+    from verticopula.study.study_folder import STUDY_FILE
+    from verticopula.study.study_warnings import ALIGNED_ROWS
+
     if not (folder / STUDY_FILE).is_file():
         raise SettingsError(f"{folder} holds no study: give the folder that `run` or `demo` wrote")
     study = Synthesizer.load(folder / STUDY_FILE)
@@ -122,7 +131,7 @@ def read_for_audit(folder: Path, party: str | None) -> tuple[Synthesizer, dict[s
     except SchemaError as error:
         raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
     notice = folder / "synthetic" / NOTICE_FILE
-    return study, tables, notice.is_file() and ALIGNED_NOTE in notice.read_text(encoding="utf-8")
+    return study, tables, notice.is_file() and ALIGNED_ROWS.title in notice.read_text(encoding="utf-8")
 
 
 def _holdout(text: str) -> tuple[float, Path | None]:
@@ -141,6 +150,9 @@ def _holdout(text: str) -> tuple[float, Path | None]:
 
 def show(report: AuditReport, console: Console) -> None:
     """The report on a terminal; what is refuted in red."""
+    from verticopula.auditing.audit_report import describe_mechanism, describe_value, meaning, verdict
+    from verticopula.privacy.statement import format_epsilon
+
     if report.mechanism:
         title = f"Claims (all bounds together hold with confidence {report.confidence:g})"
         table = Table("what", "differs in", "people", "claimed ε", "measured ε ≥", "of at most", "", title=title)

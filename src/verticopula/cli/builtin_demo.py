@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,16 +10,7 @@ import polars as pl
 from verticopula.data.tables import decode_column
 from verticopula.datasets import ContinuousMargin, SmeStudy
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.schema.federation import ColumnKey, Federation
-
-
-def write_inputs(federation: Federation, tables: Mapping[str, pl.DataFrame], folder: Path) -> None:
-    """The federation file and every party's table, so that `check` and `run` can be tried on them."""
-    data = folder / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    federation.to_toml(folder / "federation.toml")
-    for name, table in tables.items():
-        table.write_csv(data / f"{name}.csv")
+from verticopula.schema.federation import ColumnKey
 
 
 def compare_with_truth(study: SmeStudy, synthesizer: Synthesizer, tables: Mapping[str, pl.DataFrame]) -> list[str]:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from verticopula.errors import SettingsError
+from verticopula.schema.methods import methods_help
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -37,9 +38,7 @@ Method = Annotated[
     str,
     typer.Option(
         "--method",
-        help="vcds (complete data, or missing completely at random), refined (missing at random, at the same cost), "
-        "evcds or ievcds (the paper's own methods for missing at random), strict (for a whole person: units person and "
-        "block, with --delta).",
+        help=f"{methods_help()}.",
     ),
 ]
 Seed = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,11 +12,13 @@ from rich.text import Text
 
 from verticopula.cli.common import Epsilon, FederationFile
 from verticopula.errors import SettingsError
-from verticopula.forecasting.forecast import DEFAULT_DELTA, Expected, Forecast
-from verticopula.forecasting.forecast import forecast as make_forecast
-from verticopula.protocol.party.strict_handler import STRICT
-from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.simulate.assumptions import TYPICAL_CORRELATION, TYPICAL_PULL
+from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION, TYPICAL_PULL
+from verticopula.schema.methods import METHODS, methods_help
+
+if TYPE_CHECKING:
+    from verticopula.forecasting.forecast import Expected, Forecast
+    from verticopula.schema.federation import ColumnKey
+
 
 _STRICT_ROWS = (
     "Strict: before shrinkage is what noise and sample alone leave of a typical pair; what is used has the help of all "
@@ -56,8 +58,8 @@ def forecast(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="vcds, evcds, ievcds, refined or strict (units block and person); may be repeated. Default: vcds, "
-            "refined, and strict where there are two parties or more."
+            help=f"{methods_help()}; may be repeated. Default: those without a correction, with one, and for a whole "
+            "person, where there are two parties or more."
         ),
     ] = None,
     strength: Annotated[
@@ -66,6 +68,9 @@ def forecast(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """The errors to expect of a study, from public quantities alone. Spends nothing, reads no data."""
+    from verticopula.forecasting.forecast import forecast as make_forecast
+    from verticopula.schema.federation import Federation
+
     made = make_forecast(
         Federation.from_toml(federation),
         subjects,
@@ -104,7 +109,7 @@ def show(made: Forecast) -> None:
         "distance.",
         f"Presumed: correlations of size {made.strength:g}, ordinary margins (docs/planning.md). Where noise is shrunk "
         "away, the error that is left is the correlations themselves.",
-        *([_STRICT_ROWS] if any(row.method == STRICT for row in made.rows) else []),
+        *([_STRICT_ROWS] if any(not METHODS[row.method].ranks for row in made.rows) else []),
         made.advice,
     ]
     for line in lines:
@@ -140,6 +145,8 @@ def _parse(text: str, wanted: str) -> tuple[str, float]:
 
 
 def _parse_shares(text: str) -> tuple[ColumnKey, list[float]]:
+    from verticopula.schema.federation import ColumnKey
+
     name, equals, numbers = text.rpartition("=")
     if not equals or "." not in name:
         raise SettingsError(f"--share party.column=share: {text!r} does not name a column")

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from sklearn.exceptions import ConvergenceWarning
 
 from verticopula.cli.common import OnProgress, Quiet, progress_bar
 from verticopula.errors import SettingsError
-from verticopula.estimators.study_files import REGRESSION_FOLDER, read_study, write_regression
-from verticopula.estimators.synthesizer import Synthesizer, SyntheticTables
-from verticopula.estimators.vertical_glm import VerticalGLM
-from verticopula.glm.regression_summary import RegressionSummary
-from verticopula.schema.federation import ColumnKey, Federation
 
-_FAMILY_OF_KIND = {"binary": "binomial", "count": "poisson"}
+if TYPE_CHECKING:
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.glm.regression_summary import RegressionSummary
+    from verticopula.schema.federation import Federation
+    from verticopula.study.synthetic_tables import SyntheticTables
 
 
 def glm(
@@ -59,11 +57,15 @@ def glm(
 
     Example: [bold]verticopula glm my-study --response registry.turnover --penalty mcp --bootstrap 50[/]
     """
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.study.study_folder import REGRESSION_FOLDER, read_study
+
     if bootstrap and copies:
         raise SettingsError("give either --bootstrap or --copies")
     if not 0.0 < level < 1.0:
         raise SettingsError("--level must lie between 0 and 1")
-    synthesizer, tables = read_study(folder)
+    study, tables = read_study(folder)
+    synthesizer = Synthesizer.of_study(study)
     kept = _leave_out(tables, without or [])
     with progress_bar(quiet) as progress:
         summary = fit_and_write(
@@ -101,6 +103,11 @@ def fit_and_write(
     progress: OnProgress | None = None,
 ) -> RegressionSummary:
     """Fit, write everything to a folder, and return what to show."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    from verticopula.estimators.regression_files import write_regression
+    from verticopula.estimators.vertical_glm import VerticalGLM
+
     model = VerticalGLM(
         family or _family_of(tables.federation, response), penalty, fit_intercept, strength_or_rule(select)
     )
@@ -116,6 +123,9 @@ def fit_and_write(
 
 
 def _family_of(federation: Federation, response: str) -> str:
+    from verticopula.estimators.regression_files import family_of_kind
+    from verticopula.schema.federation import ColumnKey
+
     party, dot, _ = response.partition(".")
     known = {str(key) for key in federation.keys}
     if not dot or response not in known:
@@ -124,7 +134,7 @@ def _family_of(federation: Federation, response: str) -> str:
     kind = federation.column(ColumnKey.parse(response)).kind
     if kind == "nominal":
         raise SettingsError(f"{response} has unordered categories: no family here fits it")
-    return _FAMILY_OF_KIND.get(kind, "gaussian")
+    return family_of_kind(kind)
 
 
 def strength_or_rule(select: str) -> str | float:
@@ -136,6 +146,8 @@ def strength_or_rule(select: str) -> str | float:
 
 def _leave_out(tables: SyntheticTables, names: list[str]) -> SyntheticTables:
     """The tables without some columns."""
+    from verticopula.study.synthetic_tables import SyntheticTables
+
     kept = dict(tables)
     for name in names:
         party, _, column = name.partition(".")
@@ -143,4 +155,4 @@ def _leave_out(tables: SyntheticTables, names: list[str]) -> SyntheticTables:
             raise SettingsError(f"--without {name}: no such column; it reads party.column")
         kept[party] = kept[party].drop(column)
     left = {party: table for party, table in kept.items() if table.width}
-    return SyntheticTables(left, tables.federation, tables.n_subjects, tables.find_certainty)
+    return SyntheticTables(left, tables.federation, tables.n_subjects, tables.posterior_draws)

@@ -30,29 +30,16 @@ from verticopula.cli.common import (
     whole_epsilon,
 )
 from verticopula.cli.glm_commands import strength_or_rule
-from verticopula.data.tables import read_table
-from verticopula.datasets import make_sme
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.estimators.study_files import SUMMARY_FILE, prepare_folder
-from verticopula.network.consent import Steward
-from verticopula.network.control_messages import ResultRequest, ResumeRequest, StatusReply, StatusRequest, SubmitRequest
-from verticopula.network.key_signing import certificate_authenticity
-from verticopula.network.kit_process import keep_log, only_process, run_until_stopped, stop_process
-from verticopula.network.sanitizing import harmless
-from verticopula.network.startup_kit import Kit
-from verticopula.privacy.policy import RAW_REGRESSION, Policy
-from verticopula.protocol.opening import federation_fingerprint
-from verticopula.protocol.party.member import Member
-from verticopula.schema.federation import Federation
-from verticopula.storage.vault import Vault
+from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, VCDS
 
 if TYPE_CHECKING:
     from verticopula.network.study_lead import Lead
 
 _POLL = 0.5
-_POLICY_EXAMPLE = """a party joins with a policy of its own; write one such as
+_POLICY_EXAMPLE = f"""a party joins with a policy of its own; write one such as
 
-  methods = ["vcds", "refined"]     # protocols it takes part in
+  methods = ["{VCDS.name}", "{REFINED.name}"]     # protocols it takes part in
   min_subjects = 50                 # smallest number of people behind a released column
   [caps]
   client = 8.0                      # largest epsilon ever spent on this table, over all studies"""
@@ -87,6 +74,8 @@ def provision(
 
     Hand every kit over on a way you trust; keep the folder [bold]authority[/] off the network.
     """
+    from verticopula.schema.federation import Federation
+
     _need_flare()
     from verticopula.network.provisioning import provision as make_kits
 
@@ -115,6 +104,9 @@ def serve(
     quiet: Quiet = False,
 ) -> None:
     """Be the coordinator: wait for the parties, run the studies that the lead submits. Ends with Ctrl-C or `stop`."""
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.startup_kit import Kit
+
     _need_flare()
     own = Kit.read(kit, "coordinator")
     with only_process(own):
@@ -152,6 +144,15 @@ def join(
     quiet: Quiet = False,
 ) -> None:
     """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`."""
+    from verticopula.data.tables import read_table
+    from verticopula.network.consent import ConsentPrompt
+    from verticopula.network.key_signing import certificate_authenticity
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.startup_kit import Kit
+    from verticopula.privacy.policy import Policy
+    from verticopula.protocol.party.member import Member
+    from verticopula.storage.vault import Vault
+
     _need_flare()
     own = Kit.read(kit, "party")
     if policy is None or not policy.is_file():
@@ -160,9 +161,9 @@ def join(
     table = read_table(data)
     with only_process(own):
         keep_log(own, quiet=quiet)
-        from verticopula.network.party_process import Station
+        from verticopula.network.party_process import PartyProcess
 
-        steward = Steward(own.name, rules.delta)
+        prompt = ConsentPrompt(own.name, rules.delta)
         member = Member(
             own.federation,
             own.name,
@@ -173,12 +174,12 @@ def join(
             out=out or own.folder / "synthetic",
             authenticity=certificate_authenticity(own),
             executor=ThreadPoolExecutor(os.cpu_count()),
-            consent=steward.consent if review else lambda method, proposed, spent: None,
+            consent=prompt.request if review else lambda method, proposed, spent: None,
         )
-        station = Station(own, member, is_with_steward=lambda: steward.is_asked)
+        process = PartyProcess(own, member, awaits_consent=lambda: prompt.is_waiting)
         if not quiet:
             print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
-        run_until_stopped(station)
+        run_until_stopped(process)
     os._exit(0)
 
 
@@ -190,10 +191,10 @@ def submit(
         str,
         typer.Option(
             "--method",
-            help="vcds, refined, evcds, ievcds, strict; or raw-glm, a regression on the raw columns, which every "
-            "party's policy must name.",
+            help=f"{', '.join(METHODS)}; or {RAW_REGRESSION}, a regression on the raw columns, which every party's "
+            "policy must name.",
         ),
-    ] = "vcds",
+    ] = DEFAULT_METHOD.name,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
@@ -201,12 +202,14 @@ def submit(
     epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
     sampler: Annotated[str, typer.Option(help="exact, or binomial for very many subjects.")] = "exact",
-    rounds: Annotated[int, typer.Option(help="ievcds: how often ranks are sent.")] = 10,
-    per_round: Annotated[bool, typer.Option("--per-round", help="ievcds: the ranks' epsilon in every round.")] = False,
+    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = 10,
+    per_round: Annotated[
+        bool, typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round.")
+    ] = False,
     aligned: Annotated[bool, typer.Option("--aligned", help="Row i follows subject i. For comparisons only.")] = False,
-    family: Annotated[str, typer.Option(help="raw-glm: gaussian, binomial or poisson.")] = "gaussian",
-    penalty: Annotated[str, typer.Option(help="raw-glm: scad, mcp, lasso or none.")] = "scad",
-    select: Annotated[str, typer.Option(help="raw-glm: bic, cv or a strength.")] = "bic",
+    family: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: gaussian, binomial or poisson.")] = "gaussian",
+    penalty: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: scad, mcp, lasso or none.")] = "scad",
+    select: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: bic, cv or a strength.")] = "bic",
     alignment: Annotated[
         str,
         typer.Option(
@@ -225,6 +228,14 @@ def submit(
 
     If this command is interrupted the study goes on; give its name to [bold]--resume[/] to fetch it.
     """
+    from verticopula.network.control_messages import ResultRequest, ResumeRequest, SubmitRequest
+    from verticopula.network.sanitizing import sanitize
+    from verticopula.network.startup_kit import Kit
+    from verticopula.protocol.opening import federation_fingerprint
+    from verticopula.schema.federation import Federation
+    from verticopula.schema.settings import StudySettings
+    from verticopula.study.study_folder import SUMMARY_FILE, prepare_folder
+
     _need_flare()
     own = Kit.read(kit, "lead")
     study = Federation.from_toml(federation)
@@ -239,18 +250,10 @@ def submit(
         settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
     else:
         whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
-        settings = {
-            "method": method,
-            "epsilon": whole,
-            "delta": delta,
-            "unit": unit,
-            "random_state": seed,
-            "epsilon_ranks": epsilon_ranks,
-            "epsilon_marginals": epsilon_marginals,
-            "sampler": sampler,
-            "rounds": rounds,
-            "per_round": per_round,
-        }
+        asked = StudySettings(
+            method, whole, delta, unit, seed, epsilon_ranks, epsilon_marginals, sampler, rounds, per_round
+        )
+        settings = asked.to_dict()
     request = SubmitRequest(
         federation_fingerprint(study),
         "regression" if method == RAW_REGRESSION else "synthesis",
@@ -272,7 +275,7 @@ def submit(
         written = write_result(lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0), out)
     if not quiet:
         if (out / SUMMARY_FILE).is_file():
-            print(harmless((out / SUMMARY_FILE).read_text(encoding="utf-8"), 1_000_000, lines=True))
+            print(sanitize((out / SUMMARY_FILE).read_text(encoding="utf-8"), 1_000_000, lines=True))
         print("\nWritten:")
         for path in written:
             print(f"  {path}")
@@ -283,6 +286,9 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Who is connected, and how far the studies are."""
+    from verticopula.network.control_messages import StatusReply, StatusRequest
+    from verticopula.network.startup_kit import Kit
+
     _need_flare()
     from verticopula.network.study_lead import Lead
 
@@ -317,6 +323,8 @@ def stop(
     quiet: Quiet = False,
 ) -> None:
     """Stop the processes that run on this machine from these kits. Nothing is lost: started again, they go on."""
+    from verticopula.network.kit_process import stop_process
+
     folders = [path for given in kits or [Path("kits")] for path in (given, *sorted(given.glob("*/")))]
     if not any((folder / "kit.toml").is_file() for folder in folders):
         raise SettingsError("no start-up kits there")
@@ -328,12 +336,15 @@ def stop(
 def demo_network(
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("verticopula-network-demo"),
     subjects: Annotated[int, typer.Option(help="Number of simulated enterprises.")] = 5_000,
-    method: Method = "refined",
+    method: Method = REFINED.name,
     epsilon: Epsilon = 4.0,
     delta: Delta = None,
     quiet: Quiet = False,
 ) -> None:
     """All of it on this machine: kits, five parties and a coordinator as real processes with mutual TLS, a study."""
+    from verticopula.datasets import make_sme
+    from verticopula.study.study_folder import prepare_folder
+
     _need_flare()
     from verticopula.network.network_demo import prepare_demo, running
 
@@ -375,6 +386,8 @@ def demo_network(
 
 def _wait(lead: Lead, name: str, progress: OnProgress) -> None:
     """Until the study is done; ProtocolError with its reason if it failed."""
+    from verticopula.network.control_messages import StatusReply, StatusRequest
+
     while True:
         reply: StatusReply = lead.ask(StatusRequest(), seconds=600.0)
         found = next((entry for entry in reply.studies if entry.study == name), None)

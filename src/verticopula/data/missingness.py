@@ -129,7 +129,7 @@ def overlap_problems(never_together: Iterable[tuple[ColumnKey, ColumnKey]]) -> l
             Problem(
                 " and ".join(f"party {name!r}" for name in dict.fromkeys(parties)),
                 f"{pairs[0][0]} and {pairs[0][1]}{more} are never observed together (fewer than {FEWEST_IN_COMMON} "
-                "common subjects); method 'refined' can work without them, and says what it then cannot know",
+                "common subjects); methods that model missing blocks work without them, and say what they cannot know",
             )
         )
     return problems

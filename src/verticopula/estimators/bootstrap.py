@@ -8,16 +8,14 @@ are missing depending on others, what that alone adds to the variance is left ou
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.estimators.synthesizer import NotPrivateWarning, Synthesizer, SyntheticTables
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.families import find_family
@@ -29,10 +27,9 @@ from verticopula.glm.inference import (
     infer_from_likelihood,
 )
 from verticopula.glm.regression_inputs import read_blocks, take_response
-from verticopula.schema.federation import ColumnKey
-
-if TYPE_CHECKING:
-    from verticopula.estimators.vertical_glm import VerticalGLM
+from verticopula.simulate.repeat_study import repeat_study
+from verticopula.study.fitted_study import FittedStudy
+from verticopula.study.synthetic_tables import SyntheticTables
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -40,9 +37,38 @@ Progress = Callable[[str, int, int], None]
 _LEAST_SHARE = 0.8  # of repetitions that must give an estimate
 
 
+@dataclass(frozen=True)
+class SelectedModel:
+    """A regression that was fitted on synthetic tables, and which of its features were selected.
+
+    Attributes
+    ----------
+    response : `party.column`
+    classes : the response's labels; None where it has none
+    codings : party -> how its columns enter
+    coef : party -> coefficients of its features, 0 for those that were not selected
+    intercept : None where none was fitted
+    """
+
+    family: str
+    response: str
+    classes: NDArray[Any] | None
+    codings: Mapping[str, tuple[Coding, ...]]
+    coef: Mapping[str, Floats]
+    intercept: float | None
+    n_rows: int
+    n_effective: float
+
+    @property
+    def estimate(self) -> Floats:
+        """The selected coefficients, the intercept first."""
+        coef = np.concatenate(list(self.coef.values()))
+        return np.append([] if self.intercept is None else self.intercept, coef[coef != 0.0])
+
+
 def bootstrap_inference(
-    synthesizer: Synthesizer,
-    model: VerticalGLM,
+    study: FittedStudy,
+    model: SelectedModel,
     *,
     n_repetitions: int,
     seed: int,
@@ -51,14 +77,12 @@ def bootstrap_inference(
     """Spread and bias of the selected coefficients over repetitions of the whole study."""
     if n_repetitions < 10:
         raise SettingsError("fewer than 10 repetitions say nothing about a standard error")
-    if model.inference_ is None:
-        raise SettingsError("a bootstrap is for fits on synthetic tables")
     show = progress or (lambda what, done, total: None)
     found: list[Floats] = []
     for repetition in range(n_repetitions):
         show("repeating the study", repetition, n_repetitions)
         tables = repeat_study(
-            synthesizer, seed=int(np.random.SeedSequence([seed, repetition]).generate_state(1)[0]), n_rows=model.n_rows_
+            study, seed=int(np.random.SeedSequence([seed, repetition]).generate_state(1)[0]), n_rows=model.n_rows
         )
         estimate = _estimate(tables, model)
         if estimate is not None:
@@ -68,95 +92,52 @@ def bootstrap_inference(
         raise VerticopulaError(
             f"only {len(found)} of {n_repetitions} repetitions have a maximum of the likelihood on the selected columns"
         )
-    return infer_from_bootstrap(_own_estimate(model), np.array(found), model.n_effective_)
+    return infer_from_bootstrap(model.estimate, np.array(found), model.n_effective)
 
 
-def copies_inference(synthesizer: Synthesizer, model: VerticalGLM, copies: int) -> Inference:
+def copies_inference(sample: Callable[[int], SyntheticTables], model: SelectedModel, copies: int) -> Inference:
     """The selected columns on several synthetic copies, combined."""
     if copies < 2:
         raise SettingsError("combining needs at least 2 copies")
     fits = []
     for _ in range(copies):
-        features, y = _selected(synthesizer.sample(model.n_rows_), model)
+        features, y = _selected(sample(model.n_rows), model)
         coef, intercept, _ = maximise_likelihood(
-            features, y, find_family(model.family), fit_intercept=model.fit_intercept
+            features, y, find_family(model.family), fit_intercept=model.intercept is not None
         )
         fits.append(
             infer_from_likelihood(
                 features.values,
                 coef,
-                intercept if model.fit_intercept else None,
+                None if model.intercept is None else intercept,
                 y,
                 find_family(model.family),
-                model.n_effective_,
+                model.n_effective,
             )
         )
     return combine_copies(fits)
 
 
-def repeat_study(synthesizer: Synthesizer, *, seed: int, n_rows: int) -> SyntheticTables:
-    """Synthetic tables of a study like the given one, on data from its fitted copula."""
-    settings = dict(synthesizer.settings_) | {"random_state": seed}
-    own_budgets = any(party.epsilon is not None for party in synthesizer.federation.parties)
-    if synthesizer.unit in ("variable", "client") and settings["sampler"] == "exact" and not own_budgets:
-        # As noisy as flipping every comparison, in no time: the sampler pays for its two coins with twice the epsilon.
-        settings |= {"sampler": "binomial", "epsilon_ranks": 2.0 * settings["epsilon_ranks"]}
-    again = Synthesizer(synthesizer.federation, **({"epsilon": None} | settings))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotPrivateWarning)  # nobody's data are in it
-        again.fit_aligned(_draw_cohort(synthesizer, np.random.default_rng(seed)))
-    return again.sample(n_rows)
-
-
-def _draw_cohort(synthesizer: Synthesizer, rng: np.random.Generator) -> dict[str, AlignedTable]:
-    """Subjects from the copula, known to parties in the real study's pattern."""
-    result, federation = synthesizer.result_, synthesizer.federation
-    values = result.copula.sample(result.n_subjects, rng)
-    known = np.repeat(
-        [pattern for pattern, _ in result.missingness.patterns],
-        [count for _, count in result.missingness.patterns],
-        axis=0,
-    )
-    cohort = {}
-    for number, name in enumerate(result.missingness.parties):
-        party = federation.party(name)
-        columns = {}
-        for column in party.columns:
-            key = ColumnKey(name, column.name)
-            seen = known[:, number].copy()
-            spare = int(seen.sum()) - result.missingness.observed[key]
-            if spare > 0:  # single empty cells inside the party's blocks
-                seen[rng.choice(np.flatnonzero(seen), size=spare, replace=False)] = False
-            columns[column.name] = EncodedColumn(values[key], seen)
-        cohort[name] = AlignedTable(party, columns)
-    return cohort
-
-
-def _own_estimate(model: VerticalGLM) -> Floats:
-    """The model's selected coefficients, the intercept first."""
-    coef = np.concatenate(list(model.coef_.values()))
-    return np.append(model.intercept_ if model.fit_intercept else [], coef[coef != 0.0])
-
-
-def _estimate(tables: SyntheticTables, model: VerticalGLM) -> Floats | None:
+def _estimate(tables: SyntheticTables, model: SelectedModel) -> Floats | None:
     """Maximum likelihood on the model's selected columns, the intercept first; None where there is none."""
     features, y = _selected(tables, model)
     family = find_family(model.family)
     if np.ptp(y) == 0.0:
         return None
-    coef, intercept, fine = maximise_likelihood(features, y, family, fit_intercept=model.fit_intercept)
+    coef, intercept, fine = maximise_likelihood(features, y, family, fit_intercept=model.intercept is not None)
     if not fine:
         return None
-    return np.append(intercept, coef) if model.fit_intercept else coef
+    return coef if model.intercept is None else np.append(intercept, coef)
 
 
-def _selected(tables: Any, model: VerticalGLM) -> tuple[Features, Floats]:
+def _selected(tables: Any, model: SelectedModel) -> tuple[Features, Floats]:
     """The features that the model selected, each on its own, and the response."""
-    if model.codings_ is None or not model.response_:
-        raise SettingsError("fit with the response named party.column, on tables of the synthesizer")
     frames, federation, _ = read_blocks(tables)
-    y, frames, _ = take_response(frames, model.response_, federation)
-    codings: dict[str, tuple[Coding, ...]] = model.codings_
-    everything = join_features([encode_table(frames[name], codings[name], f"party {name!r}") for name in model.coef_])
-    kept = np.flatnonzero(np.concatenate(list(model.coef_.values())))
-    return Features.plain(everything.values[:, kept], [everything.names[j] for j in kept]), y
+    response, frames = take_response(
+        frames, model.response, federation, labelled=model.classes is not None, classes=model.classes
+    )
+    everything = join_features(
+        [encode_table(frames[name], model.codings[name], f"party {name!r}") for name in model.coef]
+    )
+    kept = np.flatnonzero(np.concatenate(list(model.coef.values())))
+    return Features.plain(everything.values[:, kept], [everything.names[j] for j in kept]), response.values

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,12 @@ from verticopula.errors import SettingsError
 from verticopula.glm.bayes import Posterior
 from verticopula.glm.central import maximise_likelihood
 from verticopula.glm.design import Features
-from verticopula.glm.families import find_family
+from verticopula.glm.families import Family, find_family
 from verticopula.glm.penalties import Penalty
-
-if TYPE_CHECKING:
-    from verticopula.estimators.vertical_glm import VerticalGLM
+from verticopula.protocol.regression_path import FederatedPath
 
 Floats = NDArray[np.float64]
+RandomState = int | np.random.RandomState | np.random.Generator | None
 
 _RESTLESS = 0.15  # chains whose inclusion probabilities are on average so far apart have not seen the same posterior
 _RUNS_OFF = 2.0  # a linear predictor that a sharper maximisation moves so far was on its way to infinity
@@ -40,48 +40,86 @@ def _is_whole(value: object, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
-def check_settings(model: VerticalGLM) -> None:
-    """All that can be said before any data are seen, or asked for."""
-    find_family(model.family)
-    if model.concavity is not None and not is_number(model.concavity):
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """SettingsError for what can be said before any data are seen, or asked for.
+
+    Parameters
+    ----------
+    settings : the parameters of `VerticalGLM`, by name
+    """
+    find_family(settings["family"])
+    concavity, select, inclusion = settings["concavity"], settings["select"], settings["inclusion"]
+    if concavity is not None and not is_number(concavity):
         raise SettingsError("concavity must be a number")
-    Penalty.build(model.penalty, model.concavity)
-    if is_number(model.select):
-        if not 0.0 <= float(model.select) < np.inf:
+    Penalty.build(settings["penalty"], concavity)
+    if is_number(select):
+        if not 0.0 <= float(select) < np.inf:
             raise SettingsError("a strength must be a number of at least 0")
-    elif model.select not in ("bic", "cv", "bayes"):
-        raise SettingsError(f"select must be 'bic', 'cv', 'bayes' or a number, got {model.select!r}")
-    if model.inclusion is not None and not (is_number(model.inclusion) and 0.0 <= model.inclusion < 1.0):
-        raise SettingsError(f"inclusion must be a probability below 1, got {model.inclusion!r}")
-    if model.n_effective is not None and not (is_number(model.n_effective) and 1.0 < model.n_effective < np.inf):
-        raise SettingsError(f"n_effective must be a number above 1, got {model.n_effective!r}")
+    elif not isinstance(select, str) or select not in ("bic", "cv", "bayes"):
+        raise SettingsError(f"select must be 'bic', 'cv', 'bayes' or a number, got {select!r}")
+    if inclusion is not None and not (is_number(inclusion) and 0.0 <= inclusion < 1.0):
+        raise SettingsError(f"inclusion must be a probability below 1, got {inclusion!r}")
+    n_effective = settings["n_effective"]
+    if n_effective is not None and not (is_number(n_effective) and 1.0 < n_effective < np.inf):
+        raise SettingsError(f"n_effective must be a number above 1, got {n_effective!r}")
     for name in ("tolerance", "strength_ratio"):
-        value = getattr(model, name)
-        if not (is_number(value) and 0.0 < value < 1.0):
-            raise SettingsError(f"{name} must lie in (0, 1), got {value!r}")
-    for name, least in (("n_strengths", 2), ("folds", 2), ("max_rounds", 1), ("random_state", 0)):
-        if not _is_whole(getattr(model, name), least):
-            raise SettingsError(f"{name} must be a whole number of at least {least}, got {getattr(model, name)!r}")
+        if not (is_number(settings[name]) and 0.0 < settings[name] < 1.0):
+            raise SettingsError(f"{name} must lie in (0, 1), got {settings[name]!r}")
+    for name, least in (("n_strengths", 2), ("folds", 2), ("max_rounds", 1)):
+        if not _is_whole(settings[name], least):
+            raise SettingsError(f"{name} must be a whole number of at least {least}, got {settings[name]!r}")
+    state = settings["random_state"]
+    if not (state is None or isinstance(state, (np.random.RandomState, np.random.Generator)) or _is_whole(state, 0)):
+        raise SettingsError(
+            f"random_state must be a whole number of at least 0, a generator of NumPy's or None, got {state!r}"
+        )
 
 
-def doubt_path(model: VerticalGLM, scores: list[float], chosen: int, y: Floats) -> list[Doubt]:
-    """From the path alone."""
-    path, found = model.path_, []
-    if not model.converged_:
-        line = f"the fit at strength {model.strength_:.3g} did not converge in {model.max_rounds} rounds"
+def doubt_path(
+    path: FederatedPath,
+    scores: list[float],
+    chosen: int,
+    y: Floats,
+    *,
+    family: str,
+    penalty: str,
+    max_rounds: int,
+    refits: bool,
+    averaged: bool,
+    converged: bool,
+) -> list[Doubt]:
+    """What the path alone says against the fit at its chosen point.
+
+    Parameters
+    ----------
+    scores : the criterion at every point; empty where none was compared
+    refits : whether maximum likelihood fits on the selected columns were compared
+    averaged : whether a posterior replaces the coefficients of the chosen point
+    converged : whether the chosen fit came to rest
+    """
+    strength, found = path.points[chosen].strength, []
+    if not converged:
+        found.append(Doubt(f"the fit at strength {strength:.3g} did not converge in {max_rounds} rounds", True))
+    judged = [
+        i for i, score in enumerate(scores) if np.isfinite(score) and not (refits and path.points[i].refit is None)
+    ]
+    if refits and path.points[chosen].refit is None and not averaged:
+        line = (
+            f"at strength {strength:.3g} maximum likelihood on the selected columns is all but perfect (separable "
+            "classes, or nearly): the coefficients are those of the penalised fit, and too small"
+        )
         found.append(Doubt(line, True))
-    judged = [i for i, score in enumerate(scores) if np.isfinite(score)]
-    if scores and not judged:
+    elif scores and not judged:
         found.append(
             Doubt("no strength could be judged: every fit is all but perfect, or folds did not reach it", True)
         )
-    elif path.ended_early and chosen == (judged[-1] if judged else len(path.points) - 1):
+    elif path.ended_early and chosen >= (judged[-1] if judged else len(path.points) - 1):
         line = (
-            f"below strength {model.strength_:.3g} the fit is all but perfect (separable classes, or more columns than "
+            f"below strength {strength:.3g} the fit is all but perfect (separable classes, or more columns than "
             "the rows can support), and the path ends there: the best fit may lie beyond"
         )
         found.append(Doubt(line, True))
-    unpenalised = model.family == "binomial" and model.penalty == "none"
+    unpenalised = family == "binomial" and penalty == "none"
     if unpenalised and np.all((2.0 * y - 1.0) * path.predictions[-1] > 0.0):
         line = "the classes are separable: maximum likelihood does not exist, coefficients grow without end"
         found.append(Doubt(line, True))
@@ -101,20 +139,35 @@ def doubt_posterior(found: Posterior) -> list[Doubt]:
     ]
 
 
-def doubt_coefficients(model: VerticalGLM, features: Features, y: Floats) -> list[Doubt]:
-    """What can be said against the coefficients when the columns are at hand."""
-    coef = np.concatenate(list(model.coef_.values()))
+def doubt_coefficients(
+    features: Features,
+    y: Floats,
+    coef: Floats,
+    intercept: float | None,
+    *,
+    family: Family,
+    identified: bool,
+    maximised: bool,
+) -> list[Doubt]:
+    """What can be said against the coefficients when the columns are at hand.
+
+    Parameters
+    ----------
+    coef : (p,) of all features, 0 for those that were not selected
+    intercept : None where none was fitted
+    identified : whether the selected columns are linearly independent
+    maximised : whether the coefficients are meant to maximise the likelihood
+    """
     kept = np.flatnonzero(coef)
-    if model.inference_ is not None and not model.inference_.identified:
+    if not identified:
         return [Doubt("selected columns are linearly dependent: their coefficients are not unique", True)]
-    if kept.size + int(model.fit_intercept) >= y.size:
+    if kept.size + int(intercept is not None) >= y.size:
         return [Doubt("as many coefficients as rows: any response would be explained", True)]
-    maximised = model.penalty == "none" or (model.refit and model.select == "bic")
-    if model.family == "gaussian" or not maximised:
+    if family.name == "gaussian" or not maximised:
         return []
     chosen = Features.plain(features.values[:, kept], [features.names[j] for j in kept])
-    sharper, intercept, _ = maximise_likelihood(chosen, y, find_family(model.family), fit_intercept=model.fit_intercept)
-    moved = intercept - model.intercept_ + chosen.values @ (sharper - coef[kept])
+    sharper, best_intercept, _ = maximise_likelihood(chosen, y, family, fit_intercept=intercept is not None)
+    moved = best_intercept - (intercept or 0.0) + chosen.values @ (sharper - coef[kept])
     if np.max(np.abs(moved)) > _RUNS_OFF:
         return [Doubt("the likelihood has no maximum: some category or range has only one outcome", True)]
     return []

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from verticopula.glm.feature_encoding import Coding
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import FittedCopula
-from verticopula.stats.posterior_draws import Certainty
+from verticopula.stats.posterior_draws import PosteriorDraws
 
 Floats = NDArray[np.float64]
 
@@ -40,20 +40,20 @@ class ScoreErrors:
 
     @classmethod
     def of(
-        cls, certainty: Certainty, codings: Sequence[tuple[ColumnKey, Coding]], response: tuple[ColumnKey, Coding]
+        cls, draws: PosteriorDraws, codings: Sequence[tuple[ColumnKey, Coding]], response: tuple[ColumnKey, Coding]
     ) -> ScoreErrors:
         """Of features coded like these."""
-        features = [_load(certainty.copula, key, coding) for key, coding in codings]
-        return cls(certainty.deviations, np.concatenate(features), _load(certainty.copula, *response)[0])
+        features = [_load(draws.copula, key, coding) for key, coding in codings]
+        return cls(draws.deviations, np.concatenate(features), _load(draws.copula, *response)[0])
 
     @classmethod
     def of_tables(
         cls, tables: Any, codings: Sequence[tuple[ColumnKey, Coding]], response: ColumnKey
     ) -> ScoreErrors | None:
         """What the maker of the tables knows of their errors; None where it says nothing."""
-        find_certainty = getattr(tables, "find_certainty", None)
+        posterior_draws = getattr(tables, "posterior_draws", None)
         return (
-            None if find_certainty is None else cls.of(find_certainty(), codings, (response, Coding(response.column)))
+            None if posterior_draws is None else cls.of(posterior_draws(), codings, (response, Coding(response.column)))
         )
 
     def draw(self, coef: Floats, curvature: float) -> Floats:

@@ -1,53 +1,59 @@
-"""VerticalGLM: the regression's front door, in the manner of scikit-learn, over local tables or any transport."""
+"""VerticalGLM: a scikit-learn estimator over local tables, or over any transport."""
 
 from __future__ import annotations
 
 import secrets
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import ClassifierTags, RegressorTags, Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from verticopula.errors import SettingsError
-from verticopula.estimators.bootstrap import bootstrap_inference, copies_inference
+from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference, copies_inference
 from verticopula.estimators.regression_checks import (
     Doubt,
+    RandomState,
     check_settings,
     doubt_coefficients,
     doubt_path,
     doubt_posterior,
-    is_number,
 )
 from verticopula.estimators.score_errors import ScoreErrors
-from verticopula.glm.bayes import KNOWING_BAR, Posterior, default_bar, sample_posterior
+from verticopula.estimators.strength_selection import StrengthSelection, draw_seed
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar, sample_posterior
 from verticopula.glm.design import Features, join_features
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.feature_encoding import Coding, code_schema_column, code_table, encode_table
 from verticopula.glm.inference import Inference, infer_from_likelihood
 from verticopula.glm.path_plot import plot_path
 from verticopula.glm.penalties import Penalty
-from verticopula.glm.regression_inputs import check_rows, read_blocks, take_response
-from verticopula.glm.regression_summary import RegressionSummary, summarise_regression, tabulate
-from verticopula.glm.strength_path import (
-    N_STRENGTHS,
-    STRENGTH_RATIO,
-    PathPoint,
-    RefitRule,
-    Yardstick,
-    choose_point,
-    geometric_strengths,
-    information_criterion,
-    strengths_down_to,
+from verticopula.glm.regression_inputs import (
+    SINGLE_PARTY,
+    Response,
+    check_rows,
+    read_blocks,
+    schema_classes,
+    take_response,
 )
-from verticopula.protocol.party.regression_handler import RegressionDesk
+from verticopula.glm.regression_summary import (
+    FittedRegression,
+    RegressionSummary,
+    describe_regression,
+    summarise_regression,
+    tabulate,
+)
+from verticopula.glm.strength_path import N_STRENGTHS, STRENGTH_RATIO, Yardstick, choose_point
+from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.raw_regression import complete_responses
-from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
+from verticopula.protocol.regression_path import FederatedPath
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.transport.base import Transport, drive
@@ -57,18 +63,27 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from verticopula.estimators.synthesizer import Synthesizer
-
 Floats = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
+
+_CLASSIFIED = "binomial"  # the family whose responses are labels
+
+
+def _is_classifier(model: VerticalGLM) -> bool:
+    """Whether `predict_proba` and its like are there; an AttributeError says why they are not."""
+    if model.family != _CLASSIFIED:
+        raise AttributeError(f"only the family 'binomial' has classes, not {model.family!r}")
+    return True
 
 
 class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     """A generalised linear model with variable selection over columns that parties hold.
 
+    It is a scikit-learn classifier for `family="binomial"` and a regressor otherwise.
+
     Parameters
     ----------
-    family : `gaussian`, `binomial` (response 0 or 1) or `poisson` (counts), with their canonical links
+    family : `gaussian`, `binomial` (two labels) or `poisson` (counts), with their canonical links
     penalty : `scad`, `mcp`, `lasso` or `none`
     fit_intercept : the intercept is not penalised
     select : how the strength is chosen: `bic`, `cv`, or a number for a strength of one's own. `bayes` traces the path
@@ -81,7 +96,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     n_strengths, strength_ratio : the path is geometric from the largest strength to this share of it
     folds : of the cross-validation
     max_rounds : of one weighted lasso
-    random_state : of the folds, and of the posterior's draws
+    random_state : of the folds, and of the posterior's draws: a number, a generator of NumPy's, or None for other
+        ones in every fit
     inclusion : with `bayes`, the posterior probability above which a column is selected; None for one that grows
         with the number of subjects (`glm.bayes.default_bar`: 0.78 for 1,000, 0.89 for 5,000), or 0.6 on tables of the
         method `refined`, which say themselves how sure they are
@@ -90,6 +106,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     ----------
     coef_ : party -> (q_k,) coefficients on the scale of the data
     intercept_ : 0 if none was fitted
+    classes_ : with `binomial`, the two labels; coefficients are about the second one
     feature_names_ : party -> names, `column` or `column=category`
     strength_ : the chosen strength, for columns with standard deviation 1
     converged_ : whether the chosen fit came to rest
@@ -100,7 +117,9 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     explained_ : share of the deviance explained
     inference_ : standard errors of the selected coefficients; None where the columns are not here
     warnings_ : what a reader must know first
-    n_effective_, n_features_in_, n_rows_
+    n_features_in_ : columns of all tables, the response aside
+    feature_names_in_ : their names, after a fit on one DataFrame
+    n_effective_, n_rows_ : subjects that the rows stand for, and rows
 
     Notes
     -----
@@ -123,7 +142,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         strength_ratio: float = STRENGTH_RATIO,
         folds: int = 5,
         max_rounds: int = 2000,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         inclusion: float | None = None,
     ) -> None:
         self.family = family
@@ -141,38 +160,62 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.inclusion = inclusion
 
+    def __sklearn_tags__(self) -> Tags:
+        """What scikit-learn may expect: a classifier or a regressor, by the family."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.categorical = True
+        if self.family == _CLASSIFIED:
+            tags.estimator_type = "classifier"
+            tags.classifier_tags = ClassifierTags(multi_class=False)
+        else:
+            tags.estimator_type = "regressor"
+            tags.regressor_tags = RegressorTags()
+            tags.target_tags.positive_only = self.family == "poisson"
+        return tags
+
     # ---- fitting -------------------------------------------------------------------------
 
     def fit(self, X: Any, y: ArrayLike | str, *, progress: Progress | None = None) -> VerticalGLM:
-        """Fit on tables in this process.
+        """The model itself, fitted on tables in this process.
 
         Parameters
         ----------
         X : party -> pandas or polars DataFrame or array, rows belonging together; or one table
-        y : (n,) responses; or `party.column`, which is then taken out of that party's table
+        y : (n,) responses, any two labels for `binomial`; or `party.column`, which is then taken out of that party's
+            table
         progress : called with (what, done, total)
         """
-        check_settings(self)
+        check_settings(self.get_params())
         tables, federation, n_subjects = read_blocks(X)
-        response, tables, self.response_ = take_response(tables, y, federation)
+        response, tables = take_response(tables, y, federation, labelled=self.family == _CLASSIFIED)
         schema = {} if federation is None else {party.name: party.columns for party in federation.parties}
-        self.codings_: dict[str, tuple[Coding, ...]] | None = {
-            name: code_table(table, schema.get(name)) for name, table in tables.items()
-        }
-        features = {name: encode_table(t, self.codings_[name], f"party {name!r}") for name, t in tables.items()}
-        check_rows({name: f.values.shape[0] for name, f in features.items()}, response.size)
-        desks = {name: RegressionDesk.holding(name, own) for name, own in features.items()}
-        self._set_effective(response.size, n_subjects, sum(f.values.shape[1] for f in features.values()))
-        settings = self._settings(response)
-        path, scores = drive(
-            self._protocol(tuple(features), response, settings, "local", progress), InProcessTransport(desks)
-        )
-        self._finish(path, scores, response, settings.family)
+        codings = {name: code_table(table, schema.get(name)) for name, table in tables.items()}
+        features = {name: encode_table(t, codings[name], f"party {name!r}") for name, t in tables.items()}
+        check_rows({name: f.values.shape[0] for name, f in features.items()}, response.values.size)
+        selection = self._selection(response.values.size, n_subjects, sum(f.values.shape[1] for f in features.values()))
+        selection.check_response(response.values)
+        handlers = {name: RegressionHandler.holding(name, own) for name, own in features.items()}
+        rounds = selection.trace(tuple(features), response.values, selection.settings(), "local", progress)
+        path, scores = drive(rounds, InProcessTransport(handlers))
+        refitted = self._finish(path, scores, response, selection, codings)
+        self._name_columns(X, codings)
         everything = join_features(list(features.values()))
         if self.select == "bayes":
-            self._average(everything, response, settings.family, self._score_errors(X, federation))
-        self.inference_: Inference | None = self._infer(everything, response, settings.family)
-        self._add_doubts(doubt_coefficients(self, everything, response))
+            self._average(everything, response.values, selection, self._score_errors(X, federation))
+        inference = self._infer(everything, response.values, selection.family)
+        self.inference_: Inference | None = inference
+        self._add_doubts(
+            doubt_coefficients(
+                everything,
+                response.values,
+                self._coef,
+                self._intercept,
+                family=selection.family,
+                identified=inference.identified,
+                maximised=self.penalty == "none" or (self.select == "bic" and refitted),
+            )
+        )
         return self._warned()
 
     def fit_transport(
@@ -184,18 +227,22 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         study: str | None = None,
         progress: Progress | None = None,
     ) -> VerticalGLM:
-        """Fit on the parties' raw columns, over any transport; complete cases only.
+        """The model itself, fitted on the parties' raw columns over any transport; complete cases only.
+
+        Parameters
+        ----------
+        transport : carries the messages to the parties
+        federation : the parties and their columns
+        response : `party.column`; None for the federation's own
+        study : name of the study in the parties' ledgers; None for a new one
+        progress : called with (what, done, total)
 
         Privacy
         -------
         The response and exact linear predictors leave the parties: epsilon is infinite, every party's policy must
         name `raw-glm`, and every party's ledger says so.
-
-        Parameters
-        ----------
-        response : `party.column`; None for the federation's own
         """
-        check_settings(self)
+        check_settings(self.get_params())
         if self.select == "bayes":
             raise SettingsError(
                 "select='bayes' needs the parties' columns side by side, and raw ones stay where they are"
@@ -203,143 +250,101 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         key = federation.response if response is None else ColumnKey.parse(response)
         name = study or f"{federation.name}-glm-{secrets.token_hex(8)}"
 
-        def protocol() -> Rounds[tuple[FederatedPath, list[float], Floats, Family]]:
+        def protocol() -> Rounds[tuple[FederatedPath, list[float], Floats, StrengthSelection]]:
             values, subjects = yield from complete_responses(federation, key, name)
             codings = [code_schema_column(federation.column(k)) for k in federation.keys if k != key]
-            self._set_effective(values.size, None, sum(len(coding.names) for coding in codings))
-            settings = self._settings(values, subjects=subjects, response=key)
+            selection = self._selection(values.size, None, sum(len(coding.names) for coding in codings))
+            selection.check_response(values)
+            settings = selection.settings(subjects=subjects, response=key)
             # A party with nothing but the response has no part in the iteration.
             names = tuple(p.name for p in federation.parties if {c.name for c in p.columns} != {key.column})
-            path, scores = yield from self._protocol(names, values, settings, name, progress)
-            return path, scores, values, settings.family
+            path, scores = yield from selection.trace(names, values, settings, name, progress)
+            return path, scores, values, selection
 
-        path, scores, values, family = drive(protocol(), transport)
-        self.codings_ = None
-        self.response_ = str(key)
-        self._finish(path, scores, values, family)
-        self.inference_ = None
+        path, scores, values, selection = drive(protocol(), transport)
+        classes = schema_classes(federation.column(key)) if self.family == _CLASSIFIED else None
+        self._finish(path, scores, Response(values, classes, str(key)), selection, None)
         return self._warned()
 
-    def _set_effective(self, n_rows: int, n_subjects: int | None, n_features: int) -> None:
+    def _selection(self, n_rows: int, n_subjects: int | None, n_features: int) -> StrengthSelection:
         given = self.n_effective if self.n_effective is not None else n_subjects
-        self.n_effective_ = float(n_rows if given is None else given)
-        # With more columns than subjects the best of many noise columns passes BIC's bar; twice the logarithm of their
-        # number is what the largest of them may reach (Foster and George 1994).
-        crowded = n_features >= self.n_effective_
-        self._charge = float(np.log(max(self.n_effective_, n_features**2 if crowded else 1.0)))
-
-    def _settings(
-        self, y: Floats, *, subjects: NDArray[np.bool_] | None = None, response: ColumnKey | None = None
-    ) -> RegressionSettings:
-        family = find_family(self.family)
-        family.check(y)
-        if self.select == "cv":
-            self._check_folds(y)
-        refits = self.refit and self._by_criterion and self.penalty != "none"
-        return RegressionSettings(
-            family,
+        return StrengthSelection(
+            find_family(self.family),
             Penalty.build(self.penalty, self.concavity),
             self.fit_intercept,
+            self.select,
+            self.refit,
             self.tolerance,
             self.max_rounds,
-            response=response,
-            refit=RefitRule(self._charge, self.n_effective_) if refits else None,
-            subjects=subjects,
-            # The lasso has a solution at every strength, however well the classes separate.
-            end_early=self._by_criterion or self.penalty != "lasso",
+            self.n_strengths,
+            self.strength_ratio,
+            self.folds,
+            draw_seed(self.random_state),
+            float(n_rows if given is None else given),
+            n_features,
         )
 
-    @property
-    def _by_criterion(self) -> bool:
-        return self.select in ("bic", "bayes")
-
-    def _folds(self, n_rows: int) -> NDArray[np.int64]:
-        return np.random.default_rng(self.random_state).permutation(n_rows) % self.folds
-
-    def _check_folds(self, y: Floats) -> None:
-        if self.folds > y.size:
-            raise SettingsError(f"folds must lie between 2 and the {y.size} rows")
-        folds = self._folds(y.size)
-        if any(np.ptp(y[folds != fold]) == 0.0 for fold in range(self.folds)):
-            raise SettingsError("the responses outside a fold are all alike: too few rows for a cross-validation")
-
-    def _strengths(self, largest: float) -> Floats:
-        if self.penalty == "none":
-            return np.zeros(1)
-        if is_number(self.select):
-            return strengths_down_to(largest, float(self.select))
-        return geometric_strengths(largest, self.n_strengths, self.strength_ratio)
-
-    def _protocol(
+    def _finish(
         self,
-        names: tuple[str, ...],
-        y: Floats,
-        settings: RegressionSettings,
-        study: str,
-        progress: Progress | None,
-    ) -> Rounds[tuple[FederatedPath, list[float]]]:
-        """The path on all rows, then what the choice needs."""
-        show = progress or (lambda what, done, total: None)
-        path = yield from federated_path(
-            names, y, settings, self._strengths, study=study, on_strength=lambda done, n: show("regression", done, n)
-        )
-        if self.select != "cv" or self.penalty == "none":
-            return path, self._criteria(path.points, settings)
-        strengths = np.array([point.strength for point in path.points])
-        totals, counts = np.zeros(strengths.size), np.zeros(strengths.size)
-        folds = self._folds(y.size)
-        for fold in range(self.folds):
-            learn = folds != fold
-            part = yield from federated_path(
-                names,
-                y,
-                settings,
-                lambda _: strengths,
-                study=study,
-                fit=f"fold {fold}",
-                rows=learn,
-                on_strength=partial(show, f"fold {fold + 1} of {self.folds}"),
-            )
-            for i, eta in enumerate(part.predictions):
-                totals[i] += settings.family.deviance(eta[~learn], y[~learn]) * int((~learn).sum())
-                counts[i] += int((~learn).sum())
-        # A strength that some fold did not reach, being all but perfect before, is not compared.
-        return path, np.where(counts == y.size, totals / np.maximum(counts, 1.0), np.inf).tolist()
-
-    def _criteria(self, points: tuple[PathPoint, ...], settings: RegressionSettings) -> list[float]:
-        if not self._by_criterion or self.penalty == "none":
-            return []
-        scores = []
-        for point in points:
-            fitted = point.refit if settings.refit is not None else point
-            df = point.degrees_of_freedom
-            scores.append(
-                np.inf
-                if fitted is None
-                else information_criterion(settings.family, fitted.loss, df, self.n_effective_, self._charge)
-            )
-        return scores
-
-    def _finish(self, path: FederatedPath, scores: list[float], y: Floats, family: Family) -> None:
-        """Choose, keep, and warn."""
-        self.path_, self.scores_ = path, scores
-        self.n_rows_ = y.size
+        path: FederatedPath,
+        scores: list[float],
+        response: Response,
+        selection: StrengthSelection,
+        codings: dict[str, tuple[Coding, ...]] | None,
+    ) -> bool:
+        """Choose a point of the path and keep what it says, in place of an earlier fit; whether it is a refit."""
         if not path.points:
             raise SettingsError(
                 "already at the largest strength the fit is all but perfect: a column separates or copies the response"
             )
+        for name in ("classes_", "inclusion_", "bar_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        if response.classes is not None:
+            self.classes_ = response.classes
+        self.path_, self.scores_ = path, scores
+        self.response_, self.codings_ = response.name, codings
+        self.n_rows_, self.n_effective_ = response.values.size, selection.n_effective
         chosen = choose_point(scores) if scores else len(path.points) - 1
         point = path.points[chosen]
-        fitted = point.refit or point if scores and self._by_criterion else point
+        fitted = point.refit or point if scores and selection.by_criterion else point
         self.coef_ = self._by_party(fitted.coef)
         self.intercept_ = fitted.intercept
         self.feature_names_ = {name: design.names for name, design in path.designs.items()}
         self.n_features_in_ = sum(len(design.sources) for design in path.designs.values())
         self.strength_ = point.strength
-        self.explained_ = Yardstick(family, y).explained(fitted.loss)
+        self.explained_ = Yardstick(selection.family, response.values).explained(fitted.loss)
         self.converged_ = bool(fitted.converged and point.converged)
+        self.inference_ = None
         self.warnings_: tuple[str, ...] = ()
-        self._add_doubts(doubt_path(self, scores, chosen, y))
+        self._add_doubts(
+            doubt_path(
+                path,
+                scores,
+                chosen,
+                response.values,
+                family=self.family,
+                penalty=self.penalty,
+                max_rounds=self.max_rounds,
+                refits=selection.settings().refit is not None,
+                averaged=self.select == "bayes",
+                converged=self.converged_,
+            )
+        )
+        return fitted is not point
+
+    def _name_columns(self, X: Any, codings: Mapping[str, tuple[Coding, ...]]) -> None:
+        """Set scikit-learn's `feature_names_in_` where one DataFrame was given whose columns have names."""
+        names = getattr(X, "columns", None)
+        if not isinstance(X, Mapping) and names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array([coding.name for coding in codings[SINGLE_PARTY]], dtype=object)
+
+    @property
+    def _coef(self) -> Floats:
+        return np.concatenate(list(self.coef_.values()))
+
+    @property
+    def _intercept(self) -> float | None:
+        return self.intercept_ if self.fit_intercept else None
 
     def _by_party(self, coef: Floats) -> dict[str, Floats]:
         ends = np.cumsum([len(design.names) for design in self.path_.designs.values()])[:-1]
@@ -352,18 +357,19 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         codings = [(ColumnKey(name, c.name), c) for name, codes in self.codings_.items() for c in codes]
         return ScoreErrors.of_tables(tables, codings, ColumnKey.parse(self.response_))
 
-    def _average(self, features: Features, y: Floats, family: Family, errors: ScoreErrors | None) -> None:
+    def _average(self, features: Features, y: Floats, selection: StrengthSelection, errors: ScoreErrors | None) -> None:
         """Replace what the path chose by the posterior's columns and means."""
+        family = selection.family
         found: Posterior = sample_posterior(
             features,
             y,
             family,
             n_effective=self.n_effective_,
             fit_intercept=self.fit_intercept,
-            random_state=self.random_state,
+            random_state=selection.seed,
             score_errors=None if errors is None else errors.draw,
         )
-        usual = default_bar(self.n_effective_) if errors is None else KNOWING_BAR
+        usual = default_bar(self.n_effective_) if errors is None else BAYES_TUNING.known_errors_bar
         self.bar_ = usual if self.inclusion is None else float(self.inclusion)
         coef = found.select(features.starts, self.bar_)
         offset = features.values @ coef
@@ -374,6 +380,12 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.inclusion_ = dict(zip(self.path_.designs, np.split(found.inclusion, ends), strict=True))
         self._add_doubts(doubt_posterior(found))
 
+    def _infer(self, features: Features, y: Floats, family: Family) -> Inference:
+        kept = self._coef != 0.0
+        return infer_from_likelihood(
+            features.values[:, kept], self._coef[kept], self._intercept, y, family, self.n_effective_
+        )
+
     def _add_doubts(self, doubts: list[Doubt]) -> None:
         self.warnings_ += tuple(doubt.line for doubt in doubts)
         self.converged_ = self.converged_ and not any(doubt.spoils for doubt in doubts)
@@ -383,16 +395,15 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
         return self
 
-    # ---- results -------------------------------------------------------------------------
-
-    def _infer(self, features: Features, y: Floats, family: Family) -> Inference:
-        coef = np.concatenate(list(self.coef_.values()))
-        kept = coef != 0.0
-        intercept = self.intercept_ if self.fit_intercept else None
-        return infer_from_likelihood(features.values[:, kept], coef[kept], intercept, y, family, self.n_effective_)
+    # ---- predictions ---------------------------------------------------------------------
 
     def linear_predictor(self, X: Any) -> Floats:
-        """(n,) intercept + X beta for tables like those of `fit`."""
+        """(n,) intercept + X beta: log odds for `binomial`, logarithms of rates for `poisson`.
+
+        Parameters
+        ----------
+        X : tables like those of `fit`, with or without the response
+        """
         check_is_fitted(self, "coef_")
         if self.codings_ is None:
             raise SettingsError("a fit on raw columns of other parties cannot predict here: the columns are theirs")
@@ -417,41 +428,176 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             raise SettingsError(f"party {wrong[0]!r} has a different number of rows")
         return np.asarray(self.intercept_ + np.sum(list(parts.values()), axis=0))
 
-    def predict(self, X: Any) -> Floats:
-        """(n,) expected responses: probabilities of a 1 for `binomial`, rates for `poisson`."""
-        eta = self.linear_predictor(X)
-        return find_family(self.family).mean(eta)
+    def predict_mean(self, X: Any) -> Floats:
+        """(n,) expected responses: probabilities of the second class for `binomial`, rates for `poisson`.
 
-    def score(self, X: Any, y: ArrayLike | str) -> float:
-        """Share of the deviance explained, R^2 for `gaussian`: 0 for a constant prediction, 1 for a perfect one."""
+        Parameters
+        ----------
+        X : tables like those of `fit`, with or without the response
+        """
+        return find_family(self.family).mean(self.linear_predictor(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """(n,) the more probable label for `binomial`, the expected response otherwise.
+
+        Parameters
+        ----------
+        X : tables like those of `fit`, with or without the response
+        """
+        if self.family != _CLASSIFIED:
+            return self.predict_mean(X)
+        likely = self.linear_predictor(X) > 0.0
+        return np.asarray(self.classes_[likely.astype(np.int64)])
+
+    @available_if(_is_classifier)
+    def predict_proba(self, X: Any) -> Floats:
+        """(n, 2) probabilities of the labels in `classes_`; only for `binomial`.
+
+        Parameters
+        ----------
+        X : tables like those of `fit`, with or without the response
+        """
+        eta, family = self.linear_predictor(X), find_family(self.family)
+        return np.column_stack([family.mean(-eta), family.mean(eta)])
+
+    @available_if(_is_classifier)
+    def predict_log_proba(self, X: Any) -> Floats:
+        """(n, 2) logarithms of the probabilities, exact where these are next to 0; only for `binomial`.
+
+        Parameters
+        ----------
+        X : tables like those of `fit`, with or without the response
+        """
+        eta = self.linear_predictor(X)
+        return -np.column_stack([np.logaddexp(0.0, eta), np.logaddexp(0.0, -eta)])
+
+    @available_if(_is_classifier)
+    def decision_function(self, X: Any) -> Floats:
+        """(n,) log odds of the second label in `classes_`; only for `binomial`.
+
+        Parameters
+        ----------
+        X : tables like those of `fit`, with or without the response
+        """
+        return self.linear_predictor(X)
+
+    def score(self, X: Any, y: ArrayLike | str, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy for `binomial`; otherwise the share of the deviance explained, which is R^2 for `gaussian`.
+
+        Parameters
+        ----------
+        X : tables like those of `fit`
+        y : (n,) responses, or `party.column`
+        sample_weight : (n,) weights of the rows; None for equal ones
+        """
+        if self.family != _CLASSIFIED:
+            return self.deviance_explained(X, y, sample_weight)
+        y_true, eta = self._read_scored(X, y)
+        return float(np.average(y_true == (eta > 0.0), weights=_as_weights(sample_weight)))
+
+    def deviance_explained(self, X: Any, y: ArrayLike | str, sample_weight: ArrayLike | None = None) -> float:
+        """Share of the deviance explained (D^2): 0 for a constant prediction, 1 for a perfect one.
+
+        Parameters
+        ----------
+        X : tables like those of `fit`
+        y : (n,) responses, or `party.column`
+        sample_weight : (n,) weights of the rows; None for equal ones
+        """
+        y_true, eta = self._read_scored(X, y)
+        family, weights = find_family(self.family), _as_weights(sample_weight)
+        family.check(y_true)
+        null = np.full(y_true.size, family.link(float(np.average(y_true, weights=weights))))
+        left, whole = (
+            np.average(family.losses(at, y_true) - family.saturated(y_true), weights=weights) for at in (eta, null)
+        )
+        return float(1.0 - left / whole)
+
+    def _read_scored(self, X: Any, y: ArrayLike | str) -> tuple[Floats, Floats]:
+        """The response as numbers, and the linear predictor."""
         check_is_fitted(self, "coef_")
         tables, federation, _ = read_blocks(X)
-        response, _, _ = take_response(tables, y, federation)
-        family, eta = find_family(self.family), self.linear_predictor(X)
-        check_rows({"the tables": eta.size}, response.size)
-        family.check(response)
-        null = np.full(response.size, family.link(float(response.mean())))
-        return 1.0 - family.deviance(eta, response) / family.deviance(null, response)
+        labelled = self.family == _CLASSIFIED
+        response, _ = take_response(
+            tables, y, federation, labelled=labelled, classes=self.classes_ if labelled else None
+        )
+        eta = self.linear_predictor(X)
+        if eta.size != response.values.size:
+            raise SettingsError(f"the response has {response.values.size} rows, but the tables have {eta.size}")
+        return response.values, eta
+
+    # ---- reading the result --------------------------------------------------------------
 
     def coefficient_table(self, level: float = 0.95) -> pd.DataFrame:
-        """Every selected feature with its party and column, standard error, interval and p-value."""
-        check_is_fitted(self, "coef_")
-        return tabulate(self, level)
+        """Every selected feature with its party and column, standard error, interval and p-value.
+
+        Parameters
+        ----------
+        level : confidence level of the intervals
+        """
+        return tabulate(self._described(), level)
 
     def summary(self, level: float = 0.95) -> RegressionSummary:
-        """Text, DataFrame (`.frame`) and HTML (`.to_html()`) of the fit."""
-        check_is_fitted(self, "coef_")
-        return summarise_regression(self, level)
+        """Text, DataFrame (`.frame`) and HTML (`.to_html()`) of the fit.
+
+        Parameters
+        ----------
+        level : confidence level of the intervals
+        """
+        return summarise_regression(self._described(), level)
+
+    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+        """The summary as values that JSON can hold.
+
+        Parameters
+        ----------
+        level : confidence level of the intervals
+        """
+        return describe_regression(self._described(), level)
 
     def plot_path(self) -> go.Figure:
         """Coefficients along the path of strengths, the chosen one marked; an interactive figure."""
         check_is_fitted(self, "coef_")
-        return plot_path(self.path_, self.strength_)
+        return plot_path(self.path_.points, self.feature_names_, self.strength_)
+
+    def _described(self) -> FittedRegression:
+        check_is_fitted(self, "coef_")
+        return FittedRegression(
+            family=self.family,
+            rule=self._rule(),
+            response=self.response_,
+            coef=self.coef_,
+            intercept=self._intercept,
+            features=self.path_.designs,
+            inference=self.inference_,
+            n_rows=self.n_rows_,
+            n_effective=self.n_effective_,
+            explained=self.explained_,
+            converged=self.converged_,
+            warnings=self.warnings_,
+            rounds=self.path_.traffic.rounds,
+            bytes=self.path_.traffic.bytes,
+        )
+
+    def _rule(self) -> str:
+        """How columns were selected, in words."""
+        if self.select == "bayes":
+            return f"posterior means of columns with a probability above {self.bar_:.2g}"
+        if self.penalty == "none":
+            return "no penalty"
+        chosen = {"bic": "BIC", "cv": f"{self.folds}-fold cross-validation"}.get(str(self.select), "hand")
+        return f"{self.penalty} penalty, strength {self.strength_:.4g} chosen by {chosen}"
 
     def _repr_html_(self) -> str:
-        from verticopula.report.notebook import regression_html  # stands above this file
+        from verticopula.report.notebook import regression_html  # only here: fitting needs no pages
 
-        return regression_html(self)
+        return regression_html(repr(self), self.summary() if hasattr(self, "coef_") else None)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """In notebooks the table of coefficients, not scikit-learn's diagram of an estimator."""
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    # ---- standard errors of synthetic tables ---------------------------------------------
 
     def bootstrap(
         self,
@@ -461,20 +607,58 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         random_state: int = 0,
         progress: Progress | None = None,
     ) -> VerticalGLM:
-        """Standard errors and intervals that know of missing blocks and privacy noise.
+        """The model itself, with standard errors and intervals that know of missing blocks and privacy noise.
 
         The study is repeated on data drawn from the fitted copula, with the same missing pattern and the same budget,
         and the selected columns are fitted on each repetition's synthetic tables. It touches no real data and
         costs no budget. Replaces `inference_`.
+
+        Parameters
+        ----------
+        synthesizer : fitted; the model was fitted on tables that it sampled
+        n_repetitions : at least 10
+        random_state : of the repetitions
+        progress : called with (what, done, total)
         """
-        check_is_fitted(self, "coef_")
         self.inference_ = bootstrap_inference(
-            synthesizer, self, n_repetitions=n_repetitions, seed=random_state, progress=progress
+            synthesizer.study_,
+            self._selected_model(),
+            n_repetitions=n_repetitions,
+            seed=random_state,
+            progress=progress,
         )
         return self
 
     def combine(self, synthesizer: Synthesizer, copies: int = 5) -> VerticalGLM:
-        """The cheap alternative: the selected columns on several synthetic copies. Replaces `inference_`."""
-        check_is_fitted(self, "coef_")
-        self.inference_ = copies_inference(synthesizer, self, copies)
+        """The model itself, with standard errors from several synthetic copies: cheaper than a bootstrap.
+
+        They leave out what missing blocks and privacy cost. Replaces `inference_`.
+
+        Parameters
+        ----------
+        synthesizer : fitted; the model was fitted on tables that it sampled
+        copies : at least 2
+        """
+        self.inference_ = copies_inference(synthesizer.sample, self._selected_model(), copies)
         return self
+
+    def _selected_model(self) -> SelectedModel:
+        check_is_fitted(self, "coef_")
+        if self.codings_ is None:
+            raise SettingsError("a bootstrap is for fits on synthetic tables")
+        if not self.response_:
+            raise SettingsError("fit with the response named party.column, on tables of the synthesizer")
+        return SelectedModel(
+            self.family,
+            self.response_,
+            self.classes_ if self.family == _CLASSIFIED else None,
+            self.codings_,
+            self.coef_,
+            self._intercept,
+            self.n_rows_,
+            self.n_effective_,
+        )
+
+
+def _as_weights(sample_weight: ArrayLike | None) -> Floats | None:
+    return None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)

@@ -1,7 +1,7 @@
 """One plain sentence about a forecast, with the number of subjects or the epsilon that would change it.
 
 A pair's error is that of a mean product of two noisy grades: (v_j + 1/12)(v_k + 1/12) over their common
-subjects, v the coins' variance. How v moves with N and epsilon is known, so no rehearsal is needed. In a strict study
+subjects, v the coins' variance. How v moves with N and epsilon is known, so no simulation is needed. In a strict study
 noise on a mean product is in proportion to the square of how long a record may be, over mu N.
 """
 
@@ -18,17 +18,33 @@ from numpy.typing import NDArray
 from verticopula.forecasting.expected_errors import Expected
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.gaussian_dp import mu_of
-from verticopula.protocol.party.strict_handler import STRICT
+from verticopula.privacy.root_finding import bisect
 from verticopula.schema.federation import ColumnKey
+from verticopula.schema.methods import METHODS, STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.score_plan import clip_factor
 
-USABLE = 0.35  # error over the correlations' presumed size: an eighth of their mean square is lost
-NOISE = 0.7  # half of it is
 _SPREAD = 1.0 / 12.0
 _BRIDGE = math.pi / 3.0  # from Spearman's to latent correlations, near zero
 _MOST = 1e12
 _MOST_EPSILON = 1e6
+
+
+@dataclass(frozen=True)
+class AdviceTuning:
+    """Errors, over the correlations' assumed size, at which advice changes. Chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    usable : up to here; an eighth of the correlations' mean square is lost
+    mostly_noise : from here; half of it is
+    """
+
+    usable: float = 0.35
+    mostly_noise: float = 0.7
+
+
+ADVICE_TUNING = AdviceTuning()
 
 
 @dataclass(frozen=True)
@@ -109,15 +125,13 @@ class StrictLaw(Law):
 
 
 def _solve(falling: Callable[[float], float], target: float, start: float) -> float:
-    low = high = start
-    while falling(high) > target:
-        high *= 2.0
-        if high > _MOST:
+    """Where a falling function has fallen to the target, from `start` on; infinite if it does not fall that far."""
+    enough = start
+    while falling(enough) > target:
+        enough *= 2.0
+        if enough > _MOST:
             return math.inf
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if falling(middle) > target else (low, middle)
-    return high
+    return bisect(lambda x: falling(x) <= target, enough, start, steps=50)
 
 
 def law_of(
@@ -156,35 +170,35 @@ def advise(
     """
     units = dict.fromkeys(row.unit for row in rows)
     best = [min((row for row in rows if row.unit == unit), key=lambda row: row.after) for unit in units]
-    works = [row.after <= USABLE * strength for row in best]
+    works = [row.after <= ADVICE_TUNING.usable * strength for row in best]
     last = max((k for k, usable in enumerate(works) if usable), default=-1)
     parts = []
     if last >= 0:
         row = best[last]
         parts.append(
             f"at unit {row.unit} with method {row.method} the correlations are good to about {row.after:.2g}, where "
-            f"{strength:g} is their presumed size"
+            f"{strength:g} is their assumed size"
         )
     if last + 1 < len(best):
         row = best[last + 1]
         law = laws[row.method, row.unit]
         now = law.error(law.n_subjects, law.epsilon)
-        kind = "mostly noise" if row.after > NOISE * strength else "rough"
-        remedy = _remedy(law, min(now / 2.0, USABLE * strength))
-        how = f"at unit {row.unit} with method {row.method}" if row.method == STRICT else f"at unit {row.unit}"
+        kind = "mostly noise" if row.after > ADVICE_TUNING.mostly_noise * strength else "rough"
+        remedy = _remedy(law, min(now / 2.0, ADVICE_TUNING.usable * strength))
+        how = f"at unit {row.unit} with method {row.method}" if not METHODS[row.method].ranks else f"at unit {row.unit}"
         parts.append(f"{how} they would be {kind} (error {row.after:.2g}), and usable from about {remedy}")
     else:
         law = laws[best[last].method, best[last].unit]
         parts.append(f"about {_remedy(law, law.error(law.n_subjects, law.epsilon) / 2.0)} would halve the error")
     if strict_possible and _misses_strict(best[last + 1 :]):
-        parts.append("method strict is made for units block and person, where ranks are drowned in noise")
+        parts.append(f"method {STRICT.name} is made for units block and person, where ranks are mostly noise")
     sentence = "; ".join(parts) + "."
     return sentence[0].upper() + sentence[1:]
 
 
 def _misses_strict(worse: Sequence[Expected]) -> bool:
     """Whether a unit that strict mode has is among those that do not work, without it."""
-    return any(Unit.parse(row.unit).needs_delta and row.method != STRICT for row in worse)
+    return any(Unit.parse(row.unit).needs_delta and METHODS[row.method].ranks for row in worse)
 
 
 def _remedy(law: Law, target: float) -> str:

@@ -1,4 +1,4 @@
-"""What a forecast says, from what it is made, and how rehearsals' errors become typical figures."""
+"""What a forecast says, from what it is made, and how simulations' errors become typical figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.simulate.assumptions import Presence, Presumed
+from verticopula.simulate.assumptions import AssumedPresence, Assumptions
 from verticopula.simulate.rank_simulation import Cohort, draw_cohort
 
 Floats = NDArray[np.float64]
@@ -24,12 +24,12 @@ class Expected:
     Attributes
     ----------
     epsilon_ranks : per comparison, typical over the columns; None for `strict`, which compares nobody
-    before : root mean square error of the latent correlations before shrinkage; half of the presumed truths are worse.
+    before : root mean square error of the latent correlations before shrinkage; half of the assumed truths are worse.
         For `strict` a typical pair's standard error from noise and sample alone, before other pairs help
     after : the same of the matrix that is used; noise that is shrunk away leaves the truth's own size
     within, between : typical standard error of a pair of columns of one party, of two parties; None without such pairs
     margins : mean Kolmogorov distance of the margins
-    low, high : eight of ten presumed truths have an error before shrinkage between these; for `strict` an error of the
+    low, high : eight of ten assumed truths have an error before shrinkage between these; for `strict` an error of the
         matrix that is used
     """
 
@@ -47,7 +47,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Expected errors by method and unit, what they presume, and one sentence of advice."""
+    """Expected errors by method and unit, what they assume, and one sentence of advice."""
 
     n_subjects: int
     epsilon: float
@@ -67,31 +67,31 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What studies are rehearsed on. The same seed gives the same truths, whatever the method."""
+class SimulationSetting:
+    """What studies are simulated on. The same seed gives the same truths, whatever the method."""
 
     federation: Federation
     n_subjects: int
     strength: float
-    presence: Presence
+    presence: AssumedPresence
     told: Mapping[ColumnKey, Floats]
     seed: int
 
-    def truth(self, number: int) -> Presumed:
-        """A presumed truth."""
+    def truth(self, number: int) -> Assumptions:
+        """An assumed truth, drawn from the seed and its number."""
         rng = np.random.default_rng([self.seed, number])
-        return Presumed.draw(self.federation, self.strength, rng, self.presence, self.told)
+        return Assumptions.draw(self.federation, self.strength, rng, self.presence, self.told)
 
-    def cohort(self, truth: Presumed, n_rehearsed: int, rng: np.random.Generator, *, graded: bool = True) -> Cohort:
-        """Subjects of it."""
-        return draw_cohort(self.federation, truth, self.n_subjects, n_rehearsed, self.presence, rng, graded=graded)
+    def cohort(self, truth: Assumptions, n_simulated: int, rng: np.random.Generator, *, graded: bool = True) -> Cohort:
+        """Subjects drawn from an assumed truth."""
+        return draw_cohort(self.federation, truth, self.n_subjects, n_simulated, self.presence, rng, graded=graded)
 
 
 def sizes(errors: Sequence[Sequence[Floats]], reduction: float) -> Floats:
     """(truths,) root mean square error of each truth, as the whole study would have it.
 
-    A rehearsal on fewer subjects has its errors scaled by `reduction`. That is right for accidents; a bias
-    does not fall with the number of subjects. Its square is the mean product of two rehearsals' errors of one truth;
+    A simulation on fewer subjects has its errors scaled by `reduction`. That is right for accidents; a bias
+    does not fall with the number of subjects. Its square is the mean product of two simulations' errors of one truth;
     as a share of all squares it is the same for all truths here, and none if it could be an accident itself.
     """
     if errors[0][0].size == 0:

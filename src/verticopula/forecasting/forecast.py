@@ -1,14 +1,15 @@
 """What a study's correlations and margins will be worth, before any budget is spent.
 
 Only public quantities enter: the schema, the number of subjects, the shares that the parties know,
-epsilon; and an assumption about the truth (`presumed.py`). The study is rehearsed on presumed data
-(`rehearsal.py`). docs/planning.md compares forecasts with measurements.
+epsilon; and an assumption about the truth (`simulate/assumptions.py`). The study is simulated on assumed data
+(`simulate/rank_simulation.py`). docs/planning.md compares forecasts with measurements.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,35 +17,58 @@ from scipy.special import log_ndtr, ndtr
 
 from verticopula.errors import SettingsError
 from verticopula.forecasting.advice import Law, advise, law_of, strict_law_of
-from verticopula.forecasting.expected_errors import Expected, Forecast, Setting, sizes, typical
+from verticopula.forecasting.expected_errors import Expected, Forecast, SimulationSetting, sizes, typical
 from verticopula.forecasting.strict_forecast import expect_strict
 from verticopula.privacy.accounting import Coins
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget, rank_coins
-from verticopula.protocol.party.strict_handler import STRICT
-from verticopula.protocol.strict_method import check_parties
+from verticopula.privacy.root_finding import bisect
+from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import METHODS, REFINED, STRICT, VCDS, find_method
+from verticopula.schema.settings import can_be_strict, check_parties
 from verticopula.schema.units import Unit
-from verticopula.simulate.assumptions import TYPICAL_CORRELATION, Presence
-from verticopula.simulate.rank_simulation import Cohort, Errors, is_drowned, rehearse, release
+from verticopula.simulate.assumptions import AssumedPresence
+from verticopula.simulate.rank_simulation import (
+    Cohort,
+    SimulatedErrors,
+    is_mostly_noise,
+    release,
+    simulate_ranking,
+)
 from verticopula.stats.copula import Layout
 
 __all__ = ["METHODS", "Expected", "Forecast", "forecast", "plan_quickly"]
 
 Floats = NDArray[np.float64]
 
-RANKING = ("vcds", "evcds", "ievcds", "refined")
-METHODS = (*RANKING, STRICT)
-DEFAULT_DELTA = 1e-6
 FEWEST_SUBJECTS = 10
 ROUNDS = 10  # of ievcds
 MOST_PULL = 5.0
 
-_CELLS = 4_000_000  # values rehearsed in all: subjects times latents times rehearsals
-_REHEARSED = 20_000  # subjects, if the study has them
-_PAIRS = 4_000  # pairs of latents to average over; small studies are rehearsed more often
-_TRUTHS = (4, 30)  # fewest and most
-_EACH = 2  # rehearsals of a truth: what both get wrong in the same way is no accident
-_LARGEST_COIN = 40.0
+_SMALLEST_COIN, _LARGEST_COIN = 1e-9, 40.0
+
+
+@dataclass(frozen=True)
+class ForecastSize:
+    """How much a forecast of ranking methods simulates: a choice of seconds against accuracy, made by hand.
+
+    Attributes
+    ----------
+    values : simulated in all: subjects times latents times simulations
+    subjects : in a simulation, if the study has them
+    pairs : of latents to average over; small studies are simulated more often
+    truths : fewest and most
+    each : simulations of a truth: what both get wrong in the same way is no accident
+    """
+
+    values: int = 4_000_000
+    subjects: int = 20_000
+    pairs: int = 4_000
+    truths: tuple[int, int] = (4, 30)
+    each: int = 2
+
+
+SIZE = ForecastSize()
 
 
 def forecast(
@@ -77,7 +101,7 @@ def forecast(
     at_random : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
         response's party holds; 0: completely at random
     shares : what is known of categorical columns: the categories' shares among the subjects that the party has
-    strength : presumed root mean square of the latent correlations
+    strength : assumed root mean square of the latent correlations
 
     Notes
     -----
@@ -87,39 +111,30 @@ def forecast(
     units, methods = choose_rows(federation, units, methods)
     presence = check_presence(federation, observed or {}, together or {}, at_random)
     told = check_shares(federation, shares or {})
-    setting = Setting(federation, n_subjects, strength, presence, told, seed)
+    setting = SimulationSetting(federation, n_subjects, strength, presence, told, seed)
     by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
     found: dict[tuple[str, str], Expected] = {}
     laws: dict[tuple[str, str], Law] = {}
-    ranking = [method for method in methods if method != STRICT]
+    ranking = [method for method in methods if METHODS[method].ranks]
     if ranking:
         requests = {
             (unit, rounds): BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta, rounds=rounds)
             for unit in units
             for rounds, _ in _by_rounds(ranking)
         }
-        rows, budgets = _rehearse_ranking(setting, requests, units, ranking)
+        rows, budgets = _simulate_ranking(setting, requests, units, ranking)
         for row in rows:
             found[row.method, row.unit] = row
             planned = budgets[row.unit, _rounds_of(row.method)]
             laws[row.method, row.unit] = law_of(row.unit, planned, by_name, n_subjects, epsilon, delta)
-    if STRICT in methods:
+    if STRICT.name in methods:
         for unit in (unit for unit in units if Unit.parse(unit).needs_delta):
             request = BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta)
-            found[STRICT, unit], raw, mu = expect_strict(setting, unit, request)
-            laws[STRICT, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
+            found[STRICT.name, unit], raw, mu = expect_strict(setting, unit, request)
+            laws[STRICT.name, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
     ordered = tuple(found[method, unit] for unit in units for method in methods if (method, unit) in found)
     advice = advise(ordered, laws, strength, strict_possible=can_be_strict(federation))
     return Forecast(n_subjects, epsilon, delta, strength, by_name, ordered, advice)
-
-
-def can_be_strict(federation: Federation) -> bool:
-    """Whether there are parties enough for secure sums."""
-    try:
-        check_parties(federation)
-    except SettingsError:
-        return False
-    return True
 
 
 def choose_rows(
@@ -127,45 +142,46 @@ def choose_rows(
 ) -> tuple[list[str], list[str]]:
     """Units and methods of a forecast; SettingsError for methods that there are not, or not at these units."""
     if methods is None:
-        methods = ("vcds", "refined", STRICT) if can_be_strict(federation) else ("vcds", "refined")
-    elif STRICT in methods:
-        check_parties(federation)
+        usual = (VCDS, REFINED, STRICT) if can_be_strict(federation) else (VCDS, REFINED)
+        methods = [method.name for method in usual]
+    elif STRICT.name in methods:
+        check_parties(federation, STRICT)
         if units is not None and not any(Unit.parse(unit).needs_delta for unit in units):
-            raise SettingsError("method 'strict' protects a whole person: it has the units 'block' and 'person' only")
-    for method in methods:
-        if method not in METHODS:
-            raise SettingsError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
+            raise SettingsError(
+                f"method {STRICT.name!r} protects a whole person: it has the units 'block' and 'person' only"
+            )
+    known = [find_method(method) for method in methods]
     if not units:
         own = any(party.epsilon is not None for party in federation.parties)
-        possible = [unit for unit in Unit if unit.needs_delta or set(methods) != {STRICT}]
+        possible = [unit for unit in Unit if any(unit in method.units for method in known)]
         units = [unit.value for unit in possible if not (own and unit is Unit.PERSON)]
     return list(dict.fromkeys(units)), list(dict.fromkeys(methods))
 
 
-def _rehearse_ranking(
-    setting: Setting,
+def _simulate_ranking(
+    setting: SimulationSetting,
     requests: Mapping[tuple[str, int], BudgetRequest],
     units: Sequence[str],
     methods: Sequence[str],
 ) -> tuple[list[Expected], dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]]]:
     """The rows of methods that rank, and what their columns may spend by unit and number of rounds."""
     federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
-    truths, rehearsed = _plan_rehearsals(federation, n_subjects)
-    found: dict[tuple[str, str], list[list[Errors]]] = {}
+    truths, simulated = _plan_simulations(federation, n_subjects)
+    found: dict[tuple[str, str], list[list[SimulatedErrors]]] = {}
     budgets: dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]] = {}
     for number in range(truths):
         truth = setting.truth(number)
-        for again in range(_EACH):
-            cohort = setting.cohort(truth, rehearsed, np.random.default_rng([seed, number, again]))
+        for again in range(SIZE.each):
+            cohort = setting.cohort(truth, simulated, np.random.default_rng([seed, number, again]))
             for unit in units:
                 for rounds, group in _by_rounds(methods):
                     if (unit, rounds) not in budgets:
                         budgets[unit, rounds] = plan_quickly(federation, requests[unit, rounds], cohort)
                     noise = np.random.default_rng([seed, number, again, rounds])
-                    for method, errors in _rehearse_all(cohort, budgets[unit, rounds], group, noise).items():
+                    for method, errors in _simulate_methods(cohort, budgets[unit, rounds], group, noise).items():
                         by_truth = found.setdefault((method, unit), [[] for _ in range(truths)])
                         by_truth[number].append(errors)
-    reduction = math.sqrt(rehearsed / n_subjects)
+    reduction = math.sqrt(simulated / n_subjects)
     rows = [
         _summarise(method, unit, found[method, unit], budgets[unit, _rounds_of(method)], reduction)
         for unit in units
@@ -175,35 +191,35 @@ def _rehearse_ranking(
 
 
 def _rounds_of(method: str) -> int:
-    return ROUNDS if method == "ievcds" else 1
+    return ROUNDS if METHODS[method].repeats_ranks else 1
 
 
 def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
     """Methods by how often they rank. EVCDS's correlations are VCDS's; so, to first order, are its margins."""
-    once = [m for m in methods if m != "ievcds"]
-    return [(rounds, group) for rounds, group in ((1, once), (ROUNDS, [m for m in methods if m == "ievcds"])) if group]
+    groups = {rounds: [m for m in methods if _rounds_of(m) == rounds] for rounds in (1, ROUNDS)}
+    return [(rounds, group) for rounds, group in groups.items() if group]
 
 
-def _plan_rehearsals(federation: Federation, n_subjects: int) -> tuple[int, int]:
-    """(truths, subjects rehearsed): narrow schemas need more truths, wide ones take longer."""
+def _plan_simulations(federation: Federation, n_subjects: int) -> tuple[int, int]:
+    """(truths, subjects simulated): narrow schemas need more truths, wide ones take longer."""
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
-    rehearsed = min(n_subjects, _REHEARSED)
-    wanted = _PAIRS / (_EACH * max(width * (width - 1) / 2, 1))
-    affordable = _CELLS / (_EACH * rehearsed * width)
-    return int(np.clip(math.ceil(min(wanted, affordable)), *_TRUTHS)), rehearsed
+    simulated = min(n_subjects, SIZE.subjects)
+    wanted = SIZE.pairs / (SIZE.each * max(width * (width - 1) / 2, 1))
+    affordable = SIZE.values / (SIZE.each * simulated * width)
+    return int(np.clip(math.ceil(min(wanted, affordable)), *SIZE.truths)), simulated
 
 
-def _rehearse_all(
+def _simulate_methods(
     cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], methods: Sequence[str], rng: np.random.Generator
-) -> dict[str, Errors]:
-    """Errors by method. Methods that differ in nothing that can be forecast are rehearsed once."""
+) -> dict[str, SimulatedErrors]:
+    """Errors by method. Methods that differ in nothing that can be forecast are simulated once."""
     released = release(cohort, budgets, rng)
-    done: dict[bool, Errors] = {}
+    done: dict[bool, SimulatedErrors] = {}
     found = {}
     for method in methods:
-        refines = method == "refined" and not is_drowned(released)
+        refines = METHODS[method].models_missing and not is_mostly_noise(released)
         if refines not in done:
-            done[refines] = rehearse(cohort, released, refines=refines)
+            done[refines] = simulate_ranking(cohort, released, refines=refines)
         found[method] = done[refines]
     return found
 
@@ -211,11 +227,11 @@ def _rehearse_all(
 def _summarise(
     method: str,
     unit: str,
-    errors: Sequence[Sequence[Errors]],
+    errors: Sequence[Sequence[SimulatedErrors]],
     budgets: Mapping[ColumnKey, ColumnBudget],
     reduction: float,
 ) -> Expected:
-    """Typical figures over the truths, from some rehearsals of each."""
+    """Typical figures over the truths, from some simulations of each."""
     before = sizes([[e.before for e in of_truth] for of_truth in errors], reduction)
     after = sizes([[e.after for e in of_truth] for of_truth in errors], reduction)
     every = [e for of_truth in errors for e in of_truth]
@@ -243,12 +259,12 @@ def check_size(n_subjects: int, strength: float) -> None:
     if isinstance(n_subjects, bool) or not isinstance(n_subjects, (int, np.integer)) or n_subjects < FEWEST_SUBJECTS:
         raise SettingsError(f"the number of subjects must be a whole number of at least {FEWEST_SUBJECTS}")
     if not (math.isfinite(strength) and 0.0 < strength < 0.8):
-        raise SettingsError("the presumed strength of correlations must lie between 0 and 0.8")
+        raise SettingsError("the assumed strength of correlations must lie between 0 and 0.8")
 
 
 def check_presence(
     federation: Federation, observed: Mapping[str, float], together: Mapping[tuple[str, str], float], at_random: float
-) -> Presence:
+) -> AssumedPresence:
     """Shares by party and of two parties; SettingsError for those that cannot be."""
     names = [party.name for party in federation.parties]
     strangers = sorted({name for name in (*observed, *(n for pair in together for n in pair)) if name not in names})
@@ -273,7 +289,7 @@ def check_presence(
         joint[j, k] = share
     if not (math.isfinite(at_random) and 0.0 <= at_random <= MOST_PULL):
         raise SettingsError(f"at_random, log odds per standard deviation, must lie between 0 and {MOST_PULL:g}")
-    return Presence(shares, joint, float(at_random))
+    return AssumedPresence(shares, joint, float(at_random))
 
 
 def check_shares(federation: Federation, shares: Mapping[ColumnKey, Sequence[float]]) -> dict[ColumnKey, Floats]:
@@ -306,17 +322,20 @@ def plan_quickly(federation: Federation, request: BudgetRequest, cohort: Cohort)
         ranks, marginals = request.of_party(keys[0].party)
         weights = {key: federation.column(key).weight for key in keys}
         total = sum(weights.values())
-        low, high = 1e-9, _LARGEST_COIN / max(weights.values())
-        while high / low > 1.0 + 1e-4:
-            scale = math.sqrt(low * high)
+
+        def affordable(scale: float, keys: list[ColumnKey] = keys, ranks: float = ranks) -> bool:
             coins = [
                 Coins(c.epsilon, c.count * request.split_over)
                 for key in keys
                 for missing in [cohort.n_subjects - counts[key] if request.rounds > 1 else 0]
-                for c in [rank_coins(federation.column(key), "exact", scale * weights[key], counts[key], missing)]
+                for weight in [federation.column(key).weight]
+                for c in [rank_coins(federation.column(key), "exact", scale * weight, counts[key], missing)]
             ]
-            low, high = (scale, high) if _normal_delta(coins, ranks) <= (request.delta or 0.0) else (low, scale)
-        plan |= {key: ColumnBudget(low * weights[key], marginals * weights[key] / total) for key in keys}
+            return _normal_delta(coins, ranks) <= (request.delta or 0.0)
+
+        most = _LARGEST_COIN / max(weights.values())
+        scale = bisect(affordable, _SMALLEST_COIN, most, relative=1e-4, geometric=True)
+        plan |= {key: ColumnBudget(scale * weights[key], marginals * weights[key] / total) for key in keys}
     return {key: plan[key] for key in federation.keys}
 
 

@@ -1,49 +1,66 @@
-"""What to expect of a strict study: rehearsals of it (`rehearsal_strict.py`), summed up."""
+"""What to expect of a strict study: simulations of it (`strict_simulation.py`), summed up."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.forecasting.expected_errors import Expected, Setting, sizes
+from verticopula.forecasting.expected_errors import Expected, SimulationSetting, sizes
 from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.party.strict_handler import STRICT
-from verticopula.simulate.strict_simulation import StrictErrors, rehearse_strict
+from verticopula.schema.methods import STRICT
+from verticopula.simulate.strict_simulation import StrictErrors, simulate_strict
 from verticopula.stats.copula import Layout
 
 Floats = NDArray[np.float64]
 
-_REHEARSED = 60_000  # subjects, if the study has them
-_CELLS = 6_000_000  # values rehearsed in all: subjects times latents times rehearsals
-_LATENTS = 100  # latents times rehearsals: a fit takes longer than drawing its subjects
-_TRUTHS = (4, 8)  # fewest and most
+
+@dataclass(frozen=True)
+class StrictForecastSize:
+    """How much a forecast of a strict study simulates: a choice of seconds against accuracy, made by hand.
+
+    Attributes
+    ----------
+    subjects : in a simulation, if the study has them
+    values : simulated in all: subjects times latents times simulations
+    latents : times simulations: a fit takes longer than drawing its subjects
+    truths : fewest and most
+    """
+
+    subjects: int = 60_000
+    values: int = 6_000_000
+    latents: int = 100
+    truths: tuple[int, int] = (4, 8)
 
 
-def expect_strict(setting: Setting, unit: str, request: BudgetRequest) -> tuple[Expected, float, float]:
+SIZE = StrictForecastSize()
+
+
+def expect_strict(setting: SimulationSetting, unit: str, request: BudgetRequest) -> tuple[Expected, float, float]:
     """(the row, a typical pair's standard error before other pairs help, mu of the sums)."""
     federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
-    rehearsed = min(n_subjects, _REHEARSED)
-    each = 1 if rehearsed == n_subjects else 2  # a bias is what two rehearsals of a truth have in common
-    affordable = min(_LATENTS / (each * width), _CELLS / (each * rehearsed * width))
-    truths = int(np.clip(math.ceil(affordable), *_TRUTHS))
+    simulated = min(n_subjects, SIZE.subjects)
+    each = 1 if simulated == n_subjects else 2  # a bias is what two simulations of a truth have in common
+    affordable = min(SIZE.latents / (each * width), SIZE.values / (each * simulated * width))
+    truths = int(np.clip(math.ceil(affordable), *SIZE.truths))
     found: list[list[StrictErrors]] = []
     for number in range(truths):
         truth, of_truth = setting.truth(number), []
         for again in range(each):
             rng = np.random.default_rng([seed, number, again])
-            cohort = setting.cohort(truth, rehearsed, rng, graded=False)
-            of_truth.append(rehearse_strict(federation, request, cohort, rng))
+            cohort = setting.cohort(truth, simulated, rng, graded=False)
+            of_truth.append(simulate_strict(federation, request, cohort, rng))
         found.append(of_truth)
-    after = sizes([[e.after for e in of_truth] for of_truth in found], math.sqrt(rehearsed / n_subjects))
+    after = sizes([[e.after for e in of_truth] for of_truth in found], math.sqrt(simulated / n_subjects))
     every = [e for of_truth in found for e in of_truth]
     raw, within = np.concatenate([e.raw for e in every]), np.concatenate([e.within for e in every])
     low, middle, high = np.quantile(after, [0.1, 0.5, 0.9])
     before = _median(raw) or 0.0
     row = Expected(
-        STRICT,
+        STRICT.name,
         unit,
         None,
         before,

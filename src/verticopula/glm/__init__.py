@@ -1,19 +1,5 @@
-"""Generalised linear models with variable selection across parties: VFL-GLM-VS (Section 4)."""
+"""Generalised linear models with selection: families, penalties, paths, the central and the federated solver.
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from verticopula.estimators.vertical_glm import VerticalGLM
-
-__all__ = ["VerticalGLM"]
-
-
-def __getattr__(name: str) -> Any:
-    # The estimator stands above the protocols, which stand above this package's solvers.
-    if name == "VerticalGLM":
-        from verticopula.estimators.vertical_glm import VerticalGLM
-
-        return VerticalGLM
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+It imports stats and what stands below; protocols and estimators may import it.
+Read central.py first: it is the oracle of the rest.
+"""

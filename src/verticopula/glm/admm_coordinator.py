@@ -18,25 +18,46 @@ top of it and given up for a plain step whenever it moves further, so that it ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.glm.families import Family
+from verticopula.stats.mixing import AndersonMixer, MixingSettings
 
 Floats = NDArray[np.float64]
 
-MEMORY = 20
-_GROWTH = 1.2  # an accelerated step may move this much further than the last; more is a failure
-_REGULARISATION = 1e-14
-# The dual residual's tolerance in units of the paper's. Where the loss is flatter than the penalty is concave
-# (binomial), the weighted lassos of one strength lead away from each other, and errors of the first are
-# magnified by those that follow: they must be smaller.
-_DUAL_SLACK = 2.0
-_DUAL_SLACK_MAGNIFIED = {"gaussian": 2.0, "binomial": 0.2, "poisson": 0.2}
+_MIXING = MixingSettings(memory=20, damping=1.0, ridge=1e-14, most_growth=1.2)
 _INTERCEPT_STEPS = 50
 _LAST_STEP = 1e-6  # of the intercept, after which rows follow to first order and err by its square
+
+
+@dataclass(frozen=True)
+class SharingTuning:
+    """Chosen constants of the sharing iteration. All were chosen by hand, not tuned; they change rounds, not solutions.
+
+    Attributes
+    ----------
+    dual_slack : the dual residual's tolerance in units of the paper's
+    dual_slack_magnified : the same by family, where other problems start from this one's solution. Where the loss is
+        flatter than the penalty is concave (binomial), the weighted lassos of one strength lead away from each other,
+        and errors of the first are magnified by those that follow: they must be smaller
+    rho_share : of K times the loss's curvature, which would let parties and coordinator weigh the same if the blocks
+        were uncorrelated
+    mixing : of the last states
+    """
+
+    dual_slack: float = 2.0
+    dual_slack_magnified: Mapping[str, float] = field(
+        default_factory=lambda: {"gaussian": 2.0, "binomial": 0.2, "poisson": 0.2}
+    )
+    rho_share: float = 0.8
+    mixing: MixingSettings = _MIXING
+
+
+SHARING_TUNING = SharingTuning()
 
 
 @dataclass(frozen=True)
@@ -74,7 +95,8 @@ class Sharing:
     def __init__(
         self, y: Floats, family: Family, n_parties: int, *, fit_intercept: bool, magnified: bool = True
     ) -> None:
-        self._slack = _DUAL_SLACK_MAGNIFIED[family.name] if magnified else _DUAL_SLACK
+        tuning = SHARING_TUNING
+        self._slack = tuning.dual_slack_magnified[family.name] if magnified else tuning.dual_slack
         self._y, self._family, self._fit_intercept = y, family, fit_intercept
         self.intercept = family.link(float(y.mean())) if fit_intercept else 0.0
         null = np.full(y.size, self.intercept)
@@ -84,20 +106,17 @@ class Sharing:
         self._reach = self._unit / bend
         # With uncorrelated blocks and a quadratic loss, rho = K times its curvature lets the parties' and the
         # coordinator's steps weigh the same.
-        self.rho = 0.8 * n_parties * bend
+        self.rho = SHARING_TUNING.rho_share * n_parties * bend
         self._state = np.zeros((n_parties, y.size))
         self._eta = np.zeros(y.size)
-        self._mixer = _Mixer()
+        self._mixer = AndersonMixer(SHARING_TUNING.mixing)
 
     def begin(self, *, afresh: bool = False) -> None:
         """New weights: they shift the map, and its slopes stay what they were wherever no column comes or goes.
 
         `afresh` forgets them all the same: what is mixed from old steps depends on rounding more than it need.
         """
-        if afresh:
-            self._mixer = _Mixer()
-        else:
-            self._mixer.change_map()
+        self._mixer = self._mixer.forget() if afresh else self._mixer.change_map()
 
     def inner_tolerance(self, tolerance: float) -> float:
         """How far a party's prediction may be off, in its own units, for a tolerance of the whole."""
@@ -141,57 +160,8 @@ class Sharing:
             primal_enough=tolerance * (self._reach + max(_rms(total), _rms(self._eta))),
             dual_enough=self._slack * tolerance * max(_rms(gradient), 1e-3 * self._unit),
         )
-        self._state = self._mixer.next_state(self._state, predictions - self._z)
+        self._state, self._mixer = self._mixer.next_state(self._state, predictions - self._z)
         return found
-
-
-class _Mixer:
-    """Anderson's mixing of type II over the last `MEMORY` steps, with a way back."""
-
-    def __init__(self) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self._last: tuple[Floats, Floats] | None = None  # a state and its plain step
-        self._states: list[Floats] = []  # differences of consecutive states and of their steps
-        self._steps: list[Floats] = []
-        self._products = np.zeros((0, 0))
-
-    def change_map(self) -> None:
-        """Another map with much the same slopes: its steps are not to be compared with those before."""
-        self._last = None
-
-    def next_state(self, state: Floats, step: Floats) -> Floats:
-        """Where to go from a state whose plain step is known."""
-        shape, state, step = state.shape, state.reshape(-1), step.reshape(-1)
-        if self._last is not None:
-            old, old_step = self._last
-            mixed_before = bool(self._steps)
-            if mixed_before and not np.linalg.norm(step) <= _GROWTH * np.linalg.norm(old_step):
-                self._forget()
-                return (old + old_step).reshape(shape)
-            self._remember(state - old, step - old_step)
-        self._last = state.copy(), step.copy()
-        if not self._steps:
-            return (state + step).reshape(shape)
-        products = self._products + _REGULARISATION * np.trace(self._products) * np.eye(len(self._steps))
-        shares = np.linalg.lstsq(products, np.array([d @ step for d in self._steps]), rcond=None)[0]
-        mixed = state + step
-        for share, d_state, d_step in zip(shares, self._states, self._steps, strict=True):
-            mixed -= share * (d_state + d_step)
-        return np.asarray(mixed.reshape(shape))
-
-    def _remember(self, d_state: Floats, d_step: Floats) -> None:
-        if len(self._steps) == MEMORY:
-            del self._states[0], self._steps[0]
-            self._products = self._products[1:, 1:]
-        self._states.append(d_state)
-        self._steps.append(d_step)
-        row = np.array([d @ d_step for d in self._steps])
-        grown = np.zeros((len(self._steps), len(self._steps)))
-        grown[:-1, :-1] = self._products
-        grown[-1], grown[:, -1] = row, row
-        self._products = grown
 
 
 def _rms(values: Floats) -> float:

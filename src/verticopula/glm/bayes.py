@@ -10,7 +10,7 @@ Bayes view of regression (George and Foster 2000 with two parameters; Kim, Wang,
 Mukherjee, Sen and Sen 2023 with mixtures), the weights drawn, not maximised, as in MacLehose, Dunson, Herring and
 Hoppin 2007. Signs are even, because a column may as well be coded the other way round. Sizes stand on two scales side
 by side, per unit of the data and per standard deviation of the column, since either may be what columns have in common
-(the alpha of Stephens 2017); their weights say which. The smallest size is `LEAST` standard errors: what is
+(the alpha of Stephens 2017); their weights say which. The smallest size is two standard errors: what is
 smaller cannot be told from zero, and a slab that reaches down to zero would call noise signal (Johnson and Rossell
 2010).
 
@@ -48,12 +48,35 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rng = np.random.Generator
 
-LEAST_BAR = 0.7
-KNOWING_BAR = 0.6  # where the errors are known: no allowance for evidence that is not there
-_ODDS = 9.0  # posterior odds that a column must have: the root of the number of subjects over this
-LEAST = 2.0  # the smallest size, in standard errors
-RATIO = 1.12  # of neighbouring sizes
-_TOUCH = 0.5  # a size's standard deviation, in distances to the next one
+
+@dataclass(frozen=True)
+class BayesTuning:
+    """Chosen constants of the posterior and of what it selects.
+
+    `odds_divisor` was tuned on the paper's simulated designs (Section 5.1), by `python -m benchmarks glm_bayes`. The
+    bars were judged on the same designs, 0.6 on their synthetic tables. The others were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    least_bar : a column is never selected below this posterior probability
+    known_errors_bar : the bar where the errors of the score are known: no allowance for evidence that is not there
+    odds_divisor : posterior odds that a column must have are the root of the number of subjects over this
+    smallest_size : in standard errors
+    size_ratio : of neighbouring sizes
+    size_width : a size's standard deviation, in distances to the next one
+    kept_covariance : share of the covariances between the columns' errors that is believed
+    """
+
+    least_bar: float = 0.7
+    known_errors_bar: float = 0.6
+    odds_divisor: float = 9.0
+    smallest_size: float = 2.0
+    size_ratio: float = 1.12
+    size_width: float = 0.5
+    kept_covariance: float = 0.5
+
+
+BAYES_TUNING = BayesTuning()
 PASSES = {"gaussian": 3, "binomial": 10, "poisson": 10}  # of sampling, and fitting the quadratic again
 LAYOUTS = 3  # passes in which the sizes are laid out anew
 _SWEEPS = 300
@@ -62,7 +85,6 @@ _CHAINS = 2
 SNAPSHOTS = 40
 _RIDGE_STEPS, _RIDGE_TOLERANCE = 50, 1e-4
 _MAX_HALVINGS = 30
-_KEPT = 0.5  # share of the covariances between the columns' errors that is believed
 
 DrawScoreErrors = Callable[[Floats, float], Floats]
 
@@ -71,10 +93,10 @@ def default_bar(n_subjects: float) -> float:
     """The posterior probability above which a column is selected, unless a user says otherwise.
 
     BIC asks a column for evidence that grows like the root of the number of subjects, so that false columns vanish
-    where there is enough of it. So does this; the constant was set on the designs of Section 5.1.
+    where there is enough of it. So does this (`BayesTuning`).
     """
-    odds = np.sqrt(n_subjects) / _ODDS
-    return max(LEAST_BAR, float(odds / (1.0 + odds)))
+    odds = np.sqrt(n_subjects) / BAYES_TUNING.odds_divisor
+    return max(BAYES_TUNING.least_bar, float(odds / (1.0 + odds)))
 
 
 @dataclass(frozen=True)
@@ -119,7 +141,7 @@ class Prior:
         """One grid of sizes for each scale."""
         pairs = list(zip(grids, scales, strict=True))
         centre = [np.outer(unit, grid) for grid, unit in pairs]
-        width = [np.outer(unit, _TOUCH * grid * (grid[1] / grid[0] - 1.0)) for grid, unit in pairs]
+        width = [np.outer(unit, BAYES_TUNING.size_width * grid * (grid[1] / grid[0] - 1.0)) for grid, unit in pairs]
         return cls(np.concatenate(centre, axis=1), np.concatenate(width, axis=1) ** -2.0)
 
     def even_weights(self) -> Floats:
@@ -250,7 +272,8 @@ class _Sampler:
         found = np.cov(scores @ cover[:q, :q], rowvar=False).reshape(q, q)
         errors = self._share * self._noise * cover  # the rows are a sample too
         errors[q:, q:] = self._noise * cover[q:, q:]  # of an intercept, about which the draws say nothing
-        errors[:q, :q] += _KEPT * found + (1.0 - _KEPT) * np.diag(np.diag(found))
+        kept = BAYES_TUNING.kept_covariance
+        errors[:q, :q] += kept * found + (1.0 - kept) * np.diag(np.diag(found))
         gram: Floats = np.asarray(np.linalg.inv(errors))
         return _Quadratic(gram, gram @ (cover @ own.linear))
 
@@ -348,9 +371,9 @@ def rotate_groups(gram: Floats, starts: Ints) -> Floats:
 
 def lay_out_sizes(error: float, largest: float) -> Floats:
     """A geometric grid from what can just be told from zero to the largest size."""
-    least = LEAST * error
+    least = BAYES_TUNING.smallest_size * error
     most = max(largest, 2.0 * least)
-    return np.geomspace(least, most, int(np.ceil(np.log(most / least) / np.log(RATIO))) + 1)
+    return np.geomspace(least, most, int(np.ceil(np.log(most / least) / np.log(BAYES_TUNING.size_ratio))) + 1)
 
 
 def units(features: Features) -> tuple[Floats, Floats]:

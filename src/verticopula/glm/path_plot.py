@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from verticopula.errors import SettingsError
+from verticopula.glm.strength_path import PathPoint
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from verticopula.protocol.regression_path import FederatedPath
 
+def plot_path(points: Sequence[PathPoint], names: Mapping[str, Sequence[str]], chosen: float) -> go.Figure:
+    """Every feature that enters, against the strength; parties by colour, names on hovering.
 
-def plot_path(path: FederatedPath, chosen: float) -> go.Figure:
-    """Every feature that enters, against the strength; parties by colour, names on hovering."""
+    Parameters
+    ----------
+    points : coefficients of all parties' features side by side, at every strength
+    names : party -> names of its features
+    chosen : the strength to mark
+    """
     import plotly.graph_objects as go  # only here: fitting needs no figures
     from plotly.colors import qualitative
 
-    if len(path.points) < 2:
+    if len(points) < 2:
         raise SettingsError("there is no path to plot: the model was fitted at one strength")
-    strengths = [point.strength for point in path.points]
-    coef = np.array([point.coef for point in path.points])
+    strengths = [point.strength for point in points]
+    coef = np.array([point.coef for point in points])
     figure = go.Figure()
     column = 0
-    for number, (party, design) in enumerate(path.designs.items()):
+    for number, (party, features) in enumerate(names.items()):
         colour = qualitative.D3[number % len(qualitative.D3)]
         shown = False
-        for name in design.names:
+        for name in features:
             values = coef[:, column]
             column += 1
             if not values.any():

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import html
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
-from verticopula.glm.inference import SELECTION_NOTE
+from verticopula.glm.inference import SELECTION_NOTE, Inference
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from verticopula.estimators.vertical_glm import VerticalGLM
+Floats = NDArray[np.float64]
 
 _STYLE = (
     ":root{color-scheme:light dark}"
@@ -24,6 +27,49 @@ _STYLE = (
     "font-variant-numeric:tabular-nums}.warning{font-weight:bold;color:light-dark(#b00020,#ff8a80)}.note{opacity:.8}"
 )
 _NUMBERS = ("coefficient", "std. error", "lower", "upper", "p-value")
+
+
+class PartyFeatures(Protocol):
+    """What the features of a party are called: column g has those from `starts[g]` to `starts[g + 1]`."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def sources(self) -> tuple[str, ...]: ...
+    @property
+    def starts(self) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True)
+class FittedRegression:
+    """A fit, as plain values.
+
+    Attributes
+    ----------
+    rule : how columns were selected, in words
+    response : `party.column`, or empty
+    coef : party -> coefficients of its features
+    intercept : None where none was fitted
+    features : party -> its features
+    inference : standard errors of the selected coefficients; None where the columns were not here
+    explained : share of the deviance explained
+    rounds, bytes : what the fit exchanged
+    """
+
+    family: str
+    rule: str
+    response: str
+    coef: Mapping[str, Floats]
+    intercept: float | None
+    features: Mapping[str, PartyFeatures]
+    inference: Inference | None
+    n_rows: int
+    n_effective: float
+    explained: float
+    converged: bool
+    warnings: tuple[str, ...]
+    rounds: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -91,49 +137,64 @@ def _show(value: float) -> str:
     return f"{value:.4g}"
 
 
-def tabulate(model: VerticalGLM, level: float) -> pd.DataFrame:
-    """One row per selected feature."""
+def tabulate(fit: FittedRegression, level: float) -> pd.DataFrame:
+    """One row per selected feature, with its interval at a confidence level."""
     import pandas as pd  # only here: everything else works without it
 
     if not 0.0 < level < 1.0:
         raise SettingsError(f"a confidence level lies between 0 and 1, got {level}")
-    rows = [("", "(intercept)", "(intercept)", model.intercept_)] if model.fit_intercept else []
-    for name, design in model.path_.designs.items():
-        columns = np.repeat(np.array(design.sources, dtype=object), np.diff(design.starts))
+    rows = [] if fit.intercept is None else [("", "(intercept)", "(intercept)", fit.intercept)]
+    for party, features in fit.features.items():
+        columns = np.repeat(np.array(features.sources, dtype=object), np.diff(features.starts))
         rows += [
-            (name, str(column), feature, float(value))
-            for column, feature, value in zip(columns, design.names, model.coef_[name], strict=True)
+            (party, str(column), feature, float(value))
+            for column, feature, value in zip(columns, features.names, fit.coef[party], strict=True)
             if value != 0.0
         ]
     frame = pd.DataFrame(rows, columns=["party", "column", "feature", "coefficient"])
-    if model.inference_ is not None:
-        frame["coefficient"] = model.inference_.estimate  # the copies' mean, where they were combined
-        frame["std. error"] = model.inference_.standard_error
-        frame["lower"], frame["upper"] = model.inference_.intervals(level)
-        frame["p-value"] = model.inference_.p_values()
+    if fit.inference is not None:
+        frame["coefficient"] = fit.inference.estimate  # the copies' mean, where they were combined
+        frame["std. error"] = fit.inference.standard_error
+        frame["lower"], frame["upper"] = fit.inference.intervals(level)
+        frame["p-value"] = fit.inference.p_values()
     return frame
 
 
-def summarise_regression(model: VerticalGLM, level: float) -> RegressionSummary:
+def summarise_regression(fit: FittedRegression, level: float) -> RegressionSummary:
     """The table with what a reader needs around it."""
-    frame = tabulate(model, level)
-    traffic, designs = model.path_.traffic, model.path_.designs
-    chosen = {"bic": "BIC", "cv": f"{model.folds}-fold cross-validation"}.get(str(model.select), "hand")
-    strength = "" if model.penalty == "none" else f", strength {model.strength_:.4g} chosen by {chosen}"
-    rule = f"{model.penalty} penalty{strength}"
-    if model.select == "bayes":
-        rule = f"posterior means of columns with a probability above {model.bar_:.2g}"
-    n_selected = sum(int((coef != 0.0).sum()) for coef in model.coef_.values())
+    n_parties, n_features = len(fit.features), sum(len(f.names) for f in fit.features.values())
+    n_selected = sum(int((coef != 0.0).sum()) for coef in fit.coef.values())
     heading = (
-        f"{model.family} regression of {model.response_ or 'the response'}, {rule}",
-        f"{n_selected} of {sum(len(d.names) for d in designs.values())} features selected; "
-        f"{model.n_rows_:,} rows standing for {model.n_effective_:,.0f} subjects; "
-        f"deviance explained {model.explained_:.1%}",
-        f"{len(designs)} part{'y' if len(designs) == 1 else 'ies'}, {traffic.rounds:,} rounds, "
-        f"{traffic.bytes / 1e6:,.1f} MB exchanged; " + ("converged" if model.converged_ else "NOT CONVERGED"),
+        f"{fit.family} regression of {fit.response or 'the response'}, {fit.rule}",
+        f"{n_selected} of {n_features} features selected; "
+        f"{fit.n_rows:,} rows standing for {fit.n_effective:,.0f} subjects; "
+        f"deviance explained {fit.explained:.1%}",
+        f"{n_parties} part{'y' if n_parties == 1 else 'ies'}, {fit.rounds:,} rounds, "
+        f"{fit.bytes / 1e6:,.1f} MB exchanged; " + ("converged" if fit.converged else "NOT CONVERGED"),
     )
-    if model.inference_ is None:
+    if fit.inference is None:
         notes = ["No standard errors: they need the parties' columns side by side, which stay where they are."]
     else:
-        notes = [f"Intervals at {level:.0%}. {SELECTION_NOTE}", model.inference_.note()]
-    return RegressionSummary(frame, heading, model.warnings_, tuple(notes))
+        notes = [f"Intervals at {level:.0%}. {SELECTION_NOTE}", fit.inference.note()]
+    return RegressionSummary(tabulate(fit, level), heading, fit.warnings, tuple(notes))
+
+
+def describe_regression(fit: FittedRegression, level: float) -> dict[str, Any]:
+    """The summary as values that JSON can hold: what a report shows, and what a study's folder keeps."""
+    summary = summarise_regression(fit, level)
+    frame = summary.frame.rename(columns={"std. error": "error", "p-value": "p"})
+    rows = [
+        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
+    return {
+        "response": fit.response,
+        "family": fit.family,
+        "intercept": fit.intercept is not None,
+        "level": level,
+        "converged": fit.converged,
+        "heading": list(summary.heading),
+        "warnings": list(summary.warnings),
+        "notes": list(summary.notes),
+        "rows": rows,
+    }

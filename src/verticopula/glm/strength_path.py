@@ -11,8 +11,8 @@ errors say so, in the logistic model above all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,24 +24,45 @@ Floats = NDArray[np.float64]
 N_STRENGTHS = 40
 STRENGTH_RATIO = 1e-3
 MAX_LLA_STEPS = 100
-# When the weights rest: what they have moved last and what they have still to go, at the rate at which their moves
-# become smaller, are both below so many tolerances, relative to the strength; or they move by next to nothing. Near a
-# point that is about to stop being a minimum they move little but ever more. Where the loss is flatter than the penalty
-# is concave, that happens more often, and they must rest more firmly.
-_LLA_SLACK = {"gaussian": 10.0, "binomial": 1.0, "poisson": 1.0}
-_LLA_STILL = 0.01
-# Such a point may also pass for a minimum because a column that should enter is held back by less than the tolerance.
-# So where weights rest, a last lasso is solved to this share of the tolerance, and they must rest there, too.
-_LLA_LAST = {"gaussian": 1.0, "binomial": 0.1, "poisson": 0.1}
-_SHARPER, _SHARPEST = 0.5, 0.01
-
-# Where a path ends early. A bounded penalty keeps neither a logistic fit from separating the classes nor a linear
-# one from interpolating; coefficients run off, and an information criterion follows them. A gaussian or poisson
-# fit with few columns may be as good as it likes.
-MAX_EXPLAINED = {"gaussian": np.inf, "poisson": np.inf, "binomial": 0.8}
-MAX_SHARE_OF_ROWS = 0.5
 _ROUNDING = 1e-18  # a loss so far below that of a constant is rounding
-PATIENCE = 10  # models in a row that score worse than the best so far, before refitting stops
+
+
+@dataclass(frozen=True)
+class PathTuning:
+    """Chosen constants of a path. All were chosen by hand, not tuned; `patience` was compared with refits at every
+    strength in `python -m benchmarks glm_original`.
+
+    Attributes
+    ----------
+    rest_slack, still : when the weights of a concave penalty rest: what they have moved last and what they have still
+        to go, at the rate at which their moves become smaller, are both below so many tolerances, relative to the
+        strength; or they move by next to nothing. Near a point that is about to stop being a minimum they move little
+        but ever more. Where the loss is flatter than the penalty is concave, that happens more often, and they must
+        rest more firmly
+    last_share : such a point may also pass for a minimum because a column that should enter is held back by less than
+        the tolerance. So where weights rest, a last lasso is solved to this share of the tolerance, and they must
+        rest there, too
+    sharper, sharpest : factor by which the tolerance falls where weights do not rest, and its smallest share
+    most_explained, most_share_of_rows : where a path ends early: the share of the null deviance that is explained, and
+        the selected columns over the rows. A bounded penalty keeps neither a logistic fit from separating the classes
+        nor a linear one from interpolating; coefficients run off, and an information criterion follows them. A
+        gaussian or poisson fit with few columns may be as good as it likes
+    patience : models in a row that score worse than the best so far, before refitting stops
+    """
+
+    rest_slack: Mapping[str, float] = field(default_factory=lambda: {"gaussian": 10.0, "binomial": 1.0, "poisson": 1.0})
+    still: float = 0.01
+    last_share: Mapping[str, float] = field(default_factory=lambda: {"gaussian": 1.0, "binomial": 0.1, "poisson": 0.1})
+    sharper: float = 0.5
+    sharpest: float = 0.01
+    most_explained: Mapping[str, float] = field(
+        default_factory=lambda: {"gaussian": np.inf, "poisson": np.inf, "binomial": 0.8}
+    )
+    most_share_of_rows: float = 0.5
+    patience: int = 10
+
+
+PATH_TUNING = PathTuning()
 
 
 @dataclass(frozen=True)
@@ -105,8 +126,8 @@ class RestWatch:
 
     def __init__(self, tolerance: float, family: Family) -> None:
         self.tolerance = tolerance
-        self._enough, self._least = _LLA_SLACK[family.name] * tolerance, _SHARPEST * tolerance
-        self._last = _LLA_LAST[family.name] * tolerance
+        self._enough, self._least = PATH_TUNING.rest_slack[family.name] * tolerance, PATH_TUNING.sharpest * tolerance
+        self._last = PATH_TUNING.last_share[family.name] * tolerance
         self._forget()
 
     def _forget(self) -> None:
@@ -130,12 +151,12 @@ class RestWatch:
             self.tolerance = self._last
             self._forget()
         elif at_once:
-            self.tolerance = max(_SHARPER * self.tolerance, self._least)
+            self.tolerance = max(PATH_TUNING.sharper * self.tolerance, self._least)
         return False
 
     def _is_small(self, change: float, rate: float) -> bool:
         to_go = change * rate / (1.0 - rate) if rate < 1.0 else np.inf
-        return max(change, to_go) <= self._enough or change <= _LLA_STILL * self._enough
+        return max(change, to_go) <= self._enough or change <= PATH_TUNING.still * self._enough
 
 
 class Yardstick:
@@ -161,7 +182,10 @@ class Yardstick:
 
     def is_saturated(self, loss: float, df: int) -> bool:
         """Whether a fit is so close to perfect that an information criterion means nothing."""
-        return self.explained(loss) > MAX_EXPLAINED[self._family.name] or df > MAX_SHARE_OF_ROWS * self._n_rows
+        return (
+            self.explained(loss) > PATH_TUNING.most_explained[self._family.name]
+            or df > PATH_TUNING.most_share_of_rows * self._n_rows
+        )
 
 
 def information_criterion(family: Family, loss: float, df: int, n_subjects: float, charge: float) -> float:
@@ -202,7 +226,7 @@ class RefitWatch:
 
     @property
     def wanted(self) -> bool:
-        return self._rule is not None and self._worse < PATIENCE and not self.came_to_perfect
+        return self._rule is not None and self._worse < PATH_TUNING.patience and not self.came_to_perfect
 
     def see(self, refit: Refit | None, df: int) -> None:
         """The refit of the next model on the path; None where it is all but perfect, and there is nothing beyond it."""

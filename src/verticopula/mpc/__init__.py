@@ -1,1 +1,5 @@
-"""."""
+"""Secure sums: secret shares, fixed-point numbers, sealed messages, the public plan, noise in shares.
+
+It imports storage and what stands below; strict statistics and the protocols may import it.
+Read secret_sharing.py first, then sums_plan.py.
+"""

@@ -1,8 +1,9 @@
 """Messages from party to party that the coordinator relays and cannot read, alter, repeat or send elsewhere.
 
 Every party makes an X25519 key pair per study and signs the public key with something the others trust: the key of
-its certificate, or a key that all parties hold. A box is AES-256-GCM under a key of its own, derived (HKDF-SHA256)
-from the two parties' common secret, a salt, and all of: study, sender, receiver, purpose, counter, both public keys.
+its certificate, or a key that all parties hold. A sealed message is AES-256-GCM under a key of its own, derived
+(HKDF-SHA256) from the two parties' common secret, a salt, and all of: study, sender, receiver, purpose, counter, both
+public keys.
 
 The salt depends on the sender's secret and the content. So the same content makes the same bytes, after a restart
 too, and no key is ever used for two contents.
@@ -58,20 +59,22 @@ def shared_authenticity(key: bytes) -> Authenticity:
 
 
 @dataclass(frozen=True)
-class Introduction:
+class SignedPublicKey:
     """A party's public key in one study, signed."""
+
+    WIRE_NAME = "Introduction"  # its name in stored and sent messages
 
     party: str
     public: bytes
     signature: bytes
 
 
-class SealedPost:
-    """One party's keys in one study; what it sends and receives sealed. No repr: it holds a secret.
+class SealedChannel:
+    """One party's keys in one study, with which it seals messages and opens them. The repr leaves out its secret.
 
     Parameters
     ----------
-    secret : 32 bytes of this party, for this study only; the same secret gives the same keys and boxes
+    secret : 32 bytes of this party, for this study only; the same secret gives the same keys and ciphertexts
     """
 
     def __init__(self, study: str, party: str, secret: bytes, authenticity: Authenticity) -> None:
@@ -88,21 +91,21 @@ class SealedPost:
         self._opened: dict[tuple[str, str, int], bytes] = {}
 
     def __repr__(self) -> str:
-        return f"SealedPost({self.party!r})"
+        return f"SealedChannel({self.party!r})"
 
     def derive(self, *label: str, size: int = 32) -> bytes:
         """Bytes that only this party can make, for one use each."""
         return _expand(self._secret, b"", _joined(self.study, self.party, *label), size)
 
-    def introduce(self) -> Introduction:
-        """The public key, for the others."""
-        message = _introduction(self.study, self.party, self.public)
-        return Introduction(self.party, self.public, self._authenticity.sign(message))
+    def sign_public_key(self) -> SignedPublicKey:
+        """This party's public key, signed for the others."""
+        message = _key_statement(self.study, self.party, self.public)
+        return SignedPublicKey(self.party, self.public, self._authenticity.sign(message))
 
-    def meet(self, others: Iterable[Introduction]) -> None:
-        """Take everybody's public keys; ProtocolError where one is not signed by its party, or has changed."""
+    def accept_keys(self, others: Iterable[SignedPublicKey]) -> None:
+        """Accept the parties' public keys; ProtocolError where one is not signed by its party, or has changed."""
         for other in others:
-            message = _introduction(self.study, other.party, other.public)
+            message = _key_statement(self.study, other.party, other.public)
             if not self._authenticity.verify(other.party, message, other.signature):
                 raise ProtocolError(f"party {self.party!r}: the public key of {other.party!r} is not signed by it")
             known = self._publics.get(other.party)
@@ -112,7 +115,7 @@ class SealedPost:
                 self._common[other.party] = self._agree(other)
                 self._publics[other.party] = other.public
 
-    def _agree(self, other: Introduction) -> bytes:
+    def _agree(self, other: SignedPublicKey) -> bytes:
         try:
             return self._private.exchange(X25519PublicKey.from_public_bytes(other.public))
         except ValueError:  # not 32 bytes, or a point of small order
@@ -125,7 +128,7 @@ class SealedPost:
         return _expand(self._common[other], b"", context, size)
 
     def seal(self, receiver: str, purpose: str, counter: int, content: bytes) -> bytes:
-        """A box that only `receiver` can open, and only for this purpose and at this count."""
+        """A message that only `receiver` can open, and only for this purpose and counter."""
         if len(content) > _LONGEST:
             raise ProtocolError(f"party {self.party!r}: a sealed message has at most {_LONGEST} bytes")
         context = self._context(self.party, receiver, purpose, counter)
@@ -134,18 +137,18 @@ class SealedPost:
         key = _expand(self._common[receiver], salt, context, KEY_BYTES)
         return salt + AESGCM(key).encrypt(_NONCE, content, context)
 
-    def open(self, sender: str, purpose: str, counter: int, box: bytes) -> bytes:
-        """What `sender` put in the box; ProtocolError unless it is for us, for this purpose and at this count.
+    def open(self, sender: str, purpose: str, counter: int, sealed: bytes) -> bytes:
+        """The content that `sender` sealed; ProtocolError unless it is for this party, this purpose and this counter.
 
-        There is one box a purpose and count: the same one may be opened again, another one not.
+        There is one message per purpose and counter: the same one may be opened again, another one not.
         """
         context = self._context(sender, self.party, purpose, counter)
-        slot, digest = (sender, purpose, counter), hashlib.sha256(box).digest()
+        slot, digest = (sender, purpose, counter), hashlib.sha256(sealed).digest()
         if self._opened.get(slot, digest) != digest:
             raise ProtocolError(f"party {self.party!r}: {sender!r} has sent another message in this place before")
-        key = _expand(self._common[sender], box[:_SALT_BYTES], context, KEY_BYTES)
+        key = _expand(self._common[sender], sealed[:_SALT_BYTES], context, KEY_BYTES)
         try:
-            content = AESGCM(key).decrypt(_NONCE, memoryview(box)[_SALT_BYTES:], context)
+            content = AESGCM(key).decrypt(_NONCE, memoryview(sealed)[_SALT_BYTES:], context)
         except (InvalidTag, ValueError):
             raise ProtocolError(
                 f"party {self.party!r}: a sealed message is not what {sender!r} sent here: it was altered, or meant "
@@ -162,12 +165,13 @@ class SealedPost:
     def _context(self, sender: str, receiver: str, purpose: str, counter: int) -> bytes:
         other = receiver if sender == self.party else sender
         keys = {self.party: self.public, other: self._public_of(other)}
-        return _joined(
+        return _joined(  # "box" is part of the key derivation: old ciphertexts need it
             "box", self.study, sender, receiver, purpose, str(counter), keys[sender].hex(), keys[receiver].hex()
         )
 
 
-def _introduction(study: str, party: str, public: bytes) -> bytes:
+def _key_statement(study: str, party: str, public: bytes) -> bytes:
+    """What a party signs: that this public key is its own in this study."""
     return _joined("public key", study, party, public.hex())
 
 

@@ -1,24 +1,47 @@
-"""The public geometry of secure sums: whose rows, which columns, how long a record may be, how many numbers open."""
+"""The public plan of secure sums: whose rows, which columns, bounds on records, and how many numbers are opened."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, bound_of, check_room, choose_bits, encode_scores
+from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, check_room, encode_scores
 from verticopula.mpc.gram_noise import gram_scales, share_scale, slack_of
 from verticopula.mpc.secret_sharing import COMPUTE, Ring, public_share
-from verticopula.protocol.messages import SumsPlan
+from verticopula.schema.settings import COORDINATOR
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-COORDINATOR = "coordinator"
+@dataclass(frozen=True)
+class SumsPlan:
+    """Which sums are opened, and with how much noise. All of it is public.
+
+    Attributes
+    ----------
+    parties, widths : who has scores, and how many columns of them each
+    compute : the three that hold shares and add noise; at most one of them, the coordinator, has no scores
+    pattern_of : (N,) every subject's pattern; -1 for none
+    columns : (P, p) which columns a pattern's sums are about, the parties' columns side by side
+    bounds : (P, K) largest squared norm of a party's part of a record, in units of 4^-bits; 0 where it has no part
+    bits : fractional bits of a score
+    mu : Gaussian differential privacy of everything that is opened, as long as one compute party at most is not honest
+    """
+
+    parties: tuple[str, ...]
+    widths: tuple[int, ...]
+    compute: tuple[str, str, str]
+    pattern_of: NDArray[np.int64]
+    columns: NDArray[np.bool_]
+    bounds: NDArray[np.int64]
+    bits: int
+    mu: float
 
 
 def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tuple[str, str, str]:
@@ -27,51 +50,6 @@ def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tu
         raise SettingsError("secure sums need at least two parties, none of them named as the coordinator")
     first, second, third, *_ = (*parties, coordinator)
     return first, second, third
-
-
-def make_plan(
-    widths: Mapping[str, int], observed: Bools, mu: float, per_column: float, compute: Sequence[str]
-) -> SumsPlan:
-    """One pattern for every set of columns that somebody has values in, and as many fractional bits as fit.
-
-    Parameters
-    ----------
-    widths : party -> number of its columns, in the order of `observed`'s columns
-    observed : (N, p) public mask; subjects without any value are left out
-    mu : Gaussian differential privacy of all the sums together
-    per_column : a party's part of a record has a squared norm of at most this times its observed columns
-    compute : the three compute parties
-    """
-    if not per_column > 0.0:
-        raise SettingsError("the bound per column must be positive")
-    columns, labels, counts = np.unique(observed, axis=0, return_inverse=True, return_counts=True)
-    labels = labels.reshape(-1)
-    if columns.shape[0] and not columns[0].any():  # sorted, so the empty pattern is the first
-        columns, labels, counts = columns[1:], labels - 1, counts[1:]
-    ends = np.cumsum(list(widths.values()))
-    starts = ends - np.array(list(widths.values()), dtype=np.int64)
-    parts = np.column_stack([columns[:, a:b].sum(axis=1) for a, b in zip(starts, ends, strict=True)])
-    if not counts.size:
-        raise SettingsError("nobody has a value in any column")
-    bits = min(
-        choose_bits(int(n), per_column * int(row.sum()) + 1.0, mu, int(row.sum()) + 1)
-        for n, row in zip(counts, parts, strict=True)
-    )
-    exact = {int(size): bound_of(per_column * int(size), bits) for size in np.unique(parts)}
-    bounds = np.vectorize(exact.__getitem__, otypes=[np.int64])(parts)
-    first, second, third = compute
-    plan = SumsPlan(
-        tuple(widths),
-        tuple(widths.values()),
-        (first, second, third),
-        labels.astype(np.int64),
-        columns,
-        bounds,
-        bits,
-        mu,
-    )
-    check_plan(plan)
-    return plan
 
 
 def check_plan(plan: SumsPlan) -> None:
@@ -100,7 +78,7 @@ def check_plan(plan: SumsPlan) -> None:
 
 
 def own_columns(plan: SumsPlan, party: str) -> slice:
-    """Where a party's columns are among all."""
+    """The slice of a party's columns among all columns."""
     index = plan.parties.index(party)
     start = sum(plan.widths[:index])
     return slice(start, start + plan.widths[index])
@@ -113,12 +91,12 @@ def own_rows(plan: SumsPlan, party: str) -> Bools:
 
 
 def own_bounds(plan: SumsPlan, party: str) -> Ints:
-    """(n_k,) the bound of each of those rows."""
+    """(n_k,) the bound of each of `own_rows`."""
     return np.asarray(plan.bounds[:, plan.parties.index(party)][plan.pattern_of[own_rows(plan, party)]])
 
 
 def own_mask(plan: SumsPlan, party: str) -> Bools:
-    """(n_k, p_k) where those rows may be other than zero."""
+    """(n_k, p_k) where `own_rows` may be other than zero."""
     return np.asarray(plan.columns[:, own_columns(plan, party)][plan.pattern_of[own_rows(plan, party)]])
 
 
@@ -130,10 +108,10 @@ def code_scores(plan: SumsPlan, party: str, scores: NDArray[np.float64]) -> Ints
     mask, rows = own_mask(plan, party), own_rows(plan, party)
     if scores.shape != (rows.size, mask.shape[1]):
         raise ProtocolError(f"party {party!r}: its scores do not have the shape that the plan says")
-    asked = scores[rows]
-    if np.isnan(asked[mask]).any():
+    shared = scores[rows]
+    if np.isnan(shared[mask]).any():
         raise ProtocolError(f"party {party!r}: the plan counts on values that it does not have")
-    return encode_scores(np.where(mask, asked, 0.0), plan.bits, own_bounds(plan, party))
+    return encode_scores(np.where(mask, shared, 0.0), plan.bits, own_bounds(plan, party))
 
 
 def pattern_bound(plan: SumsPlan, pattern: int) -> int:
@@ -165,7 +143,7 @@ def pattern_size(plan: SumsPlan, pattern: int) -> int:
 
 
 def share_scales(plan: SumsPlan, pattern: int) -> NDArray[np.float64]:
-    """The scale of one compute party's noise on each of those numbers; two shares are worth what the plan's mu asks."""
+    """The scale of one compute party's noise on each of those numbers; two shares suffice for the plan's mu."""
     width = int(plan.columns[pattern].sum())
     off, diagonal = (share_scale(scale) for scale in gram_scales(pattern_bound(plan, pattern), plan.mu))
     rows, columns = np.triu_indices(width + 1)

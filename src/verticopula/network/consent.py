@@ -1,4 +1,4 @@
-"""The steward's yes: what would leave, what it costs, and a question at the terminal."""
+"""The steward's consent: the proposed releases and their cost are shown at the terminal, and the steward decides."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.errors import PolicyRefused
-from verticopula.network.sanitizing import harmless
+from verticopula.network.sanitizing import sanitize
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import format_epsilon, format_price, party_epsilons
-from verticopula.storage.ledger import Release
 
 _UNITS = ("variable", "client", "block")
 
 
 @dataclass
-class Steward:
-    """Asks before anything is released. No answer, or any but yes, is a no.
+class ConsentPrompt:
+    """Asks the steward at the terminal before anything is released. Any answer but yes, and none, is a refusal.
 
-    `all` says yes to the later rounds of the same study too (IEVCDS sends ranks in each), as long as they ask for no
+    `all` also consents to the later rounds of the same study (IEVCDS sends ranks in each), as long as they ask for no
     more than was shown.
+
+    Attributes
+    ----------
+    is_waiting : whether the steward is being asked right now
     """
 
     party: str
@@ -34,20 +38,20 @@ class Steward:
     def __post_init__(self) -> None:
         self._one_at_a_time = threading.Lock()
         self._agreed: dict[str, list[Release]] = {}
-        self.is_asked = False
+        self.is_waiting = False
 
-    def consent(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        """Show the releases and wait; PolicyRefused unless the steward says yes."""
+    def request(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
+        """Show the releases and wait for the steward; PolicyRefused unless the answer is yes."""
         study = proposed[0].study
         with self._one_at_a_time:
             if _covers(self._agreed.get(study, []), proposed):
                 return
             self._show(method, proposed, spent)
-            self.is_asked = True
+            self.is_waiting = True
             try:
                 answer = self.read().strip().lower()
             finally:
-                self.is_asked = False
+                self.is_waiting = False
         if answer == "all":
             self._agreed[study] = [*self._agreed.get(study, []), *proposed]
         elif answer not in ("y", "yes"):
@@ -55,7 +59,7 @@ class Steward:
 
     def _show(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
         console = Console()
-        title = harmless(f"Study {proposed[0].study} ({method}) asks for:", 300)
+        title = sanitize(f"Study {proposed[0].study} ({method}) asks for:", 300)
         console.print(Text(title, style="bold"), soft_wrap=True)
         table = Table("column", "what leaves", "people", "how", "epsilon")
         for entry in proposed:

@@ -1,4 +1,4 @@
-"""What travels on the line besides the protocols' own messages, and the envelope around everything."""
+"""Control messages: handshake, progress, refusals, the study lead's requests; and the envelope of every message."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Topic = Literal["hello", "welcome", "ask", "working", "answer", "refusal"]
 
 @dataclass(frozen=True)
 class Envelope:
-    """One letter.
+    """The envelope of one message.
 
     Attributes
     ----------
     session : the receiver's own session number, which it told the sender; empty in a hello
-    serial : counts the sender's letters within that session; none is accepted twice
-    key : what an answer answers
+    serial : counts the sender's messages within that session; none is accepted twice
+    key : of the request; its reply or refusal carries the same
     """
 
     topic: Topic
@@ -34,7 +34,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Greeting:
-    """Hello, or welcome: write to me under this session number."""
+    """The body of a hello or a welcome: messages to the sender must carry this session number."""
 
     session: str
     software: str
@@ -43,7 +43,7 @@ class Greeting:
 
 @dataclass(frozen=True)
 class Working:
-    """Your request is being worked on, or waits for a person's yes."""
+    """Your request is being processed, or waits for the steward's consent."""
 
     waits_for: Literal["computation", "steward"]
     version: int = MESSAGE_VERSION
@@ -110,7 +110,7 @@ class PartyState:
 
 @dataclass(frozen=True)
 class StudyState:
-    """One study. `waiting_for`: parties that have not answered the round yet."""
+    """One study. `waiting_for`: parties whose reply in this round is missing."""
 
     study: str
     method: str

@@ -1,4 +1,4 @@
-"""The coordinator's process: it meets the parties and the study lead, and runs one study after the other."""
+"""The coordinator's process: it listens for parties and the study lead, and runs one study after the other."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ from verticopula.network.control_messages import (
 )
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.kit_process import frames_of
-from verticopula.network.network_transport import NetworkTransport, WaitingRoom
-from verticopula.network.sessions import Post
+from verticopula.network.network_transport import NetworkTransport, PendingRequests
+from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import LEAD, Kit
-from verticopula.network.study_records import Records, StudyRecord
+from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.network.study_runner import check_deadline, check_settings, run_study
 from verticopula.protocol.opening import federation_fingerprint
-from verticopula.protocol.party.strict_handler import STRICT
 from verticopula.protocol.wire import decode, encode, kinds_of
 from verticopula.storage.round_journal import Journal
 
@@ -61,23 +60,23 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self.federation = self.kit.federation
-        self.records = Records(self.folder)
-        self._post = Post(self.kit, self._on_letter, self._on_session)
-        self._room = WaitingRoom(self._post)
+        self.records = StudyStore(self.folder)
+        self._sessions = Sessions(self.kit, self._on_message, self._on_session)
+        self._pending = PendingRequests(self._sessions)
 
     def run(self) -> None:
         """Listen, go on with studies that a stop interrupted, and run what comes in, until `stop` is called."""
-        self._post.start()
+        self._sessions.start()
         for record in self.records.all():
             if record.state in ("queued", "running"):
                 logger.info("going on with study %s", record.study)
                 self._queue.put(record.study)
         while (study := self._queue.get()) != _STOP:
             self._run(self.records.get(study))
-        self._post.stop()
+        self._sessions.stop()
 
     def stop(self) -> None:
-        self._room.close()
+        self._pending.close()
         self._queue.put(_STOP)
 
     # ---- studies --------------------------------------------------------------------------
@@ -93,17 +92,18 @@ class Coordinator:
             self._waiting.pop(record.study, None)
 
     def _run_rounds(self, record: StudyRecord, journal: Journal) -> None:
-        transport = NetworkTransport(self._room, journal, record.deadline)
+        transport = NetworkTransport(self._pending, journal, record.deadline)
         transport.on_waiting = lambda number, names: self._waiting.__setitem__(record.study, (number, names))
         try:
-            authenticity = certificate_authenticity(self.kit) if record.method == STRICT else None
+            authenticity = certificate_authenticity(self.kit) if record.needs_keys else None
             run_study(record, self.federation, transport, self.records, authenticity)
             self.records.change(record.study, state="done", rounds=transport.number, note="")
             journal.remove()
-            self.records.desk_records(record.study).remove()
+            # The study is over: what was sealed for the coordinator must not be opened again.
+            self.records.compute_records(record.study).remove()
             logger.info("study %s is done", record.study)
         except VerticopulaError as error:
-            if self._room.closed:
+            if self._pending.closed:
                 return  # still "running" on disk: the next start goes on with it
             self._fail(record.study, transport.number, str(error))
         except OSError:
@@ -115,7 +115,7 @@ class Coordinator:
 
     def _fail(self, study: str, rounds: int, note: str) -> None:
         logger.warning("study %s failed in round %d: %s", study, rounds, note)
-        while not self._room.closed:
+        while not self._pending.closed:
             try:
                 self.records.change(study, state="failed", rounds=rounds, note=note[:2_000])
                 return
@@ -123,26 +123,26 @@ class Coordinator:
                 logger.error("cannot write the record of study %s: %s", study, os.strerror(error.errno or 0))
                 time.sleep(_DISK_AGAIN)
 
-    # ---- letters --------------------------------------------------------------------------
+    # ---- messages --------------------------------------------------------------------------
 
     def _on_session(self, peer: str) -> None:
         if peer != LEAD:
-            self._room.on_session(peer)
+            self._pending.on_session(peer)
 
-    def _on_letter(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
+    def _on_message(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
         if peer != LEAD:
-            self._room.on_letter(peer, topic, key, body)
+            self._pending.on_message(peer, topic, key, body)
             return
         if topic != "ask":
-            raise ProtocolError("the study lead asks; it is asked nothing")
+            raise ProtocolError("the study lead sends requests, not replies")
         try:
-            reply = encode(self._answer(decode(body, kinds_of(LeadRequest))))
-            self._post.send(LEAD, "answer", key, reply)
+            reply = encode(self._reply_to(decode(body, kinds_of(LeadRequest))))
+            self._sessions.send(LEAD, "answer", key, reply)
         except VerticopulaError as error:
             logger.warning("refused the study lead: %s", error)
-            self._post.send(LEAD, "refusal", key, encode(Refusal(type(error).__name__, str(error)[:2_000])))
+            self._sessions.send(LEAD, "refusal", key, encode(Refusal(type(error).__name__, str(error)[:2_000])))
 
-    def _answer(self, request: LeadRequest) -> LeadReply:
+    def _reply_to(self, request: LeadRequest) -> LeadReply:
         if isinstance(request, SubmitRequest):
             return self._submit(request)
         if isinstance(request, ResumeRequest):
@@ -156,7 +156,7 @@ class Coordinator:
             raise SettingsError("the federation file is not the one that the coordinator's kit was made from")
         with self._submitting:
             for record in self.records.all():
-                if record.token == request.token:  # the lead asked again because our answer was lost
+                if record.token == request.token:  # the lead sent it again because our reply was lost
                     return SubmitReply(record.study)
             try:
                 settings = json.loads(request.settings)
@@ -179,7 +179,7 @@ class Coordinator:
         return SubmitReply(record.study)
 
     def _status(self) -> StatusReply:
-        parties = tuple(PartyState(p.name, self._post.connected(p.name)) for p in self.federation.parties)
+        parties = tuple(PartyState(p.name, self._sessions.connected(p.name)) for p in self.federation.parties)
         studies = self.records.all()[-_MOST_STUDIES_SHOWN:]
         return StatusReply(parties, tuple(r.describe(*self._waiting.get(r.study, (0, ()))) for r in studies))
 

@@ -1,4 +1,4 @@
-"""FLARE's gRPC driver with what it leaves out: a limit on one peer's lines, and a word in the log when one is cut."""
+"""FLARE's gRPC driver with two additions: a limit on the connections of one peer, and a log entry when one ends."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nvflare.fuel.f3.connection import Connection
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver
 
-from verticopula.network.sanitizing import harmless
+from verticopula.network.sanitizing import sanitize
 
 logger = logging.getLogger(__name__)
 
-_MOST_LINES = 16  # of one peer at a time: one in use, and those that are about to be found dead
+_MOST_CONNECTIONS = 16  # of one peer at a time: one in use, and dead ones that have not timed out yet
 
 
 class GuardedDriver(GrpcDriver):  # type: ignore[misc]
-    """Every line takes a thread of the listening side, so nobody may have too many."""
+    """Limits the connections of each peer: every one takes a thread of the listening side."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
         self.options = [
             ("grpc.max_send_message_length", most_bytes),
             ("grpc.max_receive_message_length", most_bytes),
-            ("grpc.max_concurrent_streams", 4),  # on one connection; a line is one stream
+            ("grpc.max_concurrent_streams", 4),  # on one TCP connection; an F3 connection is one stream
             ("grpc.so_reuseport", 0),  # or a second coordinator could share the port unnoticed
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 20_000),
@@ -41,33 +41,33 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
         peer = _peer_of(connection)
         with self.conn_lock:
             others = sum(_peer_of(other) == peer for other in self.connections.values())
-        if peer and others >= _MOST_LINES:
-            logger.warning("refused a line of %s: it has %d already", peer[:64], others)
-            raise CommError(CommError.ERROR, "too many lines of one peer")
+        if peer and others >= _MOST_CONNECTIONS:
+            logger.warning("refused a connection of %s: it has %d already", peer[:64], others)
+            raise CommError(CommError.ERROR, "too many connections of one peer")
         read = connection.read_loop
         connection.read_loop = lambda frames: read(self._watch(connection, frames))
         super().add_connection(connection)
 
     def _watch(self, connection: Any, frames: Iterator[Any]) -> Iterator[Any]:
-        """The frames; where they end for a reason that nobody else would write down, it goes to the log."""
+        """The frames; the reason why they end is logged where FLARE does not log it."""
         try:
             for frame in frames:
                 self._last_reason = ""
                 yield frame
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() != grpc.StatusCode.CANCELLED:
-                reason = harmless(str(error.details()))
-                if reason != self._last_reason:  # it is tried again and again
-                    logger.warning("no line to the coordinator: %s", reason)
+                reason = sanitize(str(error.details()))
+                if reason != self._last_reason:  # F3 retries without end
+                    logger.warning("no connection to the coordinator: %s", reason)
                 self._last_reason = reason
             raise
         finally:
             if connection.side == "SERVER" and not connection.closing:
-                # gRPC does not tell this side which of the two it was.
+                # gRPC does not tell the server which of the two it was.
                 why = f"it went away, or sent a message of more than {self._most_bytes:,} bytes"
-                logger.info("a line of %s has ended: %s", _peer_of(connection)[:64], why)
+                logger.info("a connection of %s has ended: %s", _peer_of(connection)[:64], why)
 
 
 def _peer_of(connection: Connection) -> str:
-    """The name in the peer's certificate; empty where this side has called."""
+    """The name in the peer's certificate; empty where this side has connected."""
     return str((connection.get_conn_properties() or {}).get(DriverParams.PEER_CN.value) or "")

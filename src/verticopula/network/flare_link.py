@@ -1,4 +1,4 @@
-"""The line to the others: mutual TLS by NVIDIA FLARE's messaging layer (F3), and nothing above it.
+"""The connection to peers: mutual TLS by NVIDIA FLARE's messaging layer (F3), and nothing above it.
 
 F3 carries bytes between two named ends and checks that the name an end claims is the one in its certificate. FLARE's
 job layer is left out on purpose: a job may name any class that a party has installed, with any arguments, and FLARE's
@@ -34,11 +34,11 @@ _LOOPBACK = ("localhost", "127.0.0.1")
 
 
 class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
-    """One end of the line: the coordinator listens, everybody else connects to it and keeps trying.
+    """One end of the connection: the coordinator listens, everybody else connects to it and retries.
 
     Parameters
     ----------
-    peers : the names that may speak here; messages of others are dropped and logged
+    peers : the names whose messages are accepted; those of others are dropped and logged
     on_bytes : called with (peer, payload), from several threads
     on_peer : called with (peer, connected)
     """
@@ -58,8 +58,8 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
         self._communicator.register_monitor(self)
         manager = self._communicator.conn_manager
         manager.receivers = _Receivers({_APPLICATION: self})
-        # In the thread that reads the line, so that a peer which sends faster than it is read has to wait; FLARE would
-        # hold everything in memory.
+        # In the thread that reads the connection, so that a peer which sends faster than it is read has to wait; FLARE
+        # would hold everything in memory.
         manager.process_frame = manager.process_frame_task
 
     def start(self) -> None:
@@ -98,7 +98,7 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
             logger.warning("refused a message from %s: no part of this federation", endpoint.name[:64])
             return
         if endpoint.state != EndpointState.READY and self._communicator.conn_manager.get_connections(endpoint.name):
-            # An old line that closes while a new one opens makes FLARE think that both are closed.
+            # Where an old connection closes while a new one opens, FLARE marks both as closed.
             endpoint.state = EndpointState.READY
         self._on_bytes(endpoint.name, bytes(message.payload or b""))
 

@@ -20,7 +20,7 @@ from verticopula.network.startup_kit import Kit
 
 _LENGTH = struct.Struct("<I")
 _SMALLEST_KEY = 2048
-_CONTEXT = b"verticopula introduction 1\0"  # the same key also speaks TLS
+_CONTEXT = b"verticopula introduction 1\0"  # separates the domains: the same key is also used for TLS
 
 
 def certificate_authenticity(kit: Kit) -> Authenticity:

@@ -21,7 +21,7 @@ from typing import Protocol
 from rich.logging import RichHandler
 
 from verticopula.errors import SettingsError
-from verticopula.network.sanitizing import harmless
+from verticopula.network.sanitizing import sanitize
 from verticopula.network.startup_kit import Kit
 
 PID_FILE = "process.pid"
@@ -35,27 +35,27 @@ _HANDSHAKE = re.compile(r"Handshake failed[^:]*:(.*)")
 logger = logging.getLogger(__name__)
 
 
-class Runs(Protocol):
-    """A coordinator or a station."""
+class Service(Protocol):
+    """What runs until it is stopped: a `Coordinator` or a `PartyProcess`."""
 
     def run(self) -> None: ...
 
     def stop(self) -> None: ...
 
 
-def run_until_stopped(runs: Runs) -> None:
+def run_until_stopped(service: Service) -> None:
     """Run in this thread until SIGTERM or SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _stop(runs))
-    runs.run()
+        signal.signal(number, lambda *_: _stop(service))
+    service.run()
 
 
-def _stop(runs: Runs) -> None:
+def _stop(service: Service) -> None:
     # A study's own threads may be in the middle of something; the disk is right at every moment, so nothing is lost.
     timer = threading.Timer(_STOP_PATIENCE, lambda: os._exit(0))
     timer.daemon = True
     timer.start()
-    runs.stop()
+    service.stop()
 
 
 @contextlib.contextmanager
@@ -116,19 +116,19 @@ def keep_log(kit: Kit, *, quiet: bool) -> None:
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.setLevel(logging.INFO)
-    file.addFilter(_make_harmless)
+    file.addFilter(_sanitize_entry)
     root.addHandler(file)
     _listen_to_grpc()
     if not quiet:
         screen = RichHandler(show_path=False, markup=False, log_time_format="%H:%M:%S")
-        screen.addFilter(_make_harmless)
+        screen.addFilter(_sanitize_entry)
         screen.addFilter(lambda entry: entry.name.startswith("verticopula") or entry.levelno >= logging.ERROR)
         root.addHandler(screen)
 
 
-def _make_harmless(entry: logging.LogRecord) -> bool:
-    """One line an entry, whatever a peer called itself: FLARE's log quotes it."""
-    entry.msg, entry.args = harmless(entry.getMessage()), None
+def _sanitize_entry(entry: logging.LogRecord) -> bool:
+    """Make every log entry one line of safe text: FLARE's entries quote the names that peers claim."""
+    entry.msg, entry.args = sanitize(entry.getMessage()), None
     return True
 
 

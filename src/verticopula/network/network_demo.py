@@ -15,7 +15,7 @@ from typing import IO
 
 import polars as pl
 
-from verticopula.cli.builtin_demo import write_inputs
+from verticopula.data.input_files import write_inputs
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.control_messages import StatusRequest
 from verticopula.network.kit_process import LOG_FILE
@@ -23,6 +23,7 @@ from verticopula.network.provisioning import provision
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_lead import Lead
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import REFINED, STRICT, VCDS
 
 _PATIENCE = 120.0
 _POLICY = """# {party}'s own rules; no coordinator can change them
@@ -45,7 +46,7 @@ def prepare_demo(
     federation: Federation,
     tables: Mapping[str, pl.DataFrame],
     cap: float,
-    methods: Sequence[str] = ("vcds", "refined", "strict"),
+    methods: Sequence[str] = (VCDS.name, REFINED.name, STRICT.name),
 ) -> tuple[Federation, list[Kit]]:
     """Tables, policies and kits below a folder, on a free port of this machine."""
     network = {"host": "localhost", "port": free_port(), "deadline": 300.0}
@@ -118,10 +119,10 @@ def _wait_until_all_are_there(kits: Sequence[Kit], processes: Sequence[subproces
 
     while not _listens(lead.port):
         look()
-    with Lead(lead) as line:
+    with Lead(lead) as connection:
         while True:
             with contextlib.suppress(VerticopulaError):
-                if all(party.connected for party in line.ask(StatusRequest(), seconds=1.0).parties):
+                if all(party.connected for party in connection.ask(StatusRequest(), seconds=1.0).parties):
                     return
             look()
 

@@ -1,4 +1,4 @@
-"""A party's process: it connects, waits for questions, and answers them one after the other."""
+"""A party's process: it connects to the coordinator, and answers its requests one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verticopula import errors
 from verticopula.errors import ProtocolError, VerticopulaError
 from verticopula.network.control_messages import Refusal, Topic, Working
 from verticopula.network.kit_process import frames_of
-from verticopula.network.sessions import Post
+from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import COORDINATOR, Kit
 from verticopula.protocol.messages import Reply, Request, fingerprint
 from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
@@ -22,78 +22,78 @@ from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
 logger = logging.getLogger(__name__)
 
 _STOP = ("", b"")
-_MOST_OPEN = 16  # questions at a time; a coordinator has one, or a few after its studies failed
+_MOST_OPEN = 16  # requests at a time; a coordinator has one, or a few after its studies failed
 
 
-class Answers(Protocol):
-    """Whoever decides for the organisation: a `Member`."""
+class RequestHandler(Protocol):
+    """What answers requests for the organisation: a `Member`."""
 
     def handle(self, request: Request) -> Reply: ...
 
 
 @dataclass
-class Station:
-    """The party's end of the line.
+class PartyProcess:
+    """Connects one party's member to the coordinator.
 
     Attributes
     ----------
-    is_with_steward : whether the current question waits for a person's yes
+    awaits_consent : whether the current request waits for the steward's consent
     """
 
     kit: Kit
-    member: Answers
-    is_with_steward: Callable[[], bool] = lambda: False
+    member: RequestHandler
+    awaits_consent: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
-        self._questions: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self._requests: queue.Queue[tuple[str, bytes]] = queue.Queue()
         self._open: set[str] = set()
         self._lock = threading.Lock()
-        self._post = Post(self.kit, self._on_letter)
+        self._sessions = Sessions(self.kit, self._on_message)
 
     @property
     def connected(self) -> bool:
-        return self._post.connected(COORDINATOR)
+        return self._sessions.connected(COORDINATOR)
 
     def run(self) -> None:
         """Answer until `stop` is called."""
-        self._post.start()
-        while (question := self._questions.get()) != _STOP:
-            key, body = question
-            topic, answer = self._answer(key, body)
+        self._sessions.start()
+        while (request := self._requests.get()) != _STOP:
+            key, body = request
+            topic, reply = self._reply_to(key, body)
             with self._lock:
                 self._open.discard(key)
-            # If the line is down the answer is not lost: asked again, the party gives it again.
-            self._post.send(COORDINATOR, topic, key, answer)
-        self._post.stop()
+            # Without a connection the reply is not lost: the same request gets the same reply again.
+            self._sessions.send(COORDINATOR, topic, key, reply)
+        self._sessions.stop()
 
     def stop(self) -> None:
-        self._questions.put(_STOP)
+        self._requests.put(_STOP)
 
-    def _on_letter(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
+    def _on_message(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
         if topic != "ask":
-            raise ProtocolError("a party is asked; it expects no answers")
+            raise ProtocolError("a party gets requests, not replies")
         with self._lock:
             known = key in self._open
             if not known and len(self._open) >= _MOST_OPEN:
-                raise ProtocolError(f"more than {_MOST_OPEN} questions at a time")
+                raise ProtocolError(f"more than {_MOST_OPEN} requests at a time")
             self._open.add(key)
         if known:
-            waits_for: Literal["computation", "steward"] = "steward" if self.is_with_steward() else "computation"
-            self._post.send(peer, "working", key, encode(Working(waits_for)))
+            waits_for: Literal["computation", "steward"] = "steward" if self.awaits_consent() else "computation"
+            self._sessions.send(peer, "working", key, encode(Working(waits_for)))
         else:
-            self._questions.put((key, body))
+            self._requests.put((key, body))
 
-    def _answer(self, key: str, body: bytes) -> tuple[Topic, bytes]:
+    def _reply_to(self, key: str, body: bytes) -> tuple[Topic, bytes]:
         try:
             request = decode(body, REQUEST_KINDS)
             if fingerprint(request) != key:
-                raise ProtocolError("the question's key is not that of its content")
+                raise ProtocolError("the request's key is not its fingerprint")
             return "answer", encode(self.member.handle(request))
         except VerticopulaError as error:
             logger.warning("refused: %s", error)
             kind = type(error).__name__
             return "refusal", encode(Refusal(kind if hasattr(errors, kind) else "ProtocolError", str(error)[:2_000]))
-        except OSError as error:  # a full disk, for example; which file is nobody's business
+        except OSError as error:  # a full disk, for example; the name of the file stays here
             logger.error("disk: %s: %s", error, frames_of(error))
             why = os.strerror(error.errno) if error.errno else type(error).__name__
             reason = f"party {self.kit.name!r} cannot use its disk ({why}); once it can, the study can be resumed"

@@ -135,7 +135,7 @@ def _write_secrets(out: Path, name: str, made: Path, key_file: Path) -> None:
 
 
 def _describe(federation: Federation, out: Path, name: str) -> Kit:
-    """What is no secret: the federation file, and where to meet."""
+    """What is no secret: the federation file, and the coordinator's address."""
     folder = _folder(out, name)
     federation.to_toml(folder / FEDERATION_FILE)
     Kit(folder, _role(name), name, federation.network.host, federation.network.port).write()

@@ -1,12 +1,12 @@
-"""Words that come from somebody else, made fit for a terminal and a log."""
+"""Text from a peer, made safe to print on a terminal and in a log."""
 
 from __future__ import annotations
 
 import unicodedata
 
 
-def harmless(text: str, most: int = 2_000, *, lines: bool = False) -> str:
-    """The text without what moves a cursor, changes the direction of writing, or begins a line of its own.
+def sanitize(text: str, most: int = 2_000, *, lines: bool = False) -> str:
+    """The text without control characters, changes of writing direction, and line breaks, and at most `most` long.
 
     `lines`: line feeds stay.
     """

@@ -1,4 +1,4 @@
-"""Letters over a link: who is who in which session, none accepted twice, all checked before anybody reads them."""
+"""Sessions over a link: every message belongs to one session, is accepted once, and is checked before it is handled."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from verticopula.protocol.wire import decode, encode
 
 logger = logging.getLogger(__name__)
 
-_WINDOW = 1000  # letters may overtake one another by this many
-_HELLO_AGAIN = 2.0  # seconds without a welcome
-_HELLO_ANYWAY = 8  # every so many of those
-_MOST_HELLOS = 30.0  # at once; each makes the other side write, whether it is read or not
-_HELLOS_A_SECOND = 2.0
+_WINDOW = 1000  # serial numbers by which messages may arrive out of order
+_HELLO_INTERVAL = 2.0  # seconds between hellos without a welcome
+_HELLO_REFRESH = 8  # also with a session, a hello is sent every so many intervals
+_GREETING_BURST = 30.0  # greetings that one peer may send at once; each makes this side send something
+_GREETINGS_PER_SECOND = 2.0
 
-OnLetter = Callable[[str, Topic, str, bytes], None]
+OnMessage = Callable[[str, Topic, str, bytes], None]
 
 
 @dataclass
 class _Peer:
-    """What is known of one other end.
+    """The session state of one peer.
 
     Attributes
     ----------
-    session : what we write to it under; empty before it has told us
-    own : what it must write to us under; another one whenever the line was lost, so that no letter outlives it
+    session : the session number for messages to it; empty before it has sent one
+    own : the session number that its messages must carry; a new one after every lost connection, so that no message
+        of the old connection is accepted
     """
 
     session: str = ""
@@ -48,42 +49,43 @@ class _Peer:
 
 
 @dataclass
-class _Patience:
-    """How many more greetings of one peer are read; it comes back with time."""
+class _GreetingLimit:
+    """A token bucket: how many more greetings of one peer are accepted now."""
 
-    left: float = _MOST_HELLOS
-    at: float = field(default_factory=time.monotonic)
+    tokens: float = _GREETING_BURST
+    updated: float = field(default_factory=time.monotonic)
 
-    def ask(self) -> bool:
+    def take(self) -> bool:
+        """Whether one more greeting is accepted."""
         now = time.monotonic()
-        self.left = min(_MOST_HELLOS, self.left + (now - self.at) * _HELLOS_A_SECOND)
-        self.at = now
-        if self.left < 1.0:
+        self.tokens = min(_GREETING_BURST, self.tokens + (now - self.updated) * _GREETINGS_PER_SECOND)
+        self.updated = now
+        if self.tokens < 1.0:
             return False
-        self.left -= 1.0
+        self.tokens -= 1.0
         return True
 
 
-class Post:
-    """Sends and receives letters.
+class Sessions:
+    """Sends messages to peers and receives theirs, each within a session that both sides have agreed on.
 
     Parameters
     ----------
-    on_letter : called with (peer, topic, key, body) for every letter but greetings
-    on_session : called with a peer's name when it has started or come back, and can be written to
+    on_message : called with (peer, topic, key, body) for every message but greetings
+    on_session : called with a peer's name when a new session with it has begun
     """
 
     def __init__(
         self,
         kit: Kit,
-        on_letter: OnLetter,
+        on_message: OnMessage,
         on_session: Callable[[str], None] = lambda peer: None,
         *,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        self._kit, self._on_letter, self._on_session = kit, on_letter, on_session
+        self._kit, self._on_message, self._on_session = kit, on_message, on_session
         self._peers = {name: _Peer() for name in peers_of(kit)}
-        self._patience = {name: _Patience() for name in peers_of(kit)}
+        self._greeting_limits = {name: _GreetingLimit() for name in peers_of(kit)}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._link = Link(kit, peers_of(kit), self._on_bytes, self._on_peer, most_bytes=most_bytes)
@@ -101,7 +103,7 @@ class Post:
         return bool(self._peers[peer].session)
 
     def send(self, peer: str, topic: Topic, key: str, body: bytes) -> bool:
-        """Whether the letter is on its way; False while the peer is away."""
+        """Whether the message was handed to the link; False while there is no session with the peer."""
         with self._lock:
             known = self._peers[peer]
             session, serial = known.session, next(known.serials)
@@ -112,23 +114,23 @@ class Post:
     # ---- greetings ------------------------------------------------------------------------
 
     def _greet(self) -> None:
-        """Say hello until welcomed, and again whenever the line was lost.
+        """Send hellos until a welcome comes, and again whenever the connection was lost.
 
-        Now and then also when nothing seems to have happened: the other side may have thought that the line was lost.
+        From time to time also within a session: the other side may have lost the connection unnoticed here.
         """
         for tick in itertools.count():
             if self._stopped.is_set():
                 return
-            if not self.connected(COORDINATOR) or tick % _HELLO_ANYWAY == 0:
+            if not self.connected(COORDINATOR) or tick % _HELLO_REFRESH == 0:
                 self._send(COORDINATOR, "hello", "", 0, "", self._greeting(COORDINATOR))
-            self._stopped.wait(_HELLO_AGAIN)
+            self._stopped.wait(_HELLO_INTERVAL)
 
     def _greeting(self, peer: str) -> bytes:
         return encode(Greeting(self._peers[peer].own, version("verticopula")))
 
     def _on_peer(self, peer: str, connected: bool) -> None:
         with self._lock:
-            # Even if it is back at once: a new session is agreed on first.
+            # Also if it is back at once: a new session is agreed on first.
             self._peers[peer] = _Peer(serials=self._peers[peer].serials)
         if connected and self._kit.role != "coordinator":
             self._send(peer, "hello", "", 0, "", self._greeting(peer))
@@ -136,20 +138,20 @@ class Post:
     def _on_greeting(self, peer: str, envelope: Envelope) -> None:
         greeting = decode(envelope.body.tobytes(), (Greeting,))
         with self._lock:
-            if not self._patience[peer].ask():
+            if not self._greeting_limits[peer].take():
                 raise ProtocolError("too many greetings")
             known = self._peers[peer]
             is_new = known.session != greeting.session
             if is_new and envelope.topic == "hello":
                 self._peers[peer] = _Peer(greeting.session, serials=known.serials)
-            elif is_new:  # what we are called stays: the welcome answers that
+            elif is_new:  # our own number stays: the welcome answers the hello that carried it
                 self._peers[peer] = _Peer(greeting.session, known.own, known.serials)
         if envelope.topic == "hello":
             self._send(peer, "welcome", greeting.session, next(known.serials), "", self._greeting(peer))
         if is_new:
             self._on_session(peer)
 
-    # ---- letters --------------------------------------------------------------------------
+    # ---- messages --------------------------------------------------------------------------
 
     def _send(self, peer: str, topic: Topic, session: str, serial: int, key: str, body: bytes) -> bool:
         envelope = Envelope(topic, session, serial, key, np.frombuffer(body, dtype=np.uint8))
@@ -166,14 +168,14 @@ class Post:
                 self._on_greeting(peer, envelope)
                 return
             self._check_fresh(peer, envelope)
-            self._on_letter(peer, envelope.topic, envelope.key, envelope.body.tobytes())
+            self._on_message(peer, envelope.topic, envelope.key, envelope.body.tobytes())
         except ProtocolError as error:
-            logger.warning("refused a letter from %s: %s", peer, error)
+            logger.warning("refused a message from %s: %s", peer, error)
         except Exception as error:  # a thread of the link must not end; content stays out of the log
-            logger.error("a letter from %s could not be handled (%s)", peer, type(error).__name__)
+            logger.error("a message from %s could not be handled (%s)", peer, type(error).__name__)
 
     def _check_fresh(self, peer: str, envelope: Envelope) -> None:
-        """ProtocolError for a letter of another session, or one that was here before."""
+        """ProtocolError for a message of another session, or one that was received before."""
         with self._lock:
             known = self._peers[peer]
             if envelope.session != known.own:

@@ -5,7 +5,7 @@
     certificate.pem, private-key.pem, authority.pem      mutual TLS; the private key is this organisation's own
     id.key            parties only: the common key under which subject ids are hashed
 
-A kit is handed over on a way that the organisations trust, since whoever holds it can speak in that name.
+A kit is handed over on a channel that the organisations trust: whoever holds it can act under its name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The study lead's side: ask the coordinator for something and wait for its answer."""
+"""The study lead's side: send requests to the coordinator and wait for its replies."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from verticopula.network.control_messages import (
     Topic,
 )
 from verticopula.network.network_transport import as_error
-from verticopula.network.sanitizing import harmless
-from verticopula.network.sessions import Post
+from verticopula.network.sanitizing import sanitize
+from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import COORDINATOR, Kit
 from verticopula.protocol.wire import decode, encode, kinds_of
 
-_TRY_AGAIN = 0.1  # seconds, while there is no line
+_RETRY = 0.1  # seconds, while there is no connection
 _REPLIES: dict[type, type] = {
     SubmitRequest: SubmitReply,
     ResumeRequest: SubmitReply,
@@ -40,71 +40,71 @@ _REPLIES: dict[type, type] = {
 
 @dataclass
 class Lead:
-    """A line to the coordinator; use as a context manager."""
+    """A connection to the coordinator; use as a context manager."""
 
     kit: Kit
-    _answers: dict[str, Any] = field(default_factory=dict)
-    _asked: set[str] = field(default_factory=set)
+    _replies: dict[str, Any] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
-        self._post = Post(self.kit, self._on_letter)
+        self._sessions = Sessions(self.kit, self._on_message)
 
     def __enter__(self) -> Lead:
-        self._post.start()
+        self._sessions.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._post.stop()
+        self._sessions.stop()
 
     def ask(self, request: LeadRequest, seconds: float = 30.0, again: float = 5.0) -> Any:
-        """The coordinator's answer; its refusal is raised, and PartyUnavailable if it does not answer.
+        """The coordinator's reply; its refusal is raised, and PartyUnavailable if it does not reply.
 
-        `again`: seconds after which a question without an answer is sent once more.
+        `again`: seconds after which a request without a reply is sent once more.
         """
         key, body = secrets.token_hex(16), encode(request)
         end = time.monotonic() + seconds
         with self._changed:
-            self._asked.add(key)
+            self._open.add(key)
             while time.monotonic() < end:
-                sent = self._post.send(COORDINATOR, "ask", key, body)
-                self._changed.wait_for(lambda: key in self._answers, again if sent else _TRY_AGAIN)
-                if key in self._answers:
-                    found = self._answers.pop(key)
-                    self._asked.discard(key)
+                sent = self._sessions.send(COORDINATOR, "ask", key, body)
+                self._changed.wait_for(lambda: key in self._replies, again if sent else _RETRY)
+                if key in self._replies:
+                    found = self._replies.pop(key)
+                    self._open.discard(key)
                     if isinstance(found, VerticopulaError):
                         raise found
                     if not isinstance(found, _REPLIES[type(request)]):
-                        raise ProtocolError("the coordinator answered something else than it was asked")
+                        raise ProtocolError("the coordinator's reply does not fit the request")
                     return found
-            self._asked.discard(key)
+            self._open.discard(key)
         where = f"{self.kit.host}:{self.kit.port}"
         raise PartyUnavailable(f"the coordinator at {where} does not answer: is `verticopula serve` running there?")
 
-    def _on_letter(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
+    def _on_message(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
         with self._changed:
-            if key not in self._asked:
-                raise ProtocolError("nothing was asked that this answers")
+            if key not in self._open:
+                raise ProtocolError("it replies to no open request")
             if topic == "answer":
-                self._answers[key] = _made_harmless(decode(body, kinds_of(LeadReply)))
+                self._replies[key] = _sanitized(decode(body, kinds_of(LeadReply)))
             elif topic == "refusal":
-                self._answers[key] = as_error(decode(body, (Refusal,)))
+                self._replies[key] = as_error(decode(body, (Refusal,)))
             self._changed.notify_all()
 
 
-def _made_harmless(reply: LeadReply) -> LeadReply:
-    """What a person will see of it cannot move a cursor."""
+def _sanitized(reply: LeadReply) -> LeadReply:
+    """The reply with all text that is shown to a person sanitized."""
     if isinstance(reply, SubmitReply):
-        return replace(reply, study=harmless(reply.study))
+        return replace(reply, study=sanitize(reply.study))
     if isinstance(reply, StatusReply):
-        parties = tuple(replace(party, name=harmless(party.name)) for party in reply.parties)
+        parties = tuple(replace(party, name=sanitize(party.name)) for party in reply.parties)
         studies = tuple(
             replace(
                 entry,
-                study=harmless(entry.study),
-                method=harmless(entry.method),
-                waiting_for=tuple(harmless(name) for name in entry.waiting_for),
-                note=harmless(entry.note, lines=True),
+                study=sanitize(entry.study),
+                method=sanitize(entry.method),
+                waiting_for=tuple(sanitize(name) for name in entry.waiting_for),
+                note=sanitize(entry.note, lines=True),
             )
             for entry in reply.studies
         )

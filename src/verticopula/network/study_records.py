@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -15,14 +13,16 @@ from typing import Any, Literal
 
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.control_messages import StudyState, SubmitRequest
-from verticopula.storage.blobs import FolderBlobs, write_atomically
+from verticopula.schema.methods import DEFAULT_METHOD, METHODS, RAW_REGRESSION
+from verticopula.storage.blobs import write_atomically
+from verticopula.storage.records import FolderRecords
 
 State = Literal["queued", "running", "failed", "done"]
 
 RECORD_FILE = "record.json"
 ROUNDS_FILE = "rounds.journal"
 RESULT_FOLDER = "result"
-DESK_FOLDER = "desk"
+COMPUTE_FOLDER = "desk"  # the name that running coordinators have on disk
 WITNESS_FILE = "ledger-heads.json"
 
 _STUDY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
@@ -36,7 +36,7 @@ class StudyRecord:
     ----------
     server_seed : of the coordinator's own draws, which protect nobody; kept so that they can be repeated
     witnesses : where the parties' ledgers ended when the study was begun; they must still contain that
-    token : the lead's own name for its request; the same request twice is one study
+    token : the lead's own name for its request; the same token again is the same study
     """
 
     study: str
@@ -79,36 +79,18 @@ class StudyRecord:
 
     @property
     def method(self) -> str:
-        return str(self.settings.get("method", "vcds")) if self.kind == "synthesis" else "raw-glm"
+        return str(self.settings.get("method", DEFAULT_METHOD.name)) if self.kind == "synthesis" else RAW_REGRESSION
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether the coordinator may need to sign a public key of its own."""
+        return self.method in METHODS and not METHODS[self.method].ranks
 
     def describe(self, number: int, waiting_for: tuple[str, ...]) -> StudyState:
         return StudyState(self.study, self.method, self.state, max(number, self.rounds), waiting_for, self.note)
 
 
-class DeskRecords:
-    """Small records by name that outlive the process; readable by nobody else, since they hold secrets."""
-
-    def __init__(self, folder: Path) -> None:
-        self._blobs = FolderBlobs(folder, sync=True)
-
-    def get(self, name: str) -> dict[str, Any] | None:
-        data = self._blobs.get(_digest(name))
-        return None if data is None else dict(json.loads(data))
-
-    def put(self, name: str, record: dict[str, Any]) -> None:
-        self._blobs.prepare()
-        self._blobs.put(_digest(name), json.dumps(record).encode())
-
-    def remove(self) -> None:
-        """The study is finished: nothing that was sealed for the coordinator is to be opened again."""
-        shutil.rmtree(self._blobs.folder, ignore_errors=True)
-
-
-def _digest(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()
-
-
-class Records:
+class StudyStore:
     """The coordinator's folder of studies."""
 
     def __init__(self, folder: Path) -> None:
@@ -116,7 +98,7 @@ class Records:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def all(self) -> list[StudyRecord]:
-        """From old to new."""
+        """All studies, from old to new."""
         found = [self._read(path) for path in self.folder.glob(f"*/{RECORD_FILE}")]
         return sorted(found, key=lambda record: (record.created, record.study))
 
@@ -138,9 +120,9 @@ class Records:
     def journal_path(self, study: str) -> Path:
         return self.folder / study / ROUNDS_FILE
 
-    def desk_records(self, study: str) -> DeskRecords:
-        """What the coordinator's own desk keeps in a strict study of two parties."""
-        return DeskRecords(self.folder / study / DESK_FOLDER)
+    def compute_records(self, study: str) -> FolderRecords:
+        """What the coordinator keeps as a compute party, in a strict study of two parties."""
+        return FolderRecords(self.folder / study / COMPUTE_FOLDER)
 
     def result_folder(self, study: str) -> Path:
         return self.folder / study / RESULT_FOLDER

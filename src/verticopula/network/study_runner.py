@@ -11,26 +11,25 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-from verticopula.errors import SettingsError
+from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError, WeakPrivacyWarning
 from verticopula.estimators.regression_checks import check_settings as check_regression
-from verticopula.estimators.study_files import LEDGER_FILE, withhold_study, write_regression, write_study
-from verticopula.estimators.synthesizer import (
-    ALIGNED_NOTE,
-    AlignedWarning,
-    NotPrivateWarning,
-    Synthesizer,
-    SyntheticTables,
-    WeakPrivacyWarning,
-)
+from verticopula.estimators.regression_files import fit_if_cheap, write_regression
+from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.network.study_records import DeskRecords, Records, StudyRecord
-from verticopula.privacy.policy import RAW_REGRESSION
+from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.protocol.opening import close_study, deliver_blocks, open_study
-from verticopula.report import REPORT_FILE, Subject, write_report
-from verticopula.report.regression_section import fit_if_cheap
+from verticopula.report.page import write_report
+from verticopula.report.report_subject import Subject
+from verticopula.schema.defaults import REPORT_FILE
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import RAW_REGRESSION
+from verticopula.schema.settings import StudySettings
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import RecordStore
+from verticopula.study.study_folder import LEDGER_FILE, withhold_study, write_study
+from verticopula.study.study_warnings import ALIGNED_ROWS
+from verticopula.study.synthetic_tables import SyntheticTables
 from verticopula.transport.base import Transport, drive
 
 logger = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ _WITHHELD = "The fitted model, the margins and the report are not sent: the bloc
 
 
 def check_settings(federation: Federation, kind: str, settings: Any, deadline: float, rows: int | None = None) -> None:
-    """SettingsError for a study that could not be run; nobody is asked anything before."""
+    """SettingsError for a study that could not be run; it is checked before any request is sent."""
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise SettingsError("the study's settings cannot be read")
     check_deadline(deadline)
@@ -50,9 +49,9 @@ def check_settings(federation: Federation, kind: str, settings: Any, deadline: f
         raise SettingsError(f"--rows lies between 1 and {_MOST_ROWS:,}")
     try:
         if kind == "regression":
-            check_regression(VerticalGLM(**settings))
+            check_regression(VerticalGLM(**settings).get_params())
         else:
-            Synthesizer(federation, **settings)
+            Synthesizer.of(federation, StudySettings.from_dict(settings)).check()
     except TypeError:
         raise SettingsError("the study's settings have a name or a value that this version does not know") from None
 
@@ -67,7 +66,7 @@ def run_study(
     record: StudyRecord,
     federation: Federation,
     transport: Transport,
-    records: Records,
+    records: StudyStore,
     authenticity: Authenticity | None = None,
 ) -> None:
     """Run the study's rounds and write its result; repeated after a crash, it makes the same files.
@@ -83,7 +82,7 @@ def run_study(
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         if record.kind == "synthesis":
-            _synthesise(record, federation, transport, scratch, records.desk_records(record.study), authenticity)
+            _synthesise(record, federation, transport, scratch, records.compute_records(record.study), authenticity)
         else:
             _regress(record, federation, transport, scratch)
         records.remember_witnesses(drive(close_study(federation, record.study), transport))
@@ -96,14 +95,18 @@ def _synthesise(
     federation: Federation,
     transport: Transport,
     out: Path,
-    kept: DeskRecords,
+    kept: RecordStore,
     authenticity: Authenticity | None,
 ) -> None:
-    synthesizer = Synthesizer(federation, **record.settings)
-    synthesizer.server_seed = record.server_seed if synthesizer.random_state is None else None
-    desk = None if authenticity is None else synthesizer.make_desk(kept, authenticity)
+    synthesizer = Synthesizer.of(federation, StudySettings.from_dict(record.settings))
+    compute_handler = None if authenticity is None else synthesizer.make_compute_handler(kept, authenticity)
     synthesizer.fit_transport(
-        transport, study=record.study, alignment=record.alignment, witnesses=record.witnesses, desk=desk
+        transport,
+        study=record.study,
+        alignment=record.alignment,
+        witnesses=record.witnesses,
+        compute_handler=compute_handler,
+        server_seed=record.server_seed,
     )
     values = synthesizer.draw(record.rows, record.aligned)
     drive(deliver_blocks(federation, record.study, values), transport)
@@ -112,13 +115,13 @@ def _synthesise(
     tables = synthesizer.decode(values)
     for name in keepers:
         del tables[name]
-    notes: tuple[str, ...] = (ALIGNED_NOTE,) if record.aligned else ()
+    notes: tuple[str, ...] = (str(ALIGNED_ROWS),) if record.aligned else ()
     if keepers:
         names = ", ".join(repr(name) for name in keepers)
         notes += (f"{names} kept synthetic blocks to themselves. {_WITHHELD}",)
     summary = synthesizer.summary() + "".join(f"\n! {note}\n" for note in notes)
     Ledger(out / LEDGER_FILE).append(synthesizer.ledger_)
-    write_study(out, synthesizer, tables, summary, notes)
+    write_study(out, synthesizer.study_, tables, summary, notes)
     if keepers:
         withhold_study(out)
         return
@@ -128,8 +131,8 @@ def _synthesise(
 def _report(record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTables, path: Path) -> None:
     """The lead's report, from releases alone. The study has been paid for, so it does not fail for want of a page."""
     try:
-        facts = None if record.aligned else fit_if_cheap(synthesizer, tables)
-        write_report(path, Subject(synthesizer, regression=facts, aligned=record.aligned))
+        facts = None if record.aligned else fit_if_cheap(synthesizer.study_, tables)
+        write_report(path, Subject(synthesizer.study_, regression=facts, aligned=record.aligned))
     except Exception as error:
         logger.warning("%s: no report could be written (%s)", record.study, type(error).__name__)
 

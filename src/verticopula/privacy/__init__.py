@@ -1,1 +1,5 @@
-"""Randomness, budgets, accounting, policies and the ledger."""
+"""Noise and coins, what they cost, and who may spend it: accounting, units, budgets, prices, policies.
+
+It imports data and what stands below; storage, mpc, statistics, protocols and all above may import it.
+Read accounting.py first, then release.py.
+"""

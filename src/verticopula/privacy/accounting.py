@@ -30,6 +30,7 @@ from scipy.stats import binom
 
 from verticopula.errors import SettingsError
 from verticopula.privacy import gaussian_dp as gaussian
+from verticopula.privacy.root_finding import bisect
 
 _TAIL_DEVIATIONS = 40.0  # beyond them a binomial has less than 1e-300 of its mass
 _GRID = 1 << 18
@@ -77,7 +78,7 @@ def epsilon_of(coins: Iterable[Coins], delta: float, mu: float = 0.0) -> float:
     loss, mass, lost = _loss_distribution(merged, mu)
     if lost >= delta or _delta_at(0.0, loss, mass, lost) <= delta:
         return total if lost >= delta else 0.0
-    return min(_bisect_decreasing(lambda e: _delta_at(e, loss, mass, lost), delta, 0.0, total), total)
+    return bisect(lambda e: _delta_at(e, loss, mass, lost) <= delta, total, 0.0, relative=1e-10, absolute=1e-22)
 
 
 def delta_of(coins: Iterable[Coins], epsilon: float, mu: float = 0.0) -> float:
@@ -103,16 +104,14 @@ def calibrate(coins_at: Callable[[float], list[Coins]], epsilon: float, delta: f
     """
     if epsilon_of(coins_at(largest), delta) <= epsilon:
         return largest
-    low, high = 0.0, largest
-    for _ in range(60):
-        middle = math.sqrt(low * high) if low > 0.0 else high / 1024
-        if epsilon_of(coins_at(middle), delta) <= epsilon:
-            low = middle
-        else:
-            high = middle
-        if low > 0.0 and high / low < 1.0 + 1e-5:
-            break
-    return low
+    return bisect(
+        lambda scale: epsilon_of(coins_at(scale), delta) <= epsilon,
+        0.0,
+        largest,
+        relative=1e-5,
+        steps=60,
+        geometric=True,
+    )
 
 
 def _merge(coins: Iterable[Coins]) -> list[Coins]:
@@ -219,16 +218,3 @@ def _convolve(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArra
 def _delta_at(epsilon: float, loss: NDArray[np.float64], mass: NDArray[np.float64], lost: float) -> float:
     kept = loss > epsilon
     return float(np.sum(mass[kept] * -np.expm1(epsilon - loss[kept]))) + lost
-
-
-def _bisect_decreasing(function: Callable[[float], float], target: float, low: float, high: float) -> float:
-    """Smallest x (to 1e-10 relative, from above) with function(x) <= target."""
-    for _ in range(200):
-        middle = 0.5 * (low + high)
-        if function(middle) <= target:
-            high = middle
-        else:
-            low = middle
-        if high - low <= 1e-10 * max(high, 1e-12):
-            break
-    return high

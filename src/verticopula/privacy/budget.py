@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, calibrate
 from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.settings import StudySettings
 from verticopula.schema.units import Unit
 
 SAMPLERS = ("exact", "binomial")
@@ -89,6 +90,23 @@ class BudgetRequest:
                 f"unit 'person' has one epsilon in total, but these parties set their own: {', '.join(own)}"
             )
         return cls(parsed, ranks, marginals, delta, own, sampler, rounds, per_round)
+
+    @classmethod
+    def of(cls, federation: Federation, settings: StudySettings) -> BudgetRequest:
+        """What these settings ask for; SettingsError says what makes no sense."""
+        checked = settings.checked(federation)
+        assert checked.unit is not None  # filled in by `checked`
+        return cls.build(
+            federation,
+            unit=checked.unit,
+            epsilon=checked.epsilon,
+            delta=checked.delta,
+            epsilon_ranks=checked.epsilon_ranks,
+            epsilon_marginals=checked.epsilon_marginals,
+            sampler=checked.sampler,
+            rounds=checked.rounds if checked.record.repeats_ranks else 1,
+            per_round=checked.per_round,
+        )
 
     @property
     def split_over(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from scipy.special import log_ndtr
 
 from verticopula.errors import SettingsError
+from verticopula.privacy.root_finding import bisect
 
 
 def delta_of(mu: float, epsilon: float) -> float:
@@ -34,13 +35,11 @@ def epsilon_of(mu: float, delta: float, slack: float = 0.0) -> float:
     if math.isinf(mu):
         return math.inf
     target = delta * math.exp(-slack)
-    low, high = 0.0, mu * mu / 2.0 + mu * math.sqrt(-2.0 * math.log(target))  # by way of zCDP: not below the truth
     if delta_of(mu, 0.0) <= target:
         return 2.0 * slack
-    while high - low > 1e-12 * max(1.0, high):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if delta_of(mu, middle) <= target else (middle, high)
-    return high + 2.0 * slack
+    enough = mu * mu / 2.0 + mu * math.sqrt(-2.0 * math.log(target))  # by way of zCDP: not below the truth
+    found = bisect(lambda epsilon: delta_of(mu, epsilon) <= target, enough, 0.0, relative=1e-12, absolute=1e-12)
+    return found + 2.0 * slack
 
 
 def mu_of(epsilon: float, delta: float) -> float:
@@ -51,10 +50,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while delta_of(high, epsilon) <= delta:
         low, high = high, 2.0 * high
-    while high - low > 1e-13 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if delta_of(middle, epsilon) <= delta else (low, middle)
-    return low
+    return bisect(lambda mu: delta_of(mu, epsilon) <= delta, low, high, relative=1e-13)
 
 
 def compose(mus: Iterable[float]) -> float:

@@ -10,11 +10,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
-from verticopula.privacy.statement import DEFAULT_DELTA, format_epsilon, party_epsilons
-from verticopula.storage.ledger import ALL_COLUMNS, Release
-
-# A regression on raw columns: its releases carry no noise, so it is allowed only where the policy names it.
-RAW_REGRESSION = "raw-glm"
+from verticopula.privacy.release import ALL_COLUMNS, Release
+from verticopula.privacy.statement import format_epsilon, party_epsilons
+from verticopula.schema.defaults import DEFAULT_DELTA
+from verticopula.schema.methods import RAW_REGRESSION
 
 
 class Caps(BaseModel):

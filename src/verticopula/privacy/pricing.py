@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from verticopula.privacy.budget import rank_coins
+from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.schema.federation import Column
-from verticopula.storage.ledger import ALL_COLUMNS, Release
 
 # Whole numbers in place of continuous noise add less than 1e-30 to epsilon (secure/gaussian.py): less than this.
 _WHOLE_NUMBERS = 1.0 + 2.0**-50

@@ -6,13 +6,39 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from verticopula.errors import StudyWarning
+from verticopula.formatting import small
+from verticopula.notebook import alarm_html, box
 from verticopula.privacy.accounting import Coins, epsilon_of
 from verticopula.privacy.gaussian_dp import compose
+from verticopula.privacy.release import Release
+from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.units import Unit
-from verticopula.storage.ledger import Release
 
-DEFAULT_DELTA = 1e-6
 NOTICE_FILE = "READ-ME-FIRST.txt"  # stands beside synthetic tables that a warning belongs to
+
+
+SEEDED = StudyWarning(
+    "seeded",
+    "stop",
+    "NOT PRIVATE: the noise came from a seed",
+    "Whoever knows or guesses the seed can subtract the noise and has the exact answers.",
+    "For simulation only. Run the study again without a seed before anything leaves.",
+)
+BOUNDS_FROM_DATA = StudyWarning(
+    "bounds",
+    "stop",
+    "Bounds or categories were taken from the data",
+    "Smallest and largest values, or rare categories, are in the open: epsilon is infinite at every unit.",
+    "Write public bounds and categories into the federation file and run again.",
+)
+EXACT_VALUES = StudyWarning(
+    "exact",
+    "stop",
+    "A regression on raw columns sent exact values",
+    "It needs them: epsilon is infinite at every unit.",
+    "Regress on the synthetic tables instead where a bound is needed.",
+)
 
 
 @dataclass(frozen=True)
@@ -62,16 +88,15 @@ class PrivacyStatement:
         return max((getattr(p, unit.value) for p in self.parties.values()), default=0.0)
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def found(self) -> tuple[StudyWarning, ...]:
         """What a reader must know before the numbers."""
-        found = []
-        if not self.is_private:
-            found.append("NOT PRIVATE: the noise came from a seed, which undoes it. For simulation only.")
-        if self.bounds_from_data:
-            found.append("Bounds or categories were taken from the data: epsilon is infinite at every unit.")
-        if self.exact:
-            found.append("A regression on raw columns sent exact values: epsilon is infinite at every unit.")
-        return tuple(found)
+        held = ((not self.is_private, SEEDED), (self.bounds_from_data, BOUNDS_FROM_DATA), (self.exact, EXACT_VALUES))
+        return tuple(warning for holds, warning in held if holds)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The same as lines of text."""
+        return tuple(map(str, self.found))
 
     def lines(self) -> list[str]:
         """The statement as text."""
@@ -95,9 +120,7 @@ class PrivacyStatement:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        from verticopula.report.notebook import statement_html  # stands above this file
-
-        return statement_html(self)
+        return _statement_html(self)
 
 
 def format_epsilon(epsilon: float) -> str:
@@ -168,3 +191,18 @@ def format_price(entry: Release) -> str:
         whole = f", all parties {entry.mu_person:.4g}" if entry.mu_person > entry.mu else ""
         return f"mu {entry.mu:.4g} per block{whole}"
     return f"{format_epsilon(entry.epsilon)} per {'comparison' if entry.what == 'ranks' else 'value'}"
+
+
+def _statement_html(statement: PrivacyStatement) -> str:
+    """Epsilon at every unit, and what it bounds."""
+    rows = [
+        [
+            unit.value,
+            format_epsilon(statement.epsilon(unit)),
+            small(statement.delta) if statement.has_delta(unit) else "0",
+            unit.meaning,
+        ]
+        for unit in Unit
+    ]
+    lines = ["<b>Privacy</b>", *(alarm_html(line) for line in statement.warnings)]
+    return box(lines, ["unit", "ε", "δ", "what it bounds"], rows)

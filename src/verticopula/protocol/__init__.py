@@ -1,1 +1,5 @@
-"""Protocols: what is said between the coordinator and the parties, without any input or output."""
+"""Messages, their bytes, and one generator of rounds per method; no input or output happens here.
+
+It imports glm and what stands below; transports and all above may import it.
+Read shared_rounds.py first, then rank_methods.py; registry.py binds names to rounds.
+"""

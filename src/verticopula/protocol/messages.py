@@ -38,7 +38,6 @@ from verticopula.protocol.strict_messages import (
     StrictReviewRequest,
     SumsKeyReply,
     SumsKeyRequest,
-    SumsPlan,
     SumsReply,
     SumsRequest,
     SumsShareReply,
@@ -107,7 +106,6 @@ __all__ = [
     "StudyRequest",
     "SumsKeyReply",
     "SumsKeyRequest",
-    "SumsPlan",
     "SumsReply",
     "SumsRequest",
     "SumsShareReply",
@@ -280,10 +278,15 @@ def fingerprint(message: Any) -> str:
     return digest.hexdigest()
 
 
+def kind_name(kind: Any) -> str:
+    """What a message type is called on the wire and in fingerprints: its own name, or its `WIRE_NAME`."""
+    return str(getattr(kind, "WIRE_NAME", kind.__name__))
+
+
 def _feed(digest: Any, value: Any) -> None:
     """Every part with its type and length, so that different contents cannot run together."""
     if is_dataclass(value) and not isinstance(value, type):
-        digest.update(f"<{type(value).__name__}".encode())
+        digest.update(f"<{kind_name(type(value))}".encode())
         for field in fields(value):
             _feed(digest, getattr(value, field.name))
         digest.update(b">")

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.glm.feature_encoding import check_response_kind
-from verticopula.privacy.policy import RAW_REGRESSION
 from verticopula.protocol.messages import (
     PresenceRequest,
     RawReviewRequest,
@@ -20,6 +19,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.shared_rounds import Rounds, gather_presence
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import RAW_REGRESSION
 
 
 def complete_responses(

@@ -1,29 +1,26 @@
-"""Secure sums, as rounds: public keys, sealed shares, noised terms; then the coordinator opens their sum.
+"""Secure sums in three rounds: public keys, sealed shares, noised terms; then the coordinator opens their sum.
 
-The coordinator sees boxes that it cannot open and three terms of which only the sum means anything. Where a federation
-has two parties only, it is the third compute party itself, with a desk of its own.
+The coordinator relays ciphertexts that it cannot open, and gets three terms of which only the sum means anything. In a
+federation of two parties it is the third compute party itself, and then it has a handler of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import PartyUnavailable, ProtocolError
-from verticopula.mpc.fixed_point import decode_sums
-from verticopula.mpc.secret_sharing import open_shares
-from verticopula.mpc.sums_plan import check_plan, noise_deviation, pattern_size
+from verticopula.mpc.opened_sums import PatternSums, open_sums
+from verticopula.mpc.sums_plan import SumsPlan, check_plan, pattern_size
 from verticopula.protocol.messages import (
     Reply,
     SecureReply,
     SecureRequest,
     SumsKeyReply,
     SumsKeyRequest,
-    SumsPlan,
     SumsReply,
     SumsRequest,
     SumsShareReply,
@@ -34,8 +31,8 @@ from verticopula.protocol.shared_rounds import Rounds
 Kind = TypeVar("Kind", SumsKeyReply, SumsShareReply, SumsReply)
 
 
-class Desk(Protocol):
-    """Where the coordinator answers itself; a `sums_desk.SumsDesk` without scores."""
+class ComputeHandler(Protocol):
+    """The coordinator's own side of secure sums, as the third compute party: a `SumsHandler` without scores."""
 
     @property
     def party(self) -> str: ...
@@ -43,62 +40,43 @@ class Desk(Protocol):
     def handle(self, request: SecureRequest) -> SecureReply: ...
 
 
-@dataclass(frozen=True)
-class PatternSums:
-    """The noised moments of one pattern's scores.
-
-    Attributes
-    ----------
-    n_subjects : public
-    columns : (q,) which of the plan's columns they are about
-    sums, products : (q,) and (q, q) sums of scores and of their products
-    deviation_off, deviation_on : standard deviation of the noise on `sums` and off-diagonal products, and on the
-        diagonal, with all three compute parties honest
-    """
-
-    n_subjects: int
-    columns: NDArray[np.int64]
-    sums: NDArray[np.float64]
-    products: NDArray[np.float64]
-    deviation_off: float
-    deviation_on: float
-
-
-def secure_sums(plan: SumsPlan, study: str, method: str, own: Desk | None = None) -> Rounds[tuple[PatternSums, ...]]:
+def secure_sums(
+    plan: SumsPlan, study: str, method: str, own: ComputeHandler | None = None
+) -> Rounds[tuple[PatternSums, ...]]:
     """Three rounds; the sums of every pattern, in the plan's order.
 
     Parameters
     ----------
-    own : the coordinator's desk, where the plan has it compute; None otherwise
+    own : the coordinator's handler, where it is a compute party of the plan; None otherwise
 
     Raises
     ------
     PartyUnavailable
-        A party is missing from a round. Asked again, also after a restart, it answers in the same bytes.
+        A party is missing from a round. The same request, also after a restart, gets a reply of the same bytes.
     """
     check_plan(plan)
     everybody = [*plan.parties, *(name for name in plan.compute if name not in plan.parties)]
     if set(everybody) - set(plan.parties) != ({own.party} if own is not None else set()):
-        raise ProtocolError("a compute party without scores is the coordinator, with a desk of its own")
-    asked: dict[str, SecureRequest] = {name: SumsKeyRequest(study, method) for name in everybody}
-    replies = yield from _ask(asked, own)
+        raise ProtocolError("a compute party without scores is the coordinator, with a handler of its own")
+    requests: dict[str, SecureRequest] = {name: SumsKeyRequest(study, method) for name in everybody}
+    replies = yield from _run_round(requests, own)
     keys = tuple(_reply_of(name, replies, SumsKeyReply).key for name in everybody)
     if [key.party for key in keys] != everybody:
         raise ProtocolError("a party sent a public key under another name")
-    asked = {name: SumsShareRequest(study, method, plan, keys) for name in plan.parties}
-    replies = yield from _ask(asked, own)
-    boxes = {name: _checked_boxes(name, _reply_of(name, replies, SumsShareReply), plan) for name in plan.parties}
-    asked = {
-        name: SumsRequest(study, method, plan, keys, tuple(boxes[sender][index] for sender in plan.parties))
+    requests = {name: SumsShareRequest(study, method, plan, keys) for name in plan.parties}
+    replies = yield from _run_round(requests, own)
+    sealed = {name: _checked_messages(name, _reply_of(name, replies, SumsShareReply), plan) for name in plan.parties}
+    requests = {
+        name: SumsRequest(study, method, plan, keys, tuple(sealed[sender][index] for sender in plan.parties))
         for index, name in enumerate(plan.compute)
     }
-    replies = yield from _ask(asked, own)
+    replies = yield from _run_round(requests, own)
     terms = [_checked_terms(name, _reply_of(name, replies, SumsReply), plan) for name in plan.compute]
-    return tuple(_open(plan, pattern, [term[pattern] for term in terms]) for pattern in range(plan.columns.shape[0]))
+    return open_sums(plan, terms)
 
 
-def _ask(requests: Mapping[str, SecureRequest], own: Desk | None) -> Rounds[dict[str, Reply]]:
-    """One round, in which the coordinator may be asked too; it answers last, when everybody else has."""
+def _run_round(requests: Mapping[str, SecureRequest], own: ComputeHandler | None) -> Rounds[dict[str, Reply]]:
+    """One round; a request to the coordinator itself is handled last, when all parties have replied."""
     outside = {name: request for name, request in requests.items() if own is None or name != own.party}
     replies: dict[str, Reply] = dict((yield dict(outside)))
     if own is not None and own.party in requests:
@@ -110,17 +88,17 @@ def _reply_of(name: str, replies: Mapping[str, Reply], kind: type[Kind]) -> Kind
     reply = replies.get(name)
     if reply is None:
         raise PartyUnavailable(
-            f"party {name!r} did not answer; the sums can be opened only with everybody. Ask again once it is back: "
-            "it gives the same answer"
+            f"party {name!r} did not answer; the sums can be opened only with everybody. Run the round again once it "
+            "is back: it gives the same reply"
         )
     if not isinstance(reply, kind) or reply.party != name:
-        raise ProtocolError(f"party {name!r} did not answer the question about secure sums")
+        raise ProtocolError(f"party {name!r} did not answer the request for secure sums")
     return reply
 
 
-def _checked_boxes(name: str, reply: SumsShareReply, plan: SumsPlan) -> tuple[bytes, ...]:
-    """Full where there is somebody else to open them."""
-    if [len(box) > 0 for box in reply.boxes] != [other != name for other in plan.compute]:
+def _checked_messages(name: str, reply: SumsShareReply, plan: SumsPlan) -> tuple[bytes, ...]:
+    """The sealed messages of a reply: one for every compute party but the sender itself."""
+    if [len(sealed) > 0 for sealed in reply.boxes] != [other != name for other in plan.compute]:
         raise ProtocolError(f"party {name!r} did not seal its shares for the compute parties")
     return reply.boxes
 
@@ -130,14 +108,3 @@ def _checked_terms(name: str, reply: SumsReply, plan: SumsPlan) -> tuple[NDArray
     if [term.shape for term in reply.terms] != sizes or any(term.dtype != np.int64 for term in reply.terms):
         raise ProtocolError(f"party {name!r} sent sums of the wrong shape")
     return reply.terms
-
-
-def _open(plan: SumsPlan, pattern: int, terms: Iterable[NDArray[np.int64]]) -> PatternSums:
-    columns = np.flatnonzero(plan.columns[pattern])
-    opened = decode_sums(open_shares([np.ascontiguousarray(term).view(np.uint64) for term in terms]), plan.bits)
-    whole = np.zeros((columns.size + 1, columns.size + 1))
-    rows, others = (places[:-1] for places in np.triu_indices(columns.size + 1))
-    whole[rows, others] = opened
-    whole[others, rows] = opened
-    count = int((plan.pattern_of == pattern).sum())
-    return PatternSums(count, columns, whole[:-1, -1], whole[:-1, :-1], *noise_deviation(plan, pattern))

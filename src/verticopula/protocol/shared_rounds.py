@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.data.missingness import Missingness, overlap_problems, summarise_missingness
+from verticopula.data.missingness import overlap_problems, summarise_missingness
 from verticopula.errors import ProtocolError, SchemaError
 from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget
 from verticopula.protocol.messages import (
@@ -25,28 +24,13 @@ from verticopula.protocol.messages import (
     ReviewRequest,
 )
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import find_method
 from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.marginals import Marginal, cell_count
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import Collected, Masks, RankRelease
 
 Result = TypeVar("Result")
 Rounds = Generator[dict[str, Request], dict[str, Reply], Result]
-Masks = Mapping[ColumnKey, NDArray[np.bool_]]
-
-
-@dataclass(frozen=True)
-class Collected:
-    """What the shared rounds gathered."""
-
-    released: Released
-    observed: Masks
-    missingness: Missingness
-    budgets: Mapping[ColumnKey, ColumnBudget]
-
-
-def needs_overlap(method: str) -> bool:
-    """Whether two columns without common subjects are an error."""
-    return method not in ("refined", "strict")
 
 
 def collect(federation: Federation, request: BudgetRequest, study: str, method: str) -> Rounds[Collected]:
@@ -59,7 +43,7 @@ def collect(federation: Federation, request: BudgetRequest, study: str, method: 
     observed = gather_presence(federation, replies)
     counts = {key: int(mask.sum()) for key, mask in observed.items()}
     missingness = summarise_missingness(observed)
-    apart = overlap_problems(missingness.never_together) if needs_overlap(method) else []
+    apart = overlap_problems(missingness.never_together) if find_method(method).needs_overlap else []
     if apart:
         raise SchemaError(apart)
     budgets = plan_budget(federation, request, counts, missingness.n_subjects)
@@ -90,7 +74,7 @@ def collect(federation: Federation, request: BudgetRequest, study: str, method: 
         for key in layout.keys
     }
     ranks = {key: release.ranks for key, release in releases.items()}
-    released = Released.build(layout, marginals, observed, ranks, budgets, request.sampler)
+    released = RankRelease.build(layout, marginals, observed, ranks, budgets, request.sampler)
     return Collected(released, observed, missingness, budgets)
 
 

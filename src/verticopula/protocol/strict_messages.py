@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.mpc.sealed_messages import Introduction
+from verticopula.mpc.sealed_messages import SignedPublicKey
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.protocol.version import MESSAGE_VERSION
 
 
@@ -56,31 +57,6 @@ class GaussianMarginsReply:
 
 
 @dataclass(frozen=True)
-class SumsPlan:
-    """Which sums are opened, and with how much noise. All of it is public. See `protocol.sums_plan`.
-
-    Attributes
-    ----------
-    parties, widths : who has scores, and how many columns of them each
-    compute : the three that hold shares and add noise; at most one of them, the coordinator, has no scores
-    pattern_of : (N,) every subject's pattern; -1 for none
-    columns : (P, p) which columns a pattern's sums are about, the parties' columns side by side
-    bounds : (P, K) largest squared norm of a party's part of a record, in units of 4^-bits; 0 where it has no part
-    bits : fractional bits of a score
-    mu : Gaussian differential privacy of everything that is opened, as long as one compute party at most is not honest
-    """
-
-    parties: tuple[str, ...]
-    widths: tuple[int, ...]
-    compute: tuple[str, str, str]
-    pattern_of: NDArray[np.int64]
-    columns: NDArray[np.bool_]
-    bounds: NDArray[np.int64]
-    bits: int
-    mu: float
-
-
-@dataclass(frozen=True)
 class SumsKeyRequest:
     """Send your public key for this study."""
 
@@ -94,7 +70,7 @@ class SumsKeyReply:
     """That key, signed."""
 
     party: str
-    key: Introduction
+    key: SignedPublicKey
     version: int = MESSAGE_VERSION
 
 
@@ -105,13 +81,13 @@ class SumsShareRequest:
     study: str
     method: str
     plan: SumsPlan
-    keys: tuple[Introduction, ...]
+    keys: tuple[SignedPublicKey, ...]
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True, repr=False)
 class SumsShareReply:
-    """One box per compute party, in the plan's order; an empty one for the party itself."""
+    """One sealed message per compute party, in the plan's order; an empty one for the party itself."""
 
     party: str
     boxes: tuple[bytes, ...]
@@ -125,7 +101,7 @@ class SumsRequest:
     study: str
     method: str
     plan: SumsPlan
-    keys: tuple[Introduction, ...]
+    keys: tuple[SignedPublicKey, ...]
     boxes: tuple[bytes, ...]
     version: int = MESSAGE_VERSION
 

@@ -5,15 +5,17 @@ No rank and no row of anybody is released. See docs/strict.md for what each roun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from verticopula.data.missingness import Missingness, summarise_missingness
-from verticopula.errors import ProtocolError, SettingsError
-from verticopula.mpc.sums_plan import COORDINATOR, block_factor, choose_compute, own_rows
+from verticopula.errors import ProtocolError
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows
 from verticopula.privacy.budget import BudgetRequest
+from verticopula.protocol.coordinator_side import CoordinatorSide, Progress
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
@@ -22,23 +24,22 @@ from verticopula.protocol.messages import (
     Reply,
     ReviewReply,
     StrictReviewRequest,
-    SumsPlan,
 )
-from verticopula.protocol.party.strict_handler import STRICT
-from verticopula.protocol.secure_sums import Desk, PatternSums, secure_sums
-from verticopula.protocol.shared_rounds import Masks, Rounds, gather_presence
+from verticopula.protocol.secure_sums import ComputeHandler, secure_sums
+from verticopula.protocol.shared_rounds import Rounds, gather_presence
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import STRICT
+from verticopula.schema.settings import COORDINATOR, check_parties
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, find_unidentified
 from verticopula.stats.marginals import Marginal
+from verticopula.stats.rank_release import Masks
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count, settle_margin
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
 from verticopula.stats.strict.score_plan import plan_sums
 from verticopula.stats.strict.strict_fit import fit_strict
 
 _FURTHEST = 50.0  # standard deviations: no noise is ever further off
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -54,36 +55,14 @@ class Opened:
     sums: tuple[PatternSums, ...]
 
 
-def check_parties(federation: Federation) -> None:
-    """SettingsError unless the sums can be shared out: with one party there is nobody to hide anything from."""
-    names = [party.name for party in federation.parties]
-    if len(names) < 2:
-        raise SettingsError(
-            "method 'strict' needs at least two parties: it hides what one holds from the others. For a single table "
-            "use a synthesizer for one table, or method 'vcds'"
-        )
-    if COORDINATOR in names:
-        raise SettingsError(f"method 'strict': a party cannot be called {COORDINATOR!r}, which is somebody else")
-
-
-def needs_desk(federation: Federation) -> bool:
-    """Whether the coordinator is one of the three compute parties, and needs a desk of its own."""
-    return COORDINATOR in choose_compute([party.name for party in federation.parties])
-
-
 def strict(
     federation: Federation,
     request: BudgetRequest,
     study: str,
-    rng: np.random.Generator,
-    progress: Progress = lambda what, done, total: None,
-    desk: Desk | None = None,
+    side: CoordinatorSide,
 ) -> Rounds[FitResult]:
-    """Six rounds: who is observed, whether everybody agrees, margins, and three of secure sums; then the fit.
-
-    `desk` : the coordinator's own, where `needs_desk`
-    """
-    opened = yield from open_all(federation, request, study, progress, desk)
+    """Six rounds: who is observed, whether everybody agrees, margins, and three of secure sums; then the fit."""
+    opened = yield from open_all(federation, request, study, side.progress, side.compute_handler)
     fit = fit_strict(
         opened.sums,
         opened.plan,
@@ -91,8 +70,8 @@ def strict(
         opened.marginals,
         opened.budget,
         opened.missingness,
-        rng,
-        lambda done, most: progress("fitting", done, most),
+        side.rng,
+        lambda done, most: side.progress("fitting", done, most),
     )
     return FitResult(
         FittedCopula(opened.layout, fit.marginals, fit.correlation),
@@ -112,12 +91,16 @@ def strict(
 
 
 def open_all(
-    federation: Federation, request: BudgetRequest, study: str, progress: Progress, desk: Desk | None
+    federation: Federation,
+    request: BudgetRequest,
+    study: str,
+    progress: Progress,
+    compute_handler: ComputeHandler | None,
 ) -> Rounds[Opened]:
     """All rounds of a strict study. The second spends nothing: if one party refuses, no other has released anything."""
-    check_parties(federation)
+    check_parties(federation, STRICT)
     names = [party.name for party in federation.parties]
-    replies = yield {name: PresenceRequest(study, STRICT) for name in names}
+    replies = yield {name: PresenceRequest(study, STRICT.name) for name in names}
     observed = gather_presence(federation, replies)
     missingness = summarise_missingness(observed)
     budget = plan_strict(federation, request, observed)
@@ -129,20 +112,20 @@ def open_all(
     }
     progress("asking for agreement", 0, 4)
     replies = yield {
-        name: StrictReviewRequest(study, STRICT, orders[name], budget.moments_mu(name if budget.totals else None))
+        name: StrictReviewRequest(study, STRICT.name, orders[name], budget.moments_mu(name if budget.totals else None))
         for name in names
     }
     for name in names:
         if not isinstance(replies.get(name), ReviewReply):
             raise ProtocolError(f"party {name!r} did not agree to the releases asked of it")
     progress("collecting margins", 1, 4)
-    replies = yield {name: GaussianMarginsRequest(study, STRICT, orders[name]) for name in names}
+    replies = yield {name: GaussianMarginsRequest(study, STRICT.name, orders[name]) for name in names}
     marginals = gather_margins(federation, replies, observed, budget)
     progress("secure sums", 2, 4)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
     plan = plan_sums(federation, layout, observed, marginals, budget)
-    own = desk if COORDINATOR in plan.compute else None
-    sums = yield from secure_sums(plan, study, STRICT, own)
+    own = compute_handler if COORDINATOR in plan.compute else None
+    sums = yield from secure_sums(plan, study, STRICT.name, own)
     progress("secure sums", 4, 4)
     return Opened(layout, observed, missingness, budget, marginals, plan, sums)
 

@@ -3,8 +3,9 @@
     magic, format, header length | header: JSON | the arrays' bytes, one after the other
 
 The header names the message's type and holds its fields; an array stands there as its dtype, the width it is stored
-in, and its shape. Types come from the receiver's own type hints, never from the bytes, and every size is compared
-with the bytes that are there before anything is allocated. Whatever does not fit is a WireError that quotes nothing.
+in, and its shape. Types come from the receiver's own type hints, never from the bytes. Before an array is allocated,
+its stored size is compared with the bytes that are left, and its decoded size with what the message may still take.
+Whatever does not fit is a WireError that quotes nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ import types
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import VersionMismatch, WireError
 from verticopula.protocol import messages
-from verticopula.protocol.messages import MESSAGE_VERSION
+from verticopula.protocol.messages import MESSAGE_VERSION, kind_name
 
 WIRE_FORMAT = 1
 MAX_HEADER = 4 * 2**20
 MAX_TEXT = 10_000
 MAX_DIMENSIONS = 3
+FREE_DECODED = 256 * 2**20  # bytes that the arrays of any message may take in memory, however short it is
+MAX_EXPANSION = 4  # of a longer message; ranks of up to 65,535 subjects are stored in two bytes and read into eight
 
 _MAGIC = b"VCMS"
 _PREFIX = struct.Struct("<4sHI")
@@ -37,7 +40,7 @@ _MAX_ITEMS = 2**40
 _DTYPES: dict[type, str] = {np.bool_: "bool", np.int64: "int64", np.float64: "float64", np.uint8: "uint8"}
 _WIDTHS = ("u1", "i1", "u2", "i2", "u4", "i4", "i8")  # in which integers may be stored, narrow ones first
 _STORED = {"bool": ("bits",), "int64": _WIDTHS, "float64": ("f8",), "uint8": ("u1",)}
-_ODD_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+_ODD_FLOATS = ("inf", "-inf", "nan")
 
 
 def kinds_of(union: Any) -> tuple[type, ...]:
@@ -54,11 +57,14 @@ def encode(message: Any) -> bytes:
     """A message's bytes; WireError where its fields are not what its type hints say."""
     if not is_dataclass(message) or isinstance(message, type):
         raise WireError("only messages can be sent")
-    arrays: list[bytes] = []
+    arrays: _Arrays = []
     header = json.dumps(_pack(message, type(message), arrays), separators=(",", ":")).encode("ascii")
     if len(header) > MAX_HEADER:
         raise WireError("the message is too long to be sent: its names and numbers exceed the header")
-    return b"".join((_PREFIX.pack(_MAGIC, WIRE_FORMAT, len(header)), header, *arrays))
+    data = b"".join((_PREFIX.pack(_MAGIC, WIRE_FORMAT, len(header)), header, *(stored for stored, _ in arrays)))
+    if sum(decoded for _, decoded in arrays) > max_decoded(len(data)):
+        raise WireError("the message is too large to be sent: its arrays would take more memory than a reader allows")
+    return data
 
 
 def decode(data: bytes | bytearray | memoryview, kinds: Iterable[type]) -> Any:
@@ -83,25 +89,32 @@ def decode(data: bytes | bytearray | memoryview, kinds: Iterable[type]) -> Any:
     if length > MAX_HEADER or length > len(view) - _PREFIX.size:
         raise WireError("the header is longer than allowed, or than the message")
     raw = _parse(bytes(view[_PREFIX.size : _PREFIX.size + length]))
-    rest = _Rest(view[_PREFIX.size + length :])
-    message = _unpack_record(raw, {kind.__name__: kind for kind in kinds}, rest)
+    rest = _Rest(view[_PREFIX.size + length :], max_decoded(len(view)))
+    message = _unpack_record(raw, {kind_name(kind): kind for kind in kinds}, rest)
     rest.close()
     return message
+
+
+def max_decoded(n_bytes: int) -> int:
+    """The most bytes of memory that the arrays of a message of this length may take together."""
+    return max(FREE_DECODED, MAX_EXPANSION * n_bytes)
 
 
 # ---- writing -----------------------------------------------------------------------------
 
 
-def _pack(value: Any, hint: Any, arrays: list[bytes]) -> Any:
+_Arrays = list[tuple[bytes, int]]  # the bytes as they are sent, and how many they are when they are read
+
+
+def _pack(value: Any, hint: Any, arrays: _Arrays) -> Any:
     """What stands in the header for one value; its array's bytes are added to `arrays`."""
+    allows_none, records, hint = _alternatives(hint)
     origin = get_origin(hint)
-    if is_dataclass(hint):
-        return _pack_record(value, (hint,), arrays)
-    if origin in (types.UnionType, Union):
-        return _pack_union(value, get_args(hint), arrays)
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            raise _unfit()
+    if value is None and allows_none:
+        return None
+    if records:
+        return _pack_record(value, records, arrays)
+    if origin is tuple and isinstance(value, tuple):
         return [_pack(item, part, arrays) for item, part in _paired(value, get_args(hint))]
     if origin is np.ndarray:
         return _pack_array(value, _dtype_name(hint), arrays)
@@ -115,7 +128,7 @@ def _pack(value: Any, hint: Any, arrays: list[bytes]) -> Any:
         except TypeError:
             raise _unfit() from None
     if hint is bytes and isinstance(value, bytes):
-        arrays.append(value)
+        arrays.append((value, len(value)))
         return len(value)
     if hint is str and isinstance(value, str):
         return _checked_text(str(value))
@@ -124,19 +137,12 @@ def _pack(value: Any, hint: Any, arrays: list[bytes]) -> Any:
     raise _unfit()
 
 
-def _pack_record(value: Any, kinds: tuple[Any, ...], arrays: list[bytes]) -> dict[str, Any]:
-    if type(value) not in kinds:
-        raise _unfit()
+def _pack_record(value: Any, records: dict[str, Any], arrays: _Arrays) -> dict[str, Any]:
     kind: Any = type(value)
+    if kind not in records.values():
+        raise _unfit()
     packed = {name: _pack(getattr(value, name), hint, arrays) for name, hint in _hints(kind).items()}
-    return {"kind": kind.__name__, "fields": packed}
-
-
-def _pack_union(value: Any, parts: tuple[Any, ...], arrays: list[bytes]) -> Any:
-    if value is None and type(None) in parts:
-        return None
-    others = _without_none(parts)
-    return _pack(value, others[0], arrays) if len(others) == 1 else _pack_record(value, others, arrays)
+    return {"kind": kind_name(kind), "fields": packed}
 
 
 def _pack_float(value: Any) -> float | str:
@@ -146,21 +152,19 @@ def _pack_float(value: Any) -> float | str:
         number = float(value)
     except OverflowError:
         raise WireError("a number is too large") from None
-    if math.isfinite(number):
-        return number
-    return "nan" if math.isnan(number) else "inf" if number > 0.0 else "-inf"
+    return number if math.isfinite(number) else repr(number)
 
 
-def _pack_array(value: Any, dtype: str, arrays: list[bytes]) -> dict[str, Any]:
+def _pack_array(value: Any, dtype: str, arrays: _Arrays) -> dict[str, Any]:
     if not isinstance(value, np.ndarray) or value.dtype != np.dtype(dtype):
         raise _unfit()
     if not 1 <= value.ndim <= MAX_DIMENSIONS:
         raise WireError(f"an array has 1 to {MAX_DIMENSIONS} dimensions")
     stored = _narrowest(value) if dtype == "int64" else _STORED[dtype][0]
     if stored == "bits":
-        arrays.append(np.packbits(value.ravel()).tobytes())
+        arrays.append((np.packbits(value.ravel()).tobytes(), value.nbytes))
     else:
-        arrays.append(value.astype(np.dtype(f"<{stored}"), order="C", copy=False).tobytes())
+        arrays.append((value.astype(np.dtype(f"<{stored}"), order="C", copy=False).tobytes(), value.nbytes))
     return {"dtype": dtype, "stored": stored, "shape": list(value.shape)}
 
 
@@ -178,24 +182,28 @@ def _narrowest(values: NDArray[np.int64]) -> str:
 class _Rest:
     """The arrays' bytes, taken from the front; all of them have to be taken."""
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(self, view: memoryview, max_decoded: int) -> None:
         self._view = view
-        self._at = 0
+        self._decoded_left = max_decoded
 
-    def take(self, size: int) -> memoryview:
-        if size > len(self._view) - self._at:
+    def take(self, size: int, decoded: int) -> memoryview:
+        """The next bytes, which take so many when they are decoded; nothing is allocated here."""
+        if size > len(self._view):
             raise WireError("an array is larger than the message")
-        self._at += size
-        return self._view[self._at - size : self._at]
+        if decoded > self._decoded_left:
+            raise WireError("the message's arrays would take more memory than allowed")
+        self._decoded_left -= decoded
+        taken, self._view = self._view[:size], self._view[size:]
+        return taken
 
     def close(self) -> None:
-        if self._at != len(self._view):
+        if self._view:
             raise WireError("the message is longer than its content")
 
 
 def _parse(header: bytes) -> Any:
     try:
-        return json.loads(header.decode("ascii"), object_pairs_hook=_object, parse_constant=_no_constant)
+        return json.loads(header.decode("ascii"), object_pairs_hook=_object)
     except (ValueError, RecursionError):
         raise WireError("the header cannot be read") from None
 
@@ -207,20 +215,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise WireError("the header cannot be read")
-
-
 def _unpack(raw: Any, hint: Any, rest: _Rest) -> Any:
     """The value of one type that a part of the header stands for."""
+    allows_none, records, hint = _alternatives(hint)
     origin = get_origin(hint)
-    if is_dataclass(hint):
-        return _unpack_record(raw, {hint.__name__: hint}, rest)  # type: ignore[union-attr]
-    if origin in (types.UnionType, Union):
-        return _unpack_union(raw, get_args(hint), rest)
-    if origin is tuple:
-        if not isinstance(raw, list):
-            raise _unfit()
+    if raw is None and allows_none:
+        return None
+    if records:
+        return _unpack_record(raw, records, rest)
+    if origin is tuple and isinstance(raw, list):
         return tuple(_unpack(item, part, rest) for item, part in _paired(raw, get_args(hint)))
     if origin is np.ndarray:
         return _unpack_array(raw, _dtype_name(hint), rest)
@@ -231,7 +234,7 @@ def _unpack(raw: Any, hint: Any, rest: _Rest) -> Any:
     if hint is int and type(raw) is int:
         return _checked_int(raw)
     if hint is bytes and type(raw) is int and raw >= 0:
-        return bytes(rest.take(raw))
+        return bytes(rest.take(raw, raw))
     if hint is str and type(raw) is str:
         return _checked_text(raw)
     if origin is Literal:
@@ -239,39 +242,30 @@ def _unpack(raw: Any, hint: Any, rest: _Rest) -> Any:
     raise _unfit()
 
 
-def _unpack_record(raw: Any, kinds: dict[str, Any], rest: _Rest) -> Any:
+def _unpack_record(raw: Any, records: dict[str, Any], rest: _Rest) -> Any:
     if not isinstance(raw, dict) or raw.keys() != {"kind", "fields"} or not isinstance(raw["fields"], dict):
         raise _unfit()
     name, given = raw["kind"], raw["fields"]
-    if type(given.get("version", MESSAGE_VERSION)) is int and given.get("version", MESSAGE_VERSION) != MESSAGE_VERSION:
-        # First of all: whatever else does not fit, fits there.
+    version = given.get("version", MESSAGE_VERSION)
+    if type(version) is int and version != MESSAGE_VERSION:  # first: another version may have other types and fields
         raise VersionMismatch(f"this side speaks message version {MESSAGE_VERSION}, the other one another")
-    if not isinstance(name, str) or name not in kinds:
+    if not isinstance(name, str) or name not in records:
         raise WireError("the message is of a type that is not expected here")
-    hints = _hints(kinds[name])
+    hints = _hints(records[name])
     if given.keys() != hints.keys():
         raise WireError("the message has other fields than its type")
     values = {field: _unpack(given[field], hint, rest) for field, hint in hints.items()}
     try:
-        return kinds[name](**values)
+        return records[name](**values)
     except (TypeError, ValueError):  # a type may check more than its hints say
         raise WireError("a field holds what its type does not allow") from None
-
-
-def _unpack_union(raw: Any, parts: tuple[Any, ...], rest: _Rest) -> Any:
-    if raw is None and type(None) in parts:
-        return None
-    others = _without_none(parts)
-    if len(others) == 1:
-        return _unpack(raw, others[0], rest)
-    return _unpack_record(raw, {part.__name__: part for part in others}, rest)
 
 
 def _unpack_float(raw: Any) -> float:
     if type(raw) is float and math.isfinite(raw):
         return raw
     if type(raw) is str and raw in _ODD_FLOATS:
-        return _ODD_FLOATS[raw]
+        return float(raw)
     raise _unfit()
 
 
@@ -282,13 +276,14 @@ def _unpack_array(raw: Any, dtype: str, rest: _Rest) -> NDArray[Any]:
     if not isinstance(stored, str) or stored not in _STORED[dtype]:
         raise _unfit()
     count = math.prod(shape)
+    decoded = count * np.dtype(dtype).itemsize
     if stored == "bits":
-        packed = np.frombuffer(rest.take((count + 7) // 8), dtype=np.uint8)
+        packed = np.frombuffer(rest.take((count + 7) // 8, decoded), dtype=np.uint8)
         if count % 8 and int(packed[-1]) & (0xFF >> count % 8):
             raise WireError("a mask has more entries than its shape")
         return np.unpackbits(packed, count=count).view(np.bool_).reshape(shape)
     width = np.dtype(f"<{stored}")
-    flat = np.frombuffer(rest.take(count * width.itemsize), dtype=width)
+    flat = np.frombuffer(rest.take(count * width.itemsize, decoded), dtype=width)
     return flat.astype(np.dtype(dtype), copy=True).reshape(shape)
 
 
@@ -312,6 +307,16 @@ def _hints(kind: Any) -> dict[str, Any]:
     return {field.name: found[field.name] for field in fields(kind)}
 
 
+@cache
+def _alternatives(hint: Any) -> tuple[bool, dict[str, Any], Any]:
+    """Whether None fits, the dataclasses that fit by name, and the type that fits where there is no dataclass."""
+    parts = get_args(hint) if get_origin(hint) in (types.UnionType, Union) else (hint,)
+    others = [part for part in parts if part is not type(None)]
+    if not all(is_dataclass(part) for part in others):
+        return len(others) < len(parts), {}, others[0] if len(others) == 1 else None
+    return len(others) < len(parts), {kind_name(part): part for part in others}, None
+
+
 def _dtype_name(hint: Any) -> str:
     """The dtype that an NDArray[...] asks for."""
     (scalar,) = get_args(get_args(hint)[1])
@@ -329,18 +334,13 @@ def _paired(items: Any, parts: tuple[Any, ...]) -> list[tuple[Any, Any]]:
     return list(zip(items, parts, strict=True))
 
 
-def _without_none(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(part for part in parts if part is not type(None))
-
-
 def _checked_text(text: str) -> str:
     if len(text) > MAX_TEXT:
         raise WireError(f"a text has more than {MAX_TEXT} characters")
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise WireError("a text is not valid Unicode") from None
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise WireError("a text is not valid Unicode") from None
     return text
 
 

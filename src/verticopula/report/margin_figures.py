@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.report.formatting import number, percent
+from verticopula.formatting import number, percent
 from verticopula.report.report_subject import Subject, real_columns
 from verticopula.schema.federation import Column, ColumnKey
 from verticopula.stats.marginals import Marginal, from_unit, to_cells

@@ -14,19 +14,17 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
+from verticopula.formatting import clean, number, percent, readable, several, small
 from verticopula.report import association_figures as association
 from verticopula.report import margin_figures as margins
 from verticopula.report import propensity_check as propensity
 from verticopula.report import regression_section as regressions
 from verticopula.report import release_section as releases
 from verticopula.report import sensitivity_analysis as sensitivity
-from verticopula.report.formatting import clean, number, percent, readable, several, small
 from verticopula.report.report_subject import Subject
-from verticopula.report.report_warnings import find_cautions
+from verticopula.report.report_warnings import report_warnings
 from verticopula.study.text_summary import margin_shifts
 
-REPORT_FILE = "report.html"
-IN_HOUSE_FILE = "report-in-house.html"  # made with real tables: not for the lead
 MOST_PATTERNS = 60
 
 # Nothing is loaded from anywhere, and no script runs but the one whose hash is named.
@@ -77,13 +75,13 @@ def gather(subject: Subject) -> dict[str, Any]:
         "version": version("verticopula"),
         "in_house": bool(subject.real),
         "federation": federation,
-        "settings": {k: v for k, v in subject.synthesizer.settings_.items() if v is not None},
+        "settings": subject.study.settings.to_dict(),
         "n_subjects": result.n_subjects,
         "n_columns": len(federation.keys),
-        "cautions": find_cautions(subject),
+        "cautions": report_warnings(subject),
         "units": releases.describe_units(subject),
         "releases": releases.describe_parties(subject),
-        "delta": small(subject.synthesizer.privacy_.delta),
+        "delta": small(subject.study.privacy.delta),
         "missingness": result.missingness,
         "patterns": patterns,
         "columns": columns,
@@ -96,7 +94,7 @@ def gather(subject: Subject) -> dict[str, Any]:
         "refinement": refinement,
         "expected": expected,
         "realised": realised,
-        "strict": result.strict,
+        "strict_fit": result.strict,
         "party_pairs": association.party_pairs(subject),
         "scores": propensity.propensity_scores(subject),
         "regression": regression,

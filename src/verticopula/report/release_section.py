@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from verticopula.formatting import odds, several, small
+from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import PartyEpsilons, PrivacyStatement, format_epsilon, format_price
-from verticopula.report.formatting import odds, several, small
 from verticopula.report.report_subject import Subject
 from verticopula.schema.units import Unit
-from verticopula.storage.ledger import ALL_COLUMNS, Release
 
 _SENTENCES = {
     Unit.VARIABLE: "What one comparison of two subjects, and one person's value, reveals in one column. "
@@ -24,7 +24,7 @@ _ALL_OF_IT = " The Gaussian noise is counted in full, as for a whole person."
 
 def describe_units(subject: Subject) -> list[dict[str, Any]]:
     """Every unit with its epsilon and what that means; the one that was asked for is marked."""
-    privacy = subject.synthesizer.privacy_
+    privacy = subject.study.privacy
     return [
         {
             "unit": unit.value,
@@ -32,7 +32,7 @@ def describe_units(subject: Subject) -> list[dict[str, Any]]:
             "delta": small(privacy.delta) if privacy.has_delta(unit) else "0",
             "sentence": _SENTENCES[unit] + (_ALL_OF_IT if privacy.gaussian and not unit.needs_delta else ""),
             "odds": odds(privacy.epsilon(unit)),
-            "asked": unit == subject.synthesizer.unit,
+            "asked": unit == subject.study.unit,
         }
         for unit in Unit
     ]
@@ -40,8 +40,8 @@ def describe_units(subject: Subject) -> list[dict[str, Any]]:
 
 def describe_parties(subject: Subject) -> list[dict[str, Any]]:
     """Every party's releases, column by column, and what they cost."""
-    privacy = subject.synthesizer.privacy_
-    entries = subject.synthesizer.ledger_
+    privacy = subject.study.privacy
+    entries = subject.study.releases
     return [
         _party(name, [entry for entry in entries if entry.party == name], privacy)
         for name in dict.fromkeys(entry.party for entry in entries)

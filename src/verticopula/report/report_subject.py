@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.data.tables import AlignedTable, EncodedColumn, OwnTable, align_tables, to_polars
+from verticopula.data.tables import AlignedTable, EncodedColumn, OwnTable, align_tables
 from verticopula.errors import Problem, SchemaError
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, Party
+from verticopula.schema.frames import to_polars
 from verticopula.stats.copula import Layout
 from verticopula.stats.fit_result import FitResult
-
-if TYPE_CHECKING:
-    from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.study.fitted_study import FittedStudy
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +34,7 @@ class Subject:
     notes : whatever else a reader must know
     """
 
-    synthesizer: Synthesizer
+    study: FittedStudy
     real: Mapping[str, AlignedTable] = field(default_factory=dict)
     regression: Mapping[str, Any] | None = None
     aligned: bool = False
@@ -43,11 +42,11 @@ class Subject:
 
     @property
     def federation(self) -> Federation:
-        return self.synthesizer.federation
+        return self.study.federation
 
     @property
     def result(self) -> FitResult:
-        return self.synthesizer.result_
+        return self.study.result
 
     @property
     def layout(self) -> Layout:
@@ -56,8 +55,7 @@ class Subject:
     @property
     def latent_keys(self) -> list[ColumnKey]:
         """The column behind every latent."""
-        layout = self.layout
-        return [key for key, part in zip(layout.keys, layout.slices, strict=True) for _ in range(part.start, part.stop)]
+        return self.layout.latent_keys
 
     def missing_share(self, key: ColumnKey) -> float:
         """Share of the cohort without a value in this column."""

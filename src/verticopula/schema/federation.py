@@ -20,6 +20,9 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from verticopula.errors import Problem, SchemaError
+from verticopula.formatting import listed, number, several
+from verticopula.notebook import alarm_html, box, text_html
+from verticopula.schema.draft import draft_federation
 
 Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
 Scale = Literal["linear", "log", "symlog"]
@@ -291,10 +294,7 @@ class Federation(_Frozen):
         name: str = "study",
     ) -> Federation:
         """Guess a federation from tables. `bounds="from-data"` accepts, by name, that the ranges leak."""
-        # Imported here: guessing needs the table reader, which needs this module.
-        from verticopula.data.draft import infer_federation
-
-        return infer_federation(tables, response=response, bounds=bounds, id=id, name=name)
+        return cls.from_dict(draft_federation(tables, response=response, bounds=bounds, id=id, name=name))
 
     def to_dict(self) -> dict[str, Any]:
         """The federation as plain values, in the layout of the federation file."""
@@ -341,9 +341,7 @@ class Federation(_Frozen):
         return f"Federation {self.name!r}: {parties}; response {self.response}"
 
     def _repr_html_(self) -> str:
-        from verticopula.report.notebook import federation_html  # stands above this file
-
-        return federation_html(self)
+        return _federation_html(self)
 
 
 def next_or_key_error(candidates: Iterator[_T], name: str) -> _T:
@@ -432,3 +430,27 @@ def _as_problem(error: Any, raw: Mapping[str, Any]) -> Problem:
 def seeded_study_name(federation: Federation) -> str:
     """What seeded noise is keyed by: the same for every study of a federation, so that simulations can be repeated."""
     return f"{federation.name}-seeded"
+
+
+def _federation_html(federation: Federation) -> str:
+    """Parties, columns and their public ranges."""
+    rows = [
+        [key.party, key.column, column.kind, _public_range(column), "response" if key == federation.response else ""]
+        for key in federation.keys
+        for column in [federation.column(key)]
+    ]
+    lines = [
+        f"Federation <b>{text_html(federation.name)}</b>: {several(len(federation.parties), 'party', 'parties')}, "
+        f"{several(len(federation.keys), 'column')}, response {text_html(str(federation.response))}"
+    ]
+    if federation.bounds_source == "from-data":
+        lines.append(alarm_html("Bounds or categories were taken from the data: epsilon will be infinite."))
+    return box(lines, ["party", "column", "kind", "public range", ""], rows)
+
+
+def _public_range(column: Column) -> str:
+    if column.bounds is not None:
+        low, high = column.bounds
+        scale = "" if column.scale == "linear" else f", {column.scale}"
+        return f"{number(low)} to {number(high)}{scale}{', clamped' if column.clamp else ''}"
+    return listed([str(category) for category in column.categories or ()], 6)

@@ -1,4 +1,4 @@
-"""What a forecast presumes of data nobody has seen: ordinary margins, and correlations of a given strength.
+"""What a forecast assumes of data nobody has seen: ordinary margins, and correlations of a given strength.
 
 Everything here follows from the public schema and a seed. The assumptions, also in docs/planning.md:
 
@@ -12,7 +12,7 @@ Everything here follows from the public schema and a seed. The assumptions, also
 - blocks missing at random: presence depends on a mixture of the response party's columns, by one unit of log odds
   per standard deviation unless another number is given
 
-What is told of a column's categories (their shares among the subjects its party knows) replaces what is presumed.
+What is told of a column's categories (their shares among the subjects its party knows) replaces what is assumed.
 """
 
 from __future__ import annotations
@@ -29,26 +29,52 @@ from scipy.stats import multivariate_normal
 
 from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.stats.copula import Layout
-from verticopula.stats.correlation import nearest_correlation
 from verticopula.stats.marginals import count_ranges
+from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.nominal import boundary_matrix, category_probabilities, choose_category, solve_thresholds
 
 Floats = NDArray[np.float64]
 
-TYPICAL_CORRELATION = 0.25
-TYPICAL_PULL = 1.0  # log odds of presence per standard deviation of what it depends on
-_FACTORS = (1, 2, 3, 5, 8, 13)
-_SHARED = (0.2, 1.0)  # what columns have of the factors: the least of any, relative to the most
-_MOST_SHARED = 0.9
 _TRIES = 4
 _CLOSE = 0.03
-_SMALLEST_EIGENVALUE = 0.02
 _LOGISTIC = 1.7  # a logistic's scale in terms of a normal's
 _CALIBRATION = 20_000
 
 
 @dataclass(frozen=True)
-class PresumedMargin:
+class OrdinaryData:
+    """What ordinary data look like, as ranges to draw from. Chosen by hand, not tuned to any data set.
+
+    Attributes
+    ----------
+    factors : numbers of factors
+    shared : what columns have of the factors: the least of any, relative to the most
+    most_shared : share of a column's variance that factors may explain
+    smallest_eigenvalue : of the correlations
+    middle, widths, skew : of a continuous column: its middle in the public range, how many standard deviations the
+        range is wide, the shape of its lognormal
+    count_spread : standard deviation of a count's logarithm
+    second_share : of a binary column's second category
+    category_evenness : concentration of the Dirichlet distribution of the shares of three or more categories
+    """
+
+    factors: tuple[int, ...] = (1, 2, 3, 5, 8, 13)
+    shared: tuple[float, float] = (0.2, 1.0)
+    most_shared: float = 0.9
+    smallest_eigenvalue: float = 0.02
+    middle: tuple[float, float] = (0.4, 0.6)
+    widths: tuple[float, float] = (6.0, 12.0)
+    skew: tuple[float, float] = (1e-3, 0.6)
+    count_spread: tuple[float, float] = (0.5, 1.0)
+    second_share: tuple[float, float] = (0.1, 0.5)
+    category_evenness: float = 6.0
+
+
+ORDINARY = OrdinaryData()
+
+
+@dataclass(frozen=True)
+class AssumedMargin:
     """A column's margin: a location and a spread, or the probabilities of its categories.
 
     Attributes
@@ -66,16 +92,17 @@ class PresumedMargin:
     shares: Floats = field(default_factory=lambda: np.empty(0))
 
     @classmethod
-    def draw(cls, column: Column, rng: np.random.Generator) -> PresumedMargin:
+    def draw(cls, column: Column, rng: np.random.Generator) -> AssumedMargin:
         if column.kind == "continuous":
-            return cls(column, rng.uniform(0.4, 0.6), 1.0 / rng.uniform(6.0, 12.0), rng.uniform(1e-3, 0.6))
+            middle, widths = rng.uniform(*ORDINARY.middle), rng.uniform(*ORDINARY.widths)
+            return cls(column, middle, 1.0 / widths, rng.uniform(*ORDINARY.skew))
         if column.kind == "count":
             low, high = column.bounds or (0.0, 1.0)
-            return cls(column, 0.5 * math.log(high - low + 1.0) - 0.2, rng.uniform(0.5, 1.0))
+            return cls(column, 0.5 * math.log(high - low + 1.0) - 0.2, rng.uniform(*ORDINARY.count_spread))
         if column.kind == "binary" or len(column.categories or ()) == 2:
-            share = rng.uniform(0.1, 0.5)
+            share = rng.uniform(*ORDINARY.second_share)
             return cls(column, shares=np.array([1.0 - share, share]))
-        return cls(column, shares=rng.dirichlet(np.full(len(column.categories or ()), 6.0)))
+        return cls(column, shares=rng.dirichlet(np.full(len(column.categories or ()), ORDINARY.category_evenness)))
 
     def values(self, latents: Floats) -> Floats:
         """(n,) positions, counts above the lowest, or category codes from (n, latents) normals."""
@@ -120,8 +147,8 @@ class PresumedMargin:
 
 
 @dataclass(frozen=True)
-class Presumed:
-    """A truth to rehearse a study on.
+class Assumptions:
+    """A truth to simulate a study on.
 
     Attributes
     ----------
@@ -132,7 +159,7 @@ class Presumed:
     """
 
     layout: Layout
-    margins: Mapping[ColumnKey, PresumedMargin]
+    margins: Mapping[ColumnKey, AssumedMargin]
     correlation: Floats
     score: Floats
     pull: Floats
@@ -143,24 +170,24 @@ class Presumed:
         federation: Federation,
         strength: float,
         rng: np.random.Generator,
-        presence: Presence | None = None,
+        presence: AssumedPresence | None = None,
         told: Mapping[ColumnKey, Floats] | None = None,
-    ) -> Presumed:
+    ) -> Assumptions:
         """Margins and correlations for the federation's schema.
 
         `strength` is the root mean square correlation, `told` the categories' shares among those their party has.
         """
         layout = Layout.of({key: federation.column(key) for key in federation.keys})
-        margins = {key: PresumedMargin.draw(federation.column(key), rng) for key in federation.keys}
+        margins = {key: AssumedMargin.draw(federation.column(key), rng) for key in federation.keys}
         correlation = _draw_correlation(layout, strength, rng)
-        presence = presence or Presence(np.ones(len(federation.parties)), {})
+        presence = presence or AssumedPresence(np.ones(len(federation.parties)), {})
         score = rng.standard_normal(len(layout.labels))
         for key, part in zip(layout.keys, layout.slices, strict=True):
             score[part] *= key.party == federation.response.party
         score /= math.sqrt(float(score @ correlation @ score))
         pull = presence.pull * rng.choice([-1.0, 1.0], presence.shares.size)
         for key, shares in (told or {}).items():
-            margins[key] = PresumedMargin(federation.column(key), shares=np.asarray(shares, dtype=np.float64))
+            margins[key] = AssumedMargin(federation.column(key), shares=np.asarray(shares, dtype=np.float64))
         truth = cls(layout, margins, correlation, score, pull)
         if told and presence.pull:
             truth = replace(truth, margins=margins | _in_population(federation, truth, presence, told, rng))
@@ -169,11 +196,11 @@ class Presumed:
 
 def _in_population(
     federation: Federation,
-    truth: Presumed,
-    presence: Presence,
+    truth: Assumptions,
+    presence: AssumedPresence,
     told: Mapping[ColumnKey, Floats],
     rng: np.random.Generator,
-) -> dict[ColumnKey, PresumedMargin]:
+) -> dict[ColumnKey, AssumedMargin]:
     """Margins under which the subjects that a party has show the shares that were told."""
     latents = rng.standard_normal((_CALIBRATION, truth.score.size)) @ np.linalg.cholesky(truth.correlation).T
     masks = presence.draw(latents @ truth.score, rng, truth.pull)
@@ -190,7 +217,7 @@ def _in_population(
         else:
             cuts = np.quantile(seen[:, 0], np.clip(np.cumsum(told[key])[:-1], 0.0, 1.0))
             shares = np.diff(ndtr(cuts), prepend=0.0, append=1.0)
-        found[key] = PresumedMargin(federation.column(key), shares=shares / shares.sum())
+        found[key] = AssumedMargin(federation.column(key), shares=shares / shares.sum())
     return found
 
 
@@ -213,10 +240,10 @@ def _draw_correlation(layout: Layout, strength: float, rng: np.random.Generator)
     free = ~layout.nominal_blocks() & ~np.eye(q, dtype=bool)
     if not free.any():
         return np.eye(q)
-    mean = sum(_SHARED) / 2.0
-    possible = [m for m in _FACTORS if m == 1 or _MOST_SHARED * mean / math.sqrt(m) > strength]
+    mean = sum(ORDINARY.shared) / 2.0
+    possible = [m for m in ORDINARY.factors if m == 1 or ORDINARY.most_shared * mean / math.sqrt(m) > strength]
     loadings = rng.standard_normal((q, int(rng.choice(possible))))
-    loadings *= (np.sqrt(rng.uniform(*_SHARED, q)) / np.linalg.norm(loadings, axis=1))[:, None]
+    loadings *= (np.sqrt(rng.uniform(*ORDINARY.shared, q)) / np.linalg.norm(loadings, axis=1))[:, None]
     products = loadings @ loadings.T
     wanted = strength
     for _ in range(_TRIES):
@@ -239,15 +266,15 @@ def respect_nominal(matrix: Floats, layout: Layout) -> Floats:
     centred = centre @ matrix @ centre.T
     centred[layout.nominal_blocks()] = 0.0
     np.fill_diagonal(centred, 1.0)
-    return nearest_correlation(centred, floor=_SMALLEST_EIGENVALUE).correlation
+    return nearest_correlation(centred, floor=ORDINARY.smallest_eigenvalue).correlation
 
 
 # ---- who is known to whom ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Presence:
-    """How blocks are presumed to be missing.
+class AssumedPresence:
+    """How blocks are assumed to be missing.
 
     Attributes
     ----------

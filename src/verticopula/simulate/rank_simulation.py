@@ -1,9 +1,9 @@
-"""A study rehearsed on presumed data: the coordinator's own computations, without parties and without coins.
+"""A study simulated on assumed data: the coordinator's own computations, without parties and without coins.
 
-Subjects are drawn from the presumed truth, and the coins' noise on their ranks as normal numbers of
-the known variance. A very large study is rehearsed on fewer subjects, *with the grade noise of the large one*, and
+Subjects are drawn from the assumed truth, and the coins' noise on their ranks as normal numbers of
+the known variance. A very large study is simulated on fewer subjects, *with the grade noise of the large one*, and
 errors are scaled: given that noise, accidents fall like one over the root of the number of subjects. Biases do not
-fall; `forecast.py` finds them by rehearsing every truth twice. What is not linear in the noise (the bridge,
+fall; `forecast.py` finds them by simulating every truth twice. What is not linear in the noise (the bridge,
 shrinkage, repair) happens at the true scale.
 """
 
@@ -20,41 +20,57 @@ from scipy.stats import rankdata
 
 from verticopula.privacy.budget import ColumnBudget, coins_per_comparison
 from verticopula.privacy.coins import flip_probability
-from verticopula.protocol.refined import correlate_latents
 from verticopula.schema.federation import Column, ColumnKey, Federation
-from verticopula.simulate.assumptions import Presence, Presumed, PresumedMargin
+from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Assumptions
 from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal, cell_count, smooth_cdf
 from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, finish, grade_shapes
-from verticopula.stats.rank_release import Released, spread_out
+from verticopula.stats.rank_release import RankRelease, spread_out
 from verticopula.stats.ranks import rank_noise_variance
+from verticopula.stats.refined import correlate_latents
 from verticopula.stats.refinement import refine
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_REFINE_ROUNDS = 12  # a forecast needs no third digit
-_DROWNED = 0.5  # variance of the noise on a grade; that of the grades is 1/12
-_COARSE = 12
 _GRID = np.linspace(0.0, 1.0, 1025)
 
 
 @dataclass(frozen=True)
-class Cohort:
-    """Presumed subjects, before any noise.
+class RankSimulationTuning:
+    """Chosen constants that make simulations quick. All were chosen by hand, not tuned.
 
     Attributes
     ----------
-    n_subjects : of the study; fewer may be rehearsed
+    refine_rounds : of a refinement; a forecast needs no third digit
+    mostly_noise : variance of the noise on a grade from which ranks are mostly noise; that of the grades is 1/12
+    count_cells : of a count column
+    """
+
+    refine_rounds: int = 12
+    mostly_noise: float = 0.5
+    count_cells: int = 12
+
+
+RANK_SIMULATION_TUNING = RankSimulationTuning()
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Subjects drawn from an assumed truth, before any noise.
+
+    Attributes
+    ----------
+    n_subjects : of the study; fewer may be simulated
     observed : (n, q) who has a value, per latent
     values : per column, of the observed
     grades, ties : per latent, mid-grades of the observed around zero, and the share of others with the same value;
         empty where nobody asked for them
     """
 
-    truth: Presumed
+    truth: Assumptions
     n_subjects: int
     observed: Bools
     values: Mapping[ColumnKey, Floats]
@@ -69,12 +85,12 @@ class Cohort:
             for key, m in self.truth.margins.items()
         }
         none = np.zeros(len(self.grades))
-        exact = RehearsedRelease(self.truth.layout, marginals, self.observed, (), none, self.grades, none)
+        exact = SimulatedRelease(self.truth.layout, marginals, self.observed, (), none, self.grades, none)
         return _spearman(exact), correlate_pairs(exact).correlation
 
     @property
     def reduction(self) -> float:
-        """By what the study's errors are smaller than the rehearsal's."""
+        """By what the study's errors are smaller than the simulation's."""
         return math.sqrt(self.observed.shape[0] / self.n_subjects)
 
     @property
@@ -102,7 +118,7 @@ class Cohort:
 
 
 @dataclass(frozen=True)
-class RehearsedRelease(Released):
+class SimulatedRelease(RankRelease):
     """Noisy grades that were never ranks."""
 
     noisy_grades: tuple[Floats, ...] = ()
@@ -121,8 +137,8 @@ class RehearsedRelease(Released):
 
 
 @dataclass(frozen=True)
-class Errors:
-    """What one rehearsal found.
+class SimulatedErrors:
+    """What one simulation found.
 
     Attributes
     ----------
@@ -139,17 +155,17 @@ class Errors:
 
 def draw_cohort(
     federation: Federation,
-    truth: Presumed,
+    truth: Assumptions,
     n_subjects: int,
-    n_rehearsed: int,
-    presence: Presence,
+    n_simulated: int,
+    presence: AssumedPresence,
     rng: np.random.Generator,
     *,
     graded: bool = True,
 ) -> Cohort:
-    """Subjects of the presumed truth; `graded` for methods that rank them."""
+    """Subjects of the assumed truth; `graded` for methods that rank them."""
     root = np.linalg.cholesky(truth.correlation)
-    latents = rng.standard_normal((n_rehearsed, root.shape[0])) @ root.T
+    latents = rng.standard_normal((n_simulated, root.shape[0])) @ root.T
     masks = presence.draw(latents @ truth.score, rng, truth.pull)
     party_index = {party.name: k for k, party in enumerate(federation.parties)}
     values: dict[ColumnKey, Floats] = {}
@@ -182,7 +198,7 @@ def _grade(values: Floats, discrete: bool) -> tuple[Floats, Floats]:
 # ---- releases ----------------------------------------------------------------------------
 
 
-def release(cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], rng: np.random.Generator) -> RehearsedRelease:
+def release(cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], rng: np.random.Generator) -> SimulatedRelease:
     """What the coordinator would hold, had the parties released at these budgets."""
     truth, counts = cohort.truth, cohort.counts()
     marginals: dict[ColumnKey, Marginal] = {}
@@ -197,7 +213,7 @@ def release(cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], rng: np.r
             drawn = own * rng.standard_normal(ties.size)
             grades.append(cohort.grades[index] + drawn - drawn.mean())
             noise.append(rank_noise_variance(n, flip, latent.tied_share) / n**2)
-    return RehearsedRelease(truth.layout, marginals, cohort.observed, (), np.empty(0), tuple(grades), np.array(noise))
+    return SimulatedRelease(truth.layout, marginals, cohort.observed, (), np.empty(0), tuple(grades), np.array(noise))
 
 
 def _release_margin(cohort: Cohort, key: ColumnKey, epsilon: float, n: int, rng: np.random.Generator) -> Marginal:
@@ -215,16 +231,16 @@ def _release_margin(cohort: Cohort, key: ColumnKey, epsilon: float, n: int, rng:
 # ---- what the coordinator makes of them ----------------------------------------------------
 
 
-def is_drowned(released: RehearsedRelease) -> bool:
-    """Whether the coins drown everything: the refinement then finds what the pairs do, at many times the cost."""
-    return bool(np.median(released.noise) > _DROWNED)
+def is_mostly_noise(released: SimulatedRelease) -> bool:
+    """Whether the ranks are mostly noise: the refinement then finds what the pairs do, at many times the cost."""
+    return bool(np.median(released.noise) > RANK_SIMULATION_TUNING.mostly_noise)
 
 
-def rehearse(cohort: Cohort, released: RehearsedRelease, *, refines: bool) -> Errors:
+def simulate_ranking(cohort: Cohort, released: SimulatedRelease, *, refines: bool) -> SimulatedErrors:
     """Errors of correlations and margins, from pairs or by the refinement."""
     marginals: Mapping[ColumnKey, Marginal] = released.marginals
     if refines:
-        refinement = refine(released, rounds=_REFINE_ROUNDS)
+        refinement = refine(released, rounds=RANK_SIMULATION_TUNING.refine_rounds)
         corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
         pairs = _scale(correlate_latents(released, refinement, corrected), cohort)
         marginals = {key: scale_margin(cohort, released.marginals[key], corrected[key], key) for key in corrected}
@@ -233,7 +249,7 @@ def rehearse(cohort: Cohort, released: RehearsedRelease, *, refines: bool) -> Er
     truth = cohort.truth.correlation
     finished, _ = finish(pairs, marginals)
     upper = np.triu(~released.layout.nominal_blocks(), 1)
-    return Errors(
+    return SimulatedErrors(
         before=(pairs.correlation - truth)[upper],
         after=(finished - truth)[upper],
         within=same_party(released.layout)[upper],
@@ -248,7 +264,7 @@ def _scale(pairs: PairwiseLatents, cohort: Cohort) -> PairwiseLatents:
     return replace(pairs, correlation=correlation, variance=reduction**2 * pairs.variance)
 
 
-def _correlate_pairs(cohort: Cohort, released: RehearsedRelease) -> PairwiseLatents:
+def _correlate_pairs(cohort: Cohort, released: SimulatedRelease) -> PairwiseLatents:
     """VCDS's pairs as the whole study would have them: the coins' part is scaled before the bridge is inverted."""
     if cohort.reduction == 1.0:
         return correlate_pairs(released)
@@ -262,7 +278,7 @@ def _correlate_pairs(cohort: Cohort, released: RehearsedRelease) -> PairwiseLate
     return replace(pairs, correlation=np.clip(pairs.correlation - sampling, -1.0, 1.0))
 
 
-def _spearman(released: RehearsedRelease) -> PairwiseSpearman:
+def _spearman(released: SimulatedRelease) -> PairwiseSpearman:
     spread = np.array([latent.grade_variance for latent in released.latent_marginals])
     grades = spread_out(released.grades(), released.observed)
     return spearman_pairwise(grades, released.observed, released.grade_noise(), spread)
@@ -272,8 +288,9 @@ def _coarsen(latent: Marginal) -> Marginal:
     """A margin with neighbouring cells of counts put together until about a dozen are left."""
     if latent.column.kind != "count":
         return latent
-    place = np.minimum((np.cumsum(latent.probabilities) - latent.probabilities / 2.0) * _COARSE, _COARSE - 1)
-    shares = np.bincount(place.astype(np.int64), weights=latent.probabilities, minlength=_COARSE)
+    cells = RANK_SIMULATION_TUNING.count_cells
+    place = np.minimum((np.cumsum(latent.probabilities) - latent.probabilities / 2.0) * cells, cells - 1)
+    shares = np.bincount(place.astype(np.int64), weights=latent.probabilities, minlength=cells)
     kept = shares[shares > 0.0]
     if kept.size < 2:
         return latent
@@ -295,7 +312,7 @@ def same_party(layout: Layout) -> Bools:
     return np.asarray(names[:, None] == names)
 
 
-def kolmogorov(margin: PresumedMargin, found: Marginal) -> float:
+def kolmogorov(margin: AssumedMargin, found: Marginal) -> float:
     """Largest distance of the two distribution functions; of two shares for a nominal column."""
     if margin.column.kind == "continuous":
         true = margin.below(_GRID)

@@ -1,9 +1,9 @@
-"""A strict study rehearsed on presumed data: its plan and its fit, without parties and without shares.
+"""A strict study simulated on assumed data: its plan and its fit, without parties and without shares.
 
 What a strict study opens is the Gram matrix of the scores that the parties code, and Gaussian noise of a known
 deviation on it. Both are drawn here directly; how they come about under a secret sharing makes no difference to
-them. A study of very many subjects is rehearsed on fewer, with as much more mu that noise, too, is larger by the root
-of how many fewer there are; all errors are then scaled as in `rehearsal.py`.
+them. A study of very many subjects is simulated on fewer, with as much more mu that noise, too, is larger by the root
+of how many fewer there are; all errors are then scaled as in `rank_simulation.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import summarise_missingness
 from verticopula.mpc.gram_noise import SMOOTHING
-from verticopula.mpc.sums_plan import code_scores, noise_deviation, own_columns, own_rows
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import SumsPlan, code_scores, noise_deviation, own_columns, own_rows
 from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.secure_sums import PatternSums
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.simulate.rank_simulation import Cohort, kolmogorov, same_party, scale_margin
 from verticopula.stats.marginals import Marginal
@@ -37,7 +36,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class StrictErrors:
-    """What one rehearsal of a strict study found.
+    """What one simulation of a strict study found.
 
     Attributes
     ----------
@@ -55,7 +54,7 @@ class StrictErrors:
     mu: float
 
 
-def rehearse_strict(
+def simulate_strict(
     federation: Federation, request: BudgetRequest, cohort: Cohort, rng: np.random.Generator
 ) -> StrictErrors:
     """Errors of correlations and margins of one strict study."""
@@ -121,7 +120,7 @@ def _code(
     marginals: Mapping[ColumnKey, Marginal],
     observed: Mapping[ColumnKey, Bools],
 ) -> dict[str, Ints]:
-    """What every party would share: `strict.scores.share_scores`, from presumed values."""
+    """What every party would share: `score_plan.share_scores`, from assumed values."""
     coded = {}
     for party in federation.parties:
         keys = [ColumnKey(party.name, column.name) for column in party.columns]

@@ -45,6 +45,11 @@ class Layout:
             labels += [str(key)] if count == 1 else [f"{key}={c}" for c in column.categories or ()]
         return cls(tuple(columns), tuple(slices), tuple(labels))
 
+    @property
+    def latent_keys(self) -> list[ColumnKey]:
+        """The column behind every latent."""
+        return [key for key, part in zip(self.keys, self.slices, strict=True) for _ in range(part.start, part.stop)]
+
     def nominal_blocks(self) -> NDArray[np.bool_]:
         """(q, q) mask of pairs of different latents of one nominal column: independent by convention."""
         mask = np.zeros((len(self.labels), len(self.labels)), dtype=bool)

@@ -5,7 +5,7 @@ divided by the number of observed subjects; zero where nothing was observed. `ob
 (N, q) mask. A column's grades have the known variance `spread` (1/12, less where values are tied),
 plus the known variance `noise` that the coins added.
 
-The steps, each a function that reports what it did:
+The steps, each a function that reports what it did (the last is in `matrix_repair.py`):
 
 1. `spearman_pairwise`  12 * mean product of grades, with the known normaliser
 2. `invert_bridge`      12 Cov(mid-grades) -> latent correlation
@@ -20,14 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
-from scipy.special import ndtri
+
+from verticopula.stats.bridge import GradeShape, invert_pair
 
 Floats = NDArray[np.float64]
-
-_STRONGEST = 0.999
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
 @dataclass(frozen=True)
@@ -87,120 +84,6 @@ def spearman_pairwise(grades: Floats, observed: NDArray[np.bool_], noise: Floats
     return PairwiseSpearman(rho, coins + sampling, overlap.astype(np.int64))
 
 
-# ---- the bridge --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GradeShape:
-    """How a column's grade depends on its latent: Phi for a continuous column, or steps.
-
-    Attributes
-    ----------
-    thresholds : (s,) latent values where a discrete column steps to its next cell; empty if continuous
-    jumps : (s,) rise of the mid-grade there
-    """
-
-    thresholds: Floats
-    jumps: Floats
-
-    @classmethod
-    def from_grade_steps(cls, grades: Floats, jumps: Floats) -> GradeShape:
-        return cls(ndtri(grades), jumps)
-
-
-@njit(cache=True, nogil=True)
-def _bridge_slope(angle: float, thresholds_a: Floats, jumps_a: Floats, thresholds_b: Floats, jumps_b: Floats) -> float:
-    """dS/d(angle) at r = sin(angle), for S = 12 Cov(g_a(Z_a), g_b(Z_b)); empty = continuous.
-
-    By Price's theorem dS/dr = 12 E[g_a' g_b'], where g' is a sum of point masses for a step
-    function and the normal density for Phi. In the angle, the 1/cos of the bivariate density
-    cancels, so the slope stays smooth up to r = 1.
-    """
-    r = math.sin(angle)
-    c2 = math.cos(angle) ** 2
-    total = 0.0
-    if thresholds_a.size and thresholds_b.size:
-        for i in range(thresholds_a.size):
-            a = thresholds_a[i]
-            for j in range(thresholds_b.size):
-                b = thresholds_b[j]
-                total += jumps_a[i] * jumps_b[j] * math.exp(-0.5 * (a * a + b * b - 2.0 * a * b * r) / c2)
-        return 12.0 * total / (2.0 * math.pi)
-    if thresholds_a.size or thresholds_b.size:
-        thresholds, jumps = (thresholds_a, jumps_a) if thresholds_a.size else (thresholds_b, jumps_b)
-        for i in range(thresholds.size):
-            t = thresholds[i]
-            # E[phi(Z_b) | Z_a = t] is the density of N(r t, 2 - r^2) at zero.
-            total += jumps[i] * math.exp(-0.5 * t * t - 0.5 * (r * t) ** 2 / (2.0 - r * r))
-        return 12.0 * total * math.sqrt(c2) / (2.0 * math.pi * math.sqrt(2.0 - r * r))
-    return 12.0 * math.sqrt(c2) / (2.0 * math.pi * math.sqrt(4.0 - r * r))
-
-
-@njit(cache=True, nogil=True)
-def bridge(
-    r: float,
-    thresholds_a: Floats,
-    jumps_a: Floats,
-    thresholds_b: Floats,
-    jumps_b: Floats,
-    nodes: Floats,
-    weights: Floats,
-) -> float:
-    """S(r): Spearman's rho (12 times the covariance of mid-grades) at latent correlation r."""
-    angle = math.asin(r)
-    total = 0.0
-    for k in range(nodes.size):
-        total += weights[k] * _bridge_slope(
-            0.5 * angle * (nodes[k] + 1.0), thresholds_a, jumps_a, thresholds_b, jumps_b
-        )
-    return 0.5 * angle * total
-
-
-@njit(cache=True, nogil=True)
-def _invert_one(
-    rho: float,
-    thresholds_a: Floats,
-    jumps_a: Floats,
-    thresholds_b: Floats,
-    jumps_b: Floats,
-    nodes: Floats,
-    weights: Floats,
-) -> tuple[float, float]:
-    """(r, dr/drho) with S(r) = rho, by safeguarded Newton in the angle; clipped at the strongest r."""
-    if not thresholds_a.size and not thresholds_b.size:
-        limited = min(max(rho, -_STRONGEST), _STRONGEST)
-        return 2.0 * math.sin(math.pi * limited / 6.0), math.pi / 3.0 * math.cos(math.pi * limited / 6.0)
-    low, high = -math.asin(_STRONGEST), math.asin(_STRONGEST)
-    angle = 0.0
-    slope = _bridge_slope(0.0, thresholds_a, jumps_a, thresholds_b, jumps_b)
-    if slope <= 0.0:
-        return 0.0, 0.0
-    value = 0.0
-    for _ in range(60):
-        if value < rho:
-            low = angle
-        else:
-            high = angle
-        step = (rho - value) / slope if slope > 0.0 else math.inf
-        proposed = angle + step
-        angle_next = proposed if low < proposed < high else 0.5 * (low + high)
-        if abs(angle_next - angle) < 1e-10:
-            angle = angle_next
-            break
-        angle = angle_next
-        value = bridge(math.sin(angle), thresholds_a, jumps_a, thresholds_b, jumps_b, nodes, weights)
-        slope = _bridge_slope(angle, thresholds_a, jumps_a, thresholds_b, jumps_b)
-    # Near the ends the slope in r is the slope in the angle over its cosine; keep it finite.
-    derivative = math.cos(angle) / max(slope, 1e-3)
-    return math.sin(angle), derivative
-
-
-def invert_pair(rho: float, first: GradeShape, second: GradeShape) -> tuple[float, float]:
-    """(r, dr/drho) of two latents whose functions have 12 times the covariance `rho`."""
-    r, slope = _invert_one(rho, first.thresholds, first.jumps, second.thresholds, second.jumps, _NODES, _WEIGHTS)
-    return float(r), float(slope)
-
-
 def invert_bridge(
     spearman: PairwiseSpearman, shapes: Sequence[GradeShape], flat: NDArray[np.bool_]
 ) -> PairwiseSpearman:
@@ -222,7 +105,7 @@ def invert_bridge(
     return PairwiseSpearman(latent, variance, spearman.overlap)
 
 
-# ---- shrinkage and repair ----------------------------------------------------------------
+# ---- shrinkage ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -293,42 +176,3 @@ def _low_rank_part(estimate: Floats, communalities: Floats, noise: Floats) -> tu
         return np.zeros_like(work), 0
     top = vectors[:, -rank:]
     return np.asarray((top * values[-rank:]) @ top.T), rank
-
-
-@dataclass(frozen=True)
-class Repair:
-    """A proper correlation matrix and the largest change of an entry that it took."""
-
-    correlation: Floats
-    change: float
-    smallest_eigenvalue_before: float
-
-
-def nearest_correlation(matrix: Floats, *, floor: float = 1e-4, iterations: int = 200) -> Repair:
-    """Nearest correlation matrix with eigenvalues of at least about `floor` (Higham 2002).
-
-    Alternating projections with Dykstra's correction onto the cone and onto the unit diagonal; a
-    last step scales the diagonal to exactly one, which keeps the matrix positive definite.
-    """
-    symmetric = (matrix + matrix.T) / 2.0
-    smallest = float(np.linalg.eigvalsh(symmetric)[0])
-    if smallest >= floor and np.allclose(np.diag(symmetric), 1.0, atol=1e-12):
-        return Repair(symmetric, 0.0, smallest)
-    current = symmetric.copy()
-    correction = np.zeros_like(current)
-    for _ in range(iterations):
-        shifted = current - correction
-        values, vectors = np.linalg.eigh(shifted)
-        projected = (vectors * np.maximum(values, floor)) @ vectors.T
-        correction = projected - shifted
-        current = projected.copy()
-        np.fill_diagonal(current, 1.0)
-        if np.max(np.abs(current - projected)) < 1e-9:
-            break
-    values, vectors = np.linalg.eigh(current)
-    positive = (vectors * np.maximum(values, floor)) @ vectors.T
-    scale = 1.0 / np.sqrt(np.diag(positive))
-    repaired = positive * np.outer(scale, scale)
-    repaired = (repaired + repaired.T) / 2.0
-    np.fill_diagonal(repaired, 1.0)
-    return Repair(repaired, float(np.max(np.abs(repaired - symmetric))), smallest)

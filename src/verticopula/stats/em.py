@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from verticopula.data.missingness import FEWEST_IN_COMMON
+from verticopula.stats.matrix_repair import keep_definite
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-_EIGENVALUE_FLOOR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,10 @@ def start_covariance(readings: Floats, observed: Bools) -> Floats:
     # Pairs with a handful of common subjects start near zero.
     found = np.clip(readings.T @ readings / norm, -0.99, 0.99) * overlap / (overlap + 10.0)
     np.fill_diagonal(found, 1.0)
-    found = positive_definite(found)
+    found = keep_definite(found)
     known = overlap >= FEWEST_IN_COMMON
     for _ in range(3 if not known.all() else 0):
-        found = positive_definite(_fill_independent(found, known))
+        found = keep_definite(_fill_independent(found, known))
     return found
 
 
@@ -145,17 +144,3 @@ def _fill_independent(correlation: Floats, known: Bools) -> Floats:
             weights = regress(correlation, given, np.array([j]))[0]
             filled[j, k] = filled[k, j] = float(weights @ correlation[given, k])
     return filled
-
-
-def positive_definite(matrix: Floats) -> Floats:
-    """Nearest in eigenvalues, scaled back to unit diagonal."""
-    values, vectors = np.linalg.eigh(matrix)
-    if values[0] >= _EIGENVALUE_FLOOR:
-        return matrix
-    return to_correlation((vectors * np.maximum(values, _EIGENVALUE_FLOOR)) @ vectors.T)
-
-
-def to_correlation(covariance: Floats) -> Floats:
-    """Unit diagonal."""
-    scale = 1.0 / np.sqrt(np.diag(covariance))
-    return np.asarray(covariance * np.outer(scale, scale))

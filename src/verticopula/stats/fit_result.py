@@ -16,7 +16,7 @@ from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.em import regress
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport
-from verticopula.stats.posterior_draws import Certainty
+from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.stats.refinement import RefineReport
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 AlignedDraw = Callable[[np.random.Generator], Floats]
-FindCertainty = Callable[[], Certainty]
+FindPosteriorDraws = Callable[[], PosteriorDraws]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ class FitResult:
         drawn latents; what noise on the margin itself would have had to cover
     draw_aligned : latents (N, q) of the cohort's own subjects; None where there is no aligned release
         or where the study was loaded from a file, which does not keep the releases
-    find_certainty : how surely the correlations are known; None likewise, and for methods that do not say
+    posterior_draws : called, it returns draws of the correlations from their posterior; None likewise, and for
+        methods that have none
     strict, spending : how a strict fit went, and what it has spent
     """
 
@@ -91,7 +92,7 @@ class FitResult:
     unidentified: tuple[Unidentified, ...] = ()
     margin_sensitivity: float | None = None
     draw_aligned: AlignedDraw | None = None
-    find_certainty: FindCertainty | None = None
+    posterior_draws: FindPosteriorDraws | None = None
     strict: StrictReport | None = None
     spending: StrictSpending | None = None
 

@@ -15,6 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from verticopula.stats.em import Pattern, regress
 from verticopula.stats.margin_curves import MarginCurve
+from verticopula.stats.matrix_repair import clipped_root
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -104,7 +105,7 @@ def redraw_missing(
         mean = latents[pattern.rows][:, pattern.observed] @ weights.T
         left = correlation[np.ix_(pattern.missing, pattern.missing)]
         left = left - weights @ correlation[np.ix_(pattern.observed, pattern.missing)]
-        noise = rng.standard_normal(mean.shape) @ _root(left).T
+        noise = rng.standard_normal(mean.shape) @ clipped_root(left, _JITTER).T
         drawn[np.ix_(pattern.rows, pattern.missing)] = mean + noise
     return drawn
 
@@ -131,7 +132,7 @@ def draw_posterior(
         seen = pattern.observed
         weights = np.linalg.solve(covariance[np.ix_(seen, seen)], with_latents[seen]).T
         left = correlation - weights @ with_latents[seen]
-        noise = rng.standard_normal((pattern.rows.size, correlation.shape[0])) @ _root(left).T
+        noise = rng.standard_normal((pattern.rows.size, correlation.shape[0])) @ clipped_root(left, _JITTER).T
         drawn[pattern.rows] = readings[pattern.rows][:, seen] @ weights.T + noise
     return drawn
 
@@ -216,11 +217,6 @@ def sweep_latents(
             column[seen.rows] = seen.draw(mean[seen.rows], deviation, rng)
             drawn[:, j] = column
     return drawn
-
-
-def _root(covariance: Floats) -> Floats:
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, _JITTER)))
 
 
 def curve_from_latents(latents: Floats) -> MarginCurve:

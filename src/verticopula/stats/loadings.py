@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.em import Pattern
 from verticopula.stats.latent_draws import draw_posterior
+from verticopula.stats.matrix_repair import clip_eigenvalues
 from verticopula.stats.nominal import boundary_matrix, solve_thresholds
 from verticopula.stats.readings import Readings
 
@@ -24,7 +25,7 @@ _LEAST_ERROR = 1e-6
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Loadings:
     """reading = loading @ latent + error, to first order.
 
     Attributes
@@ -39,15 +40,14 @@ class Measurement:
     error: Floats
 
     @classmethod
-    def of(cls, copula: FittedCopula, readings: Readings, own: Sequence[Floats]) -> Measurement:
+    def of(cls, copula: FittedCopula, readings: Readings, own: Sequence[Floats]) -> Loadings:
         """From what is known of single readings; `own` has the covariance of each column's readings."""
         loading = _loading(copula, readings)
         implied = loading @ copula.correlation @ loading.T
         error = np.zeros_like(implied)
         for part, covariance in zip(copula.layout.slices, own, strict=True):
             # A column's own readings have the covariance they have; what the latents leave is error.
-            values, vectors = np.linalg.eigh(covariance - implied[part, part])
-            error[part, part] = (vectors * np.maximum(values, _LEAST_ERROR)) @ vectors.T
+            error[part, part] = clip_eigenvalues(covariance - implied[part, part], _LEAST_ERROR)
         return cls(copula.correlation, loading, error)
 
     def draw_latents(self, readings: Floats, patterns: Sequence[Pattern], rng: np.random.Generator) -> Floats:

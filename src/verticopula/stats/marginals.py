@@ -30,10 +30,36 @@ from verticopula.schema.federation import Column
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-BERNSTEIN_ORDER = 10
-LARGEST_DEGREE = 256
-SMALLEST_DEGREE = 4
-MOST_COUNT_CELLS = 64
+
+@dataclass(frozen=True)
+class MarginTuning:
+    """Chosen constants of the margins.
+
+    `cell_rate` and `bernstein_order` were tuned by `python -m benchmarks errors`, on normal, lognormal and beta
+    columns. The others were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    cell_rate : cells of a continuous column per (epsilon n)^(2/3)
+    fewest_cells, most_cells : of a continuous column
+    bernstein_order : h of Eq. (9), which the paper leaves open
+    most_count_cells : of a count column; with more values cells grow outwards
+    tail_deviations : a running sum within so many standard deviations of the noise counts as an empty tail
+    """
+
+    cell_rate: float = 0.75
+    fewest_cells: int = 4
+    most_cells: int = 256
+    bernstein_order: int = 10
+    most_count_cells: int = 64
+    tail_deviations: float = 3.0
+
+    def continuous_cells(self, balance: float) -> int:
+        """Number of cells where noise and smoothing balance at this epsilon times the number of subjects."""
+        return int(np.clip(round(self.cell_rate * balance ** (2.0 / 3.0)), self.fewest_cells, self.most_cells))
+
+
+MARGIN_TUNING = MarginTuning()
 _NO_MASS = 1e-9  # a cell with less is left out where thresholds are computed: they would be infinite
 _GRID = np.linspace(0.0, 1.0, 1025)
 
@@ -46,9 +72,9 @@ def choose_degree(n_observed: int, epsilon: float) -> int:
 
     Departs from Corollary 1's l = (εn / log(1/δ))^(1/(h+1)), which balances noise that grows like
     l against smoothing error. Noise on cells, summed up, grows only like sqrt(l), which moves
-    the balance to (εn)^(2/3); the constant was chosen by `python -m benchmarks errors`.
+    the balance to (εn)^(2/3) (`MarginTuning`).
     """
-    return int(np.clip(round(0.75 * (epsilon * n_observed) ** (2.0 / 3.0)), SMALLEST_DEGREE, LARGEST_DEGREE))
+    return MARGIN_TUNING.continuous_cells(epsilon * n_observed)
 
 
 def to_unit(values: Floats, column: Column) -> Floats:
@@ -89,7 +115,7 @@ def count_ranges(low: int, high: int) -> Ints:
     One cell per value where that gives at most 64; otherwise cells of one value near `low`, which
     then grow by a quarter each: counts are skewed, and the cuts must not look at the data.
     """
-    if high - low < MOST_COUNT_CELLS:
+    if high - low < MARGIN_TUNING.most_count_cells:
         return np.arange(low, high + 2, dtype=np.int64)
     growth = 1.25
     while True:
@@ -97,7 +123,7 @@ def count_ranges(low: int, high: int) -> Ints:
         while firsts[-1] <= high:
             offset = firsts[-1] - low
             firsts.append(firsts[-1] + max(1, math.floor(offset * (growth - 1.0))))
-        if len(firsts) <= MOST_COUNT_CELLS + 1:
+        if len(firsts) <= MARGIN_TUNING.most_count_cells + 1:
             return np.array([*firsts[:-1], high + 1], dtype=np.int64)
         growth *= 1.1
 
@@ -166,7 +192,7 @@ def settle_tails(counts: Floats, deviation: float) -> Floats:
     """
     settled = counts.astype(np.float64)
     for view in (settled, settled[::-1]):
-        within = np.cumsum(view) <= 3.0 * deviation * np.sqrt(np.arange(1, view.size + 1))
+        within = np.cumsum(view) <= MARGIN_TUNING.tail_deviations * deviation * np.sqrt(np.arange(1, view.size + 1))
         tail = int(np.argmin(within)) if not within.all() else 0
         if tail > 1:
             view[:tail] = isotonic_regression(view[:tail]).x
@@ -205,7 +231,7 @@ class CdfOnGrid:
     repair: float
 
 
-def smooth_cdf(probabilities: Floats, order: int = BERNSTEIN_ORDER) -> CdfOnGrid:
+def smooth_cdf(probabilities: Floats, order: int = MARGIN_TUNING.bernstein_order) -> CdfOnGrid:
     """Distribution function from cell probabilities.
 
     The iterated operator can overshoot; a running maximum within [0, 1] makes it a distribution

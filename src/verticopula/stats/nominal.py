@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from verticopula.privacy.root_finding import bisect
+
 Floats = NDArray[np.float64]
 
 _CALIBRATION_ROWS = 40_000
@@ -118,10 +120,8 @@ def match_pair(loadings: Floats, covariance: Floats, probabilities: tuple[Floats
         return float(np.sum(implied * centred)) > size
 
     low, high = (0.0, 1.0) if too_strong(1.0) else (1.0, 4.0)
-    for _ in range(12):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if too_strong(middle) else (middle, high)
-    return np.asarray((left * np.minimum(low * values, _STRONGEST)) @ right)
+    factor = bisect(lambda factor: not too_strong(factor), low, high, steps=12)
+    return np.asarray((left * np.minimum(factor * values, _STRONGEST)) @ right)
 
 
 def thresholds_for(probabilities: Floats, correlation: Floats) -> Floats:

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import count_common
 from verticopula.schema.federation import ColumnKey
+from verticopula.stats.bridge import GradeShape
 from verticopula.stats.copula import Layout, indicators_to_latents
 from verticopula.stats.correlation import (
-    GradeShape,
     PairwiseSpearman,
     invert_bridge,
-    nearest_correlation,
     shrink,
     spearman_pairwise,
 )
 from verticopula.stats.marginals import Marginal
+from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.nominal import match_pair
-from verticopula.stats.rank_release import Released, spread_out
+from verticopula.stats.rank_release import RankRelease, spread_out
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -75,7 +75,7 @@ class PairwiseLatents:
         return replace(self, variance=self.variance * (self.overlap / np.maximum(overlap, 1)), overlap=overlap)
 
 
-def fit_pairwise(released: Released, observed: Bools | None = None) -> tuple[Floats, FitReport]:
+def fit_pairwise(released: RankRelease, observed: Bools | None = None) -> tuple[Floats, FitReport]:
     """Latent correlation matrix from noisy ranks, and how it came about.
 
     `observed` (N, q) says which of the ranked cells were observed; None for all of them.
@@ -84,7 +84,7 @@ def fit_pairwise(released: Released, observed: Bools | None = None) -> tuple[Flo
     return finish(pairs if observed is None else pairs.resting_on(observed), released.marginals)
 
 
-def correlate_pairs(released: Released) -> PairwiseLatents:
+def correlate_pairs(released: RankRelease) -> PairwiseLatents:
     """Every pair's latent correlation from the noisy ranks of the subjects that both have."""
     latents = released.latent_marginals
     spearman = spearman_pairwise(

@@ -1,4 +1,4 @@
-"""How surely a copula's correlations are known, given everything that was released: free post-processing.
+"""Draws of a copula's correlations from their posterior, given everything that was released: free post-processing.
 
 A synthetic table looks as if all its columns rested on all subjects. Where blocks are missing, some pairs of columns
 rest on few, and a regression on the table believes too much. Here the covariance K of the readings is drawn from its
@@ -26,7 +26,8 @@ from threadpoolctl import threadpool_limits
 
 from verticopula.errors import SettingsError
 from verticopula.stats.copula import FittedCopula, indicators_to_latents
-from verticopula.stats.em import Pattern, regress, to_correlation
+from verticopula.stats.em import Pattern, regress
+from verticopula.stats.matrix_repair import to_correlation
 from verticopula.stats.readings import Readings
 
 Floats = NDArray[np.float64]
@@ -37,7 +38,7 @@ _BURN, _THIN = 20, 2
 
 
 @dataclass(frozen=True, repr=False)
-class Certainty:
+class PosteriorDraws:
     """Draws of the latents' correlations, less their mean.
 
     Attributes
@@ -57,7 +58,7 @@ class Certainty:
         patterns: Sequence[Pattern],
         prior_subjects: float,
         rng: Rng,
-    ) -> Certainty:
+    ) -> PosteriorDraws:
         """From readings whose covariance was fitted; to first order, as the copula's own correlations came from it."""
         draws = draw_covariances(readings.values, patterns, covariance, prior_subjects, rng)
         draws -= draws.mean(axis=0)
@@ -74,7 +75,7 @@ class Certainty:
         np.savez_compressed(path, pairs=self.deviations[:, *pairs].astype(np.float32))
 
     @classmethod
-    def load(cls, path: Path, copula: FittedCopula) -> Certainty:
+    def load(cls, path: Path, copula: FittedCopula) -> PosteriorDraws:
         """What `save` wrote for this copula; SettingsError if it is no such file."""
         q = copula.correlation.shape[0]
         rows, columns = np.triu_indices(q, 1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.missingness import Missingness
 from verticopula.privacy.budget import ColumnBudget, coins_per_comparison
 from verticopula.privacy.coins import flip_probability
 from verticopula.schema.federation import ColumnKey
@@ -21,10 +22,11 @@ from verticopula.stats.ranks import debias_ranks, rank_noise_variance
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Masks = Mapping[ColumnKey, NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
-class Released:
+class RankRelease:
     """Noisy ranks and margins.
 
     Attributes
@@ -51,7 +53,7 @@ class Released:
         ranks: Mapping[ColumnKey, NDArray[np.int64]],
         budgets: Mapping[ColumnKey, ColumnBudget],
         sampler: str,
-    ) -> Released:
+    ) -> RankRelease:
         """From what the parties sent, column by column."""
         masks, columns, flips = [], [], []
         for key, part in zip(layout.keys, layout.slices, strict=True):
@@ -86,6 +88,22 @@ class Released:
                 for ranks, flip, latent in zip(self.ranks, self.flips, self.latent_marginals, strict=True)
             ]
         )
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What the shared rounds of a study gathered.
+
+    Attributes
+    ----------
+    observed : column -> who has a value
+    budgets : column -> what it has spent, in one round
+    """
+
+    released: RankRelease
+    observed: Masks
+    missingness: Missingness
+    budgets: Mapping[ColumnKey, ColumnBudget]
 
 
 def spread_out(columns: Sequence[Floats], observed: Bools) -> Floats:

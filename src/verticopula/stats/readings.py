@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import RankRelease
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -64,7 +64,7 @@ class LatentCells:
         return max(math.sqrt(self.noise + within), _NARROWEST)
 
 
-def cells_of(released: Released) -> list[LatentCells]:
+def cells_of(released: RankRelease) -> list[LatentCells]:
     """Cells and noisy grades of every latent."""
     found = []
     for latent, grades, noise in zip(released.latent_marginals, released.grades(), released.grade_noise(), strict=True):
@@ -168,7 +168,7 @@ class Readings:
         return np.asarray(self.reliability * np.array([scale.strength for scale in self.scales]))
 
 
-def read_release(released: Released) -> Readings:
+def read_release(released: RankRelease) -> Readings:
     """Readings under the margins as they were released, as if the ranked subjects were the population."""
     values, reliability, scales = np.zeros(released.observed.shape), np.zeros(released.observed.shape[1]), []
     for j, latent in enumerate(cells_of(released)):

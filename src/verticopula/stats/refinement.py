@@ -34,14 +34,14 @@ from verticopula.stats.em import (
     find_patterns,
     gather_moments,
     log_likelihood,
-    positive_definite,
     regress,
     start_covariance,
-    to_correlation,
 )
 from verticopula.stats.latent_draws import CellEvidence, ReadingEvidence
 from verticopula.stats.margin_curves import MarginCurve
-from verticopula.stats.rank_release import Released
+from verticopula.stats.matrix_repair import keep_definite, to_correlation
+from verticopula.stats.mixing import extrapolate_geometric
+from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.readings import (
     GradeReader,
     LatentCells,
@@ -56,21 +56,36 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-MOST_ROUNDS = 60
-EM_STEPS = 4  # per round
-TOLERANCE = 1e-3
-# Imaginary subjects without any correlation, per latent and per share missing at the least observed
-# latent. A block that few subjects have leaves more regression coefficients than subjects; this is
-# the ridge that keeps EM from believing them. Nothing missing, no ridge.
-PRIOR_SUBJECTS_PER_LATENT = 0.5
 
-_LEAST_VARIANCE = 0.05  # of a latent given the others: less is noise, not knowledge
+@dataclass(frozen=True)
+class RefinementTuning:
+    """Chosen constants of the refinement. All were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    prior_subjects_per_latent : imaginary subjects without any correlation, per latent and per share missing at the
+        least observed latent. A block that few subjects have leaves more regression coefficients than subjects; this
+        is the ridge that keeps EM from believing them. Nothing missing, no ridge
+    least_variance : of a latent given the others: less is noise, not knowledge
+    em_steps : in every round
+    stride : share of the missing that a curve is taken to move along, in one round
+    most_ratio : of steady moves, where they are extrapolated
+    """
+
+    prior_subjects_per_latent: float = 0.5
+    least_variance: float = 0.05
+    em_steps: int = 4
+    stride: float = 0.6
+    most_ratio: float = 0.9
+
+
+REFINEMENT_TUNING = RefinementTuning()
+MOST_ROUNDS = 60
+TOLERANCE = 1e-3
 _TILT = 1e-6  # share of its observed share that every cell keeps: curves stay strictly increasing
-_STRIDE = 0.6
-_MOST_RATIO = 0.9
 _LEAST_PRIOR = 1e-3
 _LATENT_GRID = np.linspace(-5.0, 5.0, 101)
-_DEVIATIONS = np.linspace(math.sqrt(_LEAST_VARIANCE), 1.0, 17)
+_DEVIATIONS = np.linspace(math.sqrt(REFINEMENT_TUNING.least_variance), 1.0, 17)
 
 
 # ---- margins -----------------------------------------------------------------------------
@@ -115,7 +130,7 @@ def predict_latents(covariance: Floats, links: Floats, pattern: Pattern) -> tupl
     loading = covariance[np.ix_(pattern.missing, pattern.observed)]
     own = np.maximum(links[pattern.missing], 1e-6)
     explained = np.sum(weights * loading, axis=1) / own**2
-    kept = np.sqrt(np.minimum(1.0, (1.0 - _LEAST_VARIANCE) / np.maximum(explained, 1e-12)))
+    kept = np.sqrt(np.minimum(1.0, (1.0 - REFINEMENT_TUNING.least_variance) / np.maximum(explained, 1e-12)))
     return weights * (kept / own)[:, None], np.sqrt(1.0 - kept**2 * explained)
 
 
@@ -216,7 +231,7 @@ class Refinement:
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
 def refine(
-    released: Released,
+    released: RankRelease,
     *,
     rounds: int = MOST_ROUNDS,
     tolerance: float = TOLERANCE,
@@ -235,7 +250,7 @@ def refine(
     reliability = np.zeros(flat.size)
     missing_share = 1.0 - float(observed.mean(axis=0)[~flat].min(initial=1.0))
     # Never quite none: the indicators of one nominal column depend on each other.
-    prior = max(PRIOR_SUBJECTS_PER_LATENT * flat.size * missing_share, _LEAST_PRIOR)
+    prior = max(REFINEMENT_TUNING.prior_subjects_per_latent * flat.size * missing_share, _LEAST_PRIOR)
     covariance = np.empty(0)
     history: list[float] = []
     change = curve_change = math.inf
@@ -246,7 +261,9 @@ def refine(
                 readings[observed[:, j], j], reliability[j], scales[j] = read_scores(latents[j], readers[j], curves[j])
         moments = gather_moments(readings, patterns)
         before = start_covariance(readings, observed) if round_number == 0 else covariance
-        covariance = to_correlation(_em_steps(before, moments, prior, EM_STEPS if moving.any() else 1))
+        covariance = to_correlation(
+            _em_steps(before, moments, prior, REFINEMENT_TUNING.em_steps if moving.any() else 1)
+        )
         history.append(log_likelihood(covariance, moments))
         change = float(np.max(np.abs(covariance - before))) if moving.any() else 0.0
         links = reliability * np.array([scale.strength for scale in scales])
@@ -258,12 +275,10 @@ def refine(
         if max(change, curve_change) < tolerance:
             break
         move = np.concatenate([*curves, covariance.ravel()]) - np.concatenate([last_curves, before.ravel()])
-        ratio = float(move @ last_move) / max(float(last_move @ last_move), 1e-300)
-        if round_number % 3 == 2 and ratio > 0.0:
-            # Steady moves shrink by the same ratio: go where they would end (Aitken).
-            ahead = min(ratio, _MOST_RATIO) / (1.0 - min(ratio, _MOST_RATIO))
+        ahead = extrapolate_geometric(move, last_move, REFINEMENT_TUNING.most_ratio)
+        if round_number % 3 == 2 and ahead > 0.0:
             _extrapolate(curves, latents, ahead * move[: last_curves.size])
-            covariance = positive_definite(to_correlation(covariance + ahead * (covariance - before)))
+            covariance = keep_definite(to_correlation(covariance + ahead * (covariance - before)))
             last_move = np.zeros_like(move)
         else:
             last_move = move
@@ -311,7 +326,7 @@ def _update_curves(
         shifts = {j: found[j] - missing * (curves[j] - latents[j].start) for j in group}
         size = sum(_mean_shift(latents[j].start, shift) ** 2 for j, shift in shifts.items())
         kept = min(1.0, max(0.0, size / max(float(np.sum(errors[group] ** 2)), 1e-300) - 1.0))
-        along = _STRIDE * missing
+        along = REFINEMENT_TUNING.stride * missing
         for j in group:
             start = latents[j].start
             shift = (found[j] - along * (curves[j] - start)) / (1.0 - along)
@@ -358,13 +373,13 @@ def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floa
     if not off.any():
         return covariance
     spread = prior_variance(covariance[off], noise[off])
-    return positive_definite(np.where(off, covariance * spread / (spread + noise), covariance))
+    return keep_definite(np.where(off, covariance * spread / (spread + noise), covariance))
 
 
 # ---- what was seen of each latent, for draws of the subjects themselves ----------------------------
 
 
-def gather_evidence(released: Released, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
+def gather_evidence(released: RankRelease, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
     """Per latent what its noisy grades say, for `latent.sweep_latents`.
 
     Category latents of nominal columns are left out: their indicators do not say where they are one by one.

@@ -6,10 +6,11 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from verticopula.errors import LedgerError
 
@@ -28,7 +29,7 @@ class Blobs(Protocol):
 
     def discard(self, key: str) -> None: ...
 
-    def alone(self, key: str) -> AbstractContextManager[None]:
+    def alone(self, key: str) -> AbstractContextManager[object]:
         """Nobody else in this process is in here with the same key."""
         ...
 
@@ -38,21 +39,11 @@ class KeyLocks:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._busy: dict[str, tuple[threading.Lock, int]] = {}
+        self._busy: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # those that somebody holds
 
-    @contextmanager
-    def alone(self, key: str) -> Iterator[None]:
+    def alone(self, key: str) -> AbstractContextManager[object]:
         with self._guard:
-            lock, users = self._busy.get(key, (threading.Lock(), 0))
-            self._busy[key] = (lock, users + 1)
-        try:
-            with lock:
-                yield
-        finally:
-            with self._guard:
-                lock, users = self._busy.pop(key)
-                if users > 1:
-                    self._busy[key] = (lock, users - 1)
+            return self._busy.setdefault(key, threading.Lock())
 
 
 class MemoryBlobs(KeyLocks):

@@ -10,7 +10,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Mapping
-from io import BufferedRandom
+from io import BufferedRandom, BytesIO
 from pathlib import Path
 
 from verticopula.errors import ProtocolError
@@ -27,18 +27,14 @@ class Journal:
         self._path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._file: BufferedRandom = os.fdopen(descriptor, "r+b")
-        self._at_end = False
 
     def next_round(self, keys: Mapping[str, str]) -> dict[str, bytes] | None:
         """The answers of the next round, None after the last one; ProtocolError if it asked something else."""
-        if self._at_end:
-            return None
         start = self._file.tell()
         record = self._read_record()
         if record is None:
             self._file.truncate(start)
             self._file.seek(start)
-            self._at_end = True
             return None
         parts = _unpack(record)
         if {name: key for name, (key, _) in parts.items()} != dict(keys):
@@ -77,11 +73,8 @@ class Journal:
 
 def _unpack(record: bytes) -> dict[str, tuple[str, bytes]]:
     parts: dict[str, tuple[str, bytes]] = {}
-    at = 0
-    while at < len(record):
-        sizes = _PART.unpack_from(record, at)
-        at += _PART.size
-        name, key, answer = (record[at + sum(sizes[:i]) : at + sum(sizes[: i + 1])] for i in range(3))
+    rest = BytesIO(record)
+    while sizes := rest.read(_PART.size):
+        name, key, answer = (rest.read(size) for size in _PART.unpack(sizes))
         parts[name.decode()] = (key.decode(), answer)
-        at += sum(sizes)
     return parts

@@ -12,7 +12,6 @@ lock           held by the one process that uses the vault
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import secrets
 import threading
@@ -23,9 +22,11 @@ from types import TracebackType
 from typing import IO, Any
 
 from verticopula.errors import LedgerError, VerticopulaError
+from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
 from verticopula.storage.id_sketch import is_same_table, merge_sketches, sketch_ids
-from verticopula.storage.ledger import GENESIS, Ledger, Release, read_ledger
+from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
+from verticopula.storage.records import FolderRecords
 
 LEDGER, HEAD, TABLES, SECRET, LOCK = "ledger.jsonl", "head.json", "tables.json", "secret", "lock"
 REPLIES, FITS, STUDIES = "replies", "fits", "studies"
@@ -50,24 +51,6 @@ class _Table:
     sketch: list[int]
 
 
-class Records:
-    """Small durable records, of what JSON can hold, by any name; each is replaced as a whole."""
-
-    def __init__(self, blobs: FolderBlobs) -> None:
-        self._blobs = blobs
-
-    def get(self, name: str) -> dict[str, Any] | None:
-        data = self._blobs.get(_key(name))
-        return None if data is None else dict(json.loads(data))
-
-    def put(self, name: str, record: dict[str, Any]) -> None:
-        self._blobs.put(_key(name), json.dumps(record).encode())
-
-
-def _key(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()
-
-
 class Vault:
     """Use `Vault.open`; close it, or use it in a `with`, to let another process in.
 
@@ -90,9 +73,8 @@ class Vault:
         self.ledger = Ledger(folder / LEDGER, on_append=self._entries_written)
         self.replies = FolderBlobs(folder / REPLIES, sync=True, on_put=self._reply_written)
         self.fits = FolderBlobs(folder / FITS, sync=False)
-        studies = FolderBlobs(folder / STUDIES, sync=True)
-        self.studies = Records(studies)
-        for kept in (self.replies, self.fits, studies):
+        self.studies = FolderRecords(folder / STUDIES)
+        for kept in (self.replies, self.fits, self.studies):
             kept.prepare()
         _check_tables(entries, self._tables)
         _check_replies(entries, self.replies.keys(), head)

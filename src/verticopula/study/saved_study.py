@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from verticopula.data.missingness import Missingness
-from verticopula.errors import VerticopulaError
+from verticopula.errors import VersionMismatch, VerticopulaError
 from verticopula.privacy.budget import ColumnBudget
+from verticopula.privacy.release import Release
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import STRICT
+from verticopula.schema.settings import StudySettings
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, Unidentified
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport
 from verticopula.stats.refinement import RefineReport
 from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.study.fitted_study import FittedStudy
+
+STUDY_FORMAT = 2
+_VERSIONS_OF = ("verticopula", "numpy", "numba", "opendp", "cryptography")
+
+
+def save_study(path: str | Path, study: FittedStudy) -> None:
+    """Write settings, fitted copula and releases as JSON: numbers and names, nothing executable."""
+    content = {
+        "format": STUDY_FORMAT,
+        "versions": {name: version(name) for name in _VERSIONS_OF},
+        "study": study.name,
+        "settings": study.settings.to_dict(),
+        "federation": study.federation.to_dict(),
+        "fit": result_to_dict(study.result),
+        "releases": [json.loads(entry.to_json()) for entry in study.releases],
+        "privacy": study.privacy.lines(),
+    }
+    Path(path).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def load_study(path: str | Path) -> FittedStudy:
+    """What `save_study` wrote; VerticopulaError if it cannot be read."""
+    where = Path(path).name
+    try:
+        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+        if raw["format"] != STUDY_FORMAT:
+            raise VersionMismatch(f"{where}: study format {raw['format']}, this version reads {STUDY_FORMAT}")
+        federation = Federation.from_dict(raw["federation"])
+        return FittedStudy(
+            raw["study"],
+            federation,
+            StudySettings.from_dict(raw["settings"]).checked(federation),
+            result_from_dict(federation, raw["fit"]),
+            tuple(Release.from_json(json.dumps(entry)) for entry in raw["releases"]),
+        )
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, VerticopulaError):
+            raise
+        raise VerticopulaError(f"{where}: cannot be read as a saved study") from None
 
 
 def result_to_dict(result: FitResult) -> dict[str, Any]:
@@ -49,7 +95,7 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
         "refinement": None if result.refinement is None else asdict(result.refinement),
         "margin_sensitivity": result.margin_sensitivity,
         "unidentified": [asdict(pair) for pair in result.unidentified],
-        **({} if result.strict is None else {"strict": result.strict.to_dict()}),
+        **({} if result.strict is None else {STRICT.name: result.strict.to_dict()}),
         **({} if result.spending is None else {"sums": _sums(result.spending)}),
     }
 
@@ -106,7 +152,7 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
         budgets={}
         if "sums" in raw
         else {key: ColumnBudget(saved[key]["epsilon_ranks"], saved[key]["epsilon_marginal"]) for key in layout.keys},
-        strict=StrictReport.from_dict(raw["strict"]) if "strict" in raw else None,
+        strict=StrictReport.from_dict(raw[STRICT.name]) if STRICT.name in raw else None,
         spending=StrictSpending({key: saved[key]["deviation"] for key in layout.keys}, **raw["sums"])
         if "sums" in raw
         else None,

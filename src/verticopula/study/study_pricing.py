@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.pricing import Pricing
+from verticopula.privacy.release import Release
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.fit_result import FitResult, StrictSpending
 from verticopula.stats.strict.gaussian_margins import margin_mu
-from verticopula.storage.ledger import Release
 
 
 def price_releases(

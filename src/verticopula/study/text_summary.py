@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import Missingness
-from verticopula.privacy.statement import PrivacyStatement
-from verticopula.schema.federation import Federation
-from verticopula.schema.units import Unit
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.study.fitted_study import FittedStudy
+from verticopula.study.study_warnings import find_warnings
 
-LOW_OVERLAP = 30
 
-
-def summarise(federation: Federation, settings: Mapping[str, Any], result: FitResult, privacy: PrivacyStatement) -> str:
+def summarise(study: FittedStudy) -> str:
     """What was fitted, what it cost and what was repaired; warnings first."""
+    federation, result, privacy = study.federation, study.result, study.privacy
     lines = [
         f"Study {federation.name!r}: {result.n_subjects:,} subjects, {len(federation.keys)} columns, "
         f"{len(federation.parties)} parties, response {federation.response}"
     ]
-    cautions = [*data_warnings(result, settings["method"]), *filter(None, [delta_warning(settings, result.n_subjects)])]
-    lines += [f"! {warning}" for warning in (*privacy.warnings, *cautions)]
+    lines += [f"! {warning}" for warning in find_warnings(study)]
     lines += ["", "Settings"]
-    lines += [f"  {name}: {value}" for name, value in settings.items() if value is not None]
+    lines += [f"  {name}: {value}" for name, value in study.settings.to_dict().items()]
     lines += ["", "Privacy", *(f"  {line}" for line in privacy.lines()[len(privacy.warnings) :])]
     lines += ["", "Observed subjects", *(f"  {line}" for line in missingness_lines(result.missingness))]
     report = result.report
@@ -47,17 +43,6 @@ def summarise(federation: Federation, settings: Mapping[str, Any], result: FitRe
     ]
     lines += _refinement_lines(result)
     return "\n".join(lines) + "\n"
-
-
-def delta_warning(settings: Mapping[str, Any], n_subjects: int) -> str:
-    """What to say about a delta that is not well below 1/N; nothing otherwise."""
-    delta = settings.get("delta")
-    if delta is None or not Unit.parse(settings["unit"]).needs_delta or delta * n_subjects < 1.0:
-        return ""
-    return (
-        f"delta = {delta:g} is not below 1/{n_subjects:,}: such a delta would allow everything about one of the "
-        f"subjects to be told. Choose it well below, for example {0.01 / n_subjects:.0e}."
-    )
 
 
 def _typical(values: NDArray[np.float64]) -> float:
@@ -156,63 +141,3 @@ def margins_table(result: FitResult) -> pl.DataFrame:
             )
         )
     return pl.concat(parts)
-
-
-def data_warnings(result: FitResult, method: str) -> Iterator[str]:
-    """What in the data itself should make a reader careful."""
-    overlap = result.report.overlap
-    few = np.argwhere(np.triu(overlap < LOW_OVERLAP, 1))
-    if few.size:
-        labels = result.copula.layout.labels
-        j, k = few[0]
-        yield (
-            f"{len(few)} pair(s) of columns have fewer than {LOW_OVERLAP} common subjects "
-            f"(such as {labels[j]} and {labels[k]}): their correlation is mostly noise."
-        )
-    yield from _unidentified_warning(result)
-    typical = _typical(result.report.standard_error[~np.eye(overlap.shape[0], dtype=bool)])
-    if typical > 0.25:
-        yield (
-            f"At this budget the typical standard error of a correlation is {typical:.2f} before shrinking: "
-            "associations are mostly noise."
-        )
-    if result.missingness.complete_cases < result.n_subjects:
-        yield _MISSING_WARNINGS[method]
-    if result.strict is not None and result.strict.unsupported:
-        pairs = [f"{a} and {b}" if a != b else f"within {a}" for a, b in result.strict.unsupported]
-        more = f" and {len(pairs) - 3} more, listed below" if len(pairs) > 3 else ""
-        yield f"At this budget the data do not support correlations of: {', '.join(pairs[:3])}{more}."
-    if result.strict is not None and result.strict.flat:
-        yield (
-            "Nearly all values lie in one cell, so nothing could be learnt about associations of: "
-            f"{', '.join(result.strict.flat)}."
-        )
-    if result.refinement is not None and not result.refinement.converged:
-        yield f"The refinement had not settled after {result.refinement.rounds} rounds; its last moves are below."
-
-
-def _unidentified_warning(result: FitResult) -> Iterator[str]:
-    pairs: dict[tuple[str, str], int] = {}
-    for first, second in result.missingness.never_together:
-        pairs[first.party, second.party] = pairs.get((first.party, second.party), 0) + 1
-    for (first_party, second_party), count in pairs.items():
-        yield (
-            f"{first_party} and {second_party} were never observed together in {count} pair(s) of columns: what "
-            "associates them beyond the other columns cannot be known from these data."
-        )
-    widest = sorted(result.unidentified, key=lambda pair: pair.low - pair.high)[:3]
-    for pair in widest:
-        yield (
-            f"  {pair.first} and {pair.second}: {pair.used:.2f} was used; anything from {pair.low:.2f} to "
-            f"{pair.high:.2f} fits."
-        )
-
-
-_MISSING_WARNINGS = {
-    "vcds": "Blocks are missing. VCDS is right only if they are missing completely at random; see method 'refined'.",
-    "evcds": "Blocks are missing. EVCDS hardly corrects for it: its margins and correlations stay close to those of "
-    "the observed subjects; see method 'refined'.",
-    "ievcds": "Blocks are missing. IEVCDS corrects for it only in part; see method 'refined'.",
-    "refined": "Blocks are missing. The refinement is right if they are missing at random given what is observed.",
-    "strict": "Blocks are missing. The correction is right if they are missing at random given what is observed.",
-}

@@ -1,1 +1,5 @@
-"""Transports: what carries a protocol's requests to the parties and their replies back."""
+"""How rounds reach the parties: the seam is one method, and the simplest way is a function call.
+
+It imports protocol and what stands below; everything above may import it.
+Read base.py: it is short.
+"""

@@ -10,7 +10,7 @@ from verticopula.protocol.messages import Reply, Request
 
 
 class Party(Protocol):
-    """Anything that answers requests: a party with its table, or a desk with synthetic columns."""
+    """Anything that answers requests: a party with its table, or a handler of synthetic columns."""
 
     def handle(self, request: Any) -> Reply: ...
 

@@ -24,8 +24,9 @@ from verticopula.glm.feature_encoding import code_schema_column, features_of
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, coins_per_comparison
 from verticopula.privacy.noise import Noise
-from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.policy import Policy
 from verticopula.privacy.pricing import Pricing
+from verticopula.privacy.release import Release, spent_on
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnOrder,
@@ -52,16 +53,17 @@ from verticopula.protocol.messages import (
     StrictReviewRequest,
     fingerprint,
 )
-from verticopula.protocol.party.regression_handler import RegressionDesk
-from verticopula.protocol.party.strict_handler import STRICT, StrictDesk
-from verticopula.protocol.party.sums_record import MemoryRecords, Records
+from verticopula.protocol.party.regression_handler import RegressionHandler
+from verticopula.protocol.party.strict_handler import StrictHandler
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
+from verticopula.schema.methods import RAW_REGRESSION, STRICT
 from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.storage.blobs import Blobs, MemoryBlobs
-from verticopula.storage.ledger import Ledger, Release, spent_on
+from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import MemoryRecords, RecordStore
 
 logger = logging.getLogger(__name__)
 
@@ -100,25 +102,25 @@ class LocalParty:
     noise_label: str = ""
     replies: Blobs = field(default_factory=MemoryBlobs)
     fits: Blobs | None = None
-    records: Records = field(default_factory=MemoryRecords)
+    records: RecordStore = field(default_factory=MemoryRecords)
     authenticity: Authenticity | None = None
     federation: Federation | None = None
     table_id: str = ""
     consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
-    _desk: RegressionDesk = field(init=False)
-    _strict: StrictDesk = field(init=False)
+    _regression: RegressionHandler = field(init=False)
+    _strict: StrictHandler = field(init=False)
 
     def __post_init__(self) -> None:
-        self._desk = RegressionDesk(self.name, self._exact_features, self.fits)
-        self._strict = StrictDesk(
+        self._regression = RegressionHandler(self.name, self._exact_features, self.fits)
+        self._strict = StrictHandler(
             self.table,
-            lambda: self._check_method(STRICT),
+            lambda: self._check_method(STRICT.name),
             self.noise,
             self.records,
             self.authenticity,
             self.federation,
             self._pricing,
-            lambda entries, key: self._record(STRICT, entries, key, once=self.replies.is_durable),
+            lambda entries, key: self._record(STRICT.name, entries, key, once=self.replies.is_durable),
             self._stored_margins,
             self.noise_label,
         )
@@ -146,12 +148,12 @@ class LocalParty:
             )
             return ReviewReply(self.name)
         if isinstance(request, StrictReviewRequest):
-            self._approve(STRICT, self._strict.price_review(request), list(self.ledger))
+            self._approve(STRICT.name, self._strict.price_review(request), list(self.ledger))
             return ReviewReply(self.name)
         if isinstance(request, OnceRequest):
             return self._release_once(request)
         if isinstance(request, RegressionRequest):
-            return self._desk.handle(request)
+            return self._regression.handle(request)
         if isinstance(request, SecureRequest):
             return self._strict.handle(request)
         raise ProtocolError(f"party {self.name!r} does not know requests of type {type(request).__name__}")
@@ -163,7 +165,7 @@ class LocalParty:
 
     def close(self, study: str) -> None:
         """A study is over: forget its regressions and its sums."""
-        self._desk.close(study)
+        self._regression.close(study)
         self._strict.close(study)
 
     # ---- releases ------------------------------------------------------------------------
@@ -197,7 +199,7 @@ class LocalParty:
         if isinstance(request, GaussianMarginsRequest):
             key, entries = self._key(request), self._strict.price_margins(request)
             self._strict.check_margins(request, key)
-            return STRICT, entries, lambda: self._strict.release_margins(request, key)
+            return STRICT.name, entries, lambda: self._strict.release_margins(request, key)
         if isinstance(request, ReleaseRequest):
             return request.method, self._price(request), lambda: self._release(request)
         if isinstance(request, CompletedRanksRequest):

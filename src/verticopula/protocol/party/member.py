@@ -27,7 +27,8 @@ from verticopula.matching.keyed_hashes import CHECK_BYTES, hash_ids, hash_order,
 from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.privacy.policy import RAW_REGRESSION, Policy
+from verticopula.privacy.policy import Policy
+from verticopula.privacy.release import Release
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -48,8 +49,10 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.opening import Alignment, LedgerHead, federation_fingerprint
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Column, Federation, seeded_study_name
+from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import Blobs
-from verticopula.storage.ledger import Ledger, Release
+from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import RecordStore
 
 _MOST_SUBJECTS = 10_000_000
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
@@ -57,22 +60,14 @@ _LONGEST_NAME = 200
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 
 
-class Records(Protocol):
-    """Small durable records by name, of what JSON can hold."""
-
-    def get(self, name: str) -> dict[str, Any] | None: ...
-
-    def put(self, name: str, record: dict[str, Any]) -> None: ...
-
-
 class Vault(Protocol):
-    """What a member keeps between runs; on disk it is a `privacy.vault.Vault`."""
+    """What a member keeps between runs; on disk it is a `storage.vault.Vault`."""
 
     @property
     def ledger(self) -> Ledger: ...
 
     @property
-    def studies(self) -> Records: ...
+    def studies(self) -> RecordStore: ...
 
     @property
     def replies(self) -> Blobs: ...

@@ -1,7 +1,7 @@
-"""Where a party answers the requests of a regression; the columns it may use are handed to it.
+"""A party's handler of regression requests; the columns that it may use are handed to it.
 
-Every fit has its own solver, made by a DesignRequest. The last answer of a fit is kept, so that a request that is
-sent again is answered again and does not move the solver twice. With a store, both survive a restart.
+Every fit has its own solver, made by a DesignRequest. The last reply of a fit is stored, so that a request that is
+sent again gets it again and does not move the solver twice. With a store, both survive a restart.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class KeptFit:
 
 
 @dataclass(frozen=True, repr=False)
-class _Answered:
-    """A request, or what is left of it after a restart, and its answer."""
+class _LastReply:
+    """A request, or its key alone after a restart, and its reply."""
 
     request: RegressionRequest | None
     key: str
     number: int
     reply: RegressionReply
 
-    def is_answer_to(self, request: RegressionRequest) -> bool:
+    def replies_to(self, request: RegressionRequest) -> bool:
         if getattr(request, "number", -1) != self.number:
             return False  # the common case, without hashing two vectors
         if self.request is None:
@@ -92,8 +92,8 @@ class _Fit:
 
 
 @dataclass(repr=False)
-class RegressionDesk:
-    """One party's solvers. No repr: its answers to raw regressions are exact.
+class RegressionHandler:
+    """One party's solvers. No repr: its replies in raw regressions are exact.
 
     Attributes
     ----------
@@ -106,13 +106,13 @@ class RegressionDesk:
     features: Callable[[DesignRequest], tuple[int, Callable[[], Features]]]
     store: Blobs | None = None
     _fits: dict[_Key, _Fit] = field(default_factory=dict)
-    _last: dict[_Key, _Answered] = field(default_factory=dict)
+    _last: dict[_Key, _LastReply] = field(default_factory=dict)
     _asked_again: set[_Key] = field(default_factory=set)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
-    def holding(cls, party: str, features: Features) -> RegressionDesk:
-        """A desk whose features are known and nobody's secret: it uses all of them, whatever is asked."""
+    def holding(cls, party: str, features: Features) -> RegressionHandler:
+        """A handler of features that are not secret, such as synthetic columns: it uses all of them in every fit."""
         return cls(party, lambda request: (features.values.shape[0], lambda: features))
 
     def handle(self, request: RegressionRequest) -> RegressionReply:
@@ -126,7 +126,7 @@ class RegressionDesk:
                     self._fits[key] = self._fits.pop(key)  # nothing is opened, or paid for, twice
                     self._asked_again.add(key)
                     return fit.design_reply
-            if key in self._last and self._last[key].is_answer_to(request):
+            if key in self._last and self._last[key].replies_to(request):
                 return self._last[key].reply
             if isinstance(request, DesignRequest):
                 reply: RegressionReply = self._open(request)
@@ -134,12 +134,12 @@ class RegressionDesk:
                 self._start_over(key, request)
                 reply = self._work(request, self._solver(key))
             stored = "" if self.store is None else fingerprint(request)
-            self._last[key] = _Answered(request, stored, getattr(request, "number", -1), reply)
+            self._last[key] = _LastReply(request, stored, getattr(request, "number", -1), reply)
             self._save(key)
             return reply
 
     def _start_over(self, key: _Key, request: RegressionRequest) -> None:
-        """A design that comes again is a late copy, unless the path begins again, too."""
+        """Reset the solver where the path begins again: a repeated design alone may be a late copy."""
         if isinstance(request, UpdateRequest) and key in self._asked_again:
             self._asked_again.discard(key)
             if request.number == 0:
@@ -171,7 +171,7 @@ class RegressionDesk:
         return make()
 
     def _keep(self, fit: _Fit) -> None:
-        """The newest fit; the oldest ones are closed."""
+        """Add the newest fit, and close the oldest ones."""
         key = (fit.design.study, fit.design.fit)
         self._fits.pop(key, None)  # opened again, it is the newest
         self._fits[key] = fit
@@ -194,7 +194,7 @@ class RegressionDesk:
     # ---- over a restart ----------------------------------------------------------------------
 
     def _digest(self, features: Features) -> str:
-        """Of the columns, where anybody will ask for it."""
+        """The digest of the features; empty without a store, where nothing is compared with it."""
         return "" if self.store is None else fingerprint((features.values, features.starts))
 
     def _save(self, key: _Key) -> None:
@@ -225,7 +225,7 @@ class RegressionDesk:
             return None
 
     def _restore(self, key: _Key, request: RegressionRequest) -> None:
-        """Go on where an earlier process stopped, if this is its fit."""
+        """Restore a fit that an earlier process stored, if this request belongs to it."""
         kept = self._read(key)
         if kept is None:
             return
@@ -241,7 +241,7 @@ class RegressionDesk:
         untouched = solver.state()
         solver.restore(kept.state)
         self._keep(_Fit(design, kept.design_key, kept.design_reply, kept.features, solver, untouched))
-        self._last[key] = _Answered(None, kept.last_key, kept.last_number, kept.last_reply)
+        self._last[key] = _LastReply(None, kept.last_key, kept.last_number, kept.last_reply)
 
     def _penalty(self, request: DesignRequest) -> Penalty:
         try:

@@ -1,7 +1,7 @@
 """A party's side of the strict mode: margins of all its columns once, then secure sums of scores made from them.
 
-Raw data is touched here and in `party.py`, nowhere else. A party's scores are a public function of its own released
-cells, applied to its own values, so nothing about scores has to be sent before they are shared.
+Raw data is touched here and in `local_party.py`, nowhere else. A party's scores are a public function of its own
+released cells, applied to its own values, so nothing about scores has to be sent before they are shared.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.mpc.sums_plan import block_factor, own_rows
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
+from verticopula.privacy.release import Release
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
@@ -27,12 +28,11 @@ from verticopula.protocol.messages import (
     StrictRequest,
     StrictReviewRequest,
     SumsKeyRequest,
-    SumsPlan,
     fingerprint,
 )
-from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import Records
+from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import STRICT
 from verticopula.stats.marginals import Marginal, to_cells
 from verticopula.stats.strict.gaussian_margins import (
     gaussian_cell_count,
@@ -41,17 +41,16 @@ from verticopula.stats.strict.gaussian_margins import (
     settle_margin,
 )
 from verticopula.stats.strict.score_plan import share_scores, sums_roles
-from verticopula.storage.ledger import Release
+from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
 
-STRICT = "strict"
 _LARGEST_DEVIATION = 1e9
 
 
 @dataclass(repr=False)
-class StrictDesk:
-    """Where a party answers strict studies. No repr: it can reach data.
+class StrictHandler:
+    """A party's handler of strict studies. No repr: it can reach data.
 
     Attributes
     ----------
@@ -60,7 +59,7 @@ class StrictDesk:
     authenticity : how its public keys are signed and the others' are known; None where it has no means to
     federation : the party's own file; None where it has none, and then it takes no part in sums
     pricing : study -> how releases are entered
-    charge : ledger entries and the request they answer: recorded if policy and steward agree, or refused
+    charge : ledger entries and the request they answer: recorded if the policy and the steward allow it, or refused
     stored : a request's key -> the reply that was stored under it
     noise_label : as `LocalParty` has it
     """
@@ -68,7 +67,7 @@ class StrictDesk:
     table: AlignedTable
     allow: Callable[[], None]
     noise: Noise
-    records: Records
+    records: RecordStore
     authenticity: Authenticity | None
     federation: Federation | None
     pricing: Callable[[str], Pricing]
@@ -77,7 +76,7 @@ class StrictDesk:
     noise_label: str = ""
 
     def __post_init__(self) -> None:
-        self._desks: dict[str, SumsDesk] = {}
+        self._sums_handlers: dict[str, SumsHandler] = {}
 
     @property
     def name(self) -> str:
@@ -150,17 +149,17 @@ class StrictDesk:
         _check_method(self.name, request.method)
         if isinstance(request, SumsKeyRequest):
             self.allow()
-        return self._desk(request.study).handle(request)
+        return self._sums_handler(request.study).handle(request)
 
     def close(self, study: str) -> None:
         """The study is over: what is kept stays, what is in memory goes."""
-        self._desks.pop(study, None)
+        self._sums_handlers.pop(study, None)
 
-    def _desk(self, study: str) -> SumsDesk:
+    def _sums_handler(self, study: str) -> SumsHandler:
         if self.authenticity is None:
             raise ProtocolError(f"party {self.name!r} has no key to sign with, so it takes no part in secure sums")
-        if study not in self._desks:
-            self._desks[study] = SumsDesk(
+        if study not in self._sums_handlers:
+            self._sums_handlers[study] = SumsHandler(
                 self.name,
                 lambda plan: self._scores(study, plan),
                 records=self.records,
@@ -169,10 +168,10 @@ class StrictDesk:
                 approve=self._approve_plan,
                 noise_label=self.noise_label,
             )
-        return self._desks[study]
+        return self._sums_handlers[study]
 
     def _approve_plan(self, study: str, plan: SumsPlan) -> None:
-        """On the ledger, if policy and steward agree, before the party binds itself to the plan.
+        """Enter the plan in the ledger, if the policy and the steward allow it, before the party binds itself to it.
 
         Privacy
         -------
@@ -186,7 +185,7 @@ class StrictDesk:
         factor = block_factor(plan, self.name)
         if factor == 0.0:
             return  # none of its columns is in any pattern: nothing of it is opened
-        public = self._desk(study).handle(SumsKeyRequest(study, STRICT))
+        public = self._sums_handler(study).handle(SumsKeyRequest(study, STRICT.name))
         entry = self.pricing(study).moments(int(own_rows(plan, self.name).sum()), plan.mu * factor, plan.mu)
         self.charge([entry], fingerprint((self.name, study, plan, public)))
 
@@ -229,5 +228,5 @@ class StrictDesk:
 
 def _check_method(party: str, method: str) -> None:
     """What the policy allows under another name is not allowed under this one."""
-    if method != STRICT:
-        raise ProtocolError(f"party {party!r}: this request belongs to method {STRICT!r}, not to the one it names")
+    if method != STRICT.name:
+        raise ProtocolError(f"party {party!r}: this request belongs to method {STRICT.name!r}, not to the one it names")

@@ -1,8 +1,8 @@
-"""Where a party answers the rounds of secure sums: it shares its scores, and adds up what it holds shares of.
+"""A party's handler of secure sums: it shares its own scores, and adds up the shares that it holds.
 
-All that a study needs to be answered again in the same bytes is one record: a secret, what the party has bound itself
-to, and its noise. It is kept before anything leaves. A compute party adds up one set of shares in a study, with one
-noise: asked for another, it refuses.
+One record per study holds a secret, the plan that the party has bound itself to, and its noise. It is stored before
+anything leaves, so the same request gets the same bytes again. A compute party adds up one set of shares in a study,
+with one noise, and refuses any other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError, VersionMismatch
 from verticopula.mpc import sums_plan
 from verticopula.mpc.fixed_point import check_norms
-from verticopula.mpc.sealed_messages import SECRET_BYTES, Authenticity, Introduction, SealedPost
+from verticopula.mpc.sealed_messages import SECRET_BYTES, Authenticity, SealedChannel, SignedPublicKey
 from verticopula.mpc.secret_sharing import (
     COMPUTE,
     SEED_BYTES,
@@ -32,6 +32,7 @@ from verticopula.mpc.secret_sharing import (
     to_bytes,
     zero_share,
 )
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -39,15 +40,15 @@ from verticopula.protocol.messages import (
     SecureRequest,
     SumsKeyReply,
     SumsKeyRequest,
-    SumsPlan,
     SumsReply,
     SumsRequest,
     SumsShareReply,
     SumsShareRequest,
     fingerprint,
 )
-from verticopula.protocol.party.sums_record import Records, SumsRecord, pack_noise, unpack_noise
+from verticopula.protocol.party.sums_record import SumsRecord, pack_noise, unpack_noise
 from verticopula.protocol.wire import decode, encode
+from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
 
@@ -55,15 +56,20 @@ _PURPOSE = "score shares"
 
 
 @dataclass(frozen=True, repr=False)
-class ShareParcel:
-    """What is in a box: one matrix's shares for one compute party. `plan` is the digest of the plan and all keys."""
+class ShareBundle:
+    """The content of a sealed message: one matrix's shares for one compute party.
+
+    `plan` is the digest of the plan and all keys.
+    """
+
+    WIRE_NAME = "ShareParcel"  # its name in sealed messages
 
     plan: str
     seeds: tuple[bytes, ...]
     body: bytes
 
 
-class SumsDesk:
+class SumsHandler:
     """One party's side of secure sums. No repr: it can reach scores.
 
     Parameters
@@ -73,7 +79,7 @@ class SumsDesk:
     records : where a study's record is kept; noise is drawn anew only with a new record
     noise : secure, or seeded for a simulation
     approve : called with the study and the plan before the party binds itself to it; raises to refuse. The place for
-        policy, ledger and steward.
+        policy, ledger and the steward's consent.
     noise_label : what seeded noise is drawn under; the study's name by default
     """
 
@@ -82,7 +88,7 @@ class SumsDesk:
         party: str,
         scores: Callable[[SumsPlan], Ints] | None,
         *,
-        records: Records,
+        records: RecordStore,
         noise: Noise,
         authenticity: Authenticity,
         approve: Callable[[str, SumsPlan], None] = lambda study, plan: None,
@@ -95,7 +101,7 @@ class SumsDesk:
         self._authenticity = authenticity
         self._approve = approve
         self._noise_label = noise_label
-        self._posts: dict[str, SealedPost] = {}
+        self._channels: dict[str, SealedChannel] = {}
         self._lock = threading.RLock()
 
     def handle(self, request: SecureRequest) -> SecureReply:
@@ -106,7 +112,7 @@ class SumsDesk:
             )
         with self._lock:
             if isinstance(request, SumsKeyRequest):
-                return SumsKeyReply(self.party, self._post(request.study).introduce())
+                return SumsKeyReply(self.party, self._channel(request.study).sign_public_key())
             if isinstance(request, SumsShareRequest):
                 return self._share(request)
             return self._add_up(request)
@@ -118,25 +124,25 @@ class SumsDesk:
 
         Privacy
         -------
-        To each compute party: two of three shares, uniform whatever the scores are. To the coordinator: boxes it
-        cannot open, whose sizes follow from the plan.
+        To each compute party: two of three shares, uniform whatever the scores are. To the coordinator: ciphertexts
+        that it cannot open, whose sizes follow from the plan.
         """
         digest = self._bind(request)
-        post, plan = self._post(request.study), request.plan
-        seeds, third = self._own_shares(post, plan, digest)
+        channel, plan = self._channel(request.study), request.plan
+        seeds, third = self._own_shares(channel, plan, digest)
         body = to_bytes(third)
-        boxes = []
+        sealed = []
         for index, name in enumerate(plan.compute):
-            sent = body if _gets_third(index) else b""
-            content = encode(ShareParcel(digest, seeds_for(index, seeds), sent))
-            boxes.append(b"" if name == self.party else post.seal(name, _PURPOSE, 0, content))
-        return SumsShareReply(self.party, tuple(boxes))
+            third_bytes = body if _gets_third(index) else b""
+            content = encode(ShareBundle(digest, seeds_for(index, seeds), third_bytes))
+            sealed.append(b"" if name == self.party else channel.seal(name, _PURPOSE, 0, content))
+        return SumsShareReply(self.party, tuple(sealed))
 
-    def _own_shares(self, post: SealedPost, plan: SumsPlan, digest: str) -> tuple[tuple[bytes, bytes], Ring]:
+    def _own_shares(self, channel: SealedChannel, plan: SumsPlan, digest: str) -> tuple[tuple[bytes, bytes], Ring]:
         """Two seeds and the third share. Other scores have other seeds: no keystream ever hides two of them."""
         scores = self._checked_scores(plan)
         content = hashlib.sha256(np.ascontiguousarray(scores).tobytes()).hexdigest()
-        first, second = (post.derive("share", str(i), digest, content, size=SEED_BYTES) for i in SEEDED)
+        first, second = (channel.derive("share", str(i), digest, content, size=SEED_BYTES) for i in SEEDED)
         return (first, second), third_share(scores, (first, second))
 
     def _checked_scores(self, plan: SumsPlan) -> Ints:
@@ -167,14 +173,14 @@ class SumsDesk:
         index = plan.compute.index(self.party)
         shares, inputs = self._collect(request, digest, index)
         noise = self._noise_for(request, inputs)
-        post = self._post(request.study)
+        channel = self._channel(request.study)
         keys = {i: name for i, name in enumerate(plan.compute) if i != index}
         places = {party: np.cumsum(sums_plan.own_rows(plan, party)) - 1 for party in plan.parties}
         terms, start = [], 0
         for pattern in range(plan.columns.shape[0]):
             term = gram_share(*sums_plan.pattern_shares(plan, pattern, index, shares, places))[:-1]
             zero = zero_share(
-                index, {i: post.common_key(n, "zero", digest, str(pattern)) for i, n in keys.items()}, term.size
+                index, {i: channel.common_key(n, "zero", digest, str(pattern)) for i, n in keys.items()}, term.size
             )
             term = term + zero + noise[start : start + term.size].view(np.uint64)
             start += term.size
@@ -183,25 +189,25 @@ class SumsDesk:
 
     def _collect(self, request: SumsRequest, digest: str, index: int) -> tuple[dict[str, tuple[Ring, Ring]], str]:
         """Everybody's shares, this party's own among them, and a digest of them all."""
-        plan, post = request.plan, self._post(request.study)
+        plan, channel = request.plan, self._channel(request.study)
         if len(request.boxes) != len(plan.parties):
-            raise ProtocolError(f"party {self.party!r}: expected a box from each of the parties with scores")
+            raise ProtocolError(f"party {self.party!r}: expected a sealed message from each party with scores")
         shares, inputs = {}, hashlib.sha256()
-        for sender, width, box in zip(plan.parties, plan.widths, request.boxes, strict=True):
+        for sender, width, sealed in zip(plan.parties, plan.widths, request.boxes, strict=True):
             if sender == self.party:
-                seeds, third = self._own_shares(post, plan, digest)
-                parcel = ShareParcel(digest, seeds_for(index, seeds), to_bytes(third) if _gets_third(index) else b"")
+                seeds, third = self._own_shares(channel, plan, digest)
+                bundle = ShareBundle(digest, seeds_for(index, seeds), to_bytes(third) if _gets_third(index) else b"")
             else:
-                parcel = decode(post.open(sender, _PURPOSE, 0, box), (ShareParcel,))
-            if parcel.plan != digest:
+                bundle = decode(channel.open(sender, _PURPOSE, 0, sealed), (ShareBundle,))
+            if bundle.plan != digest:
                 raise ProtocolError(f"party {self.party!r}: {sender!r} shared its scores for another plan")
             shape = (int(sums_plan.own_rows(plan, sender).sum()), width)
-            shares[sender] = held_shares(index, shape, parcel.seeds, parcel.body)
-            inputs.update(fingerprint(parcel).encode())
+            shares[sender] = held_shares(index, shape, bundle.seeds, bundle.body)
+            inputs.update(fingerprint(bundle).encode())
         return shares, inputs.hexdigest()
 
     def _noise_for(self, request: SumsRequest, inputs: str) -> Ints:
-        """The noise on these shares: as it was drawn and kept, or drawn and kept now."""
+        """The noise on these shares: from the record, or drawn and recorded now."""
         kept, plan = self._kept(request.study), request.plan
         if not kept.noise:
             drawn = [self._draw(request.study, plan, pattern) for pattern in range(plan.columns.shape[0])]
@@ -223,10 +229,10 @@ class SumsDesk:
             noise[chosen] = self._noise.discrete_gaussian(noise[chosen], float(scale), *label)
         return noise
 
-    # ---- what is kept --------------------------------------------------------------------
+    # ---- the study's record --------------------------------------------------------------------
 
     def _bind(self, request: SumsShareRequest | SumsRequest) -> str:
-        """The digest of the plan and keys, to which the party is bound from now on; ProtocolError for another one."""
+        """The digest of this plan and these keys, to which the party is bound now; ProtocolError for any others."""
         self._check_keys(request.study, request.plan, request.keys)
         digest, kept = fingerprint((request.plan, request.keys)), self._kept(request.study)
         if kept.plan and kept.plan != digest:
@@ -239,20 +245,20 @@ class SumsDesk:
             self._keep(request.study, replace(kept, plan=digest))
         return digest
 
-    def _check_keys(self, study: str, plan: SumsPlan, keys: Sequence[Introduction]) -> None:
-        post = self._post(study)
+    def _check_keys(self, study: str, plan: SumsPlan, keys: Sequence[SignedPublicKey]) -> None:
+        channel = self._channel(study)
         expected = set(plan.parties) | set(plan.compute)
         if self.party not in expected:
             raise ProtocolError(f"party {self.party!r} has no part in these sums")
         if len(keys) != len(expected) or {key.party for key in keys} != expected:
             raise ProtocolError(f"party {self.party!r}: expected one public key of each party")
-        post.meet(keys)
+        channel.accept_keys(keys)
 
-    def _post(self, study: str) -> SealedPost:
-        if study not in self._posts:
+    def _channel(self, study: str) -> SealedChannel:
+        if study not in self._channels:
             secret = bytes.fromhex(self._kept(study).secret)
-            self._posts[study] = SealedPost(study, self.party, secret, self._authenticity)
-        return self._posts[study]
+            self._channels[study] = SealedChannel(study, self.party, secret, self._authenticity)
+        return self._channels[study]
 
     def _kept(self, study: str) -> SumsRecord:
         raw = self._records.get(self._name(study))

@@ -1,34 +1,13 @@
-"""What a party keeps of one study's secure sums, so that it can answer again in the same bytes, and only in those."""
+"""A party's record of one study's secure sums, from which it makes the same replies again, and no others."""
 
 from __future__ import annotations
 
 import base64
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-class Records(Protocol):
-    """Small durable records by name, of what JSON can hold; a vault's `studies` are such."""
-
-    def get(self, name: str) -> dict[str, Any] | None: ...
-
-    def put(self, name: str, record: dict[str, Any]) -> None: ...
-
-
-class MemoryRecords:
-    """As long as the process lives."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, dict[str, Any]] = {}
-
-    def get(self, name: str) -> dict[str, Any] | None:
-        return self._kept.get(name)
-
-    def put(self, name: str, record: dict[str, Any]) -> None:
-        self._kept[name] = dict(record)
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,51 +13,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.stats.em import em_step
-from verticopula.stats.mixing import Trail
-from verticopula.stats.refinement import PRIOR_SUBJECTS_PER_LATENT
-from verticopula.stats.strict.factor_structure import Structure, fit_structure, group_pairs, start_structure
+from verticopula.stats.mixing import AndersonMixer
+from verticopula.stats.refinement import REFINEMENT_TUNING
+from verticopula.stats.strict.factor_structure import FactorStructure, fit_structure, group_pairs, start_structure
 from verticopula.stats.strict.noisy_moments import NoisyMoments
 from verticopula.stats.strict.pair_selection import expect, find_base, pool, settle
-from verticopula.stats.strict.score_model import Placed, ScoreModel, build_moments, repair_moments
+from verticopula.stats.strict.score_model import PlacedLatents, ScoreModel, build_moments, repair_moments
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MOST_EM = 300
 _EM_TOLERANCE = 2e-4
-_QUIET = 0.1
 _LEAST_PRIOR = 1e-3
 
 
 @dataclass(frozen=True)
-class State:
+class StrictState:
     """Where the iteration stands.
 
     Attributes
     ----------
-    trail : moments as the patterns have them, round by round
+    mixer : learns from the rounds so far
+    pooled : (q+1, q+1) moments as the patterns have them
     moments : (q+1, q+1) with the fitted correlations
     raw, variance, fitted : (q, q) latent correlations as the patterns have them; their variance; as fitted
     """
 
-    trail: Trail
+    mixer: AndersonMixer
+    pooled: Floats
     moments: Floats
-    placed: Placed
-    structure: Structure
+    placed: PlacedLatents
+    structure: FactorStructure
     raw: Floats
     variance: Floats
     fitted: Floats
 
 
-def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: State | None) -> State:
+def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: StrictState | None) -> StrictState:
     """One round; from independence where there is nothing before."""
     q = len(model.scores)
     moments = np.eye(q + 1) if before is None else before.moments
     # Without a model there is nothing to tell a pattern's shift from.
     base = find_base(noisy, q) if before is not None else np.empty(0, dtype=np.int64)
     found, variance = pool(noisy, expect(noisy, moments, base), moments)
-    trail = Trail(found) if before is None else before.trail.follow(found)
-    found = trail.ahead
+    mixer = AndersonMixer(TUNING.mixing)
+    if before is not None:
+        found, mixer = before.mixer.next_state(before.pooled, found - before.pooled)
     placed = model.place(found)
     raw, noise = placed.correlations(found), variance[:-1, :-1] / placed.links**2
     if before is None:
@@ -67,7 +70,7 @@ def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: State | No
         structure = before.structure
     structure = fit_structure(structure, raw, noise)
     fitted = np.where(structure.groups >= 0, structure.blend(raw, noise), 0.0)
-    return State(trail, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
+    return StrictState(mixer, found, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
 
 
 def is_quiet(noisy: Sequence[NoisyMoments]) -> bool:
@@ -75,14 +78,16 @@ def is_quiet(noisy: Sequence[NoisyMoments]) -> bool:
 
     With more noise, EM's regressions of everything on everything a pattern has would amplify it.
     """
-    return all(float(np.median(p.noise**2)) <= _QUIET / p.count for p in noisy)
+    return all(float(np.median(p.noise**2)) <= TUNING.quiet / p.count for p in noisy)
 
 
-def iterate_em(noisy: Sequence[NoisyMoments], model: ScoreModel, state: State) -> tuple[State, int, float]:
+def iterate_em(noisy: Sequence[NoisyMoments], model: ScoreModel, state: StrictState) -> tuple[StrictState, int, float]:
     """EM for the augmented moments until correlations rest; from the fitted ones."""
     base = find_base(noisy, len(model.scores))
     moments, fitted, change, rounds = state.moments, state.fitted, np.inf, 0
-    prior = max(PRIOR_SUBJECTS_PER_LATENT * len(model.scores) * _missing_share(noisy, model), _LEAST_PRIOR)
+    prior = max(
+        REFINEMENT_TUNING.prior_subjects_per_latent * len(model.scores) * _missing_share(noisy, model), _LEAST_PRIOR
+    )
     placed = state.placed
     while rounds < MOST_EM and change >= _EM_TOLERANCE:
         rounds += 1

@@ -15,19 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-MOST_FACTORS = 8
-INSIDE = 0.1  # what a pair inside a party counts: such pairs have structure of their own, which is no factor of all
-_LEAST_SPREAD, _MOST_SPREAD = 1e-6, 0.1  # tau^2
-_LEAST_LOADING = 1e-3  # added to a factor's mean squared loading
+_LEAST_SPREAD = 1e-6  # tau^2
 _STEPS = 200
 
 
 @dataclass(frozen=True)
-class Structure:
+class FactorStructure:
     """The expectation, as it stands.
 
     Attributes
@@ -44,7 +43,7 @@ class Structure:
     @property
     def rank(self) -> int:
         """Factors that explain at least a hundredth of a column on average."""
-        return int(np.sum(np.mean(self.loadings**2, axis=0) > 0.01))
+        return int(np.sum(np.mean(self.loadings**2, axis=0) > TUNING.real_factor))
 
     @property
     def expected(self) -> Floats:
@@ -62,7 +61,7 @@ class Structure:
         return self.expected + weight * (np.where(known, correlation, 0.0) - self.expected)
 
 
-def posterior_variance(structure: Structure, variance: Floats) -> Floats:
+def posterior_variance(structure: FactorStructure, variance: Floats) -> Floats:
     """(q, q) of the correlations that `blend` gives, with that of the loadings from the likelihood's curvature.
 
     A pair's own noise and residual leave tau^2 v/(tau^2 + v); where it leans on the factors, their error comes on top:
@@ -70,16 +69,18 @@ def posterior_variance(structure: Structure, variance: Floats) -> Floats:
     error larger than found: in much noise one cannot tell whether there is anything but the factors, or any of them.
     """
     structure = replace(structure, spread=structure.spread + _spread_errors(structure, variance))
-    used = structure.loadings[:, np.mean(structure.loadings**2, axis=0) > _LEAST_LOADING]
+    used = structure.loadings[:, np.mean(structure.loadings**2, axis=0) > TUNING.least_loading]
     q, factors = used.shape
     known = (structure.groups >= 0) & np.isfinite(variance)
     noise = np.where(known, variance, 1.0)
-    counts = np.where(known, np.where(structure.groups == 0, INSIDE, 1.0) / (structure.variance + noise), 0.0)
+    counts = np.where(
+        known, np.where(structure.groups == 0, TUNING.inside_weight, 1.0) / (structure.variance + noise), 0.0
+    )
     of_factors = np.zeros((q, q))
     if factors:
         hessian = np.einsum("jk,ka,jb->jakb", counts, used, used)  # block (j, k): counts * l_k l_j'
         diagonal = np.einsum("jk,ka,kb->jab", counts, used, used)
-        prior = 1.0 / (np.mean(used**2, axis=0) + _LEAST_LOADING)
+        prior = 1.0 / (np.mean(used**2, axis=0) + TUNING.least_loading)
         for j in range(q):
             hessian[j, :, j, :] = diagonal[j] + np.diag(prior)
         inverse = np.linalg.pinv(hessian.reshape(q * factors, -1), hermitian=True).reshape(q, factors, q, factors)
@@ -92,13 +93,13 @@ def posterior_variance(structure: Structure, variance: Floats) -> Floats:
     return np.where(structure.groups >= 0, alone + leaning**2 * of_factors, 0.0)
 
 
-def _spread_errors(structure: Structure, variance: Floats) -> Floats:
+def _spread_errors(structure: FactorStructure, variance: Floats) -> Floats:
     """Standard error of every tau^2: its information is the sum over pairs of 1/(2 (tau^2 + v)^2)."""
-    errors = np.full(structure.spread.size, _MOST_SPREAD)
+    errors = np.full(structure.spread.size, TUNING.most_residual)
     for group, spread in enumerate(structure.spread):
         told = variance[(structure.groups == group) & np.isfinite(variance)]
         if told.size:  # every pair is in there twice
-            errors[group] = min(1.0 / math.sqrt(float(np.sum(0.25 / (spread + told) ** 2))), _MOST_SPREAD)
+            errors[group] = min(1.0 / math.sqrt(float(np.sum(0.25 / (spread + told) ** 2))), TUNING.most_residual)
     return errors
 
 
@@ -110,7 +111,9 @@ def group_pairs(parties: Ints, apart: Bools) -> Ints:
     return groups
 
 
-def start_structure(correlation: Floats, variance: Floats, groups: Ints, factors: int = MOST_FACTORS) -> Structure:
+def start_structure(
+    correlation: Floats, variance: Floats, groups: Ints, factors: int = TUNING.most_factors
+) -> FactorStructure:
     """Principal factors of the damped correlations."""
     known = (groups >= 0) & np.isfinite(variance)
     damped = np.where(known, correlation * 0.05 / (0.05 + np.where(known, variance, 1.0)), 0.0)
@@ -122,10 +125,10 @@ def start_structure(correlation: Floats, variance: Floats, groups: Ints, factors
         values, vectors = np.linalg.eigh(damped)
         loadings = vectors[:, -factors:] * np.sqrt(np.maximum(values[-factors:], 1e-3))
         diagonal = np.clip(np.sum(loadings**2, axis=1), 0.05, 0.95)
-    return Structure(loadings, np.array([0.01, 0.001]), groups)
+    return FactorStructure(loadings, np.array([0.01, 0.001]), groups)
 
 
-def fit_structure(structure: Structure, correlation: Floats, variance: Floats) -> Structure:
+def fit_structure(structure: FactorStructure, correlation: Floats, variance: Floats) -> FactorStructure:
     """Loadings and spreads that maximise the likelihood of the noisy correlations, from where they stand."""
     q, factors = structure.loadings.shape
     known = (structure.groups >= 0) & np.isfinite(variance)
@@ -133,7 +136,7 @@ def fit_structure(structure: Structure, correlation: Floats, variance: Floats) -
     noise = np.where(known, variance, 1.0)
     members = [known & (structure.groups == group) for group in range(structure.spread.size)]
 
-    counts = np.where(structure.groups == 0, INSIDE, 1.0)
+    counts = np.where(structure.groups == 0, TUNING.inside_weight, 1.0)
 
     def lost(parameters: Floats) -> tuple[float, Floats]:
         loadings = parameters[: q * factors].reshape(q, factors)
@@ -141,7 +144,7 @@ def fit_structure(structure: Structure, correlation: Floats, variance: Floats) -
         total = np.where(known, np.append(spread, 1.0)[structure.groups] + noise, 1.0)
         residual = np.where(known, target - loadings @ loadings.T, 0.0)
         weighted = counts * residual / total
-        size = np.mean(loadings**2, axis=0) + _LEAST_LOADING
+        size = np.mean(loadings**2, axis=0) + TUNING.least_loading
         value = 0.25 * float(np.sum(weighted * residual + counts * np.log(total))) + 0.5 * q * float(
             np.sum(np.log(size))
         )
@@ -151,6 +154,6 @@ def fit_structure(structure: Structure, correlation: Floats, variance: Floats) -
         return value, np.concatenate([by_loading.ravel(), by_spread])
 
     start = np.concatenate([structure.loadings.ravel(), np.log(structure.spread)])
-    bounds = [(-1.0, 1.0)] * (q * factors) + [(math.log(_LEAST_SPREAD), math.log(_MOST_SPREAD))] * len(members)
+    bounds = [(-1.0, 1.0)] * (q * factors) + [(math.log(_LEAST_SPREAD), math.log(TUNING.most_residual))] * len(members)
     found = minimize(lost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS})
-    return Structure(found.x[: q * factors].reshape(q, factors), np.exp(found.x[q * factors :]), structure.groups)
+    return FactorStructure(found.x[: q * factors].reshape(q, factors), np.exp(found.x[q * factors :]), structure.groups)

@@ -11,8 +11,7 @@ from verticopula.mpc.gram_noise import SMOOTHING
 from verticopula.privacy.noise import Noise
 from verticopula.schema.federation import Column
 from verticopula.stats.marginals import (
-    LARGEST_DEGREE,
-    SMALLEST_DEGREE,
+    MARGIN_TUNING,
     Marginal,
     cell_count,
     project_to_simplex,
@@ -34,8 +33,7 @@ def gaussian_cell_count(column: Column, n_observed: int, deviation: float) -> in
     """
     if column.kind != "continuous":
         return cell_count(column, n_observed, 1.0)
-    balance = 2.0 * math.sqrt(2.0) * n_observed / deviation
-    return int(np.clip(round(0.75 * balance ** (2.0 / 3.0)), SMALLEST_DEGREE, LARGEST_DEGREE))
+    return MARGIN_TUNING.continuous_cells(2.0 * math.sqrt(2.0) * n_observed / deviation)
 
 
 def margin_mu(column: Column, n_observed: int, deviation: float) -> float:
@@ -51,7 +49,7 @@ def release_gaussian_cells(cells: Ints, n_cells: int, deviation: float, noise: N
     Leaves the party. mu-Gaussian differentially private with mu = `cell_sensitivity` / `deviation` for one person's
     value in this column: replacing it moves one subject from one cell to another, a Euclidean distance of sqrt(2), or
     of 1 where there are two cells and only the first is counted (the number of observed subjects is public). The
-    discrete Gaussian of variance `deviation`^2 + 9 is post-processing of the continuous one (`secure.gaussian`).
+    discrete Gaussian of variance `deviation`^2 + 9 is post-processing of the continuous one (`mpc.gram_noise`).
     """
     scale = math.sqrt(deviation**2 + SMOOTHING**2) * (1.0 + 2.0**-50)
     counts = np.bincount(cells, minlength=n_cells).astype(np.int64)

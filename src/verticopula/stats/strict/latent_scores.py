@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from verticopula.stats.marginals import Marginal
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 
-CAP = 2.0  # of a cell's mean latent, before scores get variance 1
-_RAREST = 0.01  # an indicator is standardised as if either value were at least this frequent
 _FARTHEST = 6.0
 _NO_MASS = 1e-9
-_WEAKEST = 0.05
 
 
 @dataclass(frozen=True)
@@ -47,16 +45,16 @@ class LatentScore:
         # Where there is no mass there is no mean: the place between the neighbours.
         middle = np.clip(ndtri(np.clip(np.cumsum(p) - 0.5 * p, 0.0, 1.0)), -_FARTHEST, _FARTHEST)
         means = np.where(p > _NO_MASS, (density[:-1] - density[1:]) / np.maximum(p, _NO_MASS), middle)
-        capped = np.clip(means, -CAP, CAP)
+        capped = np.clip(means, -TUNING.score_cap, TUNING.score_cap)
         centred = capped - p @ capped
-        least = abs(float(capped[-1] - capped[0])) * math.sqrt(_RAREST * (1.0 - _RAREST))
+        least = abs(float(capped[-1] - capped[0])) * math.sqrt(TUNING.rarest_value * (1.0 - TUNING.rarest_value))
         deviation = max(math.sqrt(float(p @ centred**2)), least)
         return cls(thresholds, centred / deviation if deviation > 0.0 else np.zeros_like(centred))
 
     @property
     def is_flat(self) -> bool:
         """Whether one cell has (all but) all of the mass: nothing can be learnt of such a latent."""
-        return self.moments()[1] < 0.1
+        return self.moments()[1] < TUNING.flat_variance
 
     def shares(self, shift: float = 0.0, scale: float = 1.0) -> Floats:
         """(C,) chance of each cell for a latent N(shift, scale^2)."""
@@ -83,7 +81,7 @@ class LatentScore:
         Noise of the same size on every product is an error of 1/(length_j slope_j length_k slope_k) in a latent
         correlation; for records of a given length, length^2 = 1/slope makes the sum of their squares least.
         """
-        return 1.0 / math.sqrt(max(self.slope(), _WEAKEST))
+        return 1.0 / math.sqrt(max(self.slope(), TUNING.weakest_slope))
 
 
 def latent_scores(marginal: Marginal) -> list[LatentScore]:

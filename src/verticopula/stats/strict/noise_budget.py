@@ -20,8 +20,7 @@ from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import count_ranges
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
-
-MOMENTS_SHARE = 0.85
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,14 @@ def plan_strict(
     counts = {key: int(mask.sum()) for key, mask in observed.items()}
     if request.unit is Unit.PERSON:
         mu = mu_of(request.epsilon_ranks + request.epsilon_marginals, request.delta)
-        deviations = split_noise(federation, federation.keys, counts, (1.0 - MOMENTS_SHARE) * mu**2)
-        return StrictBudget(request.unit, request.delta, {}, mu, MOMENTS_SHARE, deviations)
+        deviations = split_noise(federation, federation.keys, counts, (1.0 - TUNING.moments_share) * mu**2)
+        return StrictBudget(request.unit, request.delta, {}, mu, TUNING.moments_share, deviations)
     totals = {party.name: mu_of(sum(request.of_party(party.name)), request.delta) for party in federation.parties}
     deviations = {}
     for party in federation.parties:
         keys = [ColumnKey(party.name, column.name) for column in party.columns]
-        deviations |= split_noise(federation, keys, counts, (1.0 - MOMENTS_SHARE) * totals[party.name] ** 2)
-    return StrictBudget(request.unit, request.delta, totals, min(totals.values()), MOMENTS_SHARE, deviations)
+        deviations |= split_noise(federation, keys, counts, (1.0 - TUNING.moments_share) * totals[party.name] ** 2)
+    return StrictBudget(request.unit, request.delta, totals, min(totals.values()), TUNING.moments_share, deviations)
 
 
 def split_noise(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.secure_sums import PatternSums
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.stats.strict.latent_scores import LatentScore
 from verticopula.stats.strict.score_plan import share_weights
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-MOST_PATTERNS = 64
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class OpenedPatterns:
     left_out: int
 
 
-def choose_patterns(observed: Bools, noise_per_column: float, most: int = MOST_PATTERNS) -> OpenedPatterns:
+def choose_patterns(observed: Bools, noise_per_column: float, most: int = TUNING.most_patterns) -> OpenedPatterns:
     """The patterns to open, by a rule from public quantities.
 
     A pattern of c columns has noise of standard deviation `noise_per_column` * (c + 1) on sums over its people. With

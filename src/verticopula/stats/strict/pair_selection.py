@@ -21,17 +21,16 @@ from numpy.typing import NDArray
 
 from verticopula.stats.em import PatternMoments, regress
 from verticopula.stats.strict.noisy_moments import NoisyMoments
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-ALL_BUT = 0.001  # share of people that a latent of the base may lack
 _LEAST_SHIFT = 1e-6
-_LEAST_SQUARE = 0.1
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedMoments:
     """What a pattern is expected to have, given the model and what its base shows.
 
     Attributes
@@ -53,10 +52,10 @@ def find_base(noisy: Sequence[NoisyMoments], q: int) -> Ints:
     have = np.zeros(q)
     for pattern in noisy:
         have[pattern.seen[:-1]] += pattern.count
-    return np.flatnonzero(have >= (1.0 - ALL_BUT) * sum(pattern.count for pattern in noisy))
+    return np.flatnonzero(have >= (1.0 - TUNING.base_lack) * sum(pattern.count for pattern in noisy))
 
 
-def expect(noisy: Sequence[NoisyMoments], moments: Floats, base: Ints) -> list[Expected]:
+def expect(noisy: Sequence[NoisyMoments], moments: Floats, base: Ints) -> list[ExpectedMoments]:
     """What every pattern is expected to have."""
     q = moments.shape[0] - 1
     places = [np.flatnonzero(np.isin(pattern.seen, base) | (pattern.seen == q)) for pattern in noisy]
@@ -81,7 +80,7 @@ def _shift_variance(shifts: Sequence[tuple[Floats, Floats]], sums: bool) -> floa
     above = below = 0.0
     for shift, noise in shifts:
         square, own = (x[-1, :-1] if sums else x[:-1, :-1] for x in (shift**2 - noise, noise))
-        weight = 1.0 / (0.01 + own) ** 2
+        weight = 1.0 / (TUNING.shift_noise + own) ** 2
         above += float(np.sum(weight * square))
         below += float(np.sum(weight))
     return max(above / below, _LEAST_SHIFT) if below > 0.0 else _LEAST_SHIFT
@@ -89,22 +88,24 @@ def _shift_variance(shifts: Sequence[tuple[Floats, Floats]], sums: bool) -> floa
 
 def _expect_one(
     pattern: NoisyMoments, moments: Floats, inside: Ints, shift: Floats, doubt: Floats, size: Floats
-) -> Expected:
+) -> ExpectedMoments:
     everybody = moments[np.ix_(pattern.seen, pattern.seen)]
     weights = regress(moments, pattern.seen[inside], pattern.seen)  # rows of the base itself are unit vectors
     products = everybody + weights @ shift @ weights.T
     # Noise must not make anybody's square negative.
-    squares = np.maximum(np.diag(products), _LEAST_SQUARE * np.diag(everybody))
+    squares = np.maximum(np.diag(products), TUNING.least_square * np.diag(everybody))
     np.fill_diagonal(products, squares)
     products[-1, -1] = 1.0
     spread = (np.outer(squares, squares) + products**2) / pattern.count
-    spread[-1, :] = spread[:, -1] = np.maximum(squares - products[-1] ** 2, _LEAST_SQUARE * squares) / pattern.count
+    spread[-1, :] = spread[:, -1] = (
+        np.maximum(squares - products[-1] ** 2, TUNING.least_square * squares) / pattern.count
+    )
     spread[np.ix_(inside, inside)] += size
     spread[-1, -1] = 0.0
-    return Expected(products, spread, weights**2 @ doubt @ (weights**2).T, inside)
+    return ExpectedMoments(products, spread, weights**2 @ doubt @ (weights**2).T, inside)
 
 
-def settle(noisy: NoisyMoments, expected: Expected) -> PatternMoments:
+def settle(noisy: NoisyMoments, expected: ExpectedMoments) -> PatternMoments:
     """What the pattern's people have, given what is expected and the noised products: the mean given both.
 
     Without noise it is what was opened, whatever was expected: `em.em_step` on it is EM on the people's own rows.
@@ -116,7 +117,7 @@ def settle(noisy: NoisyMoments, expected: Expected) -> PatternMoments:
     return PatternMoments(noisy.seen, noisy.missing, noisy.count, products)
 
 
-def pool(noisy: Sequence[NoisyMoments], expected: Sequence[Expected], moments: Floats) -> tuple[Floats, Floats]:
+def pool(noisy: Sequence[NoisyMoments], expected: Sequence[ExpectedMoments], moments: Floats) -> tuple[Floats, Floats]:
     """(moments of everybody, variance of each): the model's, plus the patterns' mean residual.
 
     Residuals are weighted by how well a pattern knows an entry; those of the base itself by people, since everybody is

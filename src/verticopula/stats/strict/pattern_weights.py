@@ -8,8 +8,8 @@ correlation of the two is
 
     I_ab = sum_p n_p^2 v_pa v_pb / (s_p^2 + n_p v_pa v_pb),
 
-sampling variance included; weights minimise the sum over all pairs of columns of 1/(1/PRIOR + I_ab). The appended 1 is
-one more party, whose weight is 1: products with it are the sums. All of it is public.
+sampling variance included; weights minimise the sum over all pairs of columns of 1/(1/prior variance + I_ab). The
+appended 1 is one more party, whose weight is 1: products with it are the sums. All of it is public.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-PRIOR_VARIANCE = 0.02  # of a correlation about which nothing is known
-MEANS_COUNT = 4.0  # times as much as a product: margins rest on them
-_LARGEST_LOG = 2.0
 
 
 def choose_weights(counts: Ints, widths: Floats, clip: float, noise: float) -> Floats:
@@ -39,7 +37,7 @@ def choose_weights(counts: Ints, widths: Floats, clip: float, noise: float) -> F
     present = widths > 0.0
     n = counts.astype(np.float64)
     typical = widths.max(axis=0)
-    importance = np.outer(np.append(typical, MEANS_COUNT), np.append(typical, MEANS_COUNT))
+    importance = np.outer(np.append(typical, TUNING.means_weight), np.append(typical, TUNING.means_weight))
     importance[-1, -1] = 0.0
 
     def lost(logs: Floats) -> tuple[float, Floats]:
@@ -51,7 +49,7 @@ def choose_weights(counts: Ints, widths: Floats, clip: float, noise: float) -> F
         pair = full[:, :, None] * full[:, None, :]
         below = s[:, None, None] ** 2 + n[:, None, None] * pair
         information = np.sum((n**2)[:, None, None] * pair / below, axis=0)
-        remaining = 1.0 / (1.0 / PRIOR_VARIANCE + information)
+        remaining = 1.0 / (1.0 / TUNING.prior_variance + information)
         value = 0.5 * float(np.sum(importance * remaining))
         pull = -importance * remaining**2
         by_pair = pull * (n**2 * s**2)[:, None, None] * pair / below**2
@@ -60,7 +58,13 @@ def choose_weights(counts: Ints, widths: Floats, clip: float, noise: float) -> F
         return value, gradient[present]
 
     start = np.zeros(int(present.sum()))
-    found = minimize(lost, start, jac=True, method="L-BFGS-B", bounds=[(-_LARGEST_LOG, _LARGEST_LOG)] * start.size)
+    found = minimize(
+        lost,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-TUNING.most_log_weight, TUNING.most_log_weight)] * start.size,
+    )
     weights = np.zeros(widths.shape)
     weights[present] = np.exp(found.x)
     return weights

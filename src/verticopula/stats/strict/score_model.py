@@ -14,22 +14,19 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from verticopula.schema.federation import ColumnKey
+from verticopula.stats.bridge import hermite_coefficients, invert_series
 from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import PairwiseSpearman
 from verticopula.stats.margin_curves import MarginCurve, correct_marginals
 from verticopula.stats.marginals import Marginal
+from verticopula.stats.matrix_repair import keep_definite
 from verticopula.stats.pairwise import PairwiseLatents, assemble
-from verticopula.stats.strict import score_bridge as bridge
 from verticopula.stats.strict.latent_scores import LatentScore, score_table
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-_FARTHEST_SHIFT = 2.0
-_FLOOR = 1e-3  # smallest eigenvalue of a correlation matrix of scores
-_WEAKEST = 0.05
-_MOST_STRETCH = 2.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class ScoreModel:
         """(q,) latents of which nothing can be learnt."""
         return np.array([score.is_flat for score in self.scores])
 
-    def place(self, moments: Floats) -> Placed:
+    def place(self, moments: Floats) -> PlacedLatents:
         """Shifts and slopes of all latents, from the scores' moments in the population."""
         means = np.where(self.flat, 0.0, moments[:-1, -1])
         shifts = np.array([solve_shift(score, mean) for score, mean in zip(self.scores, means, strict=True)])
@@ -61,14 +58,14 @@ class ScoreModel:
         variances, slopes = np.array([(max(s.moments(x)[1], 1e-3), max(s.slope(x), 1e-3)) for s, x in at_shift]).T
         # Regression on the base is linear, scores are not: their covariances and variances go astray alike.
         found = np.diag(moments)[:-1] - means**2
-        stretch = np.clip(found / variances, 1.0 / _MOST_STRETCH, _MOST_STRETCH)
+        stretch = np.clip(found / variances, 1.0 / TUNING.most_stretch, TUNING.most_stretch)
         stretch[self.flat] = 1.0
-        slopes = np.maximum(slopes, _WEAKEST * np.sqrt(variances))
-        return Placed(means, shifts, variances, slopes, np.sqrt(stretch))
+        slopes = np.maximum(slopes, TUNING.weakest_slope * np.sqrt(variances))
+        return PlacedLatents(means, shifts, variances, slopes, np.sqrt(stretch))
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedLatents:
     """Latents in the population, by the scores' means.
 
     Attributes
@@ -99,13 +96,13 @@ def solve_shift(score: LatentScore, mean: float) -> float:
     """Where a latent of variance 1 must be for its score to have that mean; within two standard deviations."""
     if score.is_flat:
         return 0.0
-    low, high = (score.moments(x)[0] - mean for x in (-_FARTHEST_SHIFT, _FARTHEST_SHIFT))
+    low, high = (score.moments(x)[0] - mean for x in (-TUNING.farthest_shift, TUNING.farthest_shift))
     if low >= 0.0 or high <= 0.0:
-        return -_FARTHEST_SHIFT if low >= 0.0 else _FARTHEST_SHIFT
-    return float(brentq(lambda x: score.moments(x)[0] - mean, -_FARTHEST_SHIFT, _FARTHEST_SHIFT, xtol=1e-4))
+        return -TUNING.farthest_shift if low >= 0.0 else TUNING.farthest_shift
+    return float(brentq(lambda x: score.moments(x)[0] - mean, -TUNING.farthest_shift, TUNING.farthest_shift, xtol=1e-4))
 
 
-def build_moments(model: ScoreModel, placed: Placed, correlations: Floats) -> Floats:
+def build_moments(model: ScoreModel, placed: PlacedLatents, correlations: Floats) -> Floats:
     """Augmented moments of scores with these latent correlations (to first order), positive definite."""
     covariance = correlations * placed.links
     deviations = np.sqrt(placed.variances) * placed.stretch
@@ -126,12 +123,13 @@ def repair_moments(moments: Floats) -> Floats:
     covariance = moments[:-1, :-1] - np.outer(means, means)
     deviations = np.sqrt(np.maximum(np.diag(covariance), 1e-6))
     repaired = moments.copy()
-    unit = make_definite(covariance / np.outer(deviations, deviations))
-    repaired[:-1, :-1] = unit * np.outer(deviations, deviations) + np.outer(means, means)
+    unit = covariance / np.outer(deviations, deviations)
+    np.fill_diagonal(unit, 1.0)
+    repaired[:-1, :-1] = keep_definite(unit) * np.outer(deviations, deviations) + np.outer(means, means)
     return repaired
 
 
-def _category_covariance(model: ScoreModel, placed: Placed, key: ColumnKey, part: slice) -> Floats:
+def _category_covariance(model: ScoreModel, placed: PlacedLatents, key: ColumnKey, part: slice) -> Floats:
     """Of the scores of one nominal column's categories, with their shares in the population."""
     shares = np.array(
         [max(float(model.scores[j].shares(placed.shifts[j])[1]), 1e-6) for j in range(part.start, part.stop)]
@@ -142,19 +140,7 @@ def _category_covariance(model: ScoreModel, placed: Placed, key: ColumnKey, part
     return np.asarray(centred.T @ (shares[:, None] * centred))
 
 
-def make_definite(correlation: Floats) -> Floats:
-    """Eigenvalues of at least a thousandth, unit diagonal."""
-    matrix = (correlation + correlation.T) / 2.0
-    np.fill_diagonal(matrix, 1.0)
-    values, vectors = np.linalg.eigh(matrix)
-    if values[0] >= _FLOOR:
-        return np.asarray(matrix)
-    matrix = (vectors * np.maximum(values, _FLOOR)) @ vectors.T
-    scale = 1.0 / np.sqrt(np.diag(matrix))
-    return np.asarray(matrix * np.outer(scale, scale))
-
-
-def margin_curves(model: ScoreModel, placed: Placed) -> list[MarginCurve]:
+def margin_curves(model: ScoreModel, placed: PlacedLatents) -> list[MarginCurve]:
     """From grades among the observed to grades in the population, whose latents are shifted."""
     return [
         MarginCurve(np.cumsum(score.shares())[:-1], np.cumsum(score.shares(shift))[:-1])
@@ -163,7 +149,7 @@ def margin_curves(model: ScoreModel, placed: Placed) -> list[MarginCurve]:
 
 
 def correlate(
-    model: ScoreModel, placed: Placed, correlations: Floats, variance: Floats, overlap: Ints
+    model: ScoreModel, placed: PlacedLatents, correlations: Floats, variance: Floats, overlap: Ints
 ) -> PairwiseLatents:
     """Latent correlations from those to first order: the bridge of the two step functions, nominal columns included.
 
@@ -171,10 +157,10 @@ def correlate(
     """
     covariance = correlations * np.outer(placed.slopes, placed.slopes)
     coefficients = [
-        bridge.expand(score.thresholds - shift, np.diff(score.scores))
+        hermite_coefficients(score.thresholds - shift, np.diff(score.scores))
         for score, shift in zip(model.scores, placed.shifts, strict=True)
     ]
-    latent, _ = bridge.invert(coefficients, covariance)
+    latent, _ = invert_series(coefficients, covariance)
     np.fill_diagonal(latent, 1.0)
     # A two-valued score steps by this much where its indicator steps by 1.
     steps = np.array(

@@ -12,8 +12,7 @@ from verticopula.data.tables import AlignedTable
 from verticopula.errors import SettingsError
 from verticopula.mpc.fixed_point import bound_of, choose_bits
 from verticopula.mpc.secret_sharing import COMPUTE
-from verticopula.mpc.sums_plan import block_factor, check_plan, choose_compute, code_scores, own_columns
-from verticopula.protocol.messages import SumsPlan
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, check_plan, choose_compute, code_scores, own_columns
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import Layout, latent_count
@@ -22,6 +21,7 @@ from verticopula.stats.strict.latent_scores import LatentScore, latent_scores, s
 from verticopula.stats.strict.noise_budget import StrictBudget
 from verticopula.stats.strict.opened_patterns import choose_patterns
 from verticopula.stats.strict.pattern_weights import choose_weights
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 __all__ = ["party_scores", "plan_sums", "score_table", "share_scores", "share_weights"]
 
@@ -29,9 +29,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Masks = Mapping[ColumnKey, NDArray[np.bool_]]
-
-_TIGHTEST, _LOOSEST = 1.0, 6.0
-_PEOPLE = 72_000.0
 
 
 def party_scores(table: AlignedTable, marginals: Mapping[str, Marginal]) -> Floats:
@@ -61,10 +58,10 @@ def share_scores(plan: SumsPlan, party: str, table: AlignedTable, marginals: Map
 def clip_factor(mu: float, n_subjects: int) -> float:
     """A party's part of a record is cut to this times its expected squared norm: from public quantities.
 
-    Noise grows with it, and what cutting leaves of a bias shrinks. Noise on a mean is in proportion to 1/(mu n); the
-    constants were chosen by `python -m benchmarks strict`.
+    Noise grows with it, and what cutting leaves of a bias shrinks. Noise on a mean is in proportion to 1/(mu n).
     """
-    return min(max(1.8 * math.sqrt(mu * n_subjects / _PEOPLE), _TIGHTEST), _LOOSEST)
+    factor = TUNING.clip_scale * math.sqrt(mu * n_subjects / TUNING.clip_people)
+    return min(max(factor, TUNING.clip_tightest), TUNING.clip_loosest)
 
 
 def plan_clip(plan: SumsPlan) -> float:

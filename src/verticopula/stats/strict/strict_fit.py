@@ -14,24 +14,24 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from verticopula.data.missingness import Missingness
-from verticopula.protocol.messages import SumsPlan
-from verticopula.protocol.secure_sums import PatternSums
+from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import Layout
-from verticopula.stats.correlation import nearest_correlation
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal
-from verticopula.stats.mixing import Trail
+from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.pairwise import FitReport
 from verticopula.stats.strict.clipping import DRAWS, ClipGap, Simulator
-from verticopula.stats.strict.em_iterations import State, advance, is_quiet, iterate_em
+from verticopula.stats.strict.em_iterations import StrictState, advance, is_quiet, iterate_em
 from verticopula.stats.strict.factor_structure import posterior_variance
 from verticopula.stats.strict.latent_scores import latent_scores
 from verticopula.stats.strict.noise_budget import StrictBudget
 from verticopula.stats.strict.noisy_moments import NoisyMoments, read_sums
 from verticopula.stats.strict.score_model import ScoreModel, correlate, margin_curves
 from verticopula.stats.strict.score_plan import plan_clip
-from verticopula.stats.strict.strict_report import LARGEST_ERROR, StrictFit, StrictReport, by_parties
+from verticopula.stats.strict.strict_report import StrictFit, StrictReport, by_parties
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 __all__ = ["StrictFit", "StrictReport", "fit_strict"]
 
@@ -40,7 +40,6 @@ Ints = NDArray[np.int64]
 
 MOST_ROUNDS = 20
 TOLERANCE = 2e-3
-_SIMULATE_AFTER = (1, 2, 4)  # rounds
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
@@ -69,7 +68,7 @@ def fit_strict(
     overlap = count_overlap(noisy, len(scores))
     simulator = Simulator(layout, marginals, scores, owners, plan_clip(plan), rng.standard_normal((DRAWS, len(scores))))
     gap = ClipGap.none(len(scores))
-    state: State | None = None
+    state: StrictState | None = None
     change = np.inf
     rounds = 0
     while rounds < MOST_ROUNDS and change >= TOLERANCE:
@@ -77,11 +76,11 @@ def fit_strict(
         before = state
         state = advance([gap.undo(pattern) for pattern in noisy], model, before)
         change = np.inf if before is None else float(np.max(np.abs(state.fitted - before.fitted)))
-        if rounds in _SIMULATE_AFTER:
+        if rounds in TUNING.simulate_after:
             pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
             gap = simulator.gap(nearest_correlation(pairs.correlation).correlation)
             change = np.inf
-            state = replace(state, trail=Trail(state.trail.ahead))  # another map from here on
+            state = replace(state, mixer=state.mixer.forget())  # another map from here on
         progress(rounds, MOST_ROUNDS)
     assert state is not None
     whole = [gap.undo(pattern) for pattern in noisy]
@@ -113,7 +112,7 @@ def count_overlap(noisy: Sequence[NoisyMoments], q: int) -> Ints:
 
 
 def summarise(
-    state: State, plan: SumsPlan, layout: Layout, gap: ClipGap, model: ScoreModel, rounds: int, change: float
+    state: StrictState, plan: SumsPlan, layout: Layout, gap: ClipGap, model: ScoreModel, rounds: int, change: float
 ) -> StrictReport:
     """What can be relied on, party by party."""
     structure, owners, k = state.structure, model.owners, len(plan.parties)
@@ -135,6 +134,6 @@ def summarise(
         raw_error=np.where(met, by_parties(state.variance, counted & np.isfinite(state.variance), owners, k), np.inf),
         expected_error=expected,
         realised_error=by_parties(residual**2, counted, owners, k),
-        supported=met & (expected <= LARGEST_ERROR),
+        supported=met & (expected <= TUNING.largest_error),
         flat=tuple(layout.labels[j] for j in np.flatnonzero(model.flat)),
     )

@@ -17,8 +17,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-LARGEST_ERROR = 0.05  # expected; with a larger one a correlation is not supported
-
 
 @dataclass(frozen=True)
 class StrictReport:

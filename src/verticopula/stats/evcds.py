@@ -3,8 +3,8 @@
 The paper lets the client compute its margin from latents that the server sends, and adds noise
 to that. Given the latents, the margin at a cut is a public function of the *number* of values below
 it. So the parties release noisy counts, exactly as in VCDS, and the public function is applied
-afterwards: the same estimator with far less noise (docs/departures.md). Nothing but the shared
-rounds is then needed.
+afterwards: the same estimator with far less noise (docs/departures.md). Nothing but one release
+is then needed.
 """
 
 from __future__ import annotations
@@ -12,27 +12,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.shared_rounds import Rounds, collect
-from verticopula.schema.federation import Federation
+from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.em import find_patterns
 from verticopula.stats.fit_result import AlignedDraw, FitResult
 from verticopula.stats.latent_draws import conditional_sensitivity, curve_from_latents, draw_constrained, redraw_missing
 from verticopula.stats.margin_curves import MarginCurve, correct_marginals
 from verticopula.stats.pairwise import fit_pairwise
-from verticopula.stats.rank_release import Released
+from verticopula.stats.rank_release import Collected, RankRelease
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def evcds(federation: Federation, request: BudgetRequest, study: str, rng: np.random.Generator) -> Rounds[FitResult]:
-    """The shared rounds, then one rank-constrained draw of the cohort's latents."""
-    got = yield from collect(federation, request, study, "evcds")
+def fit_evcds(got: Collected, response: ColumnKey, rng: np.random.Generator) -> FitResult:
+    """A copula from one rank-constrained draw of the cohort's latents."""
     released = got.released
     correlation, report = fit_pairwise(released)
-    first = response_latents(federation, released)
+    first = response_latents(response, released)
     latents = draw_in_order(released, correlation, first, rng)
     curves = observed_curves(latents, released.observed)
     marginals = correct_marginals(released.layout, released.marginals, curves)
@@ -43,16 +40,16 @@ def evcds(federation: Federation, request: BudgetRequest, study: str, rng: np.ra
         got.missingness,
         got.budgets,
         margin_sensitivity=largest_sensitivity(latents, released.observed),
-        draw_aligned=align_with(released, correlation, first, released.observed),
+        draw_aligned=align_by_ranks(released, correlation, first, released.observed),
     )
 
 
-def response_latents(federation: Federation, released: Released) -> slice:
+def response_latents(response: ColumnKey, released: RankRelease) -> slice:
     """The response's latents: the draw begins with them."""
-    return released.layout.slices[released.layout.keys.index(federation.response)]
+    return released.layout.slices[released.layout.keys.index(response)]
 
 
-def draw_in_order(released: Released, correlation: Floats, first: slice, rng: np.random.Generator) -> Floats:
+def draw_in_order(released: RankRelease, correlation: Floats, first: slice, rng: np.random.Generator) -> Floats:
     """(N, q) latents in the order of the noisy ranks, the response's drawn first."""
     q = correlation.shape[0]
     begin = list(range(first.start, first.stop))
@@ -78,7 +75,7 @@ def largest_sensitivity(latents: Floats, observed: Bools) -> float:
     return max(conditional_sensitivity(latents[observed[:, j], j]) for j in range(latents.shape[1]))
 
 
-def align_with(released: Released, correlation: Floats, first: slice, observed: Bools) -> AlignedDraw:
+def align_by_ranks(released: RankRelease, correlation: Floats, first: slice, observed: Bools) -> AlignedDraw:
     """Fresh latents of the cohort's own subjects, as often as asked.
 
     In the order of the noisy ranks where a value was observed, given the others where it was not, ranked or not.

@@ -1,4 +1,4 @@
-"""A few parties with made-up scores, their desks, and transports that look or fail."""
+"""A few parties with made-up scores, their handlers, and transports that look or fail."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.sums_plans import make_plan
 from verticopula.errors import PartyUnavailable
 from verticopula.mpc import sums_plan
+from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import COORDINATOR, choose_compute
+from verticopula.mpc.sums_plan import SumsPlan, choose_compute
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.protocol.messages import Reply, Request, SumsPlan
-from verticopula.protocol.party.sums_handler import SumsDesk
-from verticopula.protocol.party.sums_record import MemoryRecords, Records
-from verticopula.protocol.secure_sums import PatternSums, secure_sums
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.secure_sums import secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.schema.settings import COORDINATOR
+from verticopula.storage.records import MemoryRecords, RecordStore
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
 
@@ -41,7 +44,7 @@ class World:
     scores: dict[str, Floats]  # party -> (N, p_k); NaN where it has no value
     mu: float = 1.0
     per_column: float = 1.5
-    records: dict[str, Records] = field(default_factory=dict)
+    records: dict[str, RecordStore] = field(default_factory=dict)
 
     @property
     def observed(self) -> NDArray[np.bool_]:
@@ -49,13 +52,13 @@ class World:
 
     def plan(self) -> SumsPlan:
         widths = {name: values.shape[1] for name, values in self.scores.items()}
-        return sums_plan.make_plan(widths, self.observed, self.mu, self.per_column, choose_compute(list(widths)))
+        return make_plan(widths, self.observed, self.mu, self.per_column, choose_compute(list(widths)))
 
     def integers(self, plan: SumsPlan, party: str) -> NDArray[np.int64]:
         return sums_plan.code_scores(plan, party, self.scores[party])
 
-    def desk(self, party: str, noise: Noise | None = None, **settings: Any) -> SumsDesk:
-        return SumsDesk(
+    def handler(self, party: str, noise: Noise | None = None, **settings: Any) -> SumsHandler:
+        return SumsHandler(
             party,
             (lambda plan: self.integers(plan, party)) if party in self.scores else None,
             records=self.records.setdefault(party, MemoryRecords()),
@@ -64,10 +67,10 @@ class World:
             **settings,
         )
 
-    def desks(self, seed: int | None = None, noises: Mapping[str, Noise] | None = None) -> dict[str, SumsDesk]:
+    def handlers(self, seed: int | None = None, noises: Mapping[str, Noise] | None = None) -> dict[str, SumsHandler]:
         names = dict.fromkeys([*self.scores, *self.plan().compute])
         noises = {name: SeededNoise(seed).derive(name) for name in names} if seed is not None else noises or {}
-        return {name: self.desk(name, noises.get(name)) for name in names}
+        return {name: self.handler(name, noises.get(name)) for name in names}
 
     def moments(self, plan: SumsPlan, pattern: int) -> tuple[Floats, Floats]:
         """The exact sums and products of the integer scores."""
@@ -113,9 +116,11 @@ class Dropping(Recorded):
         return replies
 
 
-def run(plan: SumsPlan, desks: Mapping[str, SumsDesk], transport: Transport | None = None) -> tuple[PatternSums, ...]:
-    own = desks.get(COORDINATOR)
-    way = Recorded({name: desk for name, desk in desks.items() if name != COORDINATOR})
+def run(
+    plan: SumsPlan, handlers: Mapping[str, SumsHandler], transport: Transport | None = None
+) -> tuple[PatternSums, ...]:
+    own = handlers.get(COORDINATOR)
+    way = Recorded({name: handler for name, handler in handlers.items() if name != COORDINATOR})
     return drive(secure_sums(plan, STUDY, "strict", own), transport or way)
 
 

@@ -8,18 +8,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from verticopula import Federation, Synthesizer
+from verticopula import Federation, Synthesizer, VerticalGLM
+from verticopula.errors import NotPrivateWarning
 from verticopula.estimators.score_errors import ScoreErrors
-from verticopula.estimators.synthesizer import NotPrivateWarning
-from verticopula.estimators.vertical_glm import VerticalGLM
-from verticopula.glm.bayes import KNOWING_BAR, sample_posterior
+from verticopula.glm.bayes import BAYES_TUNING, sample_posterior
 from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_encoding import Coding
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import FittedCopula
-from verticopula.stats.em import find_patterns, regress, to_correlation
-from verticopula.stats.posterior_draws import Certainty, draw_covariances, draw_inverse_wishart
+from verticopula.stats.em import find_patterns, regress
+from verticopula.stats.matrix_repair import to_correlation
+from verticopula.stats.posterior_draws import PosteriorDraws, draw_covariances, draw_inverse_wishart
 
 RHO = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, -0.2], [0.3, -0.2, 1.0]])
 
@@ -37,9 +37,11 @@ def plain_chain(readings, observed, start, prior, rng, n_draws):  # type: ignore
             weights = regress(covariance, pattern.observed, pattern.missing)
             left = covariance[np.ix_(pattern.missing, pattern.missing)]
             left = left - weights @ covariance[np.ix_(pattern.observed, pattern.missing)]
-            for i in pattern.rows:
-                mean = weights @ rows[i, pattern.observed]
-                rows[i, pattern.missing] = rng.multivariate_normal(mean, left) if pattern.missing.size else []
+            if pattern.missing.size == 0:
+                continue
+            drawn = rng.multivariate_normal(np.zeros(len(left)), left, size=len(pattern.rows))
+            for i, around in zip(pattern.rows, drawn, strict=True):
+                rows[i, pattern.missing] = weights @ rows[i, pattern.observed] + around
         scale = rows.T @ rows + prior * np.eye(q)
         normal = rng.multivariate_normal(np.zeros(q), np.linalg.inv(scale), size=len(rows) + int(prior) + q + 1)
         covariance = to_correlation(np.linalg.inv(normal.T @ normal))
@@ -149,7 +151,7 @@ def test_a_score_moves_as_the_correlations_do(fitted: Synthesizer) -> None:
         moved[j, y] = moved[y, j] = by
     coef = np.array([0.5, 0.2, -0.3, 0.1])
     errors = ScoreErrors.of(
-        Certainty(copula, moved[None]), keys_and_codings(), (ColumnKey("hub", "y"), Coding("y"))
+        PosteriorDraws(copula, moved[None]), keys_and_codings(), (ColumnKey("hub", "y"), Coding("y"))
     ).draw(coef, 1.0)[0]
     ends = []
     for sign in (1.0, -1.0):
@@ -202,26 +204,26 @@ def test_constant_and_copied_columns_do_not_break_it() -> None:
 def test_a_regression_on_refined_tables_knows_how_little_it_knows(fitted: Synthesizer) -> None:
     tables = fitted.sample(2_000)
     sure = VerticalGLM(select="bayes").fit(tables, "hub.y")
-    assert sure.bar_ == KNOWING_BAR
+    assert sure.bar_ == BAYES_TUNING.known_errors_bar
     assert sure.inclusion_["side"][0] > 0.99
     rows = fit_doubtful().sample(2_000)
     told = VerticalGLM(select="bayes").fit(rows, "hub.y")
-    rows.find_certainty = None
+    rows.posterior_draws = None
     untold = VerticalGLM(select="bayes").fit(rows, "hub.y")
     assert untold.inclusion_["side"].max() > 0.95
-    assert told.inclusion_["side"].max() < KNOWING_BAR
+    assert told.inclusion_["side"].max() < BAYES_TUNING.known_errors_bar
 
 
 def test_releases_stay_behind_when_tables_are_pickled(fitted: Synthesizer) -> None:
     tables = fitted.sample(50)
     again = pickle.loads(pickle.dumps(tables))
-    assert again.find_certainty is None
+    assert again.posterior_draws is None
     assert (again.n_subjects, again.federation) == (tables.n_subjects, tables.federation)
     assert again["side"].equals(tables["side"])
-    assert tables.find_certainty is not None
+    assert tables.posterior_draws is not None
 
 
 def test_other_methods_say_nothing() -> None:
     with pytest.warns(NotPrivateWarning):
         plain = Synthesizer(federation(), "vcds", 400.0, random_state=1).fit(make_tables(300, 300))
-    assert plain.sample(10).find_certainty is None
+    assert plain.sample(10).posterior_draws is None

@@ -12,24 +12,23 @@ import pytest
 
 from tests.report import studies
 from verticopula import Federation
-from verticopula.estimators.synthesizer import AlignedWarning, Synthesizer
-from verticopula.report import Subject, render_report
-from verticopula.report.report_subject import read_real
-from verticopula.report.report_warnings import find_cautions
+from verticopula.errors import AlignedWarning
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.report.page import render_report
+from verticopula.report.report_subject import Subject, read_real
+from verticopula.report.report_warnings import report_warnings
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.marginals import Marginal
 
 
 def codes(subject: Subject) -> set[str]:
-    return {caution.code for caution in find_cautions(subject)}
+    return {warning.code for warning in report_warnings(subject)}
 
 
 def with_result(synthesizer: Synthesizer, **changes: Any) -> Subject:
     """The same study with something else in its result."""
-    copy = Synthesizer(synthesizer.federation, synthesizer.method, epsilon=8.0)
     changed: FitResult = dataclasses.replace(synthesizer.result_, **changes)
-    copy._result, copy._entries = changed, synthesizer.ledger_
-    return Subject(copy)
+    return Subject(dataclasses.replace(synthesizer.study_, result=changed))
 
 
 def test_a_plain_study_has_only_what_belongs_to_it() -> None:
@@ -38,27 +37,27 @@ def test_a_plain_study_has_only_what_belongs_to_it() -> None:
 
 def test_a_complete_study_at_unit_person_has_none_of_them() -> None:
     data = studies.tables(missing=False)
-    subject = Subject(studies.fit("vcds", data, unit="person", delta=1e-6, epsilon=400.0))
+    subject = Subject(studies.fit("vcds", data, unit="person", delta=1e-6, epsilon=400.0).study_)
     assert codes(subject) <= {"noisy"}
 
 
 @pytest.mark.parametrize("unit", ["variable", "client"])
 def test_units_that_do_not_protect_a_person(unit: str) -> None:
-    assert "unit" in codes(Subject(studies.fit("vcds", unit=unit)))
+    assert "unit" in codes(Subject(studies.fit("vcds", unit=unit).study_))
 
 
 def test_unit_block_is_not_warned_of() -> None:
-    assert "unit" not in codes(Subject(studies.fit("vcds", unit="block", delta=1e-6, epsilon=400.0)))
+    assert "unit" not in codes(Subject(studies.fit("vcds", unit="block", delta=1e-6, epsilon=400.0).study_))
 
 
 def test_seeded_noise() -> None:
-    assert "seeded" in codes(Subject(studies.fit("vcds", random_state=1)))
+    assert "seeded" in codes(Subject(studies.fit("vcds", random_state=1).study_))
 
 
 def test_bounds_from_data() -> None:
     data = studies.tables()
     guessed = Federation.infer(data, response="bank.default", bounds="from-data")
-    assert "bounds" in codes(Subject(studies.fit("vcds", data, federation=guessed)))
+    assert "bounds" in codes(Subject(studies.fit("vcds", data, federation=guessed).study_))
 
 
 def test_aligned_rows() -> None:
@@ -77,8 +76,8 @@ def test_the_synthesizer_remembers_that_it_drew_aligned_rows(tmp_path: Any) -> N
 def test_exact_values() -> None:
     synthesizer = studies.fit("vcds")
     exact = dataclasses.replace(synthesizer.ledger_[0], what="exact", coins_epsilon=float("inf"))
-    synthesizer._entries = (*synthesizer.ledger_, exact)
-    assert "exact" in codes(Subject(synthesizer))
+    study = dataclasses.replace(synthesizer.study_, releases=(*synthesizer.ledger_, exact))
+    assert "exact" in codes(Subject(study))
 
 
 def test_real_tables_and_clamped_values() -> None:
@@ -93,10 +92,10 @@ def test_real_tables_and_clamped_values() -> None:
 
 def test_a_heap_at_a_bound() -> None:
     narrow = studies.federation(income=[-0.8, 0.8])
-    subject = Subject(studies.fit("vcds", federation=narrow, epsilon=30.0))
-    (caution,) = [caution for caution in find_cautions(subject) if caution.code == "at-bounds"]
-    assert "bank.income" in caution.meaning
-    assert "court.suits" not in caution.meaning  # no suits at all is natural
+    subject = Subject(studies.fit("vcds", federation=narrow, epsilon=30.0).study_)
+    (warning,) = [warning for warning in report_warnings(subject) if warning.code == "at-bounds"]
+    assert "bank.income" in warning.meaning
+    assert "court.suits" not in warning.meaning  # no suits at all is natural
 
 
 def test_heaps_are_looked_for_in_what_is_released_as_well() -> None:
@@ -117,22 +116,22 @@ def apart(common: int) -> dict[str, pl.DataFrame]:
 
 
 def test_low_overlap_and_columns_never_observed_together() -> None:
-    assert {"low-overlap", "unidentified"}.isdisjoint(codes(Subject(studies.fit(data=apart(100)))))
-    few = codes(Subject(studies.fit(data=apart(12))))
+    assert {"low-overlap", "unidentified"}.isdisjoint(codes(Subject(studies.fit(data=apart(100)).study_)))
+    few = codes(Subject(studies.fit(data=apart(12)).study_))
     assert "low-overlap" in few
     assert "unidentified" not in few
-    none = find_cautions(Subject(studies.fit(data=apart(0))))
-    (caution,) = [caution for caution in none if caution.code == "unidentified"]
-    assert "court and shop" in caution.meaning
-    assert "low-overlap" not in {caution.code for caution in none}
+    none = report_warnings(Subject(studies.fit(data=apart(0)).study_))
+    (warning,) = [warning for warning in none if warning.code == "unidentified"]
+    assert "court and shop" in warning.meaning
+    assert "low-overlap" not in {warning.code for warning in none}
 
 
 @pytest.mark.parametrize("method", ["vcds", "evcds", "ievcds"])
 def test_methods_that_do_not_correct(method: str) -> None:
     more = {"rounds": 2} if method == "ievcds" else {}
-    found = codes(Subject(studies.fit(method, **more)))
+    found = codes(Subject(studies.fit(method, **more).study_))
     assert f"method-{method}" in found
-    complete = codes(Subject(studies.fit(method, studies.tables(missing=False), **more)))
+    complete = codes(Subject(studies.fit(method, studies.tables(missing=False), **more).study_))
     assert f"method-{method}" not in complete
     assert "patterns" not in complete
 
@@ -162,13 +161,13 @@ def test_notes_of_a_study_are_told() -> None:
 
 
 def test_the_gravest_come_first_and_each_says_what_to_do() -> None:
-    subject = Subject(studies.fit("evcds", random_state=1), aligned=True)
-    cautions = find_cautions(subject)
-    ranks = [["stop", "care", "note"].index(caution.level) for caution in cautions]
+    subject = Subject(studies.fit("evcds", random_state=1).study_, aligned=True)
+    found_warnings = report_warnings(subject)
+    ranks = [["stop", "care", "note"].index(warning.level) for warning in found_warnings]
     assert ranks == sorted(ranks)
     page = render_report(subject)
     assert page.index('id="warnings"') < page.index('id="released"')
-    for caution in cautions:
-        assert caution.meaning.endswith(".")
-        assert caution.action.endswith(".")
-        assert f'data-code="{caution.code}"' in page
+    for warning in found_warnings:
+        assert warning.meaning.endswith(".")
+        assert warning.action.endswith(".")
+        assert f'data-code="{warning.code}"' in page

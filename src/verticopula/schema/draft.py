@@ -7,15 +7,17 @@ from typing import Any
 
 import polars as pl
 
-from verticopula.data.tables import to_polars
 from verticopula.errors import Problem, SchemaError, SettingsError
-from verticopula.schema.federation import Federation
+from verticopula.schema.frames import to_polars
 
 _FEW = 20  # a whole-number column with more distinct values than this is a count
 
 
-def infer_federation(tables: Mapping[str, Any], *, response: str, bounds: str, id: str, name: str) -> Federation:
-    """Kinds, bounds and categories as the data show them. Marked `bounds_source = "from-data"`."""
+def draft_federation(tables: Mapping[str, Any], *, response: str, bounds: str, id: str, name: str) -> dict[str, Any]:
+    """A federation file's content with kinds, bounds and categories as the data show them.
+
+    It is marked `bounds_source = "from-data"`.
+    """
     if bounds != "from-data":
         raise SettingsError(
             "inferring a federation takes the ranges from the data, which is not private; "
@@ -37,9 +39,7 @@ def infer_federation(tables: Mapping[str, Any], *, response: str, bounds: str, i
         parties.append({"name": party, "column": columns})
     if problems:
         raise SchemaError(problems)
-    return Federation.from_dict(
-        {"name": name, "response": response, "id": id, "bounds_source": "from-data", "party": parties}
-    )
+    return {"name": name, "response": response, "id": id, "bounds_source": "from-data", "party": parties}
 
 
 def _guess_column(series: pl.Series) -> dict[str, Any] | None:

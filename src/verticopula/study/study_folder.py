@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,13 @@ import polars as pl
 
 from verticopula.data.tables import read_table
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.estimators.synthesizer import Synthesizer, SyntheticTables
-from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.privacy.statement import NOTICE_FILE
-from verticopula.stats.posterior_draws import Certainty
+from verticopula.stats.fit_result import FitResult
+from verticopula.stats.posterior_draws import PosteriorDraws
+from verticopula.study.fitted_study import FittedStudy
+from verticopula.study.saved_study import load_study, save_study
+from verticopula.study.synthetic_tables import SyntheticTables
+from verticopula.study.text_summary import margins_table
 
 STUDY_FILE = "study.json"
 LEDGER_FILE = "ledger.jsonl"
@@ -45,7 +47,7 @@ def prepare_folder(out: Path, *, overwrite: bool) -> None:
 
 def write_study(
     out: Path,
-    synthesizer: Synthesizer,
+    study: FittedStudy,
     tables: Mapping[str, pl.DataFrame],
     summary: str,
     notes: tuple[str, ...] = (),
@@ -62,27 +64,27 @@ def write_study(
         written += [folder / f"{name}.csv", folder / f"{name}.parquet"]
     notice = folder / NOTICE_FILE
     notice.unlink(missing_ok=True)
-    warnings = (*synthesizer.privacy_.warnings, *notes)  # beside the tables: a copied folder takes them along
+    warnings = (*study.privacy.warnings, *notes)  # beside the tables: a copied folder takes them along
     if warnings:
         notice.write_text("\n".join(warnings) + "\n", encoding="utf-8")
         written.append(notice)
     diagnostics = out / DIAGNOSTICS_FOLDER
     diagnostics.mkdir(exist_ok=True)
     (diagnostics / CERTAINTY_FILE).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
-    synthesizer.margins_.write_csv(diagnostics / MARGINS_FILE)
-    missingness = json.dumps(synthesizer.missingness_.to_dict(), indent=1)
+    margins_table(study.result).write_csv(diagnostics / MARGINS_FILE)
+    missingness = json.dumps(study.result.missingness.to_dict(), indent=1)
     (diagnostics / MISSINGNESS_FILE).write_text(missingness + "\n", encoding="utf-8")
     written += [diagnostics / MARGINS_FILE, diagnostics / MISSINGNESS_FILE]
-    synthesizer.save(out / STUDY_FILE)
+    save_study(out / STUDY_FILE, study)
     (out / SUMMARY_FILE).write_text(summary, encoding="utf-8")
-    written += _write_certainty(diagnostics / CERTAINTY_FILE, synthesizer)
+    written += _write_certainty(diagnostics / CERTAINTY_FILE, study.result)
     return [*written, out / STUDY_FILE, out / SUMMARY_FILE, out / LEDGER_FILE]
 
 
-def _write_certainty(path: Path, synthesizer: Synthesizer) -> list[Path]:
+def _write_certainty(path: Path, result: FitResult) -> list[Path]:
     """Kept beside the tables, because the releases it comes from are not; without it, regressions take them as data."""
-    find = synthesizer.result_.find_certainty
-    if find is None or synthesizer.result_.copula.correlation.shape[0] > MOST_LATENTS:
+    find = result.posterior_draws
+    if find is None or result.copula.correlation.shape[0] > MOST_LATENTS:
         return []
     try:
         find().save(path)
@@ -98,59 +100,23 @@ def withhold_study(out: Path) -> None:
         (out / DIAGNOSTICS_FOLDER / name).unlink(missing_ok=True)
 
 
-def read_study(folder: Path) -> tuple[Synthesizer, SyntheticTables]:
+def read_study(folder: Path) -> tuple[FittedStudy, SyntheticTables]:
     """A study that `write_study` wrote: what was fitted, and its synthetic tables."""
-    if not (folder / STUDY_FILE).is_file():
-        raise SettingsError(f"{folder} holds no study: give the folder that `run` or `demo` wrote")
-    synthesizer = Synthesizer.load(folder / STUDY_FILE)
+    study = read_fitted(folder)
     try:
-        tables = {
-            p.name: read_table(folder / "synthetic" / f"{p.name}.parquet") for p in synthesizer.federation.parties
-        }
+        tables = {p.name: read_table(folder / "synthetic" / f"{p.name}.parquet") for p in study.federation.parties}
     except SchemaError as error:
         raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
     kept = folder / DIAGNOSTICS_FOLDER / CERTAINTY_FILE
-    find = partial(Certainty.load, kept, synthesizer.result_.copula) if kept.is_file() else None
-    return synthesizer, SyntheticTables(tables, synthesizer.federation, synthesizer.n_subjects_, find)
+    find = partial(PosteriorDraws.load, kept, study.result.copula) if kept.is_file() else None
+    return study, SyntheticTables(tables, study.federation, study.n_subjects, find)
 
 
-def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
-    """Coefficients as CSV, the summary as text, HTML and plain values, the path as a figure."""
-    if out.exists() and not out.is_dir():
-        raise SettingsError(f"{out} is a file; --out needs a folder")
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "path.html").unlink(missing_ok=True)  # an earlier fit's, if this one has no path
-    summary = model.summary(level)
-    paths = [out / name for name in ("coefficients.csv", "summary.txt", "summary.html", REGRESSION_FILE)]
-    summary.frame.to_csv(paths[0], index=False)
-    paths[1].write_text(str(summary), encoding="utf-8")
-    paths[2].write_text(summary.to_page(), encoding="utf-8")
-    paths[3].write_text(json.dumps(regression_facts(model, level), indent=1) + "\n", encoding="utf-8")
-    if len(model.path_.points) > 1:
-        paths.append(out / "path.html")
-        model.plot_path().write_html(paths[-1], include_plotlyjs=True)
-    return paths
-
-
-def regression_facts(model: VerticalGLM, level: float) -> dict[str, Any]:
-    """A fitted regression as plain values: its table and what belongs around it."""
-    summary = model.summary(level)
-    frame = summary.frame.rename(columns={"std. error": "error", "p-value": "p"})
-    rows = [
-        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
-        for row in frame.to_dict("records")
-    ]
-    return {
-        "response": model.response_,
-        "family": model.family,
-        "intercept": model.fit_intercept,
-        "level": level,
-        "converged": model.converged_,
-        "heading": list(summary.heading),
-        "warnings": list(summary.warnings),
-        "notes": list(summary.notes),
-        "rows": rows,
-    }
+def read_fitted(folder: Path) -> FittedStudy:
+    """What was fitted; SettingsError where the folder holds no study."""
+    if not (folder / STUDY_FILE).is_file():
+        raise SettingsError(f"{folder} holds no study: give the folder that `run`, `demo` or `submit` wrote")
+    return load_study(folder / STUDY_FILE)
 
 
 def read_regression(folder: Path) -> dict[str, Any] | None:

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from tests.builders import Call
-from tests.oracle.test_certainty import federation, fit_doubtful, make_tables
-from verticopula import Synthesizer
-from verticopula.estimators.study_files import read_study, write_study
-from verticopula.estimators.synthesizer import NotPrivateWarning
-from verticopula.estimators.vertical_glm import VerticalGLM
-from verticopula.glm.bayes import KNOWING_BAR
+from tests.oracle.test_posterior_draws import federation, fit_doubtful, make_tables
+from verticopula import Synthesizer, VerticalGLM
+from verticopula.errors import NotPrivateWarning
+from verticopula.glm.bayes import BAYES_TUNING
+from verticopula.study.study_folder import read_study, write_study
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +26,15 @@ def test_a_written_study_still_knows(doubtful: Synthesizer, tmp_path: Path) -> N
     kept = tmp_path / "diagnostics" / "certainty.npz"
     assert kept in written
     _, again = read_study(tmp_path)
-    assert tables.find_certainty is not None
-    assert again.find_certainty is not None
-    expected, found = tables.find_certainty(), again.find_certainty()
+    assert tables.posterior_draws is not None
+    assert again.posterior_draws is not None
+    expected, found = tables.posterior_draws(), again.posterior_draws()
     np.testing.assert_allclose(found.deviations, expected.deviations, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(found.copula.correlation, expected.copula.correlation)
     told = [VerticalGLM(select="bayes").fit(rows, "hub.y").inclusion_["side"] for rows in (tables, again)]
     np.testing.assert_allclose(told[1], told[0], atol=0.02)
     kept.unlink()
-    assert read_study(tmp_path)[1].find_certainty is None
+    assert read_study(tmp_path)[1].posterior_draws is None
 
 
 def test_the_command_listens_to_it(doubtful: Synthesizer, tmp_path: Path, call: Call) -> None:
@@ -44,7 +43,7 @@ def test_the_command_listens_to_it(doubtful: Synthesizer, tmp_path: Path, call: 
     (tmp_path / "diagnostics" / "certainty.npz").unlink()
     untold = call("glm", tmp_path, "--select", "bayes", "--without", "side.c")
     assert (told.code, untold.code) == (0, 0), told.err + untold.err
-    assert f"{KNOWING_BAR:g}" in told.out
+    assert f"{BAYES_TUNING.known_errors_bar:g}" in told.out
     assert told.out != untold.out
 
 

@@ -1,11 +1,13 @@
-"""Sessions, serial numbers and replays, over a line that is only a list."""
+"""Sessions, serial numbers and replays, over a link that is only a list."""
 
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.network.harness import small_federation
-from verticopula.network import sessions as post_module
+from verticopula.network import sessions as sessions_module
 from verticopula.network.control_messages import Envelope, Greeting
-from verticopula.network.sessions import Post
+from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import COORDINATOR, Kit
 from verticopula.protocol.wire import decode, encode
 
-Letters = list[tuple[str, str, str, bytes]]
+Messages = list[tuple[str, str, str, bytes]]
 
 
 class FakeLink:
@@ -52,21 +54,21 @@ class Ends:
         FakeLink.ends = {}
         small_federation().to_toml(folder / "federation.toml")
         self.folder, self.sessions = folder, list[str]()
-        self.at_coordinator: Letters = []
-        self.at_party: Letters = []
+        self.at_coordinator: Messages = []
+        self.at_party: Messages = []
         self.coordinator = self.new_coordinator()
         self.party = self.new_party()
 
-    def new_coordinator(self) -> Post:
+    def new_coordinator(self) -> Sessions:
         kit = Kit(self.folder, "coordinator", COORDINATOR, "localhost", 1)
-        return Post(kit, lambda *letter: self.at_coordinator.append(letter), self.sessions.append)
+        return Sessions(kit, lambda *message: self.at_coordinator.append(message), self.sessions.append)
 
-    def new_party(self) -> Post:
+    def new_party(self) -> Sessions:
         kit = Kit(self.folder, "party", "left", "localhost", 1)
-        return Post(kit, lambda *letter: self.at_party.append(letter))
+        return Sessions(kit, lambda *message: self.at_party.append(message))
 
     def connect(self) -> None:
-        """What F3 tells both when the line is there."""
+        """What F3 tells both when the connection is there."""
         FakeLink.ends[COORDINATOR].on_peer("left", True)
         FakeLink.ends["left"].on_peer(COORDINATOR, True)
 
@@ -75,13 +77,13 @@ class Ends:
 
     def from_party(self, serial: int, **changes: Any) -> bytes:
         session = self.party._peers[COORDINATOR].session
-        letter = Envelope("answer", session, serial, "k", np.zeros(0, dtype=np.uint8))
-        return encode(replace(letter, **changes))
+        message = Envelope("answer", session, serial, "k", np.zeros(0, dtype=np.uint8))
+        return encode(replace(message, **changes))
 
 
 @pytest.fixture
 def ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ends:
-    monkeypatch.setattr(post_module, "Link", FakeLink)
+    monkeypatch.setattr(sessions_module, "Link", FakeLink)
     return Ends(tmp_path)
 
 
@@ -96,7 +98,7 @@ def test_nobody_is_written_to_before_the_greeting(ends: Ends) -> None:
     assert ends.at_party == [(COORDINATOR, "ask", "k", b"body")]
 
 
-def test_a_letter_is_accepted_once(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_is_accepted_once(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
     ends.connect()
     ends.party.send(COORDINATOR, "answer", "k", b"1")
     captured = FakeLink.ends["left"].sent[-1]
@@ -106,7 +108,7 @@ def test_a_letter_is_accepted_once(ends: Ends, caplog: pytest.LogCaptureFixture)
     assert caplog.text.count("it was received before") == 2
 
 
-def test_letters_may_overtake_one_another(ends: Ends) -> None:
+def test_messages_may_arrive_out_of_order(ends: Ends) -> None:
     ends.connect()
     for serial in (5, 3, 900, 4, 1_500, 700):
         ends.deliver(ends.from_party(serial))
@@ -115,9 +117,9 @@ def test_letters_may_overtake_one_another(ends: Ends) -> None:
 
 @given(st.lists(st.integers(-10, 5_000), max_size=60))
 def test_no_order_makes_one_pass_twice(serials: list[int]) -> None:
-    window = post_module._WINDOW
+    window = sessions_module._WINDOW
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setattr(post_module, "Link", FakeLink)
+        patch.setattr(sessions_module, "Link", FakeLink)
         logging.disable(logging.CRITICAL)
         ends = Ends(Path(folder))
         ends.connect()
@@ -136,10 +138,10 @@ def test_what_is_remembered_of_a_peer_is_bounded(ends: Ends) -> None:
     for serial in range(10_000):
         ends.deliver(ends.from_party(serial))
     assert len(ends.at_coordinator) == 10_000
-    assert len(ends.coordinator._peers["left"].seen) <= 2 * post_module._WINDOW + 1
+    assert len(ends.coordinator._peers["left"].seen) <= 2 * sessions_module._WINDOW + 1
 
 
-def test_a_letter_does_not_outlive_its_line(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_of_a_lost_connection_is_refused(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
     ends.connect()
     ends.party.send(COORDINATOR, "answer", "k", b"1")
     captured = FakeLink.ends["left"].sent[-1]
@@ -152,7 +154,7 @@ def test_a_letter_does_not_outlive_its_line(ends: Ends, caplog: pytest.LogCaptur
     assert len(ends.at_coordinator) == 2
 
 
-def test_a_question_does_not_outlive_its_line(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_of_a_lost_connection_is_refused(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
     ends.connect()
     ends.coordinator.send("left", "ask", "k", b"1")
     captured = FakeLink.ends[COORDINATOR].sent[-1]
@@ -197,13 +199,17 @@ def test_a_line_that_only_one_side_thinks_lost_is_found_again(ends: Ends) -> Non
     assert len(ends.at_party) == len(ends.at_coordinator) == 1
 
 
-def test_a_flood_of_greetings_is_not_answered(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_greetings_is_not_answered(
+    ends: Ends, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(sessions_module, "time", SimpleNamespace(monotonic=lambda: now))  # all of them at once
     ends.connect()
     before = len(FakeLink.ends[COORDINATOR].sent)
     for number in range(500):
         body = np.frombuffer(encode(Greeting(f"{number}", "0")), dtype=np.uint8)
         ends.deliver(encode(Envelope("hello", "", number, "", body)))
-    assert len(FakeLink.ends[COORDINATOR].sent) - before <= 40
+    assert len(FakeLink.ends[COORDINATOR].sent) - before <= sessions_module._GREETING_BURST
     assert "too many greetings" in caplog.text
 
 
@@ -230,7 +236,7 @@ def test_a_welcome_to_somebody_else_is_refused(ends: Ends, caplog: pytest.LogCap
 @given(st.binary(max_size=300))
 def test_any_bytes_are_survived(payload: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setattr(post_module, "Link", FakeLink)
+        patch.setattr(sessions_module, "Link", FakeLink)
         logging.disable(logging.CRITICAL)
         ends = Ends(Path(folder))
         ends.connect()
@@ -241,11 +247,11 @@ def test_any_bytes_are_survived(payload: bytes) -> None:
 
 
 def test_an_error_in_a_handler_is_logged_without_its_text(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
-    def fail(*letter: Any) -> None:
+    def fail(*message: Any) -> None:
         raise ValueError("patient 4711")
 
     ends.connect()
-    ends.coordinator._on_letter = fail
+    ends.coordinator._on_message = fail
     ends.party.send(COORDINATOR, "answer", "k", b"")
     assert "could not be handled (ValueError)" in caplog.text
     assert "4711" not in caplog.text

@@ -9,34 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import count_common
-from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.shared_rounds import Rounds, collect
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.bridge import GradeShape, invert_pair
 from verticopula.stats.copula import FittedCopula
-from verticopula.stats.correlation import GradeShape, PairwiseSpearman, invert_pair
+from verticopula.stats.correlation import PairwiseSpearman
 from verticopula.stats.em import find_patterns
-from verticopula.stats.fit_result import AlignedDraw, FindCertainty, FitResult, find_unidentified
+from verticopula.stats.fit_result import AlignedDraw, FindPosteriorDraws, FitResult, find_unidentified
 from verticopula.stats.latent_draws import sweep_latents
-from verticopula.stats.loadings import Measurement
+from verticopula.stats.loadings import Loadings
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport, PairwiseLatents, assemble, finish
-from verticopula.stats.posterior_draws import Certainty
-from verticopula.stats.rank_release import Released
+from verticopula.stats.posterior_draws import PosteriorDraws
+from verticopula.stats.rank_release import Collected, RankRelease
 from verticopula.stats.readings import reading_noise
 from verticopula.stats.refinement import Refinement, gather_evidence, refine
 
 Floats = NDArray[np.float64]
 
 
-def refined(
-    federation: Federation,
-    request: BudgetRequest,
-    study: str,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Rounds[FitResult]:
-    """The shared rounds, then the refinement of `refine.py`."""
-    got = yield from collect(federation, request, study, "refined")
+def fit_refined(got: Collected, progress: Callable[[int, int], None] = lambda done, total: None) -> FitResult:
+    """A copula of everybody from what was released about the observed (`refinement.py`)."""
     released = got.released
     refinement = refine(released, progress=progress)
     marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
@@ -50,20 +43,20 @@ def refined(
         got.budgets,
         refinement=refinement.report,
         unidentified=find_unidentified(correlation, released.layout, report.overlap),
-        draw_aligned=align_with(released, refinement, copula),
-        find_certainty=doubt_with(released, refinement, copula),
+        draw_aligned=align_by_readings(released, refinement, copula),
+        posterior_draws=doubt_with(released, refinement, copula),
     )
 
 
 def latent_correlation(
-    released: Released, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
+    released: RankRelease, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
 ) -> tuple[Floats, FitReport]:
     """The latents' correlation matrix and how it came about; `marginals` are the corrected ones."""
     return finish(correlate_latents(released, refinement, marginals), marginals)
 
 
 def correlate_latents(
-    released: Released, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
+    released: RankRelease, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
 ) -> PairwiseLatents:
     """From correlations of readings to correlations of latents, as VCDS does from those of grades.
 
@@ -105,29 +98,29 @@ def _indicator_deviations(refinement: Refinement, q: int) -> Floats:
     return deviations
 
 
-def align_with(released: Released, refinement: Refinement, copula: FittedCopula) -> AlignedDraw:
+def align_by_readings(released: RankRelease, refinement: Refinement, copula: FittedCopula) -> AlignedDraw:
     """Latents of the cohort's own subjects given their readings."""
     own = [refinement.covariance[part, part] for part in copula.layout.slices]
-    measurement = Measurement.of(copula, refinement.readings, own)
+    loadings = Loadings.of(copula, refinement.readings, own)
     patterns = find_patterns(released.observed)
     evidence = gather_evidence(released, refinement)
 
     def draw(rng: np.random.Generator) -> Floats:
-        start = measurement.draw_latents(refinement.readings.values, patterns, rng)
+        start = loadings.draw_latents(refinement.readings.values, patterns, rng)
         return sweep_latents(start, copula.correlation, evidence, rng)
 
     return draw
 
 
-def doubt_with(released: Released, refinement: Refinement, copula: FittedCopula) -> FindCertainty:
+def doubt_with(released: RankRelease, refinement: Refinement, copula: FittedCopula) -> FindPosteriorDraws:
     """How surely the copula's correlations are known, from the readings that they were fitted to."""
     informative = np.array([scale.thresholds.size > 0 for scale in refinement.readings.scales])
     patterns = find_patterns(released.observed & informative)
     prior = refinement.report.prior_subjects
 
     @cache  # it takes seconds, is not always wanted, and is the same for all tables of a study
-    def find() -> Certainty:
+    def find() -> PosteriorDraws:
         rng = np.random.default_rng(0)  # any seed: an integral over what is public, not noise that protects
-        return Certainty.of(copula, refinement.readings, refinement.covariance, patterns, prior, rng)
+        return PosteriorDraws.of(copula, refinement.readings, refinement.covariance, patterns, prior, rng)
 
     return find

@@ -63,7 +63,7 @@ def test_last_words_reach_the_terminal(kit: Kit) -> None:
         "print('why it ends', file=sys.stderr); sys.exit(1)"
     )
     command = [sys.executable, "-c", script, str(kit.folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 1
     assert done.stderr == "why it ends\n"
     assert "refused a connection: no certificate" in (kit.folder / "log.txt").read_text("utf-8")
@@ -91,7 +91,7 @@ def test_where_an_error_came_from_says_nothing_of_the_data() -> None:
     with pytest.raises(ValueError, match="patient") as caught:
         inner("patient 4711")
     said = frames_of(caught.value)
-    assert "test_process.py" in said
+    assert "test_kit_process.py" in said
     assert "inner" in said
     assert "4711" not in said
     assert "/" not in said

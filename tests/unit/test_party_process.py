@@ -1,4 +1,4 @@
-"""A party's station: whatever it is asked, it answers or refuses, and neither words nor log quote its table."""
+"""A party's process: it answers or refuses every request, and neither its text nor its log quotes its table."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hypothesis.extra import numpy as hnp
 from tests.members import make_member
 from tests.network.harness import small_federation
 from verticopula import Policy
-from verticopula.network import party_process as station_module
+from verticopula.network import party_process as process_module
 from verticopula.network.control_messages import Refusal
-from verticopula.network.party_process import Station
+from verticopula.network.party_process import PartyProcess
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import (
     DesignReply,
@@ -38,8 +38,8 @@ PERSON = "canary-person"
 WORDS = ["study", "raw", "other", "", "y", "x1", "x2", "vcds", "raw-glm", "exact", "binomial", "scad", "none", "fit"]
 
 
-class NoPost:
-    def __init__(self, kit: Kit, on_letter: Any) -> None: ...
+class NoSessions:
+    def __init__(self, kit: Kit, on_message: Any) -> None: ...
 
 
 def tables() -> pl.DataFrame:
@@ -49,23 +49,23 @@ def tables() -> pl.DataFrame:
     return pl.DataFrame({"subject_id": [f"{PERSON}-{i}" for i in range(n)], "y": [i % 2 for i in range(n)], "x1": x})
 
 
-def make_station(monkeypatch: pytest.MonkeyPatch, **own: Any) -> Station:
-    monkeypatch.setattr(station_module, "Post", NoPost)
+def make_process(monkeypatch: pytest.MonkeyPatch, **own: Any) -> PartyProcess:
+    monkeypatch.setattr(process_module, "Sessions", NoSessions)
     federation = small_federation()
     policy = Policy(methods=("vcds", "raw-glm", "ievcds"))
     member = make_member(federation, "left", tables(), policy=policy, **own)
-    station = Station(Kit(Path(), "party", "left", "localhost", 1), member)
+    process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member)
     for study, method in (("study", "vcds"), ("raw", "raw-glm")):
         opening = OpenRequest(study, method, federation_fingerprint(federation), "hash", None, 0, "")
-        assert isinstance(answer(station, opening), OpenReply)
-        assert isinstance(answer(station, PlaceRequest(study, 30, np.arange(30))), PlaceReply)
+        assert isinstance(reply_of(process, opening), OpenReply)
+        assert isinstance(reply_of(process, PlaceRequest(study, 30, np.arange(30))), PlaceReply)
     design = DesignRequest("raw", "fit", ("x1",), None, True, None, None, "scad", 3.7)
-    assert isinstance(answer(station, design), DesignReply)
-    return station
+    assert isinstance(reply_of(process, design), DesignReply)
+    return process
 
 
-def answer(station: Station, request: Any) -> Any:
-    topic, body = station._answer(fingerprint(request), encode(request))
+def reply_of(process: PartyProcess, request: Any) -> Any:
+    topic, body = process._reply_to(fingerprint(request), encode(request))
     return decode(body, REPLY_KINDS if topic == "answer" else (Refusal,))
 
 
@@ -106,12 +106,12 @@ def requests_of(kind: Any) -> st.SearchStrategy[Any]:
 def test_any_request_is_answered_or_refused(kind: type, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with pytest.MonkeyPatch.context() as patch:
-        station = make_station(patch)
+        process = make_process(patch)
 
         @given(requests_of(kind))
         @settings(max_examples=60)
         def ask(request: Any) -> None:
-            found = answer(station, request)
+            found = reply_of(process, request)
             if isinstance(found, Refusal):
                 assert "internal error" not in found.reason, (request, caplog.text[-2_000:])
                 assert CANARY not in found.reason
@@ -125,7 +125,7 @@ def test_any_request_is_answered_or_refused(kind: type, caplog: pytest.LogCaptur
 def test_an_internal_error_tells_nothing_of_the_data(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    station = make_station(monkeypatch)
+    process = make_process(monkeypatch)
 
     def fail(request: Any) -> Any:
         try:
@@ -133,10 +133,10 @@ def test_an_internal_error_tells_nothing_of_the_data(
         except ValueError as error:
             raise KeyError(f"{PERSON}-7") from error
 
-    monkeypatch.setattr(station.member, "handle", fail)
-    found = answer(station, PlaceRequest("study", 30, np.arange(30)))
+    monkeypatch.setattr(process.member, "handle", fail)
+    found = reply_of(process, PlaceRequest("study", 30, np.arange(30)))
     assert found == Refusal("ProtocolError", "party 'left': internal error (KeyError)")
-    assert "internal error KeyError: test_station.py:" in caplog.text
+    assert "internal error KeyError: test_party_process.py:" in caplog.text
     assert CANARY not in caplog.text
     assert PERSON not in caplog.text
 
@@ -145,7 +145,7 @@ def test_an_internal_error_tells_nothing_of_the_data(
 def test_any_bytes_are_refused(body: bytes) -> None:
     logging.disable(logging.CRITICAL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(station_module, "Post", NoPost)
-        station = Station(Kit(Path(), "party", "left", "localhost", 1), None)  # type: ignore[arg-type]
-        assert station._answer("key", body)[0] == "refusal"
+        patch.setattr(process_module, "Sessions", NoSessions)
+        process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), None)  # type: ignore[arg-type]
+        assert process._reply_to("key", body)[0] == "refusal"
     logging.disable(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""The steward's yes: what is shown, and which answers count."""
+"""The steward's consent: what is shown, and which answers count."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from verticopula.errors import PolicyRefused
-from verticopula.network.consent import Steward
-from verticopula.storage.ledger import Release
+from verticopula.network.consent import ConsentPrompt
+from verticopula.privacy.release import Release
 
 RANKS = Release(
     time="2026-01-01T00:00:00+00:00",
@@ -30,9 +30,9 @@ COUNTS = replace(RANKS, what="marginal", mechanism="discrete Laplace on cell cou
 EXACT = replace(RANKS, what="exact", mechanism="no noise", epsilon=float("inf"), coins_epsilon=float("inf"))
 
 
-def steward(*answers: str) -> Steward:
+def prompt(*answers: str) -> ConsentPrompt:
     left = list(answers)
-    return Steward("bank", 1e-6, read=lambda: left.pop(0))
+    return ConsentPrompt("bank", 1e-6, read=lambda: left.pop(0))
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_everything_that_would_leave_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    steward("y\n").consent("vcds", [RANKS, COUNTS], [replace(RANKS, study="earlier")])
+    prompt("y\n").request("vcds", [RANKS, COUNTS], [replace(RANKS, study="earlier")])
     said = capsys.readouterr().out
     for part in ("study-1 (vcds)", "income", "noisy ranks", "noisy counts", "1,234", "0.25 per comparison"):
         assert part in said
@@ -51,36 +51,36 @@ def test_everything_that_would_leave_is_shown(capsys: pytest.CaptureFixture[str]
 
 
 def test_exact_values_are_said_loudly(capsys: pytest.CaptureFixture[str]) -> None:
-    steward("y\n").consent("raw-glm", [EXACT], [])
+    prompt("y\n").request("raw-glm", [EXACT], [])
     assert "EXACT VALUES" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("answer", ["y\n", "Y\n", "yes\n", " YES \n", "all\n"])
 def test_yes(answer: str) -> None:
-    steward(answer).consent("vcds", [RANKS], [])
+    prompt(answer).request("vcds", [RANKS], [])
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "n\n", "no\n", "yess\n", "y y\n", "1\n", "\x1b[A\n", "alle\n"])
 def test_everything_else_is_a_no_and_so_is_the_end_of_input(answer: str) -> None:
     with pytest.raises(PolicyRefused, match="'bank': its steward said no"):
-        steward(answer).consent("vcds", [RANKS], [])
+        prompt(answer).request("vcds", [RANKS], [])
 
 
-def test_a_yes_is_for_one_question() -> None:
-    asked = steward("y\n", "n\n")
-    asked.consent("vcds", [RANKS], [])
+def test_a_yes_is_for_one_request() -> None:
+    asked = prompt("y\n", "n\n")
+    asked.request("vcds", [RANKS], [])
     with pytest.raises(PolicyRefused):
-        asked.consent("vcds", [RANKS], [])
+        asked.request("vcds", [RANKS], [])
 
 
 def test_all_is_for_later_rounds_of_this_study() -> None:
-    asked = steward("all\n", "n\n")
-    asked.consent("ievcds", [RANKS, COUNTS], [])
+    asked = prompt("all\n", "n\n")
+    asked.request("ievcds", [RANKS, COUNTS], [])
     later = replace(RANKS, mechanism=f"{RANKS.mechanism}, completed column", coins_count=2_000)
     for _ in range(9):
-        asked.consent("ievcds", [later], [])
+        asked.request("ievcds", [later], [])
     with pytest.raises(PolicyRefused):
-        asked.consent("ievcds", [replace(RANKS, study="another")], [])
+        asked.request("ievcds", [replace(RANKS, study="another")], [])
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_all_is_for_later_rounds_of_this_study() -> None:
     ],
 )
 def test_all_is_not_for_more_than_was_shown(more: Release) -> None:
-    asked = steward("all\n", "n\n")
-    asked.consent("vcds", [RANKS, COUNTS], [])
+    asked = prompt("all\n", "n\n")
+    asked.request("vcds", [RANKS, COUNTS], [])
     with pytest.raises(PolicyRefused):
-        asked.consent("vcds", [RANKS, more], [])
+        asked.request("vcds", [RANKS, more], [])
 
 
 def test_no_name_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    steward("y\n").consent("\x1b[2Jvcds\r\u202e[bold]", [replace(RANKS, column="x[red]")], [])
+    prompt("y\n").request("\x1b[2Jvcds\r\u202e[bold]", [replace(RANKS, column="x[red]")], [])
     said = capsys.readouterr().out
     assert "\x1b[2J" not in said
     assert "\u202e" not in said
@@ -111,16 +111,16 @@ def test_no_name_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     assert "x[red]" in said
 
 
-def test_it_is_known_when_a_person_is_asked() -> None:
+def test_it_is_known_when_a_person_is_waiting() -> None:
     seen: list[bool] = []
     asked: Any = None
 
     def read() -> str:
-        seen.append(asked.is_asked)
+        seen.append(asked.is_waiting)
         return "y\n"
 
     reader: Callable[[], str] = read
-    asked = Steward("bank", 1e-6, read=reader)
-    asked.consent("vcds", [RANKS], [])
+    asked = ConsentPrompt("bank", 1e-6, read=reader)
+    asked.request("vcds", [RANKS], [])
     assert seen == [True]
-    assert not asked.is_asked
+    assert not asked.is_waiting

@@ -1,0 +1,52 @@
+"""How things show themselves in a notebook: small, escaped, at home on light and dark pages."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+from verticopula.formatting import readable
+
+MOST_ROWS = 40
+
+# No colours of its own but those of the page around it, and lines that are half transparent.
+_BOX = "font:13px/1.5 system-ui,sans-serif;max-width:60em;overflow-x:auto"
+_CELL = "padding:2px 12px 2px 0;border-bottom:1px solid rgba(128,128,128,.35);text-align:{};vertical-align:top"
+
+
+def box(
+    lines: Sequence[str], heads: Sequence[str], rows: list[list[str]], *, numbers: int = 99, after: Sequence[str] = ()
+) -> str:
+    """HTML of some lines of markup, then a table of plain text; columns from `numbers` on are set to the right."""
+    more = len(rows) - MOST_ROWS
+    side = ["right" if i >= numbers else "left" for i in range(len(heads))]
+    head = "".join(f'<th style="{_CELL.format(at)}">{text_html(h)}</th>' for h, at in zip(heads, side, strict=True))
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td style="{_CELL.format(at)}">{text_html(c)}</td>' for c, at in zip(row, side, strict=True))
+        + "</tr>"
+        for row in rows[:MOST_ROWS]
+    )
+    table = (
+        f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        if rows
+        else ""
+    )
+    below = [*([f"and {more} more"] if more > 0 else []), *after]
+    return (
+        f'<div style="{_BOX}">'
+        + "".join(f"<div>{line}</div>" for line in lines)
+        + table
+        + "".join(f'<div style="opacity:.8">{line}</div>' for line in below)
+        + "</div>"
+    )
+
+
+def text_html(text: str) -> str:
+    """Escaped text in which nothing is invisible."""
+    return f"<bdi>{html.escape(readable(text))}</bdi>"
+
+
+def alarm_html(text: str) -> str:
+    """The same as a warning."""
+    return f'<b style="border-left:4px solid #c62828;padding-left:8px">{text_html(text)}</b>'

@@ -1,0 +1,109 @@
+"""One release as a ledger entry: what accounting needs and what a steward asks; never data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from verticopula.privacy.accounting import Coins
+
+_MAY_BE_INFINITE = ("epsilon", "mu", "mu_person")
+ALL_COLUMNS = "*"  # what stands in an entry's column where it is about all of the party's columns together
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release of one column; `moments` are of all of a party's columns, together with the other parties'.
+
+    Attributes
+    ----------
+    what : `ranks`, `marginal`, `moments`, or `exact` (no noise at all: epsilon is infinite)
+    mechanism : how it was made, for a reader
+    epsilon : per comparison (`ranks`), per person's value in this column (`marginal`); infinite where the noise is
+        Gaussian, so that a reader who does not know `mu` counts too much and never too little
+    coins_epsilon, coins_count : the coins that replacing one person's value may touch
+    noise : `secure`, or `seeded` (not private)
+    bounds : `public`, or `from-data` (the marginal's range is then not private: epsilon is infinite)
+    table : whom it is about, whatever the file or the party is called; "" where nobody kept track. Tables that
+        turned out to be about the same people have their names joined by "+".
+    request : fingerprint of the request that it answers; "" in old ledgers
+    mu : Gaussian noise: how many standard deviations replacing everything the party holds about one person moves the
+        release; 0 for other noise
+    mu_person : the same for replacing what all parties hold about that person
+    joint : the same in the entries of all parties whose data went into one release; "" where it is the party's alone
+    """
+
+    time: str
+    study: str
+    party: str
+    column: str
+    what: Literal["ranks", "marginal", "moments", "exact"]
+    mechanism: str
+    n_subjects: int
+    epsilon: float
+    coins_epsilon: float
+    coins_count: int
+    noise: Literal["secure", "seeded"]
+    bounds: Literal["public", "from-data"]
+    previous: str = ""
+    hash: str = ""
+    table: str = ""
+    request: str = ""
+    mu: float = 0.0
+    mu_person: float = 0.0
+    joint: str = ""
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether `mu`, in place of the coins, says what it costs."""
+        return self.mu > 0.0 and self.mu_person >= self.mu
+
+    @property
+    def coins(self) -> Coins:
+        return Coins(self.coins_epsilon, self.coins_count)
+
+    def to_json(self) -> str:
+        """One line. Infinite epsilons become the string "inf": JSON has no word for them."""
+        return json.dumps({k: _finite(v) for k, v in asdict(self).items()}, sort_keys=True, ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, line: str) -> Release:
+        raw: dict[str, Any] = json.loads(line)
+        known = {f.name for f in fields(cls)}
+        values: dict[str, Any] = {
+            k: float("inf") if v == "inf" and k.endswith(_MAY_BE_INFINITE) else v for k, v in raw.items() if k in known
+        }
+        return cls(**values)
+
+    def sealed(self, previous: str) -> Release:
+        """This entry with its place in the chain and its hash."""
+        open_entry = replace(self, previous=previous, hash="")
+        return replace(open_entry, hash=hash_line(json.loads(open_entry.to_json())))
+
+
+def hash_line(raw: Mapping[str, Any]) -> str:
+    """Hash of a line as it stands, its own hash left out: fields this version does not know count too."""
+    return hashlib.sha256(json.dumps({**raw, "hash": ""}, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+
+
+def _finite(value: Any) -> Any:
+    return "inf" if isinstance(value, float) and value == float("inf") else value
+
+
+def spent_on(entries: Iterable[Release], party: str, table: str) -> list[Release]:
+    """What counts against a table's caps.
+
+    Everything about the same people, whatever the party was called in that study and through all joined names;
+    and, to be safe, this party's entries that do not say whom they are about. Without a table, all of the party's.
+    """
+    known = list(entries)
+    if not table:
+        return [entry for entry in known if entry.party == party]
+    links = {frozenset(entry.table.split("+")) for entry in known if entry.table}
+    names = set(table.split("+"))
+    while more := {name for link in links if link & names for name in link} - names:
+        names |= more
+    return [entry for entry in known if (names & set(entry.table.split("+")) if entry.table else entry.party == party)]

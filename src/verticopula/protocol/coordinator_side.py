@@ -1,0 +1,76 @@
+"""What a method's rounds need of the coordinator besides the parties' replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from verticopula.mpc.sealed_messages import Authenticity
+from verticopula.mpc.sums_plan import choose_compute
+from verticopula.privacy.noise import Noise
+from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.secure_sums import ComputeHandler
+from verticopula.schema.federation import Federation
+from verticopula.schema.methods import find_method
+from verticopula.schema.settings import COORDINATOR
+from verticopula.storage.records import RecordStore
+
+Progress = Callable[[str, int, int], None]
+
+
+def show_nothing(what: str, done: int, total: int) -> None:
+    """No progress bar."""
+
+
+@dataclass(frozen=True)
+class CoordinatorSide:
+    """The coordinator's own part in a study.
+
+    Attributes
+    ----------
+    rng : for its draws, which protect nobody
+    progress : called with (what, done, total)
+    compute_handler : its own handler of secure sums, where it is one of the three compute parties
+    """
+
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+    progress: Progress = show_nothing
+    compute_handler: ComputeHandler | None = None
+
+
+def needs_handler(federation: Federation, method: str) -> bool:
+    """Whether the coordinator is one of the three compute parties of such a study."""
+    if find_method(method).ranks:
+        return False
+    return COORDINATOR in choose_compute([party.name for party in federation.parties])
+
+
+def own_handler(
+    federation: Federation,
+    method: str,
+    noise: Callable[[str], Noise],
+    records: RecordStore,
+    authenticity: Authenticity,
+    noise_label: str = "",
+) -> ComputeHandler | None:
+    """The coordinator's own handler of secure sums; None where it has no part in them.
+
+    Parameters
+    ----------
+    noise : name -> that one's own source
+    records : where its secret and its noise are kept; over a network they must outlive the process
+    authenticity : how parties know that a public key is the coordinator's
+    noise_label : what seeded noise is drawn under; the study's name by default
+    """
+    if not needs_handler(federation, method):
+        return None
+    return SumsHandler(
+        COORDINATOR,
+        None,
+        records=records,
+        noise=noise(COORDINATOR),
+        authenticity=authenticity,
+        noise_label=noise_label,
+    )

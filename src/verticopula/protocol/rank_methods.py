@@ -1,0 +1,97 @@
+"""The methods that rank, as rounds: VCDS, EVCDS and refined ask once, IEVCDS asks again for completed columns.
+
+Everything after the releases is post-processing at the coordinator, in `stats/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.errors import ProtocolError
+from verticopula.privacy.budget import BudgetRequest, ColumnBudget
+from verticopula.protocol.coordinator_side import CoordinatorSide
+from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
+from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import EVCDS, IEVCDS, REFINED, VCDS
+from verticopula.stats.evcds import fit_evcds
+from verticopula.stats.fit_result import FitResult
+from verticopula.stats.ievcds import RoundFit, draw_missing, finish_rounds, fit_round, place_missing
+from verticopula.stats.rank_release import RankRelease
+from verticopula.stats.refined import fit_refined
+from verticopula.stats.vcds import fit_vcds
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def vcds(federation: Federation, request: BudgetRequest, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
+    """Algorithm 1: the shared rounds, then correlations pair by pair."""
+    return fit_vcds((yield from collect(federation, request, study, VCDS.name)))
+
+
+def evcds(federation: Federation, request: BudgetRequest, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
+    """Algorithm 2: the shared rounds, then one rank-constrained draw of the cohort's latents."""
+    return fit_evcds((yield from collect(federation, request, study, EVCDS.name)), federation.response, side.rng)
+
+
+def refined(federation: Federation, request: BudgetRequest, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
+    """The shared rounds, then the coordinator undoes what missingness did, for no further budget."""
+    got = yield from collect(federation, request, study, REFINED.name)
+    return fit_refined(got, lambda done, most: side.progress("refining", done, most))
+
+
+def ievcds(federation: Federation, request: BudgetRequest, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
+    """Algorithm 3: the shared rounds, which are the first of `request.rounds`, then the others."""
+    got = yield from collect(federation, request, study, IEVCDS.name)
+    released, layout, observed = got.released, got.released.layout, got.released.observed
+    everybody = {key: np.ones(released.n_subjects, dtype=bool) for key in layout.keys}
+    fit = fit_round(got, released, federation.response, side.rng)
+    for round_number in range(2, request.rounds + 1):
+        completed = draw_missing(released, fit.copula, fit.latents, observed, side.rng)
+        replies = yield ask_completed(federation, request, study, round_number, fit, completed, observed, got.budgets)
+        ranks = gather_completed(federation, replies, released.n_subjects)
+        released = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, got.budgets, request.sampler)
+        fit = fit_round(got, released, federation.response, side.rng)
+    return finish_rounds(got, released, fit, federation.response)
+
+
+def ask_completed(
+    federation: Federation,
+    request: BudgetRequest,
+    study: str,
+    round_number: int,
+    fit: RoundFit,
+    latents: Floats,
+    observed: Bools,
+    budgets: Mapping[ColumnKey, ColumnBudget],
+) -> dict[str, Request]:
+    """One request per party: where the model puts the subjects it has no value of."""
+    asked: dict[str, list[Imputation]] = {party.name: [] for party in federation.parties}
+    layout = fit.copula.layout
+    for key, part in zip(layout.keys, layout.slices, strict=True):
+        places = place_missing(fit.copula, latents, observed, key, part)
+        asked[key.party].append(Imputation(key.column, budgets[key].epsilon_ranks, *places))
+    return {
+        name: CompletedRanksRequest(study, IEVCDS.name, request.sampler, round_number, tuple(imputations))
+        for name, imputations in asked.items()
+    }
+
+
+def gather_completed(
+    federation: Federation, replies: Mapping[str, Reply], n_subjects: int
+) -> dict[ColumnKey, NDArray[np.int64]]:
+    """Ranks of all subjects by column, checked for shape and range."""
+    ranks: dict[ColumnKey, NDArray[np.int64]] = {}
+    for party in federation.parties:
+        reply = replies[party.name]
+        if not isinstance(reply, CompletedRanksReply) or len(reply.ranks) != len(party.columns):
+            raise ProtocolError(f"party {party.name!r} did not answer with ranks of completed columns")
+        for column, found in zip(party.columns, reply.ranks, strict=True):
+            key = ColumnKey(party.name, column.name)
+            check_ranks(federation, key, found, n_subjects)
+            ranks[key] = found
+    return ranks

@@ -1,0 +1,9 @@
+"""Defaults and file names that commands show in their help: cheap to import."""
+
+from __future__ import annotations
+
+DEFAULT_DELTA = 1e-6  # at which units `block` and `person` are counted where nobody names another
+REPORT_FILE = "report.html"
+IN_HOUSE_FILE = "report-in-house.html"  # made with real tables: not for the lead
+TYPICAL_CORRELATION = 0.25  # root mean square of latent correlations that a forecast assumes
+TYPICAL_PULL = 1.0  # log odds of presence per standard deviation of what it depends on, likewise

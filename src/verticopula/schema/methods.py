@@ -1,0 +1,143 @@
+"""Every method there is: one record each, which help, summaries, forecasts, audits, reports and the network read.
+
+Facts and words only. Which protocol and which statistics belong to a name is bound in `protocol/registry.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from verticopula.errors import SettingsError
+from verticopula.schema.units import Unit
+
+
+@dataclass(frozen=True)
+class MissingBlocks:
+    """What a reader must know about a method where blocks are missing: a warning of this level, in three parts."""
+
+    level: Literal["care", "note"]
+    title: str
+    meaning: str
+    action: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to fit a copula.
+
+    Attributes
+    ----------
+    name : as users write it
+    help : what it is for, in a few words
+    units : what its epsilon can be an epsilon of; the first is the default
+    missing_blocks : what it does about them, for a reader
+    ranks : whether parties release noisy ranks of their subjects; otherwise sums over them that nobody sees
+        without noise
+    repeats_ranks : whether ranks are released in several rounds
+    aligned_rows : whether synthetic row i can follow subject i
+    needs_overlap : whether two columns without common subjects are an error
+    models_missing : whether it fits how columns that were observed together depend on those that were not
+    fewest_parties : with which it makes sense
+    """
+
+    name: str
+    help: str
+    units: tuple[Unit, ...]
+    missing_blocks: MissingBlocks
+    ranks: bool = True
+    repeats_ranks: bool = False
+    aligned_rows: bool = True
+    needs_overlap: bool = True
+    models_missing: bool = False
+    fewest_parties: int = 1
+
+    @property
+    def default_unit(self) -> Unit:
+        return self.units[0]
+
+
+_RANK_UNITS = (Unit.CLIENT, Unit.VARIABLE, Unit.BLOCK, Unit.PERSON)
+_AT_RANDOM = MissingBlocks(
+    "note",
+    "Blocks are taken to be missing at random",
+    "The correction is right if what is missing depends on what was observed, and wrong if it depends on the missing "
+    "values themselves.",
+    "The report shows how far results would move if that were not so.",
+)
+
+VCDS = Method(
+    "vcds",
+    "complete data, or missing completely at random",
+    _RANK_UNITS,
+    MissingBlocks(
+        "care",
+        "VCDS does not correct for missing blocks",
+        "It is right only if blocks are missing completely at random; otherwise everybody is taken to be like the "
+        "observed.",
+        "Use method 'refined': it corrects, and costs the same budget.",
+    ),
+    aligned_rows=False,
+)
+EVCDS = Method(
+    "evcds",
+    "missing at random, by the paper's Algorithm 2 with our margins",
+    _RANK_UNITS,
+    MissingBlocks(
+        "care",
+        "EVCDS hardly corrects for missing blocks",
+        "Its margins and correlations stay close to those of the observed subjects.",
+        "Use method 'refined': it corrects, and costs the same budget.",
+    ),
+)
+IEVCDS = Method(
+    "ievcds",
+    "missing at random, by the paper's Algorithm 3 with our draws",
+    _RANK_UNITS,
+    MissingBlocks(
+        "care",
+        "IEVCDS corrects for missing blocks only in part",
+        "Its margins and correlations remain between those of the observed subjects and of everybody.",
+        "Use method 'refined': it corrects fully where blocks are missing at random, and spends ranks once.",
+    ),
+    repeats_ranks=True,
+)
+REFINED = Method(
+    "refined",
+    "missing at random, at the same cost as vcds",
+    _RANK_UNITS,
+    _AT_RANDOM,
+    needs_overlap=False,
+    models_missing=True,
+)
+STRICT = Method(
+    "strict",
+    "protects a whole person: units person and block, with a delta",
+    (Unit.PERSON, Unit.BLOCK),
+    _AT_RANDOM,
+    ranks=False,
+    aligned_rows=False,
+    needs_overlap=False,
+    models_missing=True,
+    fewest_parties=2,
+)
+
+METHODS: Mapping[str, Method] = MappingProxyType({m.name: m for m in (VCDS, REFINED, EVCDS, IEVCDS, STRICT)})
+DEFAULT_METHOD = VCDS
+
+# A regression on raw columns is no way to fit a copula, but policies name it like one: it sends exact values.
+RAW_REGRESSION = "raw-glm"
+
+
+def find_method(name: str) -> Method:
+    """The method of that name; SettingsError names the known ones."""
+    if name not in METHODS:
+        raise SettingsError(f"unknown method {name!r}; known: {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def methods_help() -> str:
+    """All methods and what they are for, in a line for `--help`."""
+    return "; ".join(f"{method.name} ({method.help})" for method in METHODS.values())

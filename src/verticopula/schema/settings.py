@@ -1,0 +1,111 @@
+"""A study's settings: one description from the constructor to the saved file and the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from verticopula.errors import SettingsError
+from verticopula.schema.federation import Federation
+from verticopula.schema.methods import DEFAULT_METHOD, STRICT, Method, find_method
+from verticopula.schema.units import Unit
+
+COORDINATOR = "coordinator"  # the name under which it takes part in secure sums; no party has it
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What a study lead asks for.
+
+    Attributes
+    ----------
+    method : a name in `schema.methods`
+    epsilon : what it bounds is said by `unit`; None where its two parts are given
+    delta : needed for units `block` and `person`
+    unit : None for the method's default
+    random_state : a seed makes everything reproducible and **not private**
+    epsilon_ranks, epsilon_marginals : in place of `epsilon`, the two parts
+    sampler : `exact` flips every comparison; `binomial` is O(n) and costs twice the coins
+    rounds : how often ranks are released, where the method repeats them
+    per_round : spend the ranks' epsilon in every round instead of splitting it over them
+    """
+
+    method: str = DEFAULT_METHOD.name
+    epsilon: float | None = 1.0
+    delta: float | None = None
+    unit: str | None = None
+    random_state: int | None = None
+    epsilon_ranks: float | None = None
+    epsilon_marginals: float | None = None
+    sampler: str = "exact"
+    rounds: int = 10
+    per_round: bool = False
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> StudySettings:
+        """What `to_dict` gave, or a lead sent; SettingsError for names that are no settings."""
+        known = {field.name for field in fields(cls)}
+        strangers = sorted(str(name) for name in raw if name not in known)
+        if strangers:
+            raise SettingsError(f"these are no settings of a study: {', '.join(strangers)}")
+        parts = "epsilon_ranks" in raw or "epsilon_marginals" in raw
+        return cls(**{**({"epsilon": None} if parts else {}), **raw})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values; what does not matter for the method is left out, and so is what is not given."""
+        unused = set() if self.record.repeats_ranks else {"rounds", "per_round"}
+        unused |= set() if self.record.ranks else {"sampler"}
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in given.items() if value is not None and name not in unused}
+
+    @property
+    def record(self) -> Method:
+        """The method's record; SettingsError if there is no such method."""
+        return find_method(self.method)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether noise is secret: a seed undoes it."""
+        return self.random_state is None
+
+    def checked(self, federation: Federation) -> StudySettings:
+        """These settings with the unit filled in, if they make sense for the federation; SettingsError otherwise.
+
+        Epsilons are checked where they become a budget (`BudgetRequest.of`).
+        """
+        method = self.record
+        if self.per_round and not method.repeats_ranks:
+            raise SettingsError(f"per_round is for methods that repeat ranks; {method.name!r} does not")
+        seed = self.random_state
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer))):
+            raise SettingsError("random_state must be a whole number or None")
+        unit = method.default_unit if self.unit is None else Unit.parse(self.unit)
+        check_parties(federation, method)
+        if unit not in method.units:
+            known = " or ".join(repr(one.value) for one in method.units)
+            raise SettingsError(f"method {method.name!r} has the units {known}, not {unit.value!r}")
+        return replace(self, unit=unit.value, random_state=None if seed is None else int(seed))
+
+
+def check_parties(federation: Federation, method: Method) -> None:
+    """SettingsError unless the method makes sense for these parties."""
+    names = [party.name for party in federation.parties]
+    if len(names) < method.fewest_parties:
+        raise SettingsError(
+            f"method {method.name!r} needs at least {method.fewest_parties} parties: it hides what one holds from the "
+            f"others. For a single table use a synthesizer for one table, or method {DEFAULT_METHOD.name!r}"
+        )
+    if not method.ranks and COORDINATOR in names:
+        raise SettingsError(f"method {method.name!r}: a party cannot be called {COORDINATOR!r}, which is somebody else")
+
+
+def can_be_strict(federation: Federation) -> bool:
+    """Whether these parties could have a study by secure sums."""
+    try:
+        check_parties(federation, STRICT)
+    except SettingsError:
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""A whole study in this process: the one way to run it on tables at hand, or to repeat it on others.
+
+`Synthesizer.fit`, the bootstrap, the audit's attacks on whole studies and its hold-outs all come through here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from verticopula.data.tables import AlignedTable
+from verticopula.mpc.sealed_messages import shared_authenticity
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.noise import Noise
+from verticopula.privacy.policy import Policy
+from verticopula.protocol.coordinator_side import CoordinatorSide, Progress, own_handler, show_nothing
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.registry import PROTOCOLS
+from verticopula.schema.federation import Federation
+from verticopula.stats.copula import latent_count
+from verticopula.stats.fit_result import FitResult
+from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import MemoryRecords
+from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
+
+
+def run_in_process(
+    federation: Federation,
+    method: str,
+    request: BudgetRequest,
+    tables: Mapping[str, AlignedTable],
+    *,
+    study: str,
+    noise: Callable[[str], Noise],
+    rng: np.random.Generator,
+    ledger: Ledger,
+    policies: Mapping[str, Policy] | None = None,
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> FitResult:
+    """The result of a study whose parties all live in this process.
+
+    Parameters
+    ----------
+    request : what may be spent
+    tables : party -> its checked and aligned table
+    study : its name, under which seeded noise is drawn, too
+    noise : party (or the coordinator) -> its own source
+    rng : of the coordinator's draws, which protect nobody
+    ledger : where all parties record their releases
+    policies : party -> what it allows; none means no limits
+    progress : called with (what, done, total)
+    threads : at work on columns at a time; None for one per core
+    """
+    total = sum(_comparisons(table, request.rounds) for table in tables.values())
+    counter = _Counter(progress, "flipping comparisons", total)
+    authenticity = shared_authenticity(secrets.token_bytes(32))
+    with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as executor:
+        parties = {
+            name: LocalParty(
+                table,
+                noise=noise(name),
+                ledger=ledger,
+                policy=(policies or {}).get(name, Policy()),
+                bounds_from_data=federation.bounds_source == "from-data",
+                executor=executor,
+                on_column=counter.add,
+                authenticity=authenticity,
+                federation=federation,
+            )
+            for name, table in tables.items()
+        }
+        compute_handler = own_handler(federation, method, noise, MemoryRecords(), authenticity)
+        side = CoordinatorSide(rng, progress or show_nothing, compute_handler)
+        return drive(PROTOCOLS[method](federation, request, study, side), InProcessTransport(parties))
+
+
+def _comparisons(table: AlignedTable, rounds: int) -> int:
+    """Comparisons to be flipped: of the observed subjects once, of all of them in every later round."""
+    total = 0
+    for column in table.party.columns:
+        seen = table.columns[column.name].observed
+        n, everybody = int(seen.sum()), seen.size
+        total += latent_count(column) * (n * (n - 1) // 2 + (rounds - 1) * everybody * (everybody - 1) // 2)
+    return total
+
+
+class _Counter:
+    """Adds up work from several threads for a progress callback."""
+
+    def __init__(self, progress: Progress | None, what: str, total: int) -> None:
+        self._progress, self._what, self._total, self._done = progress, what, total, 0
+        self._lock = threading.Lock()
+
+    def add(self, amount: int) -> None:
+        with self._lock:
+            self._done += amount
+            if self._progress is not None:
+                self._progress(self._what, self._done, self._total)

@@ -1,0 +1,203 @@
+"""The bridge: covariances of functions of two latent normals to the latents' correlation, and back.
+
+A column's grade or score is a function of its latent normal: a step function, or Phi for the grade of a continuous
+column. S(r) = Cov(f(Z_a), g(Z_b)) grows with the latents' correlation r, so it can be inverted. There are two
+evaluations of it, and one step of the search for its root (`_newton_or_half`):
+
+- `bridge` integrates dS/dr, pair by pair. It holds for Phi and for every r; its cost is the product of the numbers
+  of steps.
+- `series_covariances` adds up Mehler's series for all pairs at once. Its cost does not depend on the numbers of
+  steps, of which scores have hundreds; it is exact to rounding below |r| = 0.95 only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit, vectorize
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+Floats = NDArray[np.float64]
+
+STRONGEST = 0.999  # correlation that `invert_pair` returns
+STRONGEST_IN_SERIES = 0.98  # and `invert_series`
+TERMS = 48
+_STEPS = 60
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+
+
+@vectorize(["f8(f8, f8, f8, f8, f8)"], cache=True)
+def _newton_or_half(x: float, miss: float, slope: float, low: float, high: float) -> float:
+    """The next guess for a root between `low` and `high`: Newton's, or the middle where that leads out of them."""
+    proposed = x + miss / slope if slope > 0.0 else math.inf
+    return proposed if low < proposed < high else 0.5 * (low + high)
+
+
+# ---- pair by pair, by integration --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GradeShape:
+    """How a column's grade or score depends on its latent: Phi for a continuous column's grade, or steps.
+
+    Attributes
+    ----------
+    thresholds : (s,) latent values where a discrete column steps to its next cell; empty if continuous
+    jumps : (s,) rise of the mid-grade or the score there
+    """
+
+    thresholds: Floats
+    jumps: Floats
+
+    @classmethod
+    def from_grade_steps(cls, grades: Floats, jumps: Floats) -> GradeShape:
+        """For steps at these grades of the latent."""
+        return cls(ndtri(grades), jumps)
+
+
+@njit(cache=True, nogil=True)
+def _bridge_slope(angle: float, thresholds_a: Floats, jumps_a: Floats, thresholds_b: Floats, jumps_b: Floats) -> float:
+    """dS/d(angle) at r = sin(angle), for S = 12 Cov(g_a(Z_a), g_b(Z_b)); empty = continuous.
+
+    By Price's theorem dS/dr = 12 E[g_a' g_b'], where g' is a sum of point masses for a step
+    function and the normal density for Phi. In the angle, the 1/cos of the bivariate density
+    cancels, so the slope stays smooth up to r = 1.
+    """
+    r = math.sin(angle)
+    c2 = math.cos(angle) ** 2
+    total = 0.0
+    if thresholds_a.size and thresholds_b.size:
+        for i in range(thresholds_a.size):
+            a = thresholds_a[i]
+            for j in range(thresholds_b.size):
+                b = thresholds_b[j]
+                total += jumps_a[i] * jumps_b[j] * math.exp(-0.5 * (a * a + b * b - 2.0 * a * b * r) / c2)
+        return 12.0 * total / (2.0 * math.pi)
+    if thresholds_a.size or thresholds_b.size:
+        thresholds, jumps = (thresholds_a, jumps_a) if thresholds_a.size else (thresholds_b, jumps_b)
+        for i in range(thresholds.size):
+            t = thresholds[i]
+            # E[phi(Z_b) | Z_a = t] is the density of N(r t, 2 - r^2) at zero.
+            total += jumps[i] * math.exp(-0.5 * t * t - 0.5 * (r * t) ** 2 / (2.0 - r * r))
+        return 12.0 * total * math.sqrt(c2) / (2.0 * math.pi * math.sqrt(2.0 - r * r))
+    return 12.0 * math.sqrt(c2) / (2.0 * math.pi * math.sqrt(4.0 - r * r))
+
+
+@njit(cache=True, nogil=True)
+def bridge(
+    r: float,
+    thresholds_a: Floats,
+    jumps_a: Floats,
+    thresholds_b: Floats,
+    jumps_b: Floats,
+    nodes: Floats,
+    weights: Floats,
+) -> float:
+    """S(r): Spearman's rho (12 times the covariance of mid-grades) at latent correlation r."""
+    angle = math.asin(r)
+    total = 0.0
+    for k in range(nodes.size):
+        total += weights[k] * _bridge_slope(
+            0.5 * angle * (nodes[k] + 1.0), thresholds_a, jumps_a, thresholds_b, jumps_b
+        )
+    return 0.5 * angle * total
+
+
+@njit(cache=True, nogil=True)
+def _invert_one(
+    rho: float,
+    thresholds_a: Floats,
+    jumps_a: Floats,
+    thresholds_b: Floats,
+    jumps_b: Floats,
+    nodes: Floats,
+    weights: Floats,
+) -> tuple[float, float]:
+    """(r, dr/drho) with S(r) = rho, by safeguarded Newton in the angle; clipped at the strongest r."""
+    if not thresholds_a.size and not thresholds_b.size:
+        limited = min(max(rho, -STRONGEST), STRONGEST)
+        return 2.0 * math.sin(math.pi * limited / 6.0), math.pi / 3.0 * math.cos(math.pi * limited / 6.0)
+    low, high = -math.asin(STRONGEST), math.asin(STRONGEST)
+    angle = 0.0
+    slope = _bridge_slope(0.0, thresholds_a, jumps_a, thresholds_b, jumps_b)
+    if slope <= 0.0:
+        return 0.0, 0.0
+    value = 0.0
+    for _ in range(_STEPS):
+        if value < rho:
+            low = angle
+        else:
+            high = angle
+        angle_next = _newton_or_half(angle, rho - value, slope, low, high)
+        if abs(angle_next - angle) < 1e-10:
+            angle = angle_next
+            break
+        angle = angle_next
+        value = bridge(math.sin(angle), thresholds_a, jumps_a, thresholds_b, jumps_b, nodes, weights)
+        slope = _bridge_slope(angle, thresholds_a, jumps_a, thresholds_b, jumps_b)
+    # Near the ends the slope in r is the slope in the angle over its cosine; keep it finite.
+    derivative = math.cos(angle) / max(slope, 1e-3)
+    return math.sin(angle), derivative
+
+
+def invert_pair(rho: float, first: GradeShape, second: GradeShape) -> tuple[float, float]:
+    """(r, dr/drho) of two latents whose functions have 12 times the covariance `rho`."""
+    r, slope = _invert_one(rho, first.thresholds, first.jumps, second.thresholds, second.jumps, _NODES, _WEIGHTS)
+    return float(r), float(slope)
+
+
+# ---- all pairs at once, by a series --------------------------------------------------------------
+
+
+def hermite_coefficients(thresholds: Floats, jumps: Floats, terms: int = TERMS) -> Floats:
+    """(terms,) coefficients a_k = E[f He_k]/sqrt(k!), k = 1, 2, ..., of a step function f.
+
+    For one that steps by d_i at t_i, a_k = sum_i d_i phi(t_i) He_{k-1}(t_i)/sqrt(k!).
+    """
+    coefficients = np.zeros(terms)
+    weight = jumps * np.exp(-0.5 * thresholds**2) / math.sqrt(2.0 * math.pi)
+    before, current = np.zeros_like(thresholds), np.ones_like(thresholds)  # He_k / sqrt(k!)
+    for k in range(terms):
+        coefficients[k] = float(weight @ current) / math.sqrt(k + 1.0)
+        before, current = current, (thresholds * current - math.sqrt(k) * before) / math.sqrt(k + 1.0)
+    return coefficients
+
+
+def series_covariances(coefficients: Sequence[Floats] | Floats, r: Floats) -> tuple[Floats, Floats]:
+    """(q, q) covariances at latent correlations r, and their slopes in r: sum_k a_k b_k r^k (Mehler).
+
+    The sum is cut off where it no longer matters below |r| = 0.95.
+    """
+    table = np.asarray(coefficients)
+    value, slope = np.zeros_like(r), np.zeros_like(r)
+    for k in range(table.shape[1] - 1, -1, -1):  # Horner, for sum_k c_k r^(k+1)
+        c = np.outer(table[:, k], table[:, k])
+        slope = slope * r + (k + 1) * c
+        value = (value + c) * r
+    return value, slope
+
+
+def invert_series(coefficients: Sequence[Floats] | Floats, target: Floats) -> tuple[Floats, Floats]:
+    """(q, q) latent correlations at which the functions have these covariances, and dr/dcovariance.
+
+    At most STRONGEST_IN_SERIES. Pairs with a function that never steps get 0.
+    """
+    table = np.asarray(coefficients)
+    alive = np.outer(table[:, 0], table[:, 0]) > 1e-9
+    low, high = np.full(target.shape, -STRONGEST_IN_SERIES), np.full(target.shape, STRONGEST_IN_SERIES)
+    r = np.zeros_like(target)
+    for _ in range(_STEPS):
+        value, slope = series_covariances(table, r)
+        miss = target - value
+        low, high = np.where(miss > 0.0, r, low), np.where(miss > 0.0, high, r)
+        updated = _newton_or_half(r, miss, slope, low, high)
+        moved = float(np.max(np.abs(updated - r)[alive], initial=0.0))
+        r = updated
+        if moved < 1e-9:
+            break
+    slope = series_covariances(table, r)[1]
+    return np.where(alive, r, 0.0), np.where(alive, 1.0 / np.maximum(slope, 1e-3), 0.0)

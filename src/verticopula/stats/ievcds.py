@@ -1,0 +1,102 @@
+"""IEVCDS (Algorithm 3): what one round of ranks implies about missing values, and the fit after the last round.
+
+Every round after the first ranks imputed values too, and those move with any replaced record: one
+replacement can flip N - 1 + (number missing) comparisons there, and is charged for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.copula import FittedCopula
+from verticopula.stats.em import find_patterns
+from verticopula.stats.evcds import (
+    align_by_ranks,
+    draw_in_order,
+    largest_sensitivity,
+    observed_curves,
+    response_latents,
+)
+from verticopula.stats.fit_result import FitResult
+from verticopula.stats.loadings import Loadings
+from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.pairwise import FitReport, fit_pairwise
+from verticopula.stats.rank_release import Collected, RankRelease
+from verticopula.stats.readings import read_release
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RoundFit:
+    """What one round of ranks gave.
+
+    Attributes
+    ----------
+    latents : (N, q) drawn in the order of the noisy ranks
+    """
+
+    copula: FittedCopula
+    latents: Floats
+    report: FitReport
+
+
+def fit_round(got: Collected, released: RankRelease, response: ColumnKey, rng: np.random.Generator) -> RoundFit:
+    """The copula that the ranks of this round imply; margins are those of the first round, corrected."""
+    observed = got.released.observed
+    correlation, report = fit_pairwise(released, observed)
+    latents = draw_in_order(released, correlation, response_latents(response, released), rng)
+    layout = got.released.layout
+    marginals = correct_marginals(layout, got.released.marginals, observed_curves(latents, observed))
+    return RoundFit(FittedCopula(layout, marginals, correlation), latents, report)
+
+
+def finish_rounds(got: Collected, released: RankRelease, last: RoundFit, response: ColumnKey) -> FitResult:
+    """The study's result, from its last round."""
+    observed, correlation = got.released.observed, last.copula.correlation
+    return FitResult(
+        last.copula,
+        got.released.marginals,
+        last.report,
+        got.missingness,
+        got.budgets,
+        margin_sensitivity=largest_sensitivity(last.latents, observed),
+        draw_aligned=align_by_ranks(released, correlation, response_latents(response, released), observed),
+    )
+
+
+def draw_missing(
+    released: RankRelease, copula: FittedCopula, latents: Floats, observed: Bools, rng: np.random.Generator
+) -> Floats:
+    """The latents, those of missing values drawn given what the subject's noisy ranks say about its other latents.
+
+    Not given the other latents themselves, as they were drawn: noisy, and in a random order where values are tied,
+    they hang together less than the correlation says, and whatever is predicted from them as if they were exact
+    would too.
+    """
+    readings = read_release(released)
+    seen = [observed[:, part.start] for part in copula.layout.slices]
+    own = [
+        readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)
+        for rows, part in zip(seen, copula.layout.slices, strict=True)
+    ]
+    loadings = Loadings.of(copula, readings, own)
+    drawn = loadings.draw_latents(readings.values, find_patterns(observed), rng)
+    return np.where(observed, latents, drawn)
+
+
+def place_missing(
+    copula: FittedCopula, latents: Floats, observed: Bools, key: ColumnKey, part: slice
+) -> tuple[Floats, Floats, NDArray[np.int64] | None]:
+    """Where the model puts a column's missing values: (grades of observed, of missing, None), or codes if discrete."""
+    seen = observed[:, part.start]
+    if copula.marginals[key].column.is_discrete:
+        return np.empty(0), np.empty(0), copula.decoder(key, part)(latents[~seen, part]).astype(np.int64)
+    column = latents[:, part.start]
+    return np.sort(ndtr(column[seen])), ndtr(column[~seen]), None

@@ -1,0 +1,55 @@
+"""A fitted study: what was asked for, what came out, and what left the parties for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.release import Release
+from verticopula.privacy.statement import PrivacyStatement, state_privacy
+from verticopula.schema.federation import Federation
+from verticopula.schema.methods import Method
+from verticopula.schema.settings import StudySettings
+from verticopula.schema.units import Unit
+from verticopula.stats.fit_result import FitResult
+
+
+@dataclass(frozen=True)
+class FittedStudy:
+    """Everything that is known of a study at its end. No real data are in it.
+
+    Attributes
+    ----------
+    name : of the study, as ledgers have it
+    settings : as they were checked, with the unit filled in
+    result : the fitted copula and how it came about
+    releases : what the parties entered into their ledgers
+    """
+
+    name: str
+    federation: Federation
+    settings: StudySettings
+    result: FitResult
+    releases: tuple[Release, ...]
+
+    @property
+    def method(self) -> Method:
+        return self.settings.record
+
+    @property
+    def unit(self) -> Unit:
+        """What the study's epsilon was an epsilon of."""
+        return self.method.default_unit if self.settings.unit is None else Unit.parse(self.settings.unit)
+
+    @property
+    def budget(self) -> BudgetRequest:
+        return BudgetRequest.of(self.federation, self.settings)
+
+    @property
+    def privacy(self) -> PrivacyStatement:
+        """Epsilon at every unit."""
+        return state_privacy(self.releases, self.settings.delta)
+
+    @property
+    def n_subjects(self) -> int:
+        return self.result.n_subjects

@@ -1,0 +1,204 @@
+"""What a reader of a study must know, found in one place: for the summary, the report's page and Python's warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, WeakPrivacyWarning
+from verticopula.formatting import listed, percent, several, small
+from verticopula.privacy.statement import format_epsilon
+from verticopula.schema.federation import ColumnKey
+from verticopula.schema.units import Unit
+from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.study.fitted_study import FittedStudy
+
+LOW_OVERLAP = 30  # common subjects; with fewer a correlation is mostly noise
+FEW_IN_PATTERN = 10
+PILED_UP = 0.05  # of all mass in the outermost cell, and twice its neighbour's, is a heap at a bound
+NOISY = 0.25  # a typical standard error of correlations above this leaves little to see
+
+ALIGNED_ROWS = StudyWarning(
+    "aligned",
+    "stop",
+    "Aligned rows: synthetic row i is a noisy copy of subject i",
+    "Epsilons per comparison were not made for that.",
+    "Use such tables for comparisons in the house, not for publication; sample without “aligned” for anything else.",
+)
+
+# Those that Python warns of, too: they are about what must not leave.
+CATEGORIES: dict[str, type[UserWarning]] = {
+    "seeded": NotPrivateWarning,
+    "bounds": NotPrivateWarning,
+    "exact": NotPrivateWarning,
+    "delta": WeakPrivacyWarning,
+    "aligned": AlignedWarning,
+}
+
+_RANK = {"stop": 0, "care": 1, "note": 2}
+
+
+def find_warnings(study: FittedStudy) -> list[StudyWarning]:
+    """Every warning that a fitted study deserves, the gravest first."""
+    return gravest_first([*_privacy(study), *_range(study), *_overlap(study), *_missing(study), *_fit(study)])
+
+
+def gravest_first(warnings: Iterable[StudyWarning]) -> list[StudyWarning]:
+    """The same warnings, those that forbid something before those that are good to know."""
+    return sorted(warnings, key=lambda warning: _RANK[warning.level])
+
+
+def _privacy(study: FittedStudy) -> Iterator[StudyWarning]:
+    privacy, delta, n = study.privacy, study.settings.delta, study.n_subjects
+    yield from privacy.found
+    if delta is not None and study.unit.needs_delta and delta * n >= 1.0:
+        yield StudyWarning(
+            "delta",
+            "care",
+            f"delta = {delta:g} is not below 1/{n:,}",
+            "Such a delta would allow everything about one of the subjects to be told.",
+            f"Run again with one well below, for example {0.01 / n:.0e}.",
+        )
+    if study.unit in (Unit.VARIABLE, Unit.CLIENT):
+        per = "one column" if study.unit == Unit.VARIABLE else "one party's columns"
+        yield StudyWarning(
+            "unit",
+            "care",
+            f"The budget's unit, {study.unit}, does not protect a whole person",
+            f"It bounds what single comparisons and values in {per} reveal. Everything about one person together has "
+            f"epsilon {format_epsilon(privacy.person)} at δ = {small(privacy.delta)}.",
+            "Decide by the line for “person” in the table below; ask for unit “person” or “block” if that is too much.",
+        )
+
+
+def _range(study: FittedStudy) -> Iterator[StudyWarning]:
+    heaps = list(piled_up(study))
+    if heaps:
+        names = [f"{key} ({percent(share)} at {end})" for key, end, share in heaps]
+        yield StudyWarning(
+            "at-bounds",
+            "care",
+            f"{several(len(heaps), 'column')} with a heap of values at a bound",
+            f"Synthetic values pile up at the end of the public range: {listed(names)}.",
+            "The range may be too narrow, so that values were clamped, or badly cut: try wider bounds or a log scale.",
+        )
+
+
+def piled_up(study: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
+    """Columns whose outermost cell holds much more than the one beside it; a bound of zero is a natural heap."""
+    for key, marginal in study.result.copula.marginals.items():
+        shares, bounds = marginal.probabilities, marginal.column.bounds
+        if bounds is None or shares.size < 4:
+            continue
+        for bound, outer, inner in ((bounds[0], shares[0], shares[1]), (bounds[1], shares[-1], shares[-2])):
+            if bound != 0.0 and outer >= PILED_UP and outer > 2.0 * inner:
+                yield key, f"{bound:,g}", float(outer)
+
+
+def _overlap(study: FittedStudy) -> Iterator[StudyWarning]:
+    result = study.result
+    keys, apart = study.result.copula.layout.latent_keys, set(result.missingness.never_together)
+    close = np.argwhere(np.triu(result.report.overlap < LOW_OVERLAP, 1))
+    few = {(keys[j], keys[k]) for j, k in close if keys[j] != keys[k]} - apart
+    if few:
+        between = sorted({(a.party, b.party) for a, b in few})
+        yield StudyWarning(
+            "low-overlap",
+            "care",
+            f"{several(len(few), 'pair')} of columns share fewer than {LOW_OVERLAP} subjects",
+            f"Their correlation is mostly noise (between {listed([f'{a} and {b}' for a, b in between])}).",
+            "Do not rest a conclusion on these pairs; look at their standard error in the heat map.",
+        )
+    if apart:
+        between = sorted({(a.party, b.party) for a, b in result.missingness.never_together})
+        widest = max(result.unidentified, key=lambda pair: pair.high - pair.low, default=None)
+        example = (
+            f" For {widest.first} and {widest.second}, anything from {widest.low:.2f} to {widest.high:.2f} fits."
+            if widest
+            else ""
+        )
+        yield StudyWarning(
+            "unidentified",
+            "care",
+            f"{several(len(apart), 'pair')} of columns were never observed together",
+            f"What associates them beyond the other columns cannot be known (between "
+            f"{listed([f'{a} and {b}' for a, b in between])}).{example}",
+            "Treat these correlations as an assumption, or find subjects that both parties know.",
+        )
+
+
+def _missing(study: FittedStudy) -> Iterator[StudyWarning]:
+    missing, said = study.result.missingness, study.method.missing_blocks
+    if missing.complete_cases == missing.n_subjects:
+        return
+    yield StudyWarning(f"method-{study.method.name}", said.level, said.title, said.meaning, said.action)
+    rare = [count for _, count in missing.patterns if count < FEW_IN_PATTERN]
+    example = (
+        f" {several(len(rare), 'pattern')} hold{'s' if len(rare) == 1 else ''} fewer than {FEW_IN_PATTERN} subjects."
+        if rare
+        else ""
+    )
+    yield StudyWarning(
+        "patterns",
+        "note",
+        "Who is known to whom is public here",
+        "No epsilon covers the pattern of missing blocks, and under missing at random it says something about the "
+        f"people: that a court knows somebody is news.{example}",
+        "Do not take part if being known to a party is itself a secret.",
+    )
+
+
+def _strict(report: StrictReport | None) -> Iterator[StudyWarning]:
+    if report is None:
+        return
+    if report.unsupported:
+        pairs = [f"{a} and {b}" if a != b else f"within {a}" for a, b in report.unsupported]
+        yield StudyWarning(
+            "unsupported",
+            "care",
+            f"The data do not support correlations of {several(len(pairs), 'pair')} of parties at this budget",
+            f"There the fit says what the other pairs let one expect: {listed(pairs)}.",
+            "Do not rest a conclusion on these pairs. More subjects in common or a larger epsilon would help.",
+        )
+    if report.flat:
+        yield StudyWarning(
+            "flat",
+            "care",
+            f"{several(len(report.flat), 'column')} with nearly all values in one cell",
+            f"Nothing can be learnt about their associations at this budget: {listed(list(report.flat))}.",
+            "They are drawn independently of everything else. A coarser column, or a larger epsilon, would help.",
+        )
+    if not report.converged:
+        yield StudyWarning(
+            "not-converged",
+            "care",
+            f"The fit had not settled after {several(report.iterations, 'round')}",
+            f"In the last round a correlation still moved by {report.change:.1e}.",
+            "Small moves do little harm; large ones mean that the data hardly determine the model.",
+        )
+
+
+def _fit(study: FittedStudy) -> Iterator[StudyWarning]:
+    error = study.result.report.standard_error
+    off = ~np.eye(error.shape[0], dtype=bool)
+    typical = float(np.median(error[off])) if off.any() else 0.0
+    if typical > NOISY:
+        yield StudyWarning(
+            "noisy",
+            "care",
+            "Correlations are mostly noise at this budget",
+            f"The typical standard error of a correlation is {typical:.2f} before shrinking.",
+            "More subjects, fewer columns, or a larger epsilon; margins may still be of use.",
+        )
+    refinement = study.result.refinement
+    if refinement is not None and not refinement.converged:
+        yield StudyWarning(
+            "not-converged",
+            "care",
+            f"The refinement had not settled after {refinement.rounds} rounds",
+            f"In the last round a correlation still moved by {refinement.correlation_change:.1e} and a margin by "
+            f"{refinement.curve_change:.1e}.",
+            "Small moves do little harm; large ones mean that the data hardly determine the model.",
+        )
+    yield from _strict(study.result.strict)

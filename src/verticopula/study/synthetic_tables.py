@@ -1,0 +1,62 @@
+"""Synthetic tables, with what a regression on them must know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from verticopula.data.tables import decode_column
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.frames import from_polars
+from verticopula.stats.fit_result import FindPosteriorDraws, FitResult
+
+
+class SyntheticTables(dict[str, Any]):
+    """Party -> table, with what a regression on them must know.
+
+    Attributes
+    ----------
+    federation : kinds and categories of the columns
+    n_subjects : real subjects behind the rows, however many rows there are
+    posterior_draws : how surely the correlations behind them are known; None where nobody knows. It holds what parties
+        released, so it stays behind when the tables are pickled
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Any],
+        federation: Federation,
+        n_subjects: int,
+        posterior_draws: FindPosteriorDraws | None = None,
+    ) -> None:
+        super().__init__(tables)
+        self.federation = federation
+        self.n_subjects = n_subjects
+        self.posterior_draws = posterior_draws
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"posterior_draws": None}
+
+
+def decode_tables(
+    values: Mapping[ColumnKey, NDArray[np.float64]],
+    federation: Federation,
+    result: FitResult,
+    backends: Mapping[str, str] | None = None,
+) -> SyntheticTables:
+    """Drawn numbers as tables.
+
+    Parameters
+    ----------
+    values : column -> its rows; category codes where a column has categories
+    backends : party -> the library its table is to be of; polars by default
+    """
+    tables: dict[str, Any] = {}
+    for party in federation.parties:
+        columns = [decode_column(values[key], party.column(key.column)) for key in values if key.party == party.name]
+        tables[party.name] = from_polars(pl.DataFrame(columns), (backends or {}).get(party.name, "polars"))
+    return SyntheticTables(tables, federation, result.n_subjects, result.posterior_draws)
