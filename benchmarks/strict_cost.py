@@ -25,6 +25,7 @@ from verticopula.datasets import SmeStudy, make_sme
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SecureNoise
+from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import SumsKeyRequest, SumsRequest, SumsShareRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.strict_method import strict
@@ -47,7 +48,7 @@ def meter(study: SmeStudy) -> Metered:
         for name, table in aligned.items()
     }
     metered = Metered(parties)
-    drive(strict(federation, request, "benchmark", np.random.default_rng(0)), metered)
+    drive(strict(federation, request, "benchmark", CoordinatorSide(np.random.default_rng(0))), metered)
     return metered
 
 
