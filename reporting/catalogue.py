@@ -148,14 +148,14 @@ class Catalogue:
         options.console = console
         console.rule(" ".join(options.names))
         places: Places = options.places
-        for folder in (places.results, places.images, places.pages):
-            folder.mkdir(parents=True, exist_ok=True)
         saved_as = self.entries[options.names[0]].saved_as
         path = places.results / f"{saved_as}.json"
         if hasattr(module, "PARTS"):
             options.kept = Record.read(path) if options.parts and path.exists() else Record(saved_as, {}, {})
             options.parts = options.parts or module.PARTS
         if hasattr(module, "run"):
+            for folder in (places.results, places.images, places.pages):
+                folder.mkdir(parents=True, exist_ok=True)
             if not options.page:
                 Record.of_run(saved_as, *module.run(options), options.command).save(path)
             elif not path.exists():
