@@ -1,6 +1,12 @@
-# Everything runs in an environment that this file makes for itself: .venv
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Everything runs in an environment that this file makes for itself: .venv, or .venv-3.13 for PYTHON=python3.13.
+ifeq ($(origin PYTHON), undefined)
+PYTHON := $(shell for name in python3.11 python3.12 python3.13 python3; do \
+            $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 VENV   ?= .venv
+else
+GIVEN  := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+VENV   ?= .venv-$(GIVEN)
+endif
 BIN     = $(VENV)/bin
 OUT    ?= demo-out
 STAMP   = $(VENV)/.installed
@@ -8,18 +14,25 @@ PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
 JOBS   ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-slow test-network check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-install test-pandas3 test-slow test-network check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(VENV)/bin/python:
-	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
-	  || { echo "Python 3.11 is needed (found: '$(PYTHON)'); install it or run 'make PYTHON=/path/to/python3.11 ...'"; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed (found: '$(PYTHON)'); install it or run 'make PYTHON=/path/to/python3.11 ...'"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(STAMP): $(VENV)/bin/python pyproject.toml
+# An environment made by another Python than the one asked for is left as it is.
+.PHONY: same-python
+same-python: $(VENV)/bin/python
+	@found=$$($< -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	test "$(or $(GIVEN),$$found)" = "$$found" \
+	  || { echo "$(VENV) was made by Python $$found, not by $(GIVEN); remove it or name another: 'make VENV=.venv-$(GIVEN) ...'"; exit 1; }
+
+$(STAMP): $(VENV)/bin/python pyproject.toml | same-python
 	@echo "installing into $(VENV) …"
 	$(PIP) install --upgrade pip
 	$(PIP) install -e .
@@ -27,7 +40,7 @@ $(STAMP): $(VENV)/bin/python pyproject.toml
 
 $(STAMP)-dev: $(STAMP)
 	@echo "installing development tools into $(VENV) …"
-	$(PIP) install -e '.[dev]'
+	$(PIP) install -e '.[audit,dev]'
 	@touch $@
 
 demo: $(STAMP)  ## a five-party study on a built-in federation, written to demo-out/ (OUT=...)
@@ -54,7 +67,19 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP)-browser  ## the test suite on all cores (JOBS=...), without slow checks and long network tables
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not gan"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not gan and not install"
+
+test-install: $(STAMP)-dev  ## the wheel, built and installed into an empty environment, runs the demo
+	$(BIN)/python -m pytest -m install
+
+test-pandas3: $(VENV)-pandas3/.installed  ## make test with pandas 3, without SDMetrics, which does not support it
+	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "not slow and not network and not gan and not install and not sdmetrics"
+
+$(VENV)-pandas3/.installed: $(STAMP)-browser
+	@echo "installing into $(VENV)-pandas3 …"
+	$(BIN)/python -m venv $(VENV)-pandas3
+	$(VENV)-pandas3/bin/python -m pip --disable-pip-version-check -q install -e '.[dev]' 'pandas>=3'
+	@touch $@
 
 $(STAMP)-cluster: $(STAMP)-dev
 	@echo "installing dask and ray into $(VENV) …"
@@ -82,10 +107,11 @@ tables: $(STAMP)-dev  ## the paper's tables in full, to experiments-out/ (hours;
 	$(BIN)/python -m experiments missing --jobs 2
 	$(BIN)/python -m experiments table1 table2 table3 table4 table5 table6 table7 table8 --judge bayes --jobs 2
 
-check: $(STAMP)-dev  ## ruff and mypy (strict on src)
+check: $(STAMP)-dev  ## ruff, mypy (strict on src), and that rooms import only from rooms below
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP)-dev  ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff format .
@@ -107,4 +133,4 @@ bench-smartnoise: $(STAMP)-dev  ## strict mode against SmartNoise's MST with a t
 	$(BIN)/python -m benchmarks smartnoise
 
 clean:  ## remove environments, caches and demo output
-	rm -rf $(VENV) .venv-sdv .venv-smartnoise $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-* $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -109,7 +109,7 @@ def _render_shares(shares: Mapping[str, float]) -> str:
     return (
         f"<p>Where blocks are missing, the mean share of complete cases (the paper's): {items}. MCAR is read as one "
         "rate of 5 % at every client, which gives the printed share; MAR-complex as its formulas stand, which does not "
-        "(<code>docs/departures.md</code>): ours loses fewer subjects there, and is the easier problem.</p>"
+        "(<code>docs/development/departures.md</code>): ours loses fewer subjects there, and is the easier problem.</p>"
     )
 
 

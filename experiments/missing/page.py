@@ -99,8 +99,9 @@ def _introduce(cells: Sequence[CellRows], settings: Settings, made_by: str) -> l
         "and the rule that judges all tables. *The paper's best* is the better of its EVCDS and IEVCDS.",
         f"All tables, synthetic and original, are judged by one regression without an intercept, rule "
         f"`{settings.judge}` ([../README.md](../README.md), which says how its bars were chosen: on some of "
-        "these very data sets). Refined tables say how sure they are of every correlation (docs/refinement.md), and "
-        "in linear designs the rule listens; all others it takes at face value, linear ones at a higher bar. "
+        "these very data sets). Refined tables say how sure they are of every correlation "
+        "(docs/explanation/refinement.md), and in linear designs the rule uses it; all others it takes at face value, "
+        "linear ones at a higher bar. "
         f"Data sets per cell: {_span(counts)}; without noise "
         f"(ε = {NOISELESS:g}, where no coin flips): {_span(quiet)}. Data sets in which a client has fewer than "
         f"{FEWEST_AT_PARTY} subjects, or two have fewer than {FEWEST_IN_COMMON} in common, are drawn again: VCDS "

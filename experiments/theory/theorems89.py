@@ -154,7 +154,8 @@ def run(*, private: bool, quick: bool = False) -> Check:
         judge(points, last),
         "Synthetic rows are drawn around a fit that itself varies about the truth: their errors have the variance of "
         "two samples and of the privacy noise, while their information speaks of one. Their limit's "
-        "variance is not (I_S^priv)⁻¹. The library's bootstrap intervals count all of it (`docs/regression.md`).",
+        "variance is not (I_S^priv)⁻¹. The library's bootstrap intervals count all of it "
+        "(`docs/how-to/regression.md`).",
     )
 
 

@@ -61,6 +61,7 @@ def test_strangers_rows_say_nothing() -> None:
     assert all(f.means and f.low < f.expected < f.high for f in found)
 
 
+@pytest.mark.sdmetrics
 @pytest.mark.parametrize("copies", [True, False])
 def test_sdmetrics_agrees(copies: bool) -> None:
     found = {f.name: f for f in sdmetrics_findings(exposed(copies), CONFIDENCE, np.random.default_rng(0))}

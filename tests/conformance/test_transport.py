@@ -23,6 +23,7 @@ from verticopula.network.network_transport import NetworkTransport, PendingReque
 from verticopula.network.sessions import Sessions
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SeededNoise
+from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import (
     PresenceReply,
     PresenceRequest,
@@ -70,7 +71,8 @@ def parties(seed: int = 0) -> dict[str, LocalParty]:
 
 
 def run(transport: Transport, study: str = "study") -> FitResult:
-    return drive(vcds(FEDERATION, BUDGET, study), transport)
+    side = CoordinatorSide(np.random.default_rng(0))
+    return drive(vcds(FEDERATION, BUDGET, study, side), transport)
 
 
 class InProcess:

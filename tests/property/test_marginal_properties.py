@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import Column
 from verticopula.stats.marginals import (
-    LARGEST_DEGREE,
-    MOST_COUNT_CELLS,
-    SMALLEST_DEGREE,
+    MARGIN_TUNING,
     Marginal,
     cell_count,
     choose_degree,
@@ -87,7 +85,7 @@ def test_count_cells_cover_every_whole_number_once(low: int, width: int) -> None
     assert firsts[0] == low
     assert firsts[-1] == high + 1
     assert np.all(np.diff(firsts) >= 1)
-    assert 1 <= firsts.size - 1 <= MOST_COUNT_CELLS
+    assert 1 <= firsts.size - 1 <= MARGIN_TUNING.most_count_cells
     column = Column(name="n", kind="count", bounds=(low, high))
     edges = np.concatenate([firsts[:-1], firsts[1:] - 1]).astype(np.float64)
     cells = to_cells(edges, column, firsts.size - 1)
@@ -120,7 +118,7 @@ def test_continuous_values_fall_into_equal_pieces(column: Column, cells: int, po
 @given(st.integers(2, 10**7), st.floats(1e-6, 50.0), st.floats(1.0, 10.0))
 def test_the_number_of_cells_is_public_and_grows(n: int, epsilon: float, factor: float) -> None:
     degree = choose_degree(n, epsilon)
-    assert SMALLEST_DEGREE <= degree <= LARGEST_DEGREE
+    assert MARGIN_TUNING.fewest_cells <= degree <= MARGIN_TUNING.most_cells
     assert choose_degree(n, epsilon * factor) >= degree
 
 

@@ -318,7 +318,7 @@ def test_command_shows_a_table_and_advice(call: Call, file: Path) -> None:
         *("--together", "bank+agency=0.5", "--at-random", "--pull", 1.5, "--share", "bank.y=0.1"),
     )
     assert said.code == 0, said.err
-    for word in ("variable", "client", "block", "person", "vcds", "refined", "strict", "Presumed", "usable from"):
+    for word in ("variable", "client", "block", "person", "vcds", "refined", "strict", "Assumed", "usable from"):
         assert word in said.out
 
 

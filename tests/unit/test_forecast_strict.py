@@ -109,7 +109,7 @@ def test_strict_is_refused_where_it_makes_no_sense(small: Federation) -> None:
     with pytest.raises(SettingsError, match="'block' and 'person' only"):
         forecast(small, 500, 1.0, units=("client",), methods=("strict",))
     alone = make_federation({"bank": dict.fromkeys("ab", CONTINUOUS)})
-    with pytest.raises(SettingsError, match="two parties"):
+    with pytest.raises(SettingsError, match="at least 2 parties"):
         forecast(alone, 500, 1.0, methods=("strict",))
     rows = forecast(alone, 500, 1.0, units=("variable", "person")).rows
     assert {row.method for row in rows} == {"vcds", "refined"}

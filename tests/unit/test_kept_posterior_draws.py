@@ -22,7 +22,7 @@ def doubtful() -> Synthesizer:
 
 def test_a_written_study_still_knows(doubtful: Synthesizer, tmp_path: Path) -> None:
     tables = doubtful.sample(2_000)
-    written = write_study(tmp_path, doubtful, tables, "")
+    written = write_study(tmp_path, doubtful.study_, tables, "")
     kept = tmp_path / "diagnostics" / "certainty.npz"
     assert kept in written
     _, again = read_study(tmp_path)
@@ -38,7 +38,7 @@ def test_a_written_study_still_knows(doubtful: Synthesizer, tmp_path: Path) -> N
 
 
 def test_the_command_listens_to_it(doubtful: Synthesizer, tmp_path: Path, call: Call) -> None:
-    write_study(tmp_path, doubtful, doubtful.sample(2_000), "")
+    write_study(tmp_path, doubtful.study_, doubtful.sample(2_000), "")
     told = call("glm", tmp_path, "--select", "bayes", "--without", "side.c")
     (tmp_path / "diagnostics" / "certainty.npz").unlink()
     untold = call("glm", tmp_path, "--select", "bayes", "--without", "side.c")
@@ -48,16 +48,16 @@ def test_the_command_listens_to_it(doubtful: Synthesizer, tmp_path: Path, call: 
 
 
 def test_another_study_in_the_same_folder_does_not_inherit_it(doubtful: Synthesizer, tmp_path: Path) -> None:
-    write_study(tmp_path, doubtful, doubtful.sample(100), "")
+    write_study(tmp_path, doubtful.study_, doubtful.sample(100), "")
     with pytest.warns(NotPrivateWarning):
         plain = Synthesizer(federation(), "vcds", 400.0, random_state=1).fit(make_tables(300, 300))
-    write_study(tmp_path, plain, plain.sample(100), "")
+    write_study(tmp_path, plain.study_, plain.sample(100), "")
     assert not (tmp_path / "diagnostics" / "certainty.npz").exists()
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK no archive", None])
 def test_a_damaged_file_is_named(doubtful: Synthesizer, tmp_path: Path, call: Call, damage: bytes | None) -> None:
-    write_study(tmp_path, doubtful, doubtful.sample(500), "")
+    write_study(tmp_path, doubtful.study_, doubtful.sample(500), "")
     kept = tmp_path / "diagnostics" / "certainty.npz"
     if damage is None:
         np.savez(kept, pairs=np.zeros((5, 3), dtype=np.float32))  # of a study with three latents

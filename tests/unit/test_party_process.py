@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
 
 from tests.members import make_member
 from tests.network.harness import small_federation
@@ -82,8 +83,9 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*map(values_of, get_args(hint)))
     if origin is tuple:
         return st.lists(values_of(get_args(hint)[0]), max_size=3).map(tuple)
-    if origin is np.ndarray:
-        (scalar,) = get_args(get_args(hint)[1])
+    if origin is get_origin(NDArray[np.int64]):
+        last = get_args(hint)[-1]  # dtype[...], or the scalar itself where NDArray is a type alias
+        (scalar,) = get_args(last) or (last,)
         shapes = st.sampled_from([(0,), (1,), (30,), (30, 1), (31,), (2, 16), (3, 32), (1, 1, 1)])
         sizes = st.integers(-2, 40) if scalar is np.int64 else None
         return shapes.flatmap(lambda shape: hnp.arrays(scalar, shape, elements=sizes))

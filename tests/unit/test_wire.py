@@ -51,9 +51,9 @@ def example(hint: Any, rng: np.random.Generator) -> Any:
     if origin is tuple:
         items = [parts[0]] * int(rng.integers(4)) if parts[1:] == (...,) else parts
         return tuple(example(part, rng) for part in items)
-    if origin is np.ndarray:
+    if origin is get_origin(NDArray[np.int64]):
         shape = tuple(int(size) for size in rng.integers(0, 9, rng.integers(1, 4)))
-        (scalar,) = get_args(parts[1])
+        (scalar,) = get_args(parts[-1]) or parts  # dtype[...], or the scalar itself where NDArray is a type alias
         return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 9)).astype(scalar)
     if origin is Literal:
         return parts[rng.integers(len(parts))]

@@ -1,8 +1,8 @@
 """Two data sets that the opened sums tell apart as well as their bounds allow.
 
 One pattern of a plan, a few people, and one of them replaced. D = x x' - y y' is largest when x and y are orthogonal
-and of full length ([docs/strict.md]). All scores of such a person have the same size within a party, so only signs are
-to be chosen, and a record that is too long still has the same direction after it has been clipped.
+and of full length ([docs/explanation/strict.md]). All scores of such a person have the same size within a party, so
+only signs are to be chosen, and a record that is too long still has the same direction after it has been clipped.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def forecast(
         ),
     ] = None,
     strength: Annotated[
-        float, typer.Option(help="Presumed root mean square of the correlations.")
+        float, typer.Option(help="Assumed root mean square of the correlations.")
     ] = TYPICAL_CORRELATION,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -91,7 +91,7 @@ def forecast(
 
 
 def show(made: Forecast) -> None:
-    """The table, what it presumes, and the advice."""
+    """The table, what it assumes, and the advice."""
     table = Table()
     for name in ("unit", "method"):
         table.add_column(name, no_wrap=True)
@@ -107,8 +107,8 @@ def show(made: Forecast) -> None:
         "Correlations: root mean square error of the latent correlations, as used and before shrinkage, for a typical "
         "truth and for eight of ten; then a typical pair's standard error before shrinkage. Margins: mean Kolmogorov "
         "distance.",
-        f"Presumed: correlations of size {made.strength:g}, ordinary margins (docs/planning.md). Where noise is shrunk "
-        "away, the error that is left is the correlations themselves.",
+        f"Assumed: correlations of size {made.strength:g}, ordinary margins (docs/how-to/planning.md). Where noise is "
+        "shrunk away, the error that is left is the correlations themselves.",
         *([_STRICT_ROWS] if any(not METHODS[row.method].ranks for row in made.rows) else []),
         made.advice,
     ]

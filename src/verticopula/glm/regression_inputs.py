@@ -216,7 +216,7 @@ def _plain_labels(given: NDArray[Any]) -> NDArray[Any]:
             raise SettingsError("the response has empty, NaN or infinite entries")
         if (given != np.round(given)).any():
             raise SettingsError(
-                "a binomial response must have two labels, such as 0 and 1. Unknown label type: continuous"
+                "a binomial response must have two labels, such as 0, 1. Unknown label type: continuous"
             )
     if given.dtype.kind not in "biufUS":
         raise SettingsError("Unknown label type: the labels of a response are numbers, truth values or text")

@@ -1,4 +1,4 @@
-"""What travels in a strict study: margins with Gaussian noise, and secure sums (docs/strict.md)."""
+"""What travels in a strict study: margins with Gaussian noise, and secure sums (docs/explanation/strict.md)."""
 
 from __future__ import annotations
 

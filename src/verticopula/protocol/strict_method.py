@@ -1,6 +1,6 @@
 """Strict: margins and second moments with noise for a whole person, then the coordinator fits a copula to them.
 
-No rank and no row of anybody is released. See docs/strict.md for what each round says, to whom, and why.
+No rank and no row of anybody is released. See docs/explanation/strict.md for what each round says, to whom, and why.
 """
 
 from __future__ import annotations

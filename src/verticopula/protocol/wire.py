@@ -37,6 +37,7 @@ MAX_EXPANSION = 4  # of a longer message; ranks of up to 65,535 subjects are sto
 _MAGIC = b"VCMS"
 _PREFIX = struct.Struct("<4sHI")
 _MAX_ITEMS = 2**40
+_ARRAY = get_origin(NDArray[np.int64])  # np.ndarray; with Python 3.12 and numpy 2.5 a type alias
 _DTYPES: dict[type, str] = {np.bool_: "bool", np.int64: "int64", np.float64: "float64", np.uint8: "uint8"}
 _WIDTHS = ("u1", "i1", "u2", "i2", "u4", "i4", "i8")  # in which integers may be stored, narrow ones first
 _STORED = {"bool": ("bits",), "int64": _WIDTHS, "float64": ("f8",), "uint8": ("u1",)}
@@ -116,7 +117,7 @@ def _pack(value: Any, hint: Any, arrays: _Arrays) -> Any:
         return _pack_record(value, records, arrays)
     if origin is tuple and isinstance(value, tuple):
         return [_pack(item, part, arrays) for item, part in _paired(value, get_args(hint))]
-    if origin is np.ndarray:
+    if origin is _ARRAY:
         return _pack_array(value, _dtype_name(hint), arrays)
     if hint is float:
         return _pack_float(value)
@@ -225,7 +226,7 @@ def _unpack(raw: Any, hint: Any, rest: _Rest) -> Any:
         return _unpack_record(raw, records, rest)
     if origin is tuple and isinstance(raw, list):
         return tuple(_unpack(item, part, rest) for item, part in _paired(raw, get_args(hint)))
-    if origin is np.ndarray:
+    if origin is _ARRAY:
         return _unpack_array(raw, _dtype_name(hint), rest)
     if hint is float:
         return _unpack_float(raw)
@@ -319,7 +320,8 @@ def _alternatives(hint: Any) -> tuple[bool, dict[str, Any], Any]:
 
 def _dtype_name(hint: Any) -> str:
     """The dtype that an NDArray[...] asks for."""
-    (scalar,) = get_args(get_args(hint)[1])
+    last = get_args(hint)[-1]
+    (scalar,) = get_args(last) or (last,)  # a dtype's parameter, or the alias's own
     if scalar not in _DTYPES:
         raise _unfit()
     return _DTYPES[scalar]

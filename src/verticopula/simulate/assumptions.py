@@ -1,6 +1,6 @@
 """What a forecast assumes of data nobody has seen: ordinary margins, and correlations of a given strength.
 
-Everything here follows from the public schema and a seed. The assumptions, also in docs/planning.md:
+Everything here follows from the public schema and a seed. The assumptions, also in docs/how-to/planning.md:
 
 - continuous: around the middle of the public range on its public scale, which is 6 to 12 standard deviations wide;
   normal or skewed, up to a lognormal of shape 0.6
@@ -185,7 +185,7 @@ class Assumptions:
         for key, part in zip(layout.keys, layout.slices, strict=True):
             score[part] *= key.party == federation.response.party
         score /= math.sqrt(float(score @ correlation @ score))
-        pull = presence.pull * rng.choice([-1.0, 1.0], presence.shares.size)
+        pull = presence.pull * rng.choice(np.array([-1.0, 1.0]), presence.shares.size)
         for key, shares in (told or {}).items():
             margins[key] = AssumedMargin(federation.column(key), shares=np.asarray(shares, dtype=np.float64))
         truth = cls(layout, margins, correlation, score, pull)

@@ -3,7 +3,7 @@
 The paper lets the client compute its margin from latents that the server sends, and adds noise
 to that. Given the latents, the margin at a cut is a public function of the *number* of values below
 it. So the parties release noisy counts, exactly as in VCDS, and the public function is applied
-afterwards: the same estimator with far less noise (docs/departures.md). Nothing but one release
+afterwards: the same estimator with far less noise (docs/development/departures.md). Nothing but one release
 is then needed.
 """
 

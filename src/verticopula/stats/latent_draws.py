@@ -1,7 +1,7 @@
 """Draws of latent normals for the subjects themselves: rank-constrained, conditional, posterior.
 
 Everything is a function of releases and of the coordinator's own randomness. A draw belongs to a
-subject, so a table made from it is a noisy copy of the cohort: see `aligned` in docs/privacy.md.
+subject, so a table made from it is a noisy copy of the cohort: see `aligned` in docs/explanation/privacy.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Server-side refinement: what missing blocks did to correlations and margins, undone from one release.
 
 Everything here is computed from noisy ranks and noisy cell counts that the coordinator already
-holds, so it costs no budget, however long it iterates. `docs/refinement.md` derives it.
+holds, so it costs no budget, however long it iterates. `docs/explanation/refinement.md` derives it.
 
 Conventions: N subjects, q latents; cells, curves, scores and readings as in `readings.py`. Readings
 are taken for normal with covariance K in the population. The steps:

@@ -48,7 +48,7 @@ def read_sums(sums: Sequence[PatternSums], plan: SumsPlan, scores: Sequence[Late
     """Every pattern's mean products of scores at variance 1; latents that say nothing are taken out."""
     q = len(scores)
     flat = np.array([score.is_flat for score in scores])
-    ends = np.cumsum(plan.widths)
+    ends = np.cumsum(plan.widths).tolist()
     weights = np.hstack(
         [
             share_weights(plan, p, scores[end - w : end])
