@@ -191,9 +191,9 @@ def introduce(cells: Sequence[Cell], reaches: Sequence[Reach], count: int, *, dr
     parts = [
         f"The data sets and bars of [glm_original.md](glm_original.md), {count} replications a cell, no intercept. "
         'Columns and coefficients come from a posterior over all columns (`select="bayes"`, '
-        "[regression.md](../how-to/regression.md)): selected where the odds of an effect are above √N/9 (a probability of "
-        f"{bars}), with the posterior mean as coefficient. One fit gives all three measures, and the same rule serves "
-        "both models. *Original-C* has all columns in one place; in *Original-VFL* every party draws its own "
+        "[regression.md](../how-to/regression.md)): selected where the odds of an effect are above √N/9 (a probability "
+        f"of {bars}), with the posterior mean as coefficient. One fit gives all three measures, and the same rule "
+        "serves both models. *Original-C* has all columns in one place; in *Original-VFL* every party draws its own "
         "coefficients and answers with one number per row.",
         "*Bar*: the worse of the paper's figure and maximum likelihood on the true support (*oracle*). *BIC on refits* "
         "is the default rule, as `glm_original` measured it.",
