@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def gravest_first(warnings: Iterable[StudyWarning]) -> list[StudyWarning]:
 
 def _privacy(study: FittedStudy) -> Iterator[StudyWarning]:
     privacy, delta, n = study.privacy, study.settings.delta, study.n_subjects
-    yield from privacy.found
+    yield from privacy.study_warnings
     if delta is not None and study.unit.needs_delta and delta * n >= 1.0:
         yield StudyWarning(
             "delta",
@@ -129,10 +130,10 @@ def _overlap(study: FittedStudy) -> Iterator[StudyWarning]:
 
 
 def _missing(study: FittedStudy) -> Iterator[StudyWarning]:
-    missing, said = study.result.missingness, study.method.missing_blocks
+    missing = study.result.missingness
     if missing.complete_cases == missing.n_subjects:
         return
-    yield StudyWarning(f"method-{study.method.name}", said.level, said.title, said.meaning, said.action)
+    yield replace(study.method.missing_blocks, code=f"method-{study.method.name}")
     rare = [count for _, count in missing.patterns if count < FEW_IN_PATTERN]
     example = (
         f" {several(len(rare), 'pattern')} hold{'s' if len(rare) == 1 else ''} fewer than {FEW_IN_PATTERN} subjects."
