@@ -118,7 +118,7 @@ format: $(STAMP)-dev  ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff check --fix .
 
 bench: $(STAMP)-dev  ## the benchmarks that need no other environment; JSON in benchmarks/results/
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --jobs 2
 
 bench-glm: $(STAMP)-dev  ## regressions: agreement, rounds, speed, the paper's Original-C and Original-VFL (an hour)
 	$(BIN)/python -m benchmarks glm_agreement glm_rounds glm_speed glm_original glm_bayes glm_coverage

@@ -1,6 +1,6 @@
 """The audit itself: how fast it is, whether it finds what is broken, and whether its bounds hold.
 
-Three broken mechanisms and three correct ones (`tests/audit/mechanisms.py`), one release of 200 subjects through the
+Three broken mechanisms and three correct ones (`audit_mechanisms`), one release of 200 subjects through the
 product's own party, and the share of small audits of randomized response, whose epsilon is known, that claim too much.
 """
 
@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 import os
 import time
+from argparse import Namespace
 from typing import Any
 
 import numpy as np
 
-from benchmarks.record import Places, Report, Table, verdict
-from tests.audit.mechanisms import CASES, FEDERATION, Case, N
-from verticopula.auditing import Claim, Measured, audit_release
+from benchmarks.audit_mechanisms import CASES, FEDERATION, Case, N
+from reporting.catalogue import Measured, Places
+from reporting.records import Record
+from reporting.tables import Table, verdict
+from verticopula.auditing import Claim, audit_release
+from verticopula.auditing import Measured as Audited
 from verticopula.auditing.attacked_releases import PartyRelease, claim_of
 from verticopula.auditing.mechanism_audit import judge
 from verticopula.auditing.neighbours import replaced_value
@@ -32,21 +36,20 @@ _WARM = 1000  # trials in this process, from which the processor time of all of 
 SMALL = 60  # trials of each data set in a small audit
 
 
-def run(places: Places, *, quick: bool = False) -> Report:
+def run(options: Namespace) -> Measured:
     """All parts; quick ones have a tenth of the trials."""
-    trials = TRIALS // 10 if quick else TRIALS
+    trials = TRIALS // 10 if options.quick else TRIALS
     cases = [_case(case, trials if "ranks" in case.name or "noise" in case.name else trials // 5) for case in CASES]
     release = _through_the_party(trials)
-    coverage = _coverage(400 if quick else 4000)
+    coverage = _coverage(400 if options.quick else 4000)
     power = judge(_bits(np.random.default_rng(1), trials // 2), Claim.pure("variable", EPSILON), CONFIDENCE)
     results = {
         "cases": cases,
         "party_release": release,
         "coverage": coverage,
-        "power": {"epsilon": EPSILON, "trials": trials, "measured": power.epsilon_low},
+        "power": {"epsilon": EPSILON, "trials": power.trials, "measured": power.epsilon_low},
     }
-    settings = {"subjects": N, "trials": trials, "confidence": CONFIDENCE, "noise": "secure"}
-    return Report("audit", settings, results, _tables(cases, release, coverage, power))
+    return {"subjects": N, "trials": trials, "confidence": CONFIDENCE, "noise": "secure"}, results
 
 
 def _case(case: Case, trials: int) -> dict[str, Any]:
@@ -58,7 +61,7 @@ def _case(case: Case, trials: int) -> dict[str, Any]:
     return {"name": case.name, "correct": case.keeps_it, "seconds": seconds, "cpu_seconds": cpu, **_figures(found)}
 
 
-def _figures(found: Measured) -> dict[str, Any]:
+def _figures(found: Audited) -> dict[str, Any]:
     point = found.point
     return {
         "claimed": found.claim.epsilon,
@@ -102,9 +105,9 @@ def _coverage(audits: int) -> dict[str, Any]:
     return {"audits": audits, "trials_each": 2 * SMALL, "alpha": ALPHA, "too_high": wrong, "standard_error": error}
 
 
-def _tables(
-    cases: list[dict[str, Any]], release: dict[str, Any], coverage: dict[str, Any], power: Measured
-) -> list[Table]:
+def present(record: Record, places: Places) -> list[Table]:
+    """The six mechanisms, the party's release, and how often a bound is too high."""
+    cases, release, coverage, power = (record.results[name] for name in ("cases", "party_release", "coverage", "power"))
     rows = [
         (
             c["name"],
@@ -157,7 +160,7 @@ def _tables(
                     f"{coverage['audits']:,}",
                     f"{coverage['too_high']:.4f} (s.e. {coverage['standard_error']:.4f})",
                     f"{coverage['alpha']:g}",
-                    f"{power.epsilon_low:.3f} from {power.trials:,}",
+                    f"{power['measured']:.3f} from {power['trials']:,}",
                 ),
             ),
         ),

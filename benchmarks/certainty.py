@@ -7,22 +7,25 @@ those that `stats/posterior_draws.py` implies. Both should have a root mean squa
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 import numpy as np
-from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from benchmarks.record import Places, Report, Table
 from experiments.baselines.copula import refined
 from experiments.draws import Cell, draw
 from experiments.judge import find_errors
 from experiments.missing.page import COMPLETENESS
 from experiments.study import stack_numbers
+from reporting.catalogue import Measured, Places
+from reporting.parallel import run_all
+from reporting.records import Record
+from reporting.tables import Table
 
 CELL = Cell("linear", "MAR-simple", 3_000)
-DATA_SETS, PROCESSES = 30, 2
+DATA_SETS = 30
 NORMAL_HALF_WIDTH = 1.96
 
 
@@ -67,10 +70,22 @@ def measure(cell: Cell, replication: int) -> Calibration:
     )
 
 
-def run(places: Places, *, quick: bool) -> Report:
+def run(options: Namespace) -> Measured:
     """All data sets of one cell, by their share of complete cases."""
-    cell, count = (Cell("linear", "MAR-simple", 500), 3) if quick else (CELL, DATA_SETS)
-    found = Parallel(n_jobs=PROCESSES)(delayed(measure)(cell, replication) for replication in range(count))
+    cell, count = (Cell("linear", "MAR-simple", 500), 3) if options.quick else (CELL, DATA_SETS)
+    calls = run_all(_measure_one, range(count), cell, label="data sets", backend=options.backend, jobs=options.jobs)
+    found = [calibration for _, calibration in sorted(calls)]
+    settings = {"cell": cell.name, "data_sets": count, "epsilon": 1.0, "unit": "variable", "rows_per_subject": 3}
+    return settings, {"data_sets": [asdict(c) for c in found]}
+
+
+def _measure_one(replication: int, cell: Cell) -> tuple[int, Calibration]:
+    return replication, measure(cell, replication)
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """Means over data sets with like shares of complete cases."""
+    found = [Calibration(**saved) for saved in record.results["data_sets"]]
     rows = []
     for low, high in pairwise(COMPLETENESS):
         part = [c for c in found if low <= c.complete_cases < high or c.complete_cases == high == COMPLETENESS[-1]]
@@ -78,6 +93,4 @@ def run(places: Places, *, quick: bool) -> Report:
             means = np.mean([(c.own, c.certain, c.own_coverage, c.certain_coverage) for c in part], axis=0)
             rows.append((f"{100 * low:g} to {100 * high:g} %", str(len(part)), *(f"{value:.2f}" for value in means)))
     header = ("complete cases", "data sets", "error / own s.e.", "error / certainty's", "own coverage", "certainty's")
-    table = Table(f"errors of least squares on refined tables, {cell.name}", header, tuple(rows))
-    settings = {"cell": cell.name, "data_sets": count, "epsilon": 1.0, "unit": "variable", "rows_per_subject": 3}
-    return Report("certainty", settings, {"data_sets": [asdict(c) for c in found]}, [table])
+    return [Table(f"errors of least squares on refined tables, {record.settings['cell']}", header, rows)]

@@ -6,12 +6,15 @@ N(N-1)/2 coins, written to one reused buffer and not looked at.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from statistics import median
 
 import numpy as np
 
-from benchmarks.record import Places, Report, Table, verdict
 from benchmarks.timing import Timing, time_interleaved
+from reporting.catalogue import Measured, Places
+from reporting.records import Record
+from reporting.tables import Table, verdict
 from verticopula.privacy.coins import CoinStream, flip_threshold
 from verticopula.privacy.noise import Keystream, SecureNoise
 from verticopula.stats.ranks import flip_comparisons
@@ -38,9 +41,9 @@ def draw_coins(count: int, keystream: Keystream) -> None:
         coins.draw(min(WORDS_AT_ONCE, words - start))
 
 
-def run(places: Places, *, quick: bool) -> Report:
+def run(options: Namespace) -> Measured:
     """Time the three, taking turns."""
-    n, repetitions = (5_000, 3) if quick else (71_827, 25)
+    n, repetitions = (5_000, 3) if options.quick else (71_827, 25)
     count = n * (n - 1) // 2
     noise = SecureNoise()
     values = np.random.default_rng(0).standard_normal(n)
@@ -61,16 +64,21 @@ def run(places: Places, *, quick: bool) -> Report:
         }
         for what in ("coins", "release")
     }
-    return Report(
-        "coins",
+    return (
         {"n_subjects": n, "coins": count, "epsilon_per_comparison": EPSILON, "repetitions": repetitions},
         {
             "timings": {what: timing.to_dict() for what, timing in timings.items()},
             "ratio_to_bytes": ratios,
             "target": {"coins": TARGET, "met": _judged(ratios["coins"]) <= TARGET},
         },
-        [_tabulate(n, count, timings, ratios)],
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """One table."""
+    timings = {what: Timing.of(saved) for what, saved in record.results["timings"].items()}
+    settings = record.settings
+    return [_tabulate(settings["n_subjects"], settings["coins"], timings, record.results["ratio_to_bytes"])]
 
 
 def _judged(ratio: dict[str, float]) -> float:

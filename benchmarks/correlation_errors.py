@@ -7,8 +7,9 @@ ranks with the known normaliser; the plain one does so on ranks that are not deb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from benchmarks.growth import fit_exponent
-from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
-from benchmarks.record import Report, Table
+from reporting.catalogue import Measured
+from reporting.figures import COLORS, INK, new_figure, save_png, use_log_axes
+from reporting.tables import Table
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import SeededNoise
 from verticopula.stats.correlation import spearman_pairwise
@@ -90,8 +92,8 @@ def predict_error(n: int, epsilon: float) -> float:
     return float(np.sqrt(N_COLUMNS * (N_COLUMNS - 1) * (24 * c / n**2 + 144 * c**2 / n**3)))
 
 
-def run(image: Path, *, quick: bool) -> Report:
-    """Measure, tabulate and draw."""
+def measure(*, quick: bool) -> Measured:
+    """Errors of both estimators, and their slopes in N."""
     sizes = (500, 1_000, 5_000) if quick else (500, 1_000, 2_000, 5_000, 10_000, 20_000)
     epsilons = (0.1, 1.0) if quick else (0.05, 0.1, 0.3, 1.0, 3.0)
     replications = 2 if quick else 10
@@ -100,9 +102,7 @@ def run(image: Path, *, quick: bool) -> Report:
         name: {e: fit_exponent(list(by_n), list(by_n.values())) for e, by_n in by_epsilon.items()}
         for name, by_epsilon in errors.items()
     }
-    draw(errors, slopes, image)
-    return Report(
-        "correlation",
+    return (
         {
             "sizes": sizes,
             "epsilons": epsilons,
@@ -119,8 +119,20 @@ def run(image: Path, *, quick: bool) -> Report:
             "predicted": {e: {n: predict_error(n, e) for n in sizes} for e in epsilons},
             "theorem_1_scaled": {e: {n: _scale(errors) * theorem_rate(n, e) for n in sizes} for e in epsilons},
         },
-        [_tabulate(errors, slopes)],
     )
+
+
+def present(results: Mapping[str, Any], image: Path) -> list[Table]:
+    """A table and a figure of saved results."""
+    errors = {name: read_errors(saved) for name, saved in results["frobenius_error"].items()}
+    slopes = {name: {float(e): slope for e, slope in own.items()} for name, own in results["slope_in_n"].items()}
+    draw(errors, slopes, image)
+    return [_tabulate(errors, slopes)]
+
+
+def read_errors(saved: Mapping[str, Mapping[str, float]]) -> dict[float, dict[int, float]]:
+    """By epsilon and N, whose names are text in JSON."""
+    return {float(e): {int(n): error for n, error in by_n.items()} for e, by_n in saved.items()}
 
 
 def _scale(errors: dict[str, Errors]) -> float:
@@ -148,7 +160,7 @@ def draw(errors: dict[str, Errors], slopes: dict[str, dict[float, float]], path:
     figure.suptitle(
         f"Error that the coins add to the correlation of {N_COLUMNS} columns (ε of unit `variable`, half on ranks)"
     )
-    save_figure(figure, path)
+    save_png(figure, path)
 
 
 def _draw_sizes(ax: Axes, errors: dict[str, Errors], slopes: dict[str, dict[float, float]]) -> None:

@@ -8,8 +8,8 @@ alone stands beside it. One truth per design: the forecast is of a typical one.
 
 from __future__ import annotations
 
-import json
 import time
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,9 @@ from benchmarks.forecast_designs import (
     facts_of,
     true_cdf,
 )
-from benchmarks.record import Places, Report, Table
+from reporting.catalogue import Measured, Places
+from reporting.records import Record
+from reporting.tables import Table
 from verticopula.data.tables import align_tables
 from verticopula.forecasting.forecast import forecast
 from verticopula.privacy.budget import BudgetRequest
@@ -171,7 +173,7 @@ def describe(design: Design) -> str:
     )
 
 
-def tabulate(found: dict[str, Any]) -> list[Table]:
+def tabulate(found: Mapping[str, Any]) -> list[Table]:
     """The judged table, the same of the designs that judge nothing any more, and the other figures."""
     header = ("", "design", "method", "measured (s.e.)", "forecast", "8 of 10 truths", "ratio", "within 20 %")
     tables = []
@@ -201,17 +203,19 @@ def tabulate(found: dict[str, Any]) -> list[Table]:
     return [*tables, Table("Ratios, both methods", ("", "method", "true strength", *names), tuple(others))]
 
 
-def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
+def run(options: Namespace) -> Measured:
     """Measure all designs, or some of them; a quick run looks at two tuning designs instead.
 
     The designs that judge nothing any more are measured too: what has been mended must stay so.
     """
-    kept = places.results / "forecast.json"
-    found = json.loads(kept.read_text(encoding="utf-8"))["results"] if parts and kept.exists() else {}
-    for design in TUNING[:2] if quick else (*DEVELOPMENT, *HELD_OUT):
-        if not parts or design.name in parts:
+    found = dict(options.kept.results)
+    for design in TUNING[:2] if options.quick else (*DEVELOPMENT, *HELD_OUT):
+        if options.quick or design.name in options.parts:
             found[design.name] = compare(design)
-            print(f"{design.name}: {describe(design)}", flush=True)
-    found = {name: one for name, one in sorted(found.items()) if "held_out" in one}
     settings = {"wanted_relative_error": PRECISION, "fewest_and_most_replications": REPLICATIONS}
-    return Report("forecast", settings, found, tabulate(found))
+    return settings, dict(sorted(found.items()))
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The judged table and the others."""
+    return tabulate(record.results)

@@ -8,13 +8,16 @@ what `forecast` is told (`forecast_designs.facts_of`). The designs were not used
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.forecast import DELTA, describe, distance
 from benchmarks.forecast_designs import Design, Truth, draw_tables, draw_truth, facts_of
-from benchmarks.record import Places, Report, Table
+from reporting.catalogue import Measured, Places
+from reporting.records import Record
+from reporting.tables import Table
 from verticopula import Synthesizer
 from verticopula.forecasting.forecast import forecast
 
@@ -67,13 +70,17 @@ def compare(design: Design, replications: int) -> dict[str, Any]:
     }
 
 
-def run(places: Places, *, quick: bool) -> Report:
+def run(options: Namespace) -> Measured:
     """All designs; a quick run has two replications of the first."""
-    designs, replications = (DESIGNS[:1], 2) if quick else (DESIGNS, REPLICATIONS)
-    found = {design.name: compare(design, replications) for design in designs}
+    designs, replications = (DESIGNS[:1], 2) if options.quick else (DESIGNS, REPLICATIONS)
+    return {"replications": replications}, {design.name: compare(design, replications) for design in designs}
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """Measured figures beside forecast ones."""
     header = ("", "design", "measured (s.e.)", "forecast", "8 of 10 truths", "ratio", "margins", "forecast", "ratio")
     rows = []
-    for name, one in found.items():
+    for name, one in record.results.items():
         measured, made = one["measured"], one["forecast"]
         rows.append(
             (
@@ -88,5 +95,4 @@ def run(places: Places, *, quick: bool) -> Report:
                 f"{made['margins'] / measured['margins']:.2f}",
             )
         )
-    table = Table("Strict studies: error of the correlations used, and of margins", header, tuple(rows))
-    return Report("forecast_strict", {"replications": replications}, found, [table])
+    return [Table("Strict studies: error of the correlations used, and of margins", header, rows)]

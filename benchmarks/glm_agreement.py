@@ -7,6 +7,7 @@ as much as the correlation says. Eight strengths, from 0.95 of the one at which 
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -20,9 +21,11 @@ from benchmarks.glm_common import (
     fit_federated,
     make_correlated,
     other_supports,
-    write_page,
 )
-from benchmarks.record import Places, Report, Table, verdict
+from reporting.catalogue import Measured, Places
+from reporting.pages import markdown_page
+from reporting.records import Record, write_text
+from reporting.tables import Table, verdict
 
 FAMILIES = ("gaussian", "binomial", "poisson")
 PENALTIES = ("scad", "mcp", "lasso", "none")
@@ -87,9 +90,9 @@ def compare(problem: Problem, penalty: str, correlation: float, count: int) -> A
     )
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """All combinations; writes the page `glm_agreement.md`."""
-    parties, correlations, count = ((2,), (0.9,), 3) if quick else (PARTIES, CORRELATIONS, STRENGTHS)
+def run(options: Namespace) -> Measured:
+    """All combinations."""
+    parties, correlations, count = ((2,), (0.9,), 3) if options.quick else (PARTIES, CORRELATIONS, STRENGTHS)
     cells = []
     for correlation in correlations:
         for k in parties:
@@ -97,14 +100,7 @@ def run(places: Places, *, quick: bool) -> Report:
                 rng = np.random.default_rng([k, round(100 * correlation), FAMILIES.index(family)])
                 problem = make_correlated(family, [COLUMNS_PER_PARTY] * k, correlation, ROWS, rng)
                 cells += [compare(problem, penalty, correlation, count) for penalty in PENALTIES]
-    tables = [_tabulate(cells), _tabulate_rounds(cells, parties, correlations)]
-    failures = [cell for cell in cells if not cell.agrees]
-    if failures:
-        tables.append(_tabulate_failures(failures))
-    worst = max(cell.worst for cell in cells)
-    _write_page(places, tables, cells)
-    return Report(
-        "glm_agreement",
+    return (
         {
             "source": SOURCE,
             "rows": ROWS,
@@ -118,15 +114,27 @@ def run(places: Places, *, quick: bool) -> Report:
         {
             "cells": [asdict(cell) for cell in cells],
             "target": {
-                "worst": worst,
-                "agree": len(cells) - len(failures),
+                "worst": max(cell.worst for cell in cells),
+                "agree": sum(cell.agrees for cell in cells),
                 "of": len(cells),
                 "strengths_with_other_support": sum(cell.other_supports for cell in cells),
                 "not_converged": sum(not cell.converged for cell in cells),
             },
         },
-        tables,
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `glm_agreement.md`, and its tables."""
+    cells = [Agreement(**saved) for saved in record.results["cells"]]
+    settings = record.settings
+    tables = [_tabulate(cells), _tabulate_rounds(cells, settings["parties"], settings["correlations"])]
+    failures = [cell for cell in cells if not cell.agrees]
+    if failures:
+        tables.append(_tabulate_failures(failures))
+    parts = ["Written by `python -m benchmarks glm_agreement`.", *_introduce(cells), *tables]
+    write_text(places.pages / "glm_agreement.md", markdown_page("Federated and central fits agree", parts))
+    return tables
 
 
 def _tabulate(cells: Sequence[Agreement]) -> Table:
@@ -156,7 +164,7 @@ def _tabulate(cells: Sequence[Agreement]) -> Table:
         "columns selected",
         "paths not converged",
     )
-    return Table("federated against central, worst over parties and correlations", header, tuple(rows))
+    return Table("Federated against central, worst over parties and correlations", header, tuple(rows))
 
 
 def _tabulate_rounds(cells: Sequence[Agreement], parties: Sequence[int], correlations: Sequence[float]) -> Table:
@@ -171,7 +179,7 @@ def _tabulate_rounds(cells: Sequence[Agreement], parties: Sequence[int], correla
             )
             rows.append((family, f"{correlation:g}", *per_fit))
     header = ("family", "correlation", *(f"K = {k}" for k in parties))
-    return Table("rounds per strength, mean (and largest) over penalties", header, tuple(rows))
+    return Table("Rounds per strength, mean (and largest) over penalties", header, tuple(rows))
 
 
 def _tabulate_failures(failures: Sequence[Agreement]) -> Table:
@@ -188,12 +196,12 @@ def _tabulate_failures(failures: Sequence[Agreement]) -> Table:
         for cell in failures
     )
     header = ("family", "penalty", "K", "correlation", "worst relative difference", "other supports", "converged")
-    return Table("where they do not agree", header, rows)
+    return Table("Where they do not agree", header, rows)
 
 
-def _write_page(places: Places, tables: Sequence[Table], cells: Sequence[Agreement]) -> None:
+def _introduce(cells: Sequence[Agreement]) -> list[str]:
     agree, worst = sum(cell.agrees for cell in cells), max(cell.worst for cell in cells)
-    parts = [
+    return [
         f"n = {ROWS} rows, {COLUMNS_PER_PARTY} normal columns per party, every pair of columns with the same "
         "correlation, inside the parties and across; every third column has an effect. Both solvers get the same "
         f"strengths, from {FIRST:g} to {LAST:g} of the one at which no column enters (0 without a penalty), a "
@@ -202,4 +210,3 @@ def _write_page(places: Places, tables: Sequence[Table], cells: Sequence[Agreeme
         f"Of {len(cells)} paths, {agree} agree: objectives within {TARGET:g} of each other, relatively, and the same "
         f"columns selected, at every strength. The worst relative difference is {worst:.1e}.",
     ]
-    write_page(places.pages / "glm_agreement.md", "Federated and central fits agree", "glm_agreement", parts, tables)

@@ -7,7 +7,7 @@ every party draws its own coefficients (`experiments.bayes_parts`). Beside them 
 
 from __future__ import annotations
 
-import json
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -16,29 +16,33 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks import ROOT
 from benchmarks.glm_bayes_known import (
     EVERY_THRESHOLD,
     SWEEPS,
     THRESHOLDS,
     Contrast,
-    average_scores,
     draw_known,
     keep,
     load,
     seek,
 )
-from benchmarks.glm_bayes_page import Averages, Pair, Reach, split_by_class, tabulate, write_bayes_page
+from benchmarks.glm_bayes_page import Pair, Reach, introduce, split_by_class, tabulate
 from benchmarks.glm_common import MODELS, SOURCE, make_section_5_1
-from benchmarks.glm_original import METHODS, METRICS, Cell, Scores, judge, score
-from benchmarks.record import ROOT, Places, Report
+from benchmarks.glm_original import METHODS, Cell, Scores, average_scores, count_reached, judge
 from experiments.bayes_parts import sample_in_parts
 from experiments.designs import Model, SimulationDesign
+from experiments.metrics import METRICS, score_coef
 from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
+from reporting.catalogue import Measured, Places
+from reporting.pages import markdown_page
+from reporting.records import Record, write_text
+from reporting.tables import Table
 from verticopula.glm.bayes import default_bar, sample_posterior
 
 REPLICATIONS, SIZES = 30, (1000, 3000, 5000)
-PARTS = ("rules", "known", "page")  # `page` alone measures nothing: it writes what was kept
+PARTS = ("rules", "known")
 KEPT = "glm_bayes.npz"
 ROUNDING = 1e-5  # of what is kept
 
@@ -61,16 +65,6 @@ class Replication:
     unrest: float
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What the rules were measured to be, by `model/N`; `source` marks the solvers."""
-
-    averages: Mapping[str, Averages]
-    samplers: Mapping[str, Mapping[str, float]]
-    replications: int
-    source: str
-
-
 def replicate(model: Model, n: int, seed: int) -> Replication:
     problem, truth = make_section_5_1(model, n, seed, fit_intercept=False)
     starts = problem.features().starts
@@ -78,9 +72,9 @@ def replicate(model: Model, n: int, seed: int) -> Replication:
     parts = [problem.features(block) for block in problem.blocks]
     there, asked = sample_in_parts(parts, problem.y, problem.family, fit_intercept=False)
     coef, federated = (found.select(starts, default_bar(n)) for found in (here, there))
-    scores = {"central": score(coef, truth), "federated": score(federated, truth)}
+    scores = {"central": score_coef(coef, truth), "federated": score_coef(federated, truth)}
     with suppress(SeparatedClassesError):
-        scores["oracle"] = score(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
+        scores["oracle"] = score_coef(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
     return Replication(scores, int(np.sum((coef != 0) == (federated != 0))), asked, here.unrest)
 
 
@@ -90,7 +84,8 @@ def average(replications: Sequence[Replication]) -> dict[str, dict[str, Pair]]:
     return {rule: average_scores([r.scores[rule] for r in replications if rule in r.scores]) for rule in rules}
 
 
-def measure_rules(count: int, sizes: Sequence[int]) -> Rules:
+def measure_rules(count: int, sizes: Sequence[int]) -> dict[str, Any]:
+    """Means with standard errors, and what else is asked of the samplers, by `model/N`."""
     averages, samplers = {}, {}
     for model in MODELS:
         for n in sizes:
@@ -101,55 +96,41 @@ def measure_rules(count: int, sizes: Sequence[int]) -> Rules:
                 "asked": found[0].asked,
                 "unrest": float(np.mean([r.unrest for r in found])),
             }
-    return Rules(averages, samplers, count, SOURCE)
+    return {"means_and_standard_errors": averages, "samplers": samplers}
 
 
-def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
-    """All cells of Original-C and Original-VFL; writes the page `glm_bayes.md`.
-
-    With `parts`, only those (of PARTS) are measured; the others are kept from the last results.
-    """
-    count, sizes = (2, SIZES[:1]) if quick else (REPLICATIONS, SIZES)
-    chosen = parts or PARTS
+def run(options: Namespace) -> Measured:
+    """All cells of Original-C and Original-VFL."""
+    count, sizes = (2, SIZES[:1]) if options.quick else (REPLICATIONS, SIZES)
+    path = options.places.results / KEPT
+    rules = {"source": SOURCE, "replications": count}
     with threadpool_limits(1):
-        rules = measure_rules(count, sizes) if "rules" in chosen else _read_rules(places)
-        if "known" in chosen:
-            keep(places.results / KEPT, {n: draw_known(n, count) for n in sizes})
-    contrasts = load(places.results / KEPT)
-    paper = read_complete()
+        if "rules" in options.parts:
+            measured = measure_rules(count, sizes)
+        else:
+            measured = {name: options.kept.results[name] for name in ("means_and_standard_errors", "samplers")}
+            rules = {name: options.kept.settings[name] for name in rules}
+        if "known" in options.parts:
+            keep(path, {n: draw_known(n, count) for n in sizes})
+    contrasts, truth, paper = load(path), SimulationDesign().coef, read_complete()
+    averages = measured["means_and_standard_errors"]
     cells = [
-        judge(m, n, metric, method, rules.averages[f"{m}/{n}"], paper[m, n, 1.0, method, metric])
+        judge(m, n, metric, method, averages[f"{m}/{n}"], paper[m, n, 1.0, method, metric])
         for metric in METRICS
         for m in MODELS
         for n in sizes
         for method in METHODS
     ]
-    reaches = [find_reach(cells, n, method, contrast) for n, contrast in contrasts.items() for method in METHODS]
-    tables = tabulate(cells, rules.averages, _read_bic(), rules.samplers, contrasts, reaches)
-    truth = SimulationDesign().coef
-    apart = any(
-        abs(
-            contrast.ours.average(truth, default_bar(n))[metric][0]
-            - rules.averages[f"logistic/{n}"]["central"][metric][0]
-        )
-        > ROUNDING
-        for n, contrast in contrasts.items()
-        for metric in METRICS
-    )
-    write_bayes_page(places, tables, cells, reaches, rules.replications, drawn_apart=apart)
-    return Report(
-        "glm_bayes",
+    return (
         {
-            "source": rules.source,
-            "replications": rules.replications,
+            **rules,
             "known_sweeps": SWEEPS,
             "thresholds": {n: default_bar(n) for n in sizes},
             "fit_intercept": False,
         },
         {
             "cells": [asdict(cell) for cell in cells],
-            "means_and_standard_errors": rules.averages,
-            "samplers": rules.samplers,
+            **measured,
             "thresholds": {
                 f"logistic/{n}": {
                     name: {t: told.average(truth, t) for t in THRESHOLDS}
@@ -163,20 +144,41 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
             },
             "reach": [
                 {**asdict(reach), "known_verdict": reach.known.verdict, "ours_verdict": reach.ours.verdict}
-                for reach in reaches
+                for reach in find_reaches(cells, contrasts)
             ],
             "by_class": {
                 f"logistic/{n}": [asdict(split) for split in split_by_class(contrast, default_bar(n))]
                 for n, contrast in contrasts.items()
             },
-            "target": {
-                "cells": len(cells),
-                "reached": sum(cell.reached for cell in cells),
-                "reached_within_error": sum(cell.reached_within_error for cell in cells),
-            },
+            "target": count_reached(cells),
         },
-        tables,
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `glm_bayes.md`, and its tables."""
+    cells = [Cell(**saved) for saved in record.results["cells"]]
+    averages, samplers = record.results["means_and_standard_errors"], record.results["samplers"]
+    contrasts = load(places.results / KEPT)
+    reaches, truth = find_reaches(cells, contrasts), SimulationDesign().coef
+    bic = Record.read(ROOT / "benchmarks" / "results" / "glm_original.json").results["means_and_standard_errors"]
+    tables = tabulate(cells, averages, bic, samplers, contrasts, reaches)
+    apart = any(
+        abs(contrast.ours.average(truth, default_bar(n))[metric][0] - averages[f"logistic/{n}"]["central"][metric][0])
+        > ROUNDING
+        for n, contrast in contrasts.items()
+        for metric in METRICS
+    )
+    text = introduce(cells, reaches, record.settings["replications"], drawn_apart=apart)
+    title = "The regression on complete, unprotected data, by posterior probabilities"
+    parts = ["Written by `python -m benchmarks glm_bayes`.", *text, *tables]
+    write_text(places.pages / "glm_bayes.md", markdown_page(title, parts))
+    return tables
+
+
+def find_reaches(cells: Sequence[Cell], contrasts: Mapping[int, Contrast]) -> list[Reach]:
+    """For every N and method."""
+    return [find_reach(cells, n, method, contrast) for n, contrast in contrasts.items() for method in METHODS]
 
 
 def find_reach(cells: Sequence[Cell], n: int, method: str, contrast: Contrast) -> Reach:
@@ -185,24 +187,3 @@ def find_reach(cells: Sequence[Cell], n: int, method: str, contrast: Contrast) -
     bars, truth = {cell.metric: cell.bar for cell in mine}, SimulationDesign().coef
     nearest = [seek(told, truth, bars, EVERY_THRESHOLD) for told in (contrast.known, contrast.ours)]
     return Reach(method, n, len(contrast.smaller_class), bars, *nearest)
-
-
-def _read_rules(places: Places) -> Rules:
-    saved = json.loads((places.results / "glm_bayes.json").read_text(encoding="utf-8"))
-    found, settings = saved["results"], saved["settings"]
-    averages = {
-        key: {rule: told[rule] for rule in ("central", "federated", "oracle")}
-        for key, told in found["means_and_standard_errors"].items()
-    }
-    samplers = {
-        key: {name: told[name] for name in ("same_columns", "asked", "unrest")}
-        for key, told in found["samplers"].items()
-    }
-    return Rules(averages, samplers, settings["replications"], settings["source"])
-
-
-def _read_bic() -> dict[str, Any]:
-    """What `glm_original` measured last."""
-    saved = json.loads((ROOT / "benchmarks" / "results" / "glm_original.json").read_text(encoding="utf-8"))
-    found: dict[str, Any] = saved["results"]["means_and_standard_errors"]
-    return found

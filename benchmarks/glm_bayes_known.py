@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from benchmarks.glm_bound import Bound, KnownPrior, sample_known
 from benchmarks.glm_common import make_section_5_1
-from benchmarks.glm_original import LARGER_IS_BETTER, METRICS, Scores, score
+from benchmarks.glm_original import average_scores
 from experiments.designs import SimulationDesign
+from experiments.metrics import direction, score_coef
 from verticopula.glm.bayes import Posterior, sample_posterior
 
 Floats = NDArray[np.float64]
@@ -28,15 +29,6 @@ SWEEPS = {1000: 800, 3000: 800, 5000: 300}  # of each of the two runs, by N; the
 DECIMALS = 6  # of what is kept
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 EVERY_THRESHOLD = (*np.arange(0.05, 0.995, 0.01).round(2).tolist(), 0.995, 0.999)
-
-
-def average_scores(scores: Sequence[Scores]) -> dict[str, Pair]:
-    """Mean and standard error by metric."""
-    values = {metric: np.array([s[metric] for s in scores]) for metric in METRICS}
-    return {
-        metric: (float(v.mean()), float(v.std(ddof=1) / np.sqrt(v.size)) if v.size > 1 else 0.0)
-        for metric, v in values.items()
-    }
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,9 @@ class Opinions:
 
     def average(self, truth: Floats, threshold: float) -> dict[str, Pair]:
         """Mean and standard error by metric, of the means where the probability is above the threshold."""
-        return average_scores([score(coef, truth) for coef in np.where(self.inclusion > threshold, self.mean, 0.0)])
+        return average_scores(
+            [score_coef(coef, truth) for coef in np.where(self.inclusion > threshold, self.mean, 0.0)]
+        )
 
     def among(self, chosen: NDArray[np.bool_]) -> Opinions:
         """Of these replications only."""
@@ -144,7 +138,7 @@ def seek(opinions: Opinions, truth: Floats, bars: Mapping[str, float], threshold
         short = 0.0
         for metric, bar in bars.items():
             ours, error = found[metric]
-            gap = bar - ours if LARGER_IS_BETTER[metric] else ours - bar
+            gap = direction(metric) * (bar - ours)
             if gap > 0.0:
                 short = max(short, gap / error if error > 0.0 else np.inf)
         if best is None or short < best.shortfall:

@@ -1,4 +1,4 @@
-"""The tables and the page of `glm_bayes`."""
+"""The tables and the text of `glm_bayes`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.glm_bayes_known import SWEEPS, THRESHOLDS, Contrast, Nearest
-from benchmarks.glm_common import write_page
-from benchmarks.glm_original import METRICS, Cell
-from benchmarks.glm_original_page import NAMES, SHORT, describe, name_rest, with_error
-from benchmarks.record import Places, Table
+from benchmarks.glm_original import Cell
+from benchmarks.glm_original_page import SHORT, describe, name_rest, with_error
 from experiments.designs import SimulationDesign
+from experiments.metrics import METRIC_NAMES, METRICS
+from reporting.tables import Table
 from verticopula.glm.bayes import default_bar
 
 Pair = tuple[float, float]
@@ -70,7 +70,7 @@ def _tabulate_reach(reaches: Sequence[Reach]) -> Table:
         "there",
         "all three",
     )
-    return Table("all three measures at once, logistic", header, tuple(rows))
+    return Table("All three measures at once, logistic", header, tuple(rows))
 
 
 def _measure_gap(nearest: Nearest) -> str:
@@ -118,7 +118,7 @@ def _tabulate_cells(
         "oracle",
         "design known",
     )
-    return Table(f"{NAMES[metric]}, mean (standard error)", header, tuple(rows))
+    return Table(f"{METRIC_NAMES[metric]}, mean (standard error)", header, tuple(rows))
 
 
 def _tabulate_thresholds(contrasts: Mapping[int, Contrast]) -> Table:
@@ -129,7 +129,7 @@ def _tabulate_thresholds(contrasts: Mapping[int, Contrast]) -> Table:
             figures = (with_error(found[metric]) for found in pair for metric in METRICS)
             rows.append((f"{n:,}", f"{threshold:g}", *figures))
     names = [f"{who}: {SHORT[metric]}" for who in ("design known", "Original-C") for metric in METRICS]
-    return Table("other thresholds, logistic, mean (standard error)", ("N", "threshold", *names), tuple(rows))
+    return Table("Other thresholds, logistic, mean (standard error)", ("N", "threshold", *names), tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _tabulate_classes(contrasts: Mapping[int, Contrast]) -> Table:
             rows.append((f"{n:,}", split.share, str(split.replications), *figures))
     names = [f"{who}: {SHORT[metric]}" for who in ("design known", "Original-C") for metric in METRICS]
     header = ("N", "share of the smaller class", "data sets", *names)
-    return Table("even and uneven classes, logistic, mean (standard error)", header, tuple(rows))
+    return Table("Even and uneven classes, logistic, mean (standard error)", header, tuple(rows))
 
 
 def _tabulate_samplers(samplers: Mapping[str, Mapping[str, float]], contrasts: Mapping[int, Contrast]) -> Table:
@@ -181,26 +181,19 @@ def _tabulate_samplers(samplers: Mapping[str, Mapping[str, float]], contrasts: M
         "distance of the runs with the design known",
         "largest of a data set",
     )
-    return Table("the samplers", header, tuple(rows))
+    return Table("The samplers", header, tuple(rows))
 
 
-def write_bayes_page(
-    places: Places,
-    tables: Sequence[Table],
-    cells: Sequence[Cell],
-    reaches: Sequence[Reach],
-    count: int,
-    *,
-    drawn_apart: bool,
-) -> None:
+def introduce(cells: Sequence[Cell], reaches: Sequence[Reach], count: int, *, drawn_apart: bool) -> list[str]:
+    """What was measured, and what came out; `drawn_apart`: Original-C was drawn twice."""
     bars = ", ".join(f"{default_bar(n):.2f} at N = {n:,}" for n in sorted({c.n_subjects for c in cells}))
     reached, near = sum(c.reached for c in cells), sum(c.reached_within_error for c in cells)
     parts = [
         f"The data sets and bars of [glm_original.md](glm_original.md), {count} replications a cell, no intercept. "
         'Columns and coefficients come from a posterior over all columns (`select="bayes"`, '
-        "[regression.md](../regression.md)): selected where the odds of an effect are above √N/9 (a probability of "
-        f"{bars}), with the posterior mean as coefficient. One fit gives all three measures, and the same rule serves "
-        "both models. *Original-C* has all columns in one place; in *Original-VFL* every party draws its own "
+        "[regression.md](../how-to/regression.md)): selected where the odds of an effect are above √N/9 (a probability "
+        f"of {bars}), with the posterior mean as coefficient. One fit gives all three measures, and the same rule "
+        "serves both models. *Original-C* has all columns in one place; in *Original-VFL* every party draws its own "
         "coefficients and answers with one number per row.",
         "*Bar*: the worse of the paper's figure and maximum likelihood on the true support (*oracle*). *BIC on refits* "
         "is the default rule, as `glm_original` measured it.",
@@ -217,8 +210,7 @@ def write_bayes_page(
             "Where thresholds and classes are compared, Original-C was drawn again, by another version of the sampler "
             "than in the tables of the cells; its figures at the usual threshold are not quite the same."
         )
-    title = "The regression on complete, unprotected data, by posterior probabilities"
-    write_page(places.pages / "glm_bayes.md", title, "glm_bayes", parts, tables)
+    return parts
 
 
 def _tell_reach(reaches: Sequence[Reach], cells: Sequence[Cell]) -> list[str]:

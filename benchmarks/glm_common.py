@@ -1,18 +1,17 @@
-"""What the benchmarks of the regression share: data, both solvers in a few lines, and their pages."""
+"""What the benchmarks of the regression share: data, and both solvers in a few lines."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from benchmarks.record import ROOT, Table
+from benchmarks import ROOT
 from experiments.designs import Model, SimulationDesign, make_complete
 from verticopula.glm.central import largest_strength, null_point, trace_path, violations
 from verticopula.glm.design import Features, Standardised, standardise
@@ -20,10 +19,10 @@ from verticopula.glm.families import Family, find_family
 from verticopula.glm.lasso import group_norms
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint, RefitRule, choose_point, geometric_strengths, information_criterion
-from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.transport.base import drive
+from verticopula.transport.inprocess import InProcessTransport
 
 Floats = NDArray[np.float64]
 MODELS: dict[Model, str] = {"linear": "gaussian", "logistic": "binomial"}
@@ -112,16 +111,6 @@ def fit_central(
     )
 
 
-class _InProcess:
-    """Delivers to handlers in this process."""
-
-    def __init__(self, handlers: Mapping[str, RegressionHandler]) -> None:
-        self._handlers = handlers
-
-    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
-        return {name: self._handlers[name].handle(request) for name, request in requests.items()}
-
-
 def fit_federated(
     problem: Problem,
     penalty: str,
@@ -140,7 +129,7 @@ def fit_federated(
     )
     return drive(
         federated_path(list(handlers), problem.y, settings, lambda largest: strengths, study="bench"),
-        _InProcess(handlers),
+        InProcessTransport(handlers),
     )
 
 
@@ -216,11 +205,3 @@ def _mark_source() -> str:
 
 
 SOURCE = _mark_source()  # which solvers were measured; taken when they are loaded
-
-
-def write_page(path: Path, title: str, name: str, parts: Sequence[str], tables: Sequence[Table]) -> None:
-    """A page in the house's form: what was measured, then the tables."""
-    lines = [f"# {title}", f"Written by `python -m benchmarks {name}`.", *parts]
-    for table in tables:
-        lines += [f"## {table.title[0].upper()}{table.title[1:]}", table.to_markdown()]
-    path.write_text("\n\n".join(lines) + "\n", encoding="utf-8")

@@ -8,11 +8,14 @@ likelihood's own intervals are set beside those of the bootstrap from the fitted
 from __future__ import annotations
 
 import warnings
+from argparse import Namespace
 
 import numpy as np
 import polars as pl
 
-from benchmarks.record import Places, Report, Table
+from reporting.catalogue import Measured, Places
+from reporting.records import Record
+from reporting.tables import Table
 from verticopula import Federation, Synthesizer, VerticalGLM
 from verticopula.errors import NotPrivateWarning
 from verticopula.glm.inference import Inference
@@ -69,11 +72,9 @@ def _share_held(found: Inference | None) -> float:
     return float(np.mean((low[1:] <= SLOPES) & (high[1:] >= SLOPES)))
 
 
-def run(places: Places, *, quick: bool) -> Report:
+def run(options: Namespace) -> Measured:
     """Coverage of three kinds of intervals."""
-    studies = 4 if quick else 200
-    found = measure(studies)
-    rows = tuple((name, f"{share:.3f}", f"{error:.3f}") for name, (share, error) in found.items())
+    studies = 4 if options.quick else 200
     settings = {
         "studies": studies,
         "subjects": SUBJECTS,
@@ -82,6 +83,15 @@ def run(places: Places, *, quick: bool) -> Report:
         "level": LEVEL,
         "repetitions": REPETITIONS,
     }
-    title = f"coverage of {LEVEL:.0%} intervals, {studies} studies of {SUBJECTS} subjects, ε = {EPSILON:g} per variable"
-    table = Table(title, ("standard errors from", "coverage of the slopes", "s.e."), rows)
-    return Report("glm_coverage", settings, {"coverage": found}, [table])
+    return settings, {"coverage": measure(studies)}
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """One table."""
+    said = record.settings
+    title = (
+        f"Coverage of {said['level']:.0%} intervals, {said['studies']} studies of {said['subjects']} subjects, "
+        f"ε = {said['epsilon']:g} per variable"
+    )
+    rows = [(name, f"{share:.3f}", f"{error:.3f}") for name, (share, error) in record.results["coverage"].items()]
+    return [Table(title, ("standard errors from", "coverage of the slopes", "s.e."), rows)]

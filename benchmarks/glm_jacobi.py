@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.glm_common import Problem, fit_central, fit_federated, make_correlated
-from benchmarks.record import Table
+from reporting.tables import Table
 from verticopula.glm.lasso import group_curvatures, solve_lasso
 
 Floats = NDArray[np.float64]

@@ -11,6 +11,7 @@ shown by the best point of the path, chosen knowing the truth.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -21,11 +22,14 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.glm_common import MODELS, SOURCE, Problem, choose_refit, fit_central, fit_federated, make_section_5_1
-from benchmarks.glm_original_page import tabulate_agreement, tabulate_cells, tabulate_reach, write_original_page
-from benchmarks.record import Places, Report
-from experiments.metrics import fdr, g_means, rmse
+from benchmarks.glm_original_page import introduce, tabulate_agreement, tabulate_cells, tabulate_reach
+from experiments.metrics import METRICS, direction, score_coef
 from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
+from reporting.catalogue import Measured, Places
+from reporting.pages import markdown_page
+from reporting.records import Record, write_text
+from reporting.tables import Table, mean, standard_error
 from verticopula.glm.strength_path import (
     PathPoint,
     Refit,
@@ -36,8 +40,6 @@ from verticopula.glm.strength_path import (
 Floats = NDArray[np.float64]
 Scores = dict[str, float]
 
-METRICS = {"rmse": rmse, "gmeans": g_means, "fdr": fdr}
-LARGER_IS_BETTER = {"rmse": False, "gmeans": True, "fdr": False}
 METHODS = {"Original-C": "central", "Original-VFL": "federated"}
 REPLICATIONS = {
     "linear": {1000: 30, 3000: 30, 5000: 30},
@@ -92,17 +94,19 @@ def replicate(model: str, n: int, seed: int, *, federated: bool) -> Replication:
         there = refit_chosen(problem, fit_federated(problem, "scad", strengths, refit=problem.bic()).points)
     penalised = choose_point([_bic(problem, p.loss, p.degrees_of_freedom) for p in central])
     scores = {
-        "central": score(here.coef, truth),
-        "federated": score(there.coef, truth),
-        "every": score(refits[choose_point([_bic(problem, r.loss, r.degrees_of_freedom) for r in refits])].coef, truth),
-        "penalised": score(central[penalised].coef, truth),
+        "central": score_coef(here.coef, truth),
+        "federated": score_coef(there.coef, truth),
+        "every": score_coef(
+            refits[choose_point([_bic(problem, r.loss, r.degrees_of_freedom) for r in refits])].coef, truth
+        ),
+        "penalised": score_coef(central[penalised].coef, truth),
         "best": {
-            metric: (max if LARGER_IS_BETTER[metric] else min)(measure(refit.coef, truth) for refit in refits)
+            metric: (max if direction(metric) > 0.0 else min)(measure(refit.coef, truth) for refit in refits)
             for metric, measure in METRICS.items()
         },
     }
     with suppress(SeparatedClassesError):
-        scores["oracle"] = score(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
+        scores["oracle"] = score_coef(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
     return Replication(
         scores,
         float(np.max(np.abs(here.coef - there.coef))) if federated else None,
@@ -139,19 +143,10 @@ def _bic(problem: Problem, loss: float, df: int) -> float:
     return information_criterion(problem.family, loss, df, rule.n_subjects, rule.charge)
 
 
-def score(coef: Floats, truth: Floats) -> Scores:
-    return {name: measure(coef, truth) for name, measure in METRICS.items()}
-
-
-def average(replications: Sequence[Replication], method: str) -> dict[str, tuple[float, float]]:
-    """Mean and standard error over the replications that have the method."""
-    scores = [r.scores[method] for r in replications if method in r.scores]
-    found = {}
-    for metric in METRICS:
-        values = np.array([s[metric] for s in scores])
-        error = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else 0.0
-        found[metric] = (float(values.mean()), float(error))
-    return found
+def average_scores(scores: Sequence[Scores]) -> dict[str, tuple[float, float]]:
+    """Mean and standard error by metric; an error of 0 of one replication."""
+    values = {metric: [s[metric] for s in scores] for metric in METRICS}
+    return {metric: (mean(own), standard_error(own) if len(own) > 1 else 0.0) for metric, own in values.items()}
 
 
 def judge(
@@ -165,15 +160,15 @@ def judge(
     """Ours against the worse of the paper's and the oracle's; G-Means with its sign turned."""
     ours, error = averages[METHODS[method]][metric]
     oracle = averages["oracle"][metric][0]
-    sign = -1.0 if LARGER_IS_BETTER[metric] else 1.0
+    sign = -direction(metric)
     bar = sign * max(sign * paper, sign * oracle)
     reached, near = sign * ours <= sign * bar, sign * ours <= sign * bar + 2.0 * error
     return Cell(model, n, metric, method, ours, error, paper, oracle, bar, reached, near)
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """All cells of Original-C and Original-VFL in Tables 1 to 3; writes the page `glm_original.md`."""
-    counts = {model: {1000: 2} for model in MODELS} if quick else REPLICATIONS
+def run(options: Namespace) -> Measured:
+    """All cells of Original-C and Original-VFL in Tables 1 to 3."""
+    counts = {model: {1000: 2} for model in MODELS} if options.quick else REPLICATIONS
     with threadpool_limits(1):
         drawn = {
             (m, n): [
@@ -183,7 +178,10 @@ def run(places: Places, *, quick: bool) -> Report:
             for n, count in counts[m].items()
         }
     methods = ("central", "federated", "every", "penalised", "best", "oracle")
-    averages = {key: {m: average(found, m) for m in methods} for key, found in drawn.items()}
+    averages = {
+        key: {m: average_scores([r.scores[m] for r in found if m in r.scores]) for m in methods}
+        for key, found in drawn.items()
+    }
     paper = read_complete()
     cells = [
         judge(m, n, metric, method, averages[m, n], paper[m, n, 1.0, method, metric])
@@ -191,15 +189,7 @@ def run(places: Places, *, quick: bool) -> Report:
         for m, n in drawn
         for method in METHODS
     ]
-    agreement = {key: describe_agreement(found) for key, found in drawn.items()}
-    tables = [
-        *(tabulate_cells(metric, cells, averages) for metric in METRICS),
-        tabulate_reach(cells, averages),
-        tabulate_agreement(agreement),
-    ]
-    write_original_page(places, tables, cells, counts)
-    return Report(
-        "glm_original",
+    return (
         {
             "source": SOURCE,
             "replications": counts,
@@ -210,15 +200,34 @@ def run(places: Places, *, quick: bool) -> Report:
         {
             "cells": [asdict(cell) for cell in cells],
             "means_and_standard_errors": {f"{m}/{n}": a for (m, n), a in averages.items()},
-            "agreement": {f"{m}/{n}": a for (m, n), a in agreement.items()},
-            "target": {
-                "cells": len(cells),
-                "reached": sum(cell.reached for cell in cells),
-                "reached_within_error": sum(cell.reached_within_error for cell in cells),
-            },
+            "agreement": {f"{m}/{n}": describe_agreement(found) for (m, n), found in drawn.items()},
+            "target": count_reached(cells),
         },
-        tables,
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `glm_original.md`, and its tables."""
+    found = record.results
+    cells, averages = [Cell(**saved) for saved in found["cells"]], found["means_and_standard_errors"]
+    tables = [
+        *(tabulate_cells(metric, cells, averages) for metric in METRICS),
+        tabulate_reach(cells, averages),
+        tabulate_agreement(found["agreement"]),
+    ]
+    text = introduce(cells, record.settings["replications"])
+    parts = ["Written by `python -m benchmarks glm_original`.", *text, *tables]
+    write_text(places.pages / "glm_original.md", markdown_page("The regression on complete, unprotected data", parts))
+    return tables
+
+
+def count_reached(cells: Sequence[Cell]) -> dict[str, int]:
+    """How many cells are reached, and how many within two standard errors."""
+    return {
+        "cells": len(cells),
+        "reached": sum(cell.reached for cell in cells),
+        "reached_within_error": sum(cell.reached_within_error for cell in cells),
+    }
 
 
 def describe_agreement(found: Sequence[Replication]) -> dict[str, Any]:

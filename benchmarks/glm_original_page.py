@@ -1,20 +1,19 @@
-"""The tables and the page of `glm_original`."""
+"""The tables and the text of `glm_original`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.glm_common import write_page
-from benchmarks.record import Places, Table
+from experiments.metrics import METRIC_NAMES
+from reporting.tables import Table
 from verticopula.glm.strength_path import PATH_TUNING
 
 if TYPE_CHECKING:
     from benchmarks.glm_original import Cell
 
-Averages = Mapping[tuple[str, int], Mapping[str, Mapping[str, tuple[float, float]]]]
+Averages = Mapping[str, Mapping[str, Mapping[str, tuple[float, float]]]]  # `model/N`, method and metric
 
-NAMES = {"rmse": "RMSE (0 is best)", "gmeans": "G-Means (1 is best)", "fdr": "FDR (0 is best)"}
 SHORT = {"rmse": "RMSE", "gmeans": "G-Means", "fdr": "FDR"}
 
 
@@ -25,7 +24,7 @@ def tabulate_cells(metric: str, cells: Sequence[Cell], averages: Averages) -> Ta
     for model, n in dict.fromkeys((cell.model, cell.n_subjects) for cell in mine):
         pair = {cell.method: cell for cell in mine if (cell.model, cell.n_subjects) == (model, n)}
         central, federated = pair["Original-C"], pair["Original-VFL"]
-        found = averages[model, n]
+        found = averages[f"{model}/{n}"]
         rows.append(
             (
                 model,
@@ -54,7 +53,7 @@ def tabulate_cells(metric: str, cells: Sequence[Cell], averages: Averages) -> Ta
         "BIC on refits at every strength",
         "BIC on the penalised fit",
     )
-    return Table(f"{NAMES[metric]}, mean (standard error)", header, tuple(rows))
+    return Table(f"{METRIC_NAMES[metric]}, mean (standard error)", header, tuple(rows))
 
 
 def describe(cell: Cell) -> str:
@@ -68,8 +67,8 @@ def with_error(pair: tuple[float, float]) -> str:
 def tabulate_reach(cells: Sequence[Cell], averages: Averages) -> Table:
     """Where a cell is not reached: what the best refit of the path would have."""
     rows = []
-    for model, n in averages:
-        found = averages[model, n]
+    for model, n in dict.fromkeys((cell.model, cell.n_subjects) for cell in cells):
+        found = averages[f"{model}/{n}"]
         rows.append(
             (
                 model,
@@ -93,7 +92,7 @@ def tabulate_reach(cells: Sequence[Cell], averages: Averages) -> Table:
         "paper's RMSE, C / VFL",
         "paper's G-Means, C / VFL",
     )
-    return Table("the best refit of each path, chosen knowing the truth", header, tuple(rows))
+    return Table("The best refit of each path, chosen knowing the truth", header, tuple(rows))
 
 
 def _paper(cells: Sequence[Cell], model: str, n: int, metric: str, method: str) -> float:
@@ -101,12 +100,12 @@ def _paper(cells: Sequence[Cell], model: str, n: int, metric: str, method: str) 
     return next(c.paper for c in cells if (c.model, c.n_subjects, c.metric, c.method) == key)
 
 
-def tabulate_agreement(agreement: Mapping[tuple[str, int], Mapping[str, Any]]) -> Table:
+def tabulate_agreement(agreement: Mapping[str, Mapping[str, Any]]) -> Table:
     """Original-VFL against Original-C, coefficient by coefficient."""
     rows = tuple(
         (
-            model,
-            f"{n:,}",
+            key.partition("/")[0],
+            f"{int(key.partition('/')[2]):,}",
             str(found["replications"]),
             str(found["same_support"]),
             f"{found['largest_difference']:.1e}",
@@ -114,7 +113,7 @@ def tabulate_agreement(agreement: Mapping[tuple[str, int], Mapping[str, Any]]) -
             str(found["short_paths"]),
             str(found["without_oracle"]),
         )
-        for (model, n), found in agreement.items()
+        for key, found in agreement.items()
     )
     header = (
         "model",
@@ -129,20 +128,16 @@ def tabulate_agreement(agreement: Mapping[tuple[str, int], Mapping[str, Any]]) -
     return Table("Original-VFL against Original-C", header, rows)
 
 
-def write_original_page(
-    places: Places,
-    tables: Sequence[Table],
-    cells: Sequence[Cell],
-    replications: Mapping[str, Mapping[int, int]],
-) -> None:
+def introduce(cells: Sequence[Cell], replications: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """What was measured, and what came out."""
     repeated = "; ".join(
-        f"{model}, " + ", ".join(f"{count} at N = {n:,}" for n, count in counts.items())
+        f"{model}, " + ", ".join(f"{count} at N = {int(n):,}" for n, count in counts.items())
         for model, counts in replications.items()
     )
     reached, near = sum(c.reached for c in cells), sum(c.reached_within_error for c in cells)
     rmse = [cell for cell in cells if cell.metric == "rmse"]
     beyond = sum(cell.paper < cell.oracle for cell in rmse)
-    parts = [
+    return [
         f"Complete, unprotected data of Section 5.1, no intercept, as in the paper. Replications: {repeated}. "
         "*Original-C* is the central solver, *Original-VFL* the federated one at five parties; both SCAD (a = "
         "3.7), 40 strengths, tolerance 0.001, the strength chosen by BIC on refits (charge log N for a column), "
@@ -164,8 +159,6 @@ def write_original_page(
         "each measure on its own: where even that misses the paper's figure, no choice of a strength could have "
         "reached it.",
     ]
-    title = "The regression on complete, unprotected data"
-    write_page(places.pages / "glm_original.md", title, "glm_original", parts, tables)
 
 
 def name_rest(cells: Sequence[Cell]) -> list[str]:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -28,7 +29,7 @@ from benchmarks.glm_common import (
     polish,
 )
 from benchmarks.glm_jacobi import CORRELATIONS as JACOBI_CORRELATIONS
-from benchmarks.glm_jacobi import MAX_ITERATIONS, measure_jacobi, tabulate_jacobi
+from benchmarks.glm_jacobi import MAX_ITERATIONS, Ours, Outcome, measure_jacobi, tabulate_jacobi
 from benchmarks.glm_rounds_page import (
     CENTRAL_TOLERANCE,
     COLUMNS_PER_PARTY,
@@ -37,13 +38,16 @@ from benchmarks.glm_rounds_page import (
     PARTIES,
     TOLERANCE,
     PathCost,
+    introduce,
     tabulate_correlations,
     tabulate_costs,
     tabulate_tolerances,
-    write_rounds_page,
 )
-from benchmarks.plotting import COLORS, new_figure, save_figure
-from benchmarks.record import Places, Report
+from reporting.catalogue import Measured, Places
+from reporting.figures import COLORS, new_figure, save_png
+from reporting.pages import markdown_page
+from reporting.records import Record, write_text
+from reporting.tables import Table
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint
 
@@ -132,26 +136,17 @@ def measure_correlations(n: int, correlations: Sequence[float]) -> dict[str, lis
     return found
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """Everything; writes the page `glm_rounds.md` and its figure."""
-    n, seeds = (500, (0,)) if quick else (5000, (0, 1, 2))
-    penalties, tolerances = (("scad",), (1e-2, 1e-3)) if quick else (PENALTIES, TOLERANCES)
-    correlations = (0.0, 0.9) if quick else CORRELATIONS
+def run(options: Namespace) -> Measured:
+    """Everything."""
+    n, seeds = (500, (0,)) if options.quick else (5000, (0, 1, 2))
+    penalties, tolerances = (("scad",), (1e-2, 1e-3)) if options.quick else (PENALTIES, TOLERANCES)
+    correlations = (0.0, 0.9) if options.quick else CORRELATIONS
     with threadpool_limits(1):
         costs = [measure(model, penalty, seed, n) for model in MODELS for penalty in penalties for seed in seeds]
         by_tolerance = measure_tolerances(n, tolerances)
         by_correlation = measure_correlations(min(n, CORRELATED_ROWS), correlations)
         printed, ours = measure_jacobi(JACOBI_CORRELATIONS, MAX_ITERATIONS)
-    draw(by_tolerance, by_correlation, places.results / "glm_rounds.png")
-    tables = [
-        tabulate_costs(costs),
-        tabulate_tolerances(by_tolerance),
-        tabulate_correlations(by_correlation),
-        tabulate_jacobi(printed, ours),
-    ]
-    write_rounds_page(places, tables, costs, n)
-    return Report(
-        "glm_rounds",
+    return (
         {
             "source": SOURCE,
             "rows": n,
@@ -178,8 +173,29 @@ def run(places: Places, *, quick: bool) -> Report:
                 for model in MODELS
             },
         },
-        tables,
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `glm_rounds.md`, its figure and its tables."""
+    found = record.results
+    costs = [PathCost(**saved) for saved in found["paths"]]
+    draw(found["tolerances"], found["correlations"], places.results / "glm_rounds.png")
+    tables = [
+        tabulate_costs(costs),
+        tabulate_tolerances(found["tolerances"]),
+        tabulate_correlations(found["correlations"]),
+        tabulate_jacobi([Outcome(**saved) for saved in found["printed"]], [Ours(**saved) for saved in found["ours"]]),
+    ]
+    figure = "glm_rounds.png" if places.results == places.pages else "../../benchmarks/results/glm_rounds.png"
+    parts = [
+        "Written by `python -m benchmarks glm_rounds`.",
+        *introduce(costs, record.settings["rows"]),
+        f"![rounds against tolerance and correlation]({figure})",
+        *tables,
+    ]
+    write_text(places.pages / "glm_rounds.md", markdown_page("Rounds of the federated regression", parts))
+    return tables
 
 
 def draw(
@@ -200,4 +216,4 @@ def draw(
     left.set_title("Section 5.1 data", loc="left")
     right.set_title("normal columns", loc="left")
     left.legend(frameon=False)
-    save_figure(figure, path)
+    save_png(figure, path)

@@ -1,14 +1,14 @@
-"""The tables and the page of `glm_rounds`."""
+"""The tables and the text of `glm_rounds`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.glm_common import MODELS, write_page
+from benchmarks.glm_common import MODELS
 from benchmarks.glm_jacobi import COLUMNS_PER_PARTY as JACOBI_COLUMNS
 from benchmarks.glm_jacobi import MAX_ITERATIONS, NEAR, ROWS, RUNAWAY, SHARE_OF_LARGEST
-from benchmarks.record import Places, Table, verdict
+from reporting.tables import Table, verdict
 
 MOST_ROUNDS = {"linear": 1000, "logistic": 2000}
 MOST_DIFFERENCE = 1e-4
@@ -79,7 +79,7 @@ def tabulate_costs(costs: Sequence[PathCost]) -> Table:
         "of these at another minimum",
         "worst from the central one at the same tolerance",
     )
-    return Table("whole paths on the data of Section 5.1", header, rows)
+    return Table("Whole paths on the data of Section 5.1", header, rows)
 
 
 def tabulate_tolerances(points: Points) -> Table:
@@ -103,7 +103,7 @@ def tabulate_tolerances(points: Points) -> Table:
         "worst",
         f"strengths above {MOST_DIFFERENCE:g}",
     )
-    return Table("rounds against tolerance, SCAD without refits", header, rows)
+    return Table("Rounds against tolerance, SCAD without refits", header, rows)
 
 
 def tabulate_correlations(points: Points) -> Table:
@@ -120,11 +120,11 @@ def tabulate_correlations(points: Points) -> Table:
         for p in points[model]
     )
     header = ("model", "correlation", "strengths", "columns selected, mean", "rounds", "strengths not converged")
-    return Table("rounds against correlation, SCAD without refits", header, rows)
+    return Table("Rounds against correlation, SCAD without refits", header, rows)
 
 
-def write_rounds_page(places: Places, tables: Sequence[Table], costs: Sequence[PathCost], n: int) -> None:
-    figure = "glm_rounds.png" if places.results == places.pages else "../../benchmarks/results/glm_rounds.png"
+def introduce(costs: Sequence[PathCost], n: int) -> list[str]:
+    """What was measured, and what came out."""
     most = {model: max(c.rounds for c in costs if c.model == model) for model in MODELS}
     above, away, fits = (
         {m: sum(getattr(c, name) for c in costs if c.model == m) for m in MODELS}
@@ -134,7 +134,7 @@ def write_rounds_page(places: Places, tables: Sequence[Table], costs: Sequence[P
         model: max((c.worst_same_tolerance for c in costs if c.model == model and not c.elsewhere), default=0.0)
         for model in MODELS
     }
-    parts = [
+    return [
         f"Section 5.1, N = {n:,}, p = 100 at {PARTIES} parties, an intercept, 40 strengths from the one at which no "
         f"column enters down to 0.001 of it, tolerance {TOLERANCE:g}, and the refits that BIC asks for. A *round* is "
         "one message to every party and its answer; *arrays per round* counts the arrays in both. The central path "
@@ -161,6 +161,4 @@ def write_rounds_page(places: Places, tables: Sequence[Table], costs: Sequence[P
         "iterations. The paper does not say which φ; with a small one the parties overshoot together, "
         "and with a large one (φ = 1 is the last) all of them creep. Ours has no such choice to make: it "
         "runs with a tolerance of 1e-6 and stops by its own residuals.",
-        f"![rounds against tolerance and correlation]({figure})",
     ]
-    write_page(places.pages / "glm_rounds.md", "Rounds of the federated regression", "glm_rounds", parts, tables)

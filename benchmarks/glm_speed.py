@@ -9,7 +9,8 @@ All seconds are processor time of one thread, after compilation, the solvers tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,11 +25,13 @@ from benchmarks.glm_common import (
     fit_central,
     fit_federated,
     make_correlated,
-    write_page,
 )
 from benchmarks.glm_skglm import CONCAVITY, OUR_TOLERANCE, SAME, SPREADS, TOLERANCE, Race, race
-from benchmarks.record import Places, Report, Table, verdict
-from benchmarks.timing import time_interleaved
+from benchmarks.timing import Timing, time_interleaved
+from reporting.catalogue import Measured, Places
+from reporting.pages import markdown_page
+from reporting.records import Record, write_text
+from reporting.tables import Table, verdict
 from verticopula.glm.strength_path import MAX_LLA_STEPS
 
 SME_ROWS, SME_BLOCKS, SME_CORRELATION, SME_INTERCEPT, SME_EFFECT = 71_827, (13, 6, 6, 19, 10), 0.3, -2.0, 0.15
@@ -73,18 +76,15 @@ def measure_sme(n: int, repetitions: int) -> dict[str, Any]:
     }
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """Both comparisons; writes the page `glm_speed.md`."""
-    n, repetitions, sme_rows, sme_repetitions = (500, 1, 2000, 1) if quick else (5000, 3, SME_ROWS, 1)
+def run(options: Namespace) -> Measured:
+    """Both comparisons."""
+    n, repetitions, sme_rows, sme_repetitions = (500, 1, 2000, 1) if options.quick else (5000, 3, SME_ROWS, 1)
     with threadpool_limits(1):
         races = [r for model in MODELS for r in race(model, n, repetitions)]
         make_small = make_sme_size(2000)
         fit_federated(make_small, "scad", make_small.strengths(), refit=make_small.bic())  # compiles
         sme = measure_sme(sme_rows, sme_repetitions)
-    tables = [_tabulate_races(races), _tabulate_sme(sme)]
-    _write_page(places, tables, races, n, sme)
-    return Report(
-        "glm_speed",
+    return (
         {
             "source": SOURCE,
             "rows": n,
@@ -102,8 +102,20 @@ def run(places: Places, *, quick: bool) -> Report:
                 "sme": sme["ratio"] < MOST_RATIO,
             },
         },
-        tables,
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `glm_speed.md`, and its tables."""
+    sme = record.results["sme"]
+    races = [
+        Race(**{**saved, "ours": Timing.of(saved["ours"]), "theirs": Timing.of(saved["theirs"])})
+        for saved in record.results["races"]
+    ]
+    tables = [_tabulate_races(races), _tabulate_sme(sme)]
+    parts = ["Written by `python -m benchmarks glm_speed`.", *_introduce(races, record.settings["rows"], sme), *tables]
+    write_text(places.pages / "glm_speed.md", markdown_page("Speed of the regression", parts))
+    return tables
 
 
 def _tabulate_races(races: Sequence[Race]) -> Table:
@@ -132,10 +144,10 @@ def _tabulate_races(races: Sequence[Race]) -> Table:
         "our worst violation (strengths above the tolerance)",
         "skglm's",
     )
-    return Table("path of 40 strengths, ours against skglm", header, rows)
+    return Table("Path of 40 strengths, ours against skglm", header, rows)
 
 
-def _tabulate_sme(sme: dict[str, Any]) -> Table:
+def _tabulate_sme(sme: Mapping[str, Any]) -> Table:
     medians = {name: float(np.median(sme[name]["processor_seconds"])) for name in ("central", "federated")}
     row = (
         f"{sme['rows']:,}",
@@ -159,14 +171,14 @@ def _tabulate_sme(sme: dict[str, Any]) -> Table:
         "selected, central / federated",
         "largest difference of a coefficient",
     )
-    return Table("whole path with BIC on refits at the SME study's size", header, (row,))
+    return Table("Whole path with BIC on refits at the SME study's size", header, (row,))
 
 
-def _write_page(places: Places, tables: Sequence[Table], races: Sequence[Race], n: int, sme: dict[str, Any]) -> None:
+def _introduce(races: Sequence[Race], n: int, sme: Mapping[str, Any]) -> list[str]:
     slower = [f"{r.rival} in the {r.model} model ({r.ratio:.2g} times its time)" for r in races if r.ratio > 1.0]
     above = {r.model: r.ours_above for r in races if r.ours_above}
     unsettled = ", ".join(f"{count} of the {model} path" for model, count in above.items())
-    parts = [
+    return [
         "Seconds are processor time of one thread after compilation, medians over repetitions in which the solvers "
         "take turns in one process (at the SME study's size one); a ratio is of two medians of the same run.",
         f"**Against skglm.** Section 5.1 data, N = {n:,}, p = 100, SCAD with a = {CONCAVITY:g}, the same 40 strengths "
@@ -197,4 +209,3 @@ def _write_page(places: Places, tables: Sequence[Table], races: Sequence[Race], 
         "in one process, so the federated time is the sum of theirs and the coordinator's; a network would add its "
         "own.",
     ]
-    write_page(places.pages / "glm_speed.md", "Speed of the regression", "glm_speed", parts, tables)

@@ -6,6 +6,7 @@ is shown at every N as well: if the time grows like that, it stays put.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
-from benchmarks.record import Places, Report, Table
 from benchmarks.timing import Timing, time_interleaved
+from reporting.catalogue import Measured, Places
+from reporting.figures import COLORS, INK, new_figure, save_png, use_log_axes
+from reporting.records import Record
+from reporting.tables import Table
 from verticopula.privacy.noise import Keystream, SecureNoise
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 
@@ -41,11 +44,11 @@ def fit_exponent(sizes: Sequence[float], amounts: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(amounts), 1)[0])
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """Time both releases and draw them."""
-    exact_sizes = (2_000, 4_000, 8_000) if quick else (10_000, 20_000, 40_000, 80_000)
-    binomial_sizes = (20_000, 40_000, 80_000) if quick else tuple(10_000 * 2**k for k in range(7))
-    repetitions = 3 if quick else 25
+def run(options: Namespace) -> Measured:
+    """Time both releases."""
+    exact_sizes = (2_000, 4_000, 8_000) if options.quick else (10_000, 20_000, 40_000, 80_000)
+    binomial_sizes = (20_000, 40_000, 80_000) if options.quick else tuple(10_000 * 2**k for k in range(7))
+    repetitions = 3 if options.quick else 25
     measured = {
         "exact": time_sizes(flip_comparisons, exact_sizes, repetitions),
         "binomial": time_sizes(draw_binomial_ranks, binomial_sizes, repetitions),
@@ -59,9 +62,7 @@ def run(places: Places, *, quick: bool) -> Report:
     }
     per_n_log_n = {n: 1e9 * t.minimum / (n * np.log(n)) for n, t in measured["binomial"].items()}
     expected = fit_exponent(binomial_sizes, [n * np.log(n) for n in binomial_sizes])
-    draw(measured, exponents, places.images / "growth.png")
-    return Report(
-        "growth",
+    return (
         {
             "sizes": {"exact": exact_sizes, "binomial": binomial_sizes},
             "epsilon_per_comparison": EPSILON,
@@ -73,8 +74,21 @@ def run(places: Places, *, quick: bool) -> Report:
             "exponent_of_n_log_n": expected,
             "binomial_ns_per_n_log_n": per_n_log_n,
         },
-        [_tabulate_times(measured, per_n_log_n), _tabulate_exponents(exponents, expected)],
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """Two tables and a figure."""
+    found = record.results
+    measured = {
+        name: {int(n): Timing.of(saved) for n, saved in timings.items()} for name, timings in found["timings"].items()
+    }
+    draw(measured, found["exponent"], places.images / "growth.png")
+    per_n_log_n = {int(n): value for n, value in found["binomial_ns_per_n_log_n"].items()}
+    return [
+        _tabulate_times(measured, per_n_log_n),
+        _tabulate_exponents(found["exponent"], found["exponent_of_n_log_n"]),
+    ]
 
 
 def _tabulate_times(measured: dict[str, dict[int, Timing]], per_n_log_n: dict[int, float]) -> Table:
@@ -124,4 +138,4 @@ def draw(measured: dict[str, dict[int, Timing]], exponents: dict[str, dict[str, 
     ax.set_title("One rank release; dotted: expected growth through the last point", loc="left", fontsize=10)
     ax.legend(frameon=False, loc="lower right")
     ax.margins(x=0.15)
-    save_figure(figure, path)
+    save_png(figure, path)

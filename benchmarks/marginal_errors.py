@@ -10,7 +10,7 @@ the paper's gets the same repair to a distribution function as ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from scipy import stats
 
+from benchmarks.correlation_errors import read_errors
 from benchmarks.growth import fit_exponent
-from benchmarks.plotting import COLORS, new_figure, save_figure, use_log_axes
-from benchmarks.record import Report, Table
+from reporting.catalogue import Measured
+from reporting.figures import COLORS, new_figure, save_png, use_log_axes
+from reporting.tables import Table
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import Column
 from verticopula.stats.marginals import (
@@ -169,8 +171,8 @@ def _measure_degree(margin: Margin, factor: float, n: int, epsilon: float, repli
     return float(np.max(np.abs(cdf - margin.truth.cdf(points))))
 
 
-def run(image: Path, *, quick: bool) -> Report:
-    """Measure, tabulate and draw."""
+def measure(*, quick: bool) -> Measured:
+    """Errors of three kinds of marginals, and their slopes in N."""
     sizes = (500, 5_000) if quick else (500, 1_000, 2_000, 5_000, 10_000, 20_000)
     epsilons = (0.1, 1.0) if quick else (0.05, 0.1, 0.3, 1.0, 3.0)
     replications = 3 if quick else 50
@@ -183,9 +185,7 @@ def run(image: Path, *, quick: bool) -> Report:
         for name, found in errors.items()
     }
     degrees = measure_degrees(sizes, epsilons, replications)
-    draw(errors, image)
-    return Report(
-        "marginals",
+    return (
         {
             "sizes": sizes,
             "epsilons": epsilons,
@@ -195,11 +195,25 @@ def run(image: Path, *, quick: bool) -> Report:
             "paper": {"order": PAPER_ORDER, "delta": PAPER_DELTA},
         },
         {"kolmogorov_distance": errors, "slope_in_n": slopes, "mean_distance_by_degree_factor": degrees},
-        [
-            *(_tabulate(MARGINS[name].title, found, slopes[name]) for name, found in errors.items()),
-            _tabulate_degrees(degrees),
-        ],
     )
+
+
+def present(results: Mapping[str, Any], image: Path) -> list[Table]:
+    """Tables and a figure of saved results."""
+    errors = {
+        name: {method: read_errors(saved) for method, saved in own.items()}
+        for name, own in results["kolmogorov_distance"].items()
+    }
+    slopes = {
+        name: {method: {float(e): slope for e, slope in own.items()} for method, own in by_method.items()}
+        for name, by_method in results["slope_in_n"].items()
+    }
+    degrees = {float(factor): own for factor, own in results["mean_distance_by_degree_factor"].items()}
+    draw(errors, image)
+    return [
+        *(_tabulate(MARGINS[name].title, found, slopes[name]) for name, found in errors.items()),
+        _tabulate_degrees(degrees),
+    ]
 
 
 def _tabulate(title: str, errors: Errors, slopes: dict[str, dict[float, float]]) -> Table:
@@ -243,7 +257,7 @@ def draw(errors: dict[str, Errors], path: Path) -> None:
     axes[len(errors)].set_ylabel(f"Kolmogorov distance, N = {ANCHOR[0]:,}")
     axes[0].legend(frameon=False, fontsize=8)
     figure.suptitle("Error of private marginals (ε of unit `variable`, half of it on the marginal)")
-    save_figure(figure, path)
+    save_png(figure, path)
 
 
 def _draw_sizes(ax: Axes, errors: Errors) -> None:

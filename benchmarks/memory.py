@@ -11,11 +11,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.record import ROOT, Places, Report, Table, verdict
+from benchmarks import ROOT
+from reporting.catalogue import Measured, Places
+from reporting.records import Record
+from reporting.tables import Table, verdict
 from verticopula.privacy.noise import SecureNoise
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 
@@ -56,26 +60,30 @@ def _measure_largest(sampler: str, n: int, repetitions: int) -> dict[str, float]
     return max((_measure_apart(sampler, n) for _ in range(repetitions)), key=lambda m: m["above"])
 
 
-def run(places: Places, *, quick: bool) -> Report:
+def run(options: Namespace) -> Measured:
     """Measure both samplers, each in a process of its own. Needs Linux."""
-    n, repetitions = (5_000, 1) if quick else (71_827, 5)
+    n, repetitions = (5_000, 1) if options.quick else (71_827, 5)
     for sampler in RELEASES:
         _measure_apart(sampler, 500)  # fills the cache of compiled code
     measured = {sampler: _measure_largest(sampler, n, repetitions) for sampler in RELEASES}
-    rows = tuple(
-        (sampler, f"{m['before']:.1f}", f"{m['peak']:.1f}", f"{m['above']:.1f}", verdict(m["above"], TARGET_MB))
-        for sampler, m in measured.items()
-    )
-    header = ("sampler", "MB in use before", "peak MB", "peak above before", f"target {TARGET_MB:.0f} MB")
-    return Report(
-        "memory",
+    return (
         {"n_subjects": n, "epsilon_per_comparison": EPSILON, "data_mb": 8 * n / 1e6, "repetitions": repetitions},
         {
             "largest_megabytes": measured,
             "target": {"above": TARGET_MB, "met": measured["exact"]["above"] < TARGET_MB},
         },
-        [Table(f"memory of one rank release, N = {n:,}, largest of {repetitions}", header, rows)],
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """One table."""
+    n, repetitions = record.settings["n_subjects"], record.settings["repetitions"]
+    rows = tuple(
+        (sampler, f"{m['before']:.1f}", f"{m['peak']:.1f}", f"{m['above']:.1f}", verdict(m["above"], TARGET_MB))
+        for sampler, m in record.results["largest_megabytes"].items()
+    )
+    header = ("sampler", "MB in use before", "peak MB", "peak above before", f"target {TARGET_MB:.0f} MB")
+    return [Table(f"memory of one rank release, N = {n:,}, largest of {repetitions}", header, rows)]
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,10 @@ from numpy.typing import NDArray
 
 from benchmarks.forecast import DELTA, METHODS, distance, fit_both
 from benchmarks.forecast_designs import Design, Truth, draw_tables, draw_truth
-from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
-from benchmarks.record import Places, Report, Table
+from reporting.catalogue import Measured, Places
+from reporting.figures import COLORS, INK, new_figure, save_png, use_log_axes
+from reporting.records import Record
+from reporting.tables import Table
 from verticopula import Synthesizer
 from verticopula.errors import NotPrivateWarning
 from verticopula.forecasting.forecast import forecast
@@ -104,11 +108,11 @@ def predict(designs: dict[float, Design], strength: float) -> Figures:
     return figures
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """Two figures and their numbers."""
-    epsilons = (1.0, 16.0) if quick else (0.25, 1.0, 4.0, 16.0, 64.0, 256.0)
-    sizes = (500, 2_000) if quick else (500, 1_000, 2_000, 4_000, 8_000, 16_000)
-    replications = 1 if quick else 3
+def run(options: Namespace) -> Measured:
+    """Errors against epsilon and against N."""
+    epsilons = (1.0, 16.0) if options.quick else (0.25, 1.0, 4.0, 16.0, 64.0, 256.0)
+    sizes = (500, 2_000) if options.quick else (500, 1_000, 2_000, 4_000, 8_000, 16_000)
+    replications = 1 if options.quick else 3
     start = time.process_time()
     truth = draw_truth(STUDY).correlation
     size = float(np.sqrt(np.mean(truth[np.triu_indices(truth.shape[0], 1)] ** 2)))
@@ -117,7 +121,6 @@ def run(places: Places, *, quick: bool) -> Report:
     results = {}
     for axis, designs in (("epsilon", by_epsilon), ("subjects", by_size)):
         results[axis] = {"measured": measure(designs, replications), "forecast": predict(designs, size)}
-        draw(axis, results[axis], size, places.images / f"planning_{axis}.png")
     results["seconds"] = time.process_time() - start
     settings = {
         "parties": STUDY.parties,
@@ -130,7 +133,25 @@ def run(places: Places, *, quick: bool) -> Report:
         "replications": replications,
         "replications_of_ranks_at_block_and_person": 1,
     }
-    return Report("planning", settings, results, [_tabulate(axis, results[axis]["measured"]) for axis in MEASURED_BY])
+    return settings, results
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """Two figures and their numbers."""
+    tables = []
+    for axis in MEASURED_BY:
+        figures = {name: _read_figures(saved) for name, saved in record.results[axis].items()}
+        draw(axis, figures, record.settings["true_strength"], places.images / f"planning_{axis}.png")
+        tables.append(_tabulate(axis, figures["measured"]))
+    return tables
+
+
+def _read_figures(saved: Mapping[str, Any]) -> Figures:
+    """By places on an axis, whose names are text in JSON."""
+    return {
+        unit: {method: {float(place): one for place, one in own.items()} for method, own in by_method.items()}
+        for unit, by_method in saved.items()
+    }
 
 
 STYLES = {"refined": "o-", "vcds": "s--", STRICT: "^-."}
@@ -167,7 +188,7 @@ def draw(axis: str, results: dict[str, Figures], size: float, path: Path) -> Non
     figure.suptitle(
         f"20 columns at 4 parties, 30 % of three blocks missing at random, {fixed}, δ = {DELTA:g}", fontsize=11
     )
-    save_figure(figure, path)
+    save_png(figure, path)
 
 
 def _draw_panel(ax: Axes, results: dict[str, Figures], name: str) -> None:

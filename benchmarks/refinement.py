@@ -11,16 +11,13 @@ All seconds are processor time of one thread.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.record import Places, Report, Table
 from benchmarks.refinement_cost import (
     EPSILON,
     MOST_SECONDS,
@@ -55,45 +52,37 @@ from benchmarks.refinement_ievcds import (
 )
 from benchmarks.refinement_toy import TOY_TARGETS, ToyResult, measure_toy, tabulate_toy
 from benchmarks.timing import Timing
+from reporting.catalogue import Measured, Places
+from reporting.pages import markdown_page
+from reporting.records import Record, now, write_text
+from reporting.tables import Table
 from verticopula.data.tables import align_tables
 from verticopula.datasets import make_sme
 
 PARTS = ("toy", "cost", "ievcds", "growth")
 
 
-def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
-    """Toy, cost and growth; writes the page `refinement.md` and its figure.
-
-    With `parts`, only those (of PARTS) are measured; the others are kept from the last results.
-    """
+def run(options: Namespace) -> Measured:
+    """Toy, cost and growth; with `--part`, only those are measured and the others kept."""
+    quick, chosen = options.quick, options.parts
     runs, repetitions = (2, 1) if quick else (20, 3)
     sizes = {"design": 1_000, "SME": 2_000} if quick else {"design": 5_000, "SME": 71_827}
     ievcds_repetitions = {4_000: 1} if quick else {10_000: 3, sizes["SME"]: 1}
-    chosen = parts or PARTS
-    kept = read_kept(places.results / "refinement.json") if len(chosen) < len(PARTS) else {}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    toy = measure_toy(runs) if "toy" in chosen else kept["toy"]
+    steps = (10_000, 100_000) if quick else (10_000, 30_000, 100_000, 300_000, 1_000_000)
+    found = read_parts(options.kept.results) if options.kept.results else {}
+    if "toy" in chosen:
+        found["toy"] = measure_toy(runs, options.jobs)
     with threadpool_limits(1):
         _compile()
-        costs = measure_costs(sizes, repetitions) if "cost" in chosen else kept["cost"]
-        ievcds = measure_ievcds(ievcds_repetitions) if "ievcds" in chosen else kept["ievcds"]
-        growth = measure_growth(quick=quick) if "growth" in chosen else kept["growth"]
-        steps = (10_000, 100_000) if quick else (10_000, 30_000, 100_000, 300_000, 1_000_000)
-        adjustment = measure_adjustment(steps, 5) if "growth" in chosen else kept["adjustment"]
-    measured = {part: now if part in chosen else kept["measured"][part] for part in PARTS}
-    exponents = find_exponents(growth, adjustment)
-    draw(growth, adjustment, exponents, places.images / "refinement.png")
-    tables = [
-        tabulate_toy(toy, runs),
-        tabulate_costs(costs),
-        tabulate_ievcds(ievcds),
-        tabulate_growth(growth),
-        tabulate_adjustment(adjustment),
-        tabulate_exponents(exponents),
-    ]
-    _write_page(places, tables, measured)
-    return Report(
-        "refinement",
+        if "cost" in chosen:
+            found["cost"] = measure_costs(sizes, repetitions)
+        if "ievcds" in chosen:
+            found["ievcds"] = measure_ievcds(ievcds_repetitions)
+        if "growth" in chosen:
+            found["growth"], found["adjustment"] = measure_growth(quick=quick), measure_adjustment(steps, 5)
+    measured = {part: now() if part in chosen else options.kept.results["measured"][part] for part in PARTS}
+    costs, ievcds = found["cost"], found["ievcds"]
+    return (
         {
             "unit": UNIT,
             "epsilon": EPSILON,
@@ -106,7 +95,7 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
         },
         {
             "measured": measured,
-            "toy": [{**asdict(r), "biases": r.biases, "largest_biases": TOY_TARGETS[r.epsilon]} for r in toy],
+            "toy": [{**asdict(r), "biases": r.biases, "largest_biases": TOY_TARGETS[r.epsilon]} for r in found["toy"]],
             "cost": {
                 name: {**asdict(c), "rank_releases": c.releases, "bytes_per_entry": c.bytes_per_entry}
                 for name, c in costs.items()
@@ -119,16 +108,40 @@ def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
                 }
                 for n, times in ievcds.items()
             },
-            "growth": {size: [asdict(p) for p in points] for size, points in growth.items()},
-            "adjustment": {n: t.to_dict() for n, t in adjustment.items()},
-            "exponent": exponents,
+            "growth": {size: [asdict(p) for p in points] for size, points in found["growth"].items()},
+            "adjustment": {n: t.to_dict() for n, t in found["adjustment"].items()},
+            "exponent": find_exponents(found["growth"], found["adjustment"]),
             "target": {
                 "seconds": {name: c.seconds <= MOST_SECONDS[name] for name, c in costs.items()},
                 "ievcds": compare(ievcds[max(ievcds)]) <= MOST_PER_RELEASES,
             },
         },
-        tables,
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `refinement.md`, its figure and its tables."""
+    found, exponents = read_parts(record.results), record.results["exponent"]
+    draw(found["growth"], found["adjustment"], exponents, places.images / "refinement.png")
+    tables = [
+        tabulate_toy(found["toy"], record.settings["runs"]),
+        tabulate_costs(found["cost"]),
+        tabulate_ievcds(found["ievcds"]),
+        tabulate_growth(found["growth"]),
+        tabulate_adjustment(found["adjustment"]),
+        tabulate_exponents(exponents),
+    ]
+    figure = "refinement.png" if places.images == places.pages else "../images/refinement.png"
+    measured = ", ".join(f"{part} {date}" for part, date in record.results["measured"].items())
+    parts = [
+        f"Written by `python -m benchmarks refinement`. Measured: {measured}.",
+        *_TEXT,
+        f"![growth]({figure})",
+        *tables,
+    ]
+    title = "The server-side refinement: what it recovers and what it costs"
+    write_text(places.pages / "refinement.md", markdown_page(title, parts))
+    return tables
 
 
 def _compile() -> None:
@@ -147,47 +160,31 @@ def measure_costs(sizes: Mapping[str, int], repetitions: int) -> dict[str, Cost]
     }
 
 
-def read_kept(path: Path) -> dict[str, Any]:
-    """What an earlier run measured, part by part."""
-    record = json.loads(path.read_text(encoding="utf-8"))
-    found = record["results"]
+def read_parts(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record holds, part by part."""
     return {
-        "measured": found.get("measured", dict.fromkeys(PARTS, record["date"])),
         "toy": [
-            ToyResult(r["method"], r["epsilon"], tuple(r["correlation"]), tuple(r["margin"])) for r in found["toy"]
+            ToyResult(r["method"], r["epsilon"], tuple(r["correlation"]), tuple(r["margin"])) for r in results["toy"]
         ],
-        "cost": {name: Cost(**{f.name: c[f.name] for f in fields(Cost)}) for name, c in found["cost"].items()},
+        "cost": {name: Cost(**{f.name: c[f.name] for f in fields(Cost)}) for name, c in results["cost"].items()},
         "ievcds": {
-            int(n): {name: _to_timing(t) for name, t in times.items() if isinstance(t, dict)}
-            for n, times in found["ievcds"].items()
+            int(n): {name: Timing.of(t) for name, t in times.items() if isinstance(t, dict)}
+            for n, times in results["ievcds"].items()
         },
-        "growth": {size: [Point(**point) for point in points] for size, points in found["growth"].items()},
-        "adjustment": {int(n): _to_timing(t) for n, t in found["adjustment"].items()},
+        "growth": {size: [Point(**point) for point in points] for size, points in results["growth"].items()},
+        "adjustment": {int(n): Timing.of(t) for n, t in results["adjustment"].items()},
     }
 
 
-def _to_timing(kept: Mapping[str, Sequence[float]]) -> Timing:
-    return Timing(tuple(kept["processor_seconds"]), tuple(kept["wall_seconds"]))
-
-
-def _write_page(places: Places, tables: Sequence[Table], measured: Mapping[str, str]) -> None:
-    figure = "refinement.png" if places.images == places.pages else "../images/refinement.png"
-    parts = [
-        "# The server-side refinement: what it recovers and what it costs",
-        "Written by `python -m benchmarks refinement`. "
-        f"Measured: {', '.join(f'{part} {date}' for part, date in measured.items())}.",
-        "*The refinement* is everything that `refined` does beyond VCDS's releases (`refine` and "
-        "`latent_correlation`). Seconds are processor time of one thread, the fastest run; *rank releases* is that "
-        "time over that of flipping all comparisons of all columns of the same data once. Peak memory is what the "
-        "refinement needs above the releases it starts from.",
-        "IEVCDS, everything included, is compared with as many rank releases of the same study without gaps, and "
-        "nothing else. All its rounds but the first rank a completed table, in which every column that is not nominal "
-        "stands in a strict order: values that are tied, and subjects without a value, get places of their own. So "
-        "the release to judge by ranks the complete table in a strict order as well; beside it the release with "
-        "ties, which is cheaper, because a tied comparison needs only a fair coin. Both run on one processor. The "
-        "target is for the larger N: ranks take N², the rest N.",
-        f"![growth]({figure})",
-    ]
-    for table in tables:
-        parts += [f"## {table.title[0].upper()}{table.title[1:]}", table.to_markdown()]
-    (places.pages / "refinement.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+_TEXT = (
+    "*The refinement* is everything that `refined` does beyond VCDS's releases (`refine` and "
+    "`latent_correlation`). Seconds are processor time of one thread, the fastest run; *rank releases* is that "
+    "time over that of flipping all comparisons of all columns of the same data once. Peak memory is what the "
+    "refinement needs above the releases it starts from.",
+    "IEVCDS, everything included, is compared with as many rank releases of the same study without gaps, and "
+    "nothing else. All its rounds but the first rank a completed table, in which every column that is not nominal "
+    "stands in a strict order: values that are tied, and subjects without a value, get places of their own. So "
+    "the release to judge by ranks the complete table in a strict order as well; beside it the release with "
+    "ties, which is cheaper, because a tied comparison needs only a fair coin. Both run on one processor. The "
+    "target is for the larger N: ranks take N², the rest N.",
+)

@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from benchmarks.record import Table, verdict
 from benchmarks.timing import time_interleaved
 from experiments.designs import SimulationDesign, make_complete, mask_mar
+from reporting.tables import Table, verdict
 from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.privacy.budget import BudgetRequest, coins_per_comparison
 from verticopula.privacy.noise import SecureNoise
@@ -140,4 +140,4 @@ def tabulate_costs(costs: Mapping[str, Cost]) -> Table:
         for name, cost in costs.items()
     )
     header = ("data", "N", "latents", "patterns", "rounds", "seconds", "target", "verdict", "rank releases")
-    return Table("the refinement beyond the releases", (*header, "peak MB", "bytes per N × latents"), rows)
+    return Table("The refinement beyond the releases", (*header, "peak MB", "bytes per N × latents"), rows)

@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from benchmarks.growth import fit_exponent
-from benchmarks.plotting import COLORS, INK, new_figure, save_figure, use_log_axes
-from benchmarks.record import Table
 from benchmarks.refinement_cost import refine_fully, release
 from benchmarks.timing import Timing, time_interleaved
 from experiments.designs import SimulatedData, SimulationDesign, make_complete, mask_mcar
+from reporting.figures import COLORS, INK, new_figure, save_png, use_log_axes
+from reporting.tables import Table
 from verticopula.schema.federation import Federation
 from verticopula.stats.em import em_step, find_patterns, gather_moments
 from verticopula.stats.latent_draws import adjust_to_order
@@ -110,7 +110,7 @@ def tabulate_growth(growth: Mapping[str, Sequence[Point]]) -> Table:
         for size, points in growth.items()
         for p in points
     )
-    return Table(f"growth of {GROWTH_ROUNDS} rounds", ("in", "size", "seconds", "ms per step of EM"), rows)
+    return Table(f"Growth of {GROWTH_ROUNDS} rounds", ("in", "size", "seconds", "ms per step of EM"), rows)
 
 
 def tabulate_adjustment(adjustment: Mapping[int, Timing]) -> Table:
@@ -119,7 +119,7 @@ def tabulate_adjustment(adjustment: Mapping[int, Timing]) -> Table:
 
 
 def tabulate_exponents(exponents: Mapping[str, float]) -> Table:
-    return Table("exponents", ("of", "exponent"), tuple((name, f"{value:.2f}") for name, value in exponents.items()))
+    return Table("Exponents", ("of", "exponent"), tuple((name, f"{value:.2f}") for name, value in exponents.items()))
 
 
 def draw(
@@ -152,7 +152,7 @@ def draw(
     for ax in axes:
         ax.set_ylabel("processor seconds (fastest run)", color=INK)
         ax.legend(frameon=False, fontsize=8, title="exponent", title_fontsize=8)
-    save_figure(figure, path)
+    save_png(figure, path)
 
 
 def _plot(

@@ -17,9 +17,9 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.record import Table, verdict
 from benchmarks.refinement_cost import EPSILON, UNIT, rank_all
 from benchmarks.timing import Timing, time_interleaved
+from reporting.tables import Table, verdict
 from verticopula import Synthesizer
 from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.datasets import SmeStudy, make_sme

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from joblib import Parallel, delayed, parallel_config
+from threadpoolctl import threadpool_limits
 
-from benchmarks.record import Table, verdict
+from reporting.parallel import run_all
+from reporting.tables import Table, verdict
 from verticopula import Synthesizer
 from verticopula.errors import NotPrivateWarning
 from verticopula.schema.federation import ColumnKey, Federation
 
+Task = tuple[str, float, int]  # method, epsilon and seed
+
 METHODS = ("vcds", "evcds", "ievcds", "refined")
 UNIT = "variable"
 ROUNDS = 10
-PROCESSES = 2
 TOY_SUBJECTS, TOY_CORRELATION, TOY_MARGIN = 5_000, 0.7, 0.5
 TOY_TARGETS = {0.5: (0.04, 0.02), 3.0: (0.02, 0.01)}  # epsilon per comparison: bias of correlation, of F1(0)
 
@@ -74,13 +76,17 @@ def run_toy(method: str, epsilon: float, seed: int) -> tuple[float, float]:
     return float(copula.correlation[0, 1]), float(margin[0])
 
 
-def measure_toy(runs: int) -> list[ToyResult]:
+def _run_task(task: Task) -> tuple[Task, tuple[float, float]]:
+    with threadpool_limits(1):
+        return task, run_toy(*task)
+
+
+def measure_toy(runs: int, jobs: int) -> list[ToyResult]:
     """Every method at every epsilon."""
     settings = [(method, epsilon) for epsilon in TOY_TARGETS for method in METHODS]
     tasks = [(method, epsilon, seed) for method, epsilon in settings for seed in range(runs)]
-    with parallel_config(backend="loky", n_jobs=PROCESSES, inner_max_num_threads=1):
-        answers = Parallel()(delayed(run_toy)(*task) for task in tasks)
-    found = np.array(answers).reshape(len(settings), runs, 2)
+    answers = dict(run_all(_run_task, tasks, label="fits", jobs=jobs))
+    found = np.array([answers[task] for task in tasks]).reshape(len(settings), runs, 2)
     means, deviations = found.mean(axis=1), found.std(axis=1)
     return [
         ToyResult(*setting, *((float(means[i, k]), float(deviations[i, k])) for k in (0, 1)))

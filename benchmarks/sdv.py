@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -18,30 +19,22 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.record import ROOT, Places, Report, Table, verdict
+from benchmarks import ROOT
+from benchmarks.environments import prepare_environment
 from benchmarks.sdv_ours import EPSILON, UNIT
+from reporting.catalogue import Measured, Places
+from reporting.records import Record
+from reporting.tables import Table, verdict
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.schema.federation import Federation
 
-SDV_VERSION = "2.0.0"
-PYARROW_VERSION = "26.0.1"
-SDV_PYTHON = ROOT / ".venv-sdv" / "bin" / "python"
+VERSIONS = {"sdv": "2.0.0", "pyarrow": "26.0.1"}
+ENVIRONMENT = ROOT / ".venv-sdv"
 DEFAULT_DISTRIBUTION = "beta"  # SDV's own default
 DISTRIBUTIONS = (DEFAULT_DISTRIBUTION, "norm")  # "norm" is the cheapest it offers
 TARGET = 0.3
 
 Seconds = dict[str, float]
-
-
-def prepare_environment() -> None:
-    """Make SDV's environment, unless it is there with the right version."""
-    if not SDV_PYTHON.exists():
-        subprocess.run(["python3.11", "-m", "venv", SDV_PYTHON.parent.parent], check=True)
-    question = "from importlib.metadata import version; print(version('sdv'), version('pyarrow'))"
-    found = subprocess.run([SDV_PYTHON, "-c", question], capture_output=True, text=True, check=False)
-    if found.stdout.split() != [SDV_VERSION, PYARROW_VERSION]:
-        wanted = [f"sdv=={SDV_VERSION}", f"pyarrow=={PYARROW_VERSION}"]
-        subprocess.run([SDV_PYTHON, "-m", "pip", "install", "-q", *wanted], check=True)
 
 
 def join_tables(study: SmeStudy) -> pl.DataFrame:
@@ -67,11 +60,11 @@ def describe_columns(federation: Federation) -> dict[str, str]:
     }
 
 
-def time_sdv(folder: Path, distribution: str) -> dict[str, Any]:
+def time_sdv(python: Path, folder: Path, distribution: str) -> dict[str, Any]:
     """What `sdv_baseline` measures on the table in `folder`."""
     script = ROOT / "benchmarks" / "sdv_baseline.py"
     # -P: this folder's own `sdv` module must not stand in for the package.
-    return _run_json([SDV_PYTHON, "-P", script, folder / "joined.parquet", folder / "sdtypes.json", distribution])
+    return _run_json([python, "-P", script, folder / "joined.parquet", folder / "sdtypes.json", distribution])
 
 
 def time_ours(n: int, *, cache: Path | None = None) -> Seconds:
@@ -90,10 +83,10 @@ def _run_json(command: list[str | Path], extra: Mapping[str, str] | None = None)
     return answer
 
 
-def run(places: Places, *, quick: bool) -> Report:
+def run(options: Namespace) -> Measured:
     """Take turns: SDV, then VCDS, `repetitions` times; then VCDS once with nothing compiled."""
-    n, repetitions = (1_000, 1) if quick else (71_827, 3)
-    prepare_environment()
+    n, repetitions = (1_000, 1) if options.quick else (71_827, 3)
+    python = prepare_environment(ENVIRONMENT, VERSIONS)
     study = make_sme(n)
     ours: list[Seconds] = []
     sdv: dict[str, list[Seconds]] = {distribution: [] for distribution in DISTRIBUTIONS}
@@ -104,7 +97,7 @@ def run(places: Places, *, quick: bool) -> Report:
         (folder / "sdtypes.json").write_text(json.dumps(describe_columns(study.federation)), encoding="utf-8")
         for _ in range(repetitions):
             for distribution in DISTRIBUTIONS:
-                answer = time_sdv(folder, distribution)
+                answer = time_sdv(python, folder, distribution)
                 sdv[distribution].append(answer["seconds"])
                 versions = answer["versions"]
             ours.append(time_ours(n))
@@ -112,8 +105,7 @@ def run(places: Places, *, quick: bool) -> Report:
     runs = {"VCDS": ours, **{_sdv_label(d): seconds for d, seconds in sdv.items()}, "VCDS, compiling": [cold]}
     ratios = {label: _ratio(ours, sdv[d]) for d, label in ((d, _sdv_label(d)) for d in DISTRIBUTIONS)}
     ratio = ratios[_sdv_label(DEFAULT_DISTRIBUTION)]
-    return Report(
-        "sdv",
+    return (
         {
             "n_subjects": n,
             "n_columns": len(describe_columns(study.federation)),
@@ -129,8 +121,13 @@ def run(places: Places, *, quick: bool) -> Report:
             "ratio_with_compilation": cold["total"] / _median(sdv[DEFAULT_DISTRIBUTION]),
             "target": {"ratio_to_sdv_default": TARGET, "met": ratio <= TARGET},
         },
-        [_tabulate(n, runs, sdv[DEFAULT_DISTRIBUTION], ratio)],
     )
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """Medians of all runs."""
+    runs, label = record.results["seconds"], _sdv_label(DEFAULT_DISTRIBUTION)
+    return [_tabulate(record.settings["n_subjects"], runs, runs[label], record.results["ratio_of_medians"][label])]
 
 
 def _sdv_label(distribution: str) -> str:

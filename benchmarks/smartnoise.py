@@ -3,7 +3,7 @@
 MST gets all tables in one place, joined and imputed, every domain for nothing, and the number of cells per continuous
 column that suits it best on the truth. Strict mode gets what the parties hold, and nobody to trust. SmartNoise lives
 in an environment of its own (`.venv-smartnoise`), made here. Finished runs are kept there too, so that a benchmark that
-was interrupted goes on: `--part` measures those of one side again, `--part page` only shows what there is.
+was interrupted goes on: `--part` measures those of one side again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -23,25 +24,26 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.record import ROOT, Places, Report, Table
+from benchmarks import ROOT
+from benchmarks.environments import prepare_environment
 from benchmarks.smartnoise_codes import code_tables, decode_codes
 from benchmarks.smartnoise_measures import Truth
 from experiments.baselines.imputed import fill
+from reporting.catalogue import Measured, Places
+from reporting.records import Record, write_text
+from reporting.tables import Table
 from verticopula import Synthesizer
 from verticopula.datasets import SmeStudy, make_sme
 
 VERSIONS = {"smartnoise-synth": "1.0.8", "mbi": "1.1.0", "torch": "2.13.0", "pyarrow": "26.0.1"}
-RUNS = ROOT / ".venv-smartnoise" / "runs"
-PYTHON = ROOT / ".venv-smartnoise" / "bin" / "python"
+ENVIRONMENT = ROOT / ".venv-smartnoise"
 EPSILONS, DELTA = (1.0, 3.0), 1e-6
 BINS = (8, 16, 32)
 STRICT_RUNS, MST_RUNS = 5, 1
 QUICK_TO_COMPILE = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=1"
 STRICT, MST, REFERENCE = "strict", "mst", "reference"
 REFERENCES = ("the population itself", "the imputed table itself", "the population, every column shuffled")
-SHOW = "page"
-PARTS = (REFERENCE, STRICT, MST, SHOW)
-PAGE = "smartnoise.md"
+PARTS = (REFERENCE, STRICT, MST)
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -74,17 +76,6 @@ def list_runs(*, quick: bool) -> list[Run]:
     return runs + [Run(MST, "MST", e, bins, seed) for seed in range(1, theirs + 1) for bins in BINS for e in EPSILONS]
 
 
-def prepare_environment() -> None:
-    """Make SmartNoise's environment, unless it is there with the right versions."""
-    if not PYTHON.exists():
-        subprocess.run(["python3.11", "-m", "venv", PYTHON.parent.parent], check=True)
-    question = f"from importlib.metadata import version; print(*(version(p).split('+')[0] for p in {list(VERSIONS)}))"
-    found = subprocess.run([PYTHON, "-c", question], capture_output=True, text=True, check=False)
-    if found.stdout.split() != list(VERSIONS.values()):
-        wanted = [f"{name}=={version}" for name, version in VERSIONS.items()]
-        subprocess.run([PYTHON, "-m", "pip", "install", "-q", *wanted], check=True)
-
-
 def run_strict(study: SmeStudy, wanted: Run) -> tuple[Tables, dict[str, float]]:
     """Fitted and sampled in this process."""
     synthesizer = Synthesizer(
@@ -103,6 +94,7 @@ def run_strict(study: SmeStudy, wanted: Run) -> tuple[Tables, dict[str, float]]:
 def run_mst(study: SmeStudy, imputed: Tables, wanted: Run) -> tuple[Tables, dict[str, float]]:
     """Fitted and sampled in SmartNoise's environment."""
     script = ROOT / "benchmarks" / "smartnoise_baseline.py"
+    python = prepare_environment(ENVIRONMENT, VERSIONS)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         codes, cardinalities = code_tables(study.federation, imputed, wanted.bins)
@@ -111,7 +103,7 @@ def run_mst(study: SmeStudy, imputed: Tables, wanted: Run) -> tuple[Tables, dict
         files = [folder / "codes.parquet", folder / "cardinalities.json"]
         settings = [str(wanted.epsilon), str(DELTA), str(wanted.seed)]
         # -P: nothing of this folder may stand in for a package
-        command = [PYTHON, "-P", script, *files, *settings, folder / "out.parquet"]
+        command = [python, "-P", script, *files, *settings, folder / "out.parquet"]
         environment = {**os.environ, "XLA_FLAGS": QUICK_TO_COMPILE}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         synthetic = pl.read_parquet(folder / "out.parquet")
@@ -120,19 +112,37 @@ def run_mst(study: SmeStudy, imputed: Tables, wanted: Run) -> tuple[Tables, dict
     return decode_codes(study.federation, synthetic, wanted.bins, rng), answer["seconds"]
 
 
-def run(places: Places, *, quick: bool, parts: Sequence[str] = ()) -> Report:
-    """All runs that are not kept from before; with `parts`, those sides again. Writes the page `smartnoise.md`."""
-    n, held_out = (2_000, 2_000) if quick else (71_827, 20_000)
-    folder, wanted = RUNS / str(n), list_runs(quick=quick)
-    if list(parts) != [SHOW]:
-        prepare_environment()
-        folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench.of(n, held_out)
-        for one in wanted:
-            if one.side in parts or not (folder / one.file).exists():
-                (folder / one.file).write_text(json.dumps(bench.measure(one)), encoding="utf-8")
-    kept = [folder / one.file for one in wanted if (folder / one.file).exists()]
-    return summarise(places, [json.loads(path.read_text(encoding="utf-8")) for path in kept], n, held_out)
+def run(options: Namespace) -> Measured:
+    """All runs that are not kept from before; with `--part`, those of that side again."""
+    n, held_out = (2_000, 2_000) if options.quick else (71_827, 20_000)
+    folder, wanted = ENVIRONMENT / "runs" / str(n), list_runs(quick=options.quick)
+    bench = Bench.of(n, held_out)
+    again = () if len(options.parts) == len(PARTS) else options.parts
+    runs = []
+    for one in wanted:
+        path = folder / one.file
+        if one.side in again or not path.exists():
+            write_text(path, json.dumps(bench.measure(one)))
+        runs.append(json.loads(path.read_text(encoding="utf-8")))
+    best = {epsilon: _best_bins(runs, epsilon) for epsilon in EPSILONS}
+    verdicts = {f"{epsilon:g}": _verdict(runs, epsilon, best[epsilon]) for epsilon in EPSILONS}
+    settings = {
+        "n_subjects": n,
+        "held_out": held_out,
+        "delta": DELTA,
+        "unit": "person",
+        "bins": BINS,
+        "smartnoise_versions": VERSIONS,
+    }
+    return settings, {"verdicts": verdicts, "runs": runs}
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `smartnoise.md`, and its table."""
+    runs = record.results["runs"]
+    table = _tabulate(runs, {epsilon: _best_bins(runs, epsilon) for epsilon in EPSILONS})
+    write_text(places.pages / "smartnoise.md", _page(record, table))
+    return [table]
 
 
 @dataclass(frozen=True)
@@ -168,24 +178,6 @@ class Bench:
             party: table.with_columns(pl.col(c).gather(rng.permutation(len(table))) for c in table.columns)
             for party, table in complete.items()
         }
-
-
-def summarise(places: Places, runs: list[dict[str, Any]], n: int, held_out: int) -> Report:
-    """Tables and page from finished runs."""
-    best = {epsilon: _best_bins(runs, epsilon) for epsilon in EPSILONS}
-    verdicts = {f"{epsilon:g}": _verdict(runs, epsilon, best[epsilon]) for epsilon in EPSILONS}
-    table = _tabulate(runs, best)
-    settings = {
-        "n_subjects": n,
-        "held_out": held_out,
-        "delta": DELTA,
-        "unit": "person",
-        "bins": BINS,
-        "smartnoise_versions": VERSIONS,
-    }
-    report = Report("smartnoise", settings, {"verdicts": verdicts, "runs": runs}, [table])
-    (places.pages / PAGE).write_text(_page(report), encoding="utf-8")
-    return report
 
 
 def _of(runs: list[dict[str, Any]], side: str, epsilon: float, bins: int = 0) -> list[dict[str, Any]]:
@@ -235,9 +227,9 @@ def _spread(values: list[float]) -> str:
     return f"{mean(values):.4f}{error}"
 
 
-def _page(report: Report) -> str:
+def _page(record: Record, table: Table) -> str:
     lines = []
-    for epsilon, found in report.results["verdicts"].items():
+    for epsilon, found in record.results["verdicts"].items():
         ours, theirs = found["strict"], found["mst"]
         lines.append(
             f"- ({epsilon}, {DELTA:g}): association error {ours['association']:.4f} against "
@@ -246,7 +238,7 @@ def _page(report: Report) -> str:
         )
     verdicts = "\n".join(lines)
     versions = f"smartnoise-synth {VERSIONS['smartnoise-synth']}, mbi {VERSIONS['mbi']}"
-    n, held_out = report.settings["n_subjects"], report.settings["held_out"]
+    n, held_out = record.settings["n_subjects"], record.settings["held_out"]
     return f"""# Strict mode against a trusted curator
 
 `make bench-smartnoise`. The SME study, N = {n:,}, 55 columns at five parties, blocks missing at random;
@@ -255,7 +247,7 @@ error, and no lower AUC.
 
 {verdicts}
 
-{report.tables[0].to_markdown()}
+{table.to_markdown()}
 
 ± is the standard deviation over runs (noise and sampling; the study is the same).
 

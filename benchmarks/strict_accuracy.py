@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import verticopula.protocol.strict_method as rounds
-from benchmarks.record import Table, verdict
+from reporting.tables import Table, verdict
 from verticopula import Synthesizer
 from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme

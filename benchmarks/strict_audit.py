@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 import time
+from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
 from scipy.special import ndtri
 
-from benchmarks.record import Places, Report, Table
-from tests.audit.sums import CASES, SumsCase
-from tests.secure.plans import PARTIES, complete_plan
+from benchmarks.audit_sums import CASES, SumsCase
+from benchmarks.sums_plans import PARTIES, complete_plan
+from reporting.catalogue import Measured, Places
+from reporting.records import Record, write_text
+from reporting.tables import Table
 from verticopula.auditing import SumsNeighbours, audit_sums, replaced_block, replaced_person
 from verticopula.auditing.sums_neighbours import SUBJECTS
 from verticopula.mpc.gram_noise import epsilon_of, mu_of
@@ -27,20 +30,18 @@ FEWER = {"all noise halved": 20_000, "clipping switched off": 4_000}  # further 
 CONFIDENCE = 0.95  # of all findings together
 QUICK_MU = 3.0
 _COUNTED = 0.8
-PAGE = "strict_audit.md"
 
 
-def run(places: Places, *, quick: bool) -> Report:
+def run(options: Namespace) -> Measured:
     """Every case, for both units; quick ones have a twentieth of the trials, at a mu that so few can test."""
-    plan = complete_plan(QUICK_MU if quick else mu_of(EPSILON, DELTA))
+    plan = complete_plan(QUICK_MU if options.quick else mu_of(EPSILON, DELTA))
     pairs = {"a replaced person": replaced_person(plan), "a replaced block": replaced_block(plan, "a")}
     each = 1.0 - (1.0 - CONFIDENCE) / (len(CASES) * len(pairs))
     found = [
-        measure(case, label, pair, FEWER.get(case.name, TRIALS) // (20 if quick else 1), each)
+        measure(case, label, pair, FEWER.get(case.name, TRIALS) // (20 if options.quick else 1), each)
         for label, pair in pairs.items()
         for case in CASES
     ]
-    tables = [_tabulate(found)]
     settings = {
         "subjects": SUBJECTS,
         "columns": PARTIES,
@@ -51,9 +52,14 @@ def run(places: Places, *, quick: bool) -> Report:
         "confidence_of_each": each,
     }
     power = {str(ratio): trials_needed(plan.mu, ratio, 1.0 - each) for ratio in (math.sqrt(2.0), math.sqrt(8.0 / 3.0))}
-    report = Report("strict_audit", settings, {"findings": found, "trials_needed": power}, tables)
-    (places.pages / PAGE).write_text(_page(report, plan.mu), encoding="utf-8")
-    return report
+    return settings, {"findings": found, "trials_needed": power}
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `strict_audit.md`, and its table."""
+    table = _tabulate(record.results["findings"])
+    write_text(places.pages / "strict_audit.md", _page(record, table))
+    return [table]
 
 
 def measure(case: SumsCase, label: str, pair: SumsNeighbours, trials: int, confidence: float) -> dict[str, Any]:
@@ -103,10 +109,11 @@ def _tabulate(found: list[dict[str, Any]]) -> Table:
     return Table("opened sums", (*header, "audit says", "trials", "s of a core", ""), rows)
 
 
-def _page(report: Report, mu: float) -> str:
-    settings, needed = report.settings, report.results["trials_needed"]
+def _page(record: Record, table: Table) -> str:
+    settings, needed = record.settings, record.results["trials_needed"]
+    mu = settings["mu"]
     tight, wide = (f"{count:,}" for count in needed.values())
-    wrong = sum(f["passes"] is not f["correct"] for f in report.results["findings"])
+    wrong = sum(f["passes"] is not f["correct"] for f in record.results["findings"])
     widths = ", ".join(map(str, PARTIES.values()))
     return f"""# The audit of the opened sums
 
@@ -116,7 +123,7 @@ def _page(report: Report, mu: float) -> str:
 differ in one person, or in one party's part of one person, as far apart as the bounds allow; the
 replaced records are twice as long as they may be, so clipping has work to do.
 
-{report.tables[0].to_markdown()}
+{table.to_markdown()}
 
 *What is attacked.* What is opened, less the exact sums of the first data set, is projected on the difference of the
 two, in units of the noise that is claimed: N(0, 1) against N(μ, 1) if the noise is exactly what is claimed and the two

@@ -6,63 +6,35 @@ the processor's, on all cores together, so that other processes do not count; th
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections import defaultdict
+from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.record import Places, Report, Table, verdict
+from benchmarks.metering import Metered, add_up
 from benchmarks.timing import Timing, time_interleaved
+from reporting.catalogue import Measured, Places
+from reporting.records import Record, write_text
+from reporting.tables import Table, verdict
 from verticopula import Synthesizer
 from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import SecureNoise
-from verticopula.protocol.messages import Reply, Request, SumsKeyRequest, SumsRequest, SumsShareRequest
+from verticopula.protocol.coordinator_side import CoordinatorSide
+from verticopula.protocol.messages import SumsKeyRequest, SumsRequest, SumsShareRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.strict_method import strict
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.transport.base import drive
 
 EPSILON, DELTA = 1.0, 1e-6
 MOST_SECONDS, MOST_MB, MOST_RATIO = 3.0, 100.0, 1.0
 WARM_UP = 500
 MOMENTS = (SumsKeyRequest, SumsShareRequest, SumsRequest)
-PAGE = "strict_cost.md"
-
-
-class Metered:
-    """Carries messages as bytes; counts those and the processor seconds of each party, for the moments and the rest."""
-
-    def __init__(self, parties: Mapping[str, LocalParty]) -> None:
-        self._parties = parties
-        self.sent: defaultdict[str, int] = defaultdict(int)
-        self.received: defaultdict[str, int] = defaultdict(int)
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.other_seconds: defaultdict[str, float] = defaultdict(float)
-        self.other_sent: defaultdict[str, int] = defaultdict(int)
-
-    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
-        replies: dict[str, Reply] = {}
-        for name, request in requests.items():
-            data = encode(request)
-            start = time.process_time()
-            answer = encode(self._parties[name].handle(decode(data, REQUEST_KINDS)))
-            spent = time.process_time() - start
-            if isinstance(request, MOMENTS):
-                self.seconds[name] += spent
-                self.sent[name] += len(answer)
-                self.received[name] += len(data)
-            else:
-                self.other_seconds[name] += spent
-                self.other_sent[name] += len(answer)
-            replies[name] = decode(answer, REPLY_KINDS)
-        return replies
 
 
 def meter(study: SmeStudy) -> Metered:
@@ -76,8 +48,24 @@ def meter(study: SmeStudy) -> Metered:
         for name, table in aligned.items()
     }
     metered = Metered(parties)
-    drive(strict(federation, request, "benchmark", np.random.default_rng(0)), metered)
+    drive(strict(federation, request, "benchmark", CoordinatorSide(np.random.default_rng(0))), metered)
     return metered
+
+
+def describe(metered: Metered, party: str) -> dict[str, float]:
+    """What the secure moments cost a party, and the other rounds; coding of messages counts as computing."""
+    others = {kind for _, kind in metered.sent} - set(MOMENTS)
+    seconds, other_seconds = (
+        add_up(metered.seconds, party, kinds) + add_up(metered.coding_seconds, party, kinds)
+        for kinds in (MOMENTS, others)
+    )
+    return {
+        "seconds": seconds,
+        "sent_mb": add_up(metered.sent, party, MOMENTS) / 1e6,
+        "received_mb": add_up(metered.received, party, MOMENTS) / 1e6,
+        "other_rounds_seconds": other_seconds,
+        "other_rounds_sent_mb": add_up(metered.sent, party, others) / 1e6,
+    }
 
 
 def fit(study: SmeStudy, method: str, unit: str) -> None:
@@ -87,9 +75,9 @@ def fit(study: SmeStudy, method: str, unit: str) -> None:
         Synthesizer(study.federation, method=method, unit=unit, epsilon=EPSILON, delta=DELTA).fit(study.tables)
 
 
-def run(places: Places, *, quick: bool) -> Report:
-    """Both parts, in one run; writes the page `strict_cost.md`."""
-    n, repetitions = (2_000, 1) if quick else (71_827, 3)
+def run(options: Namespace) -> Measured:
+    """Both parts, in one run."""
+    n, repetitions = (2_000, 1) if options.quick else (71_827, 3)
     small, study = make_sme(WARM_UP), make_sme(n)
     with threadpool_limits(1):
         meter(small)  # compiled and loaded
@@ -100,46 +88,44 @@ def run(places: Places, *, quick: bool) -> Report:
     times = time_interleaved({k: lambda m=m, u=u: fit(study, m, u) for k, (m, u) in fits.items()}, repetitions)
     ratio = times["strict"].median / times["VCDS"].median
     parties = [party.name for party in study.federation.parties]
+    moments = {name: describe(metered, name) for name in parties}
     worst = {
-        "seconds": max(metered.seconds.values()),
-        "mb": max(metered.sent.values()) / 1e6,
+        "seconds": max(found["seconds"] for found in moments.values()),
+        "mb": max(found["sent_mb"] for found in moments.values()),
         "ratio": ratio,
     }
     met = worst["seconds"] < MOST_SECONDS and worst["mb"] < MOST_MB and ratio <= MOST_RATIO
-    tables = [_moments_table(parties, metered), _fit_table(times, ratio)]
     settings = {"n_subjects": n, "epsilon": EPSILON, "delta": DELTA, "repetitions": repetitions}
     results: dict[str, Any] = {
-        "moments": {
-            name: {
-                "seconds": metered.seconds[name],
-                "sent_mb": metered.sent[name] / 1e6,
-                "received_mb": metered.received[name] / 1e6,
-                "other_rounds_seconds": metered.other_seconds[name],
-                "other_rounds_sent_mb": metered.other_sent[name] / 1e6,
-            }
-            for name in parties
-        },
+        "moments": moments,
         "fit": {name: timing.to_dict() for name, timing in times.items()},
         "worst": worst,
         "target": {"seconds": MOST_SECONDS, "mb": MOST_MB, "ratio": MOST_RATIO, "met": met},
     }
-    (places.pages / PAGE).write_text(_page(n, tables), encoding="utf-8")
-    return Report("strict_cost", settings, results, tables)
+    return settings, results
 
 
-def _moments_table(parties: list[str], metered: Metered) -> Table:
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `strict_cost.md`, and its tables."""
+    times = {name: Timing.of(saved) for name, saved in record.results["fit"].items()}
+    tables = [_moments_table(record.results["moments"]), _fit_table(times, record.results["worst"]["ratio"])]
+    write_text(places.pages / "strict_cost.md", _page(record.settings["n_subjects"], tables))
+    return tables
+
+
+def _moments_table(moments: Mapping[str, Mapping[str, float]]) -> Table:
     rows = tuple(
         (
             name,
-            f"{metered.seconds[name]:.2f}",
-            f"{metered.sent[name] / 1e6:.1f}",
-            f"{metered.received[name] / 1e6:.1f}",
-            verdict(metered.seconds[name], MOST_SECONDS),
-            verdict(metered.sent[name] / 1e6, MOST_MB),
-            f"{metered.other_seconds[name]:.2f}",
-            f"{metered.other_sent[name] / 1e6:.2f}",
+            f"{found['seconds']:.2f}",
+            f"{found['sent_mb']:.1f}",
+            f"{found['received_mb']:.1f}",
+            verdict(found["seconds"], MOST_SECONDS),
+            verdict(found["sent_mb"], MOST_MB),
+            f"{found['other_rounds_seconds']:.2f}",
+            f"{found['other_rounds_sent_mb']:.2f}",
         )
-        for name in parties
+        for name, found in moments.items()
     )
     header = ("party", "s", "MB sent", "MB received", f"target {MOST_SECONDS:g} s", f"target {MOST_MB:g} MB sent")
     return Table("secure moments, per party", (*header, "other rounds, s", "MB sent"), rows)

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.record import Table, verdict
 from experiments.sme import auc
+from reporting.tables import Table, verdict
 from verticopula import Synthesizer, VerticalGLM
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.glm.feature_encoding import encode_response

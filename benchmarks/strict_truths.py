@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.record import Table
-from tests.strict.central import draw, fit, make, open_all
+from benchmarks.strict_central import draw, fit, make, open_all
+from reporting.tables import Table
 
 Floats = NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -26,6 +26,11 @@ class Timing:
     @property
     def median(self) -> float:
         return median(self.processor)
+
+    @classmethod
+    def of(cls, saved: Mapping[str, Sequence[float]]) -> Timing:
+        """From what `to_dict` gave."""
+        return cls(tuple(saved["processor_seconds"]), tuple(saved["wall_seconds"]))
 
     def to_dict(self) -> dict[str, list[float]]:
         """All repetitions, for the record."""

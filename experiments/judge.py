@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.federated import fit_refit_in_parts, sample_posterior_in_parts
-from experiments.metrics import fdr, g_means, rmse
+from experiments.metrics import score_coef
 from experiments.scad import Model, fit_scad_refit, sample_rows
 from experiments.study import MethodFailure, Outcome, Study, covariate_keys, stack_numbers
 from verticopula.estimators.score_errors import ScoreErrors
@@ -34,8 +34,6 @@ Scores = dict[str, float]
 JUDGE_NAMES: tuple[JudgeName, ...] = get_args(JudgeName)
 INCLUSION: Mapping[str, float] = {"linear": 0.95, "logistic": 0.7}
 OTHER_BARS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
-METRICS = {"rmse": rmse, "gmeans": g_means, "fdr": fdr}
-LARGER_IS_BETTER = {"rmse": False, "gmeans": True, "fdr": False}
 MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
 
 
@@ -116,13 +114,3 @@ def score(judged: Judged, truth: Floats) -> Scores:
     if judged.knowing is not None:
         scores |= {f"{name} knowing": value for name, value in score_coef(judged.knowing, truth).items()}
     return scores
-
-
-def direction(metric: str) -> float:
-    """1 where more is better, -1 where less is; of anything but the three measures less is."""
-    return 1.0 if LARGER_IS_BETTER.get(metric, False) else -1.0
-
-
-def score_coef(coef: Floats, truth: Floats) -> Scores:
-    """The paper's three measures."""
-    return {name: measure(coef, truth) for name, measure in METRICS.items()}

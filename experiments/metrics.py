@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,20 @@ def fdr(coef: FloatArray, truth: FloatArray) -> float:
     coef, truth = _paired(coef, truth)
     selected = coef != 0
     return float(np.sum(selected & (truth == 0)) / max(int(selected.sum()), 1))
+
+
+METRICS: Mapping[str, Callable[[FloatArray, FloatArray], float]] = {"rmse": rmse, "gmeans": g_means, "fdr": fdr}
+METRIC_NAMES = {"rmse": "RMSE (0 is best)", "gmeans": "G-Means (1 is best)", "fdr": "FDR (0 is best)"}
+
+
+def direction(metric: str) -> float:
+    """1 where more is better (G-Means), -1 where less is."""
+    return 1.0 if metric == "gmeans" else -1.0
+
+
+def score_coef(coef: FloatArray, truth: FloatArray) -> dict[str, float]:
+    """The paper's three measures."""
+    return {name: measure(coef, truth) for name, measure in METRICS.items()}
 
 
 def kolmogorov(cdf: Callable[[FloatArray], FloatArray], values: FloatArray, *, discrete: bool) -> float:

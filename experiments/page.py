@@ -7,26 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from experiments.methods import ORACLE, TABLES, UNPROTECTED
+from experiments.metrics import METRIC_NAMES
 from experiments.paper import COMPLETE_SHARES, Printed, PrintedKey
 from experiments.results import WITHIN, Figure, count_by_method, count_refined, count_verdicts
 from experiments.study import Spent
+from reporting.pages import html_page
+from reporting.tables import to_html
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema.defaults import DEFAULT_DELTA
 
 PAPERS = ("Original-C", "Original-VFL", "VCDS", "EVCDS", "IEVCDS")  # its own, without and with protection
 OURS = ("VCDS", "EVCDS", "IEVCDS", "Refined", "Refined-aligned")
-METRIC_NAMES = {"rmse": "RMSE (0 is best)", "gmeans": "G-Means (1 is best)", "fdr": "FDR (0 is best)"}
-
-STYLE = """
-body { font: 14px/1.4 system-ui, sans-serif; margin: 2em; color: #222; }
-table { border-collapse: collapse; margin: .5em 0 1.5em; }
-th, td { border: 1px solid #ccc; padding: .3em .5em; vertical-align: top; text-align: right; white-space: nowrap; }
-th { background: #f3f3f3; text-align: left; }
-td small { color: #555; display: block; }
-.better { background: #d9f2dc; } .equal { background: #fdf6d0; } .worse { background: #f8d7d7; }
-.worse.reach { background: #ece4f3; } .none { background: #fff; }
-p { max-width: 60em; }
-"""
 
 
 def render(
@@ -40,8 +31,6 @@ def render(
     """The whole page; `sme` is Table 8's part, `shares` those of complete cases by how blocks go missing."""
     every = [figure for figures in tables.values() for figure in figures]
     parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>The paper's tables, and ours</title>",
-        f"<style>{STYLE}</style></head><body><h1>The paper's tables, and ours</h1>",
         "<p>Each cell: <b>our mean</b> (standard error over replications), the paper's figure, and the difference in "
         "our standard errors, positive where ours is better. "
         f"<span class='better'>&nbsp;Better&nbsp;</span>, <span class='equal'>&nbsp;equal within {WITHIN:g} "
@@ -67,8 +56,7 @@ def render(
     ]
     for name, figures in tables.items():
         parts += _render_table(name, figures)
-    parts += [sme, _render_notes(every), f"<p><small>{escape(made_by)}</small></p></body></html>"]
-    return "\n".join(parts) + "\n"
+    return html_page("The paper's tables, and ours", [*parts, sme, _render_notes(every)], made_by)
 
 
 def _sentence(figures: Iterable[Figure]) -> str:
@@ -82,18 +70,18 @@ def _sentence(figures: Iterable[Figure]) -> str:
 
 def _render_methods(figures: Sequence[Figure]) -> str:
     """How every method of the paper's compares with its own printed cells."""
-    found, rows = count_by_method(figures), ""
-    for method, counts in found.items():
-        shown = (*counts.values(), f"{100.0 * counts['as good'] / counts['cells']:.0f} %")
-        rows += f"<tr><th>{escape(method)}</th>{''.join(f'<td>{value}</td>' for value in shown)}</tr>"
+    found = count_by_method(figures)
+    rows = [
+        (method, *map(str, counts.values()), f"{100.0 * counts['as good'] / counts['cells']:.0f} %")
+        for method, counts in found.items()
+    ]
     labels = ("method", "cells", "better", "equal", "worse", "of these printed beyond the oracle", "as good", "share")
-    head = "".join(f"<th>{escape(label)}</th>" for label in labels)
     own = [counts for method, counts in found.items() if method in PAPERS]
     good, cells = (sum(counts[name] for counts in own) for name in ("as good", "cells"))
     together = f" {', '.join(PAPERS)} together: {good} of {cells} as good." if cells else ""
     return (
         "<h2>Method by method</h2><p><i>As good</i>: at least as good as the printed figure, or as the oracle where "
-        f"that is worse, within {WITHIN:g} standard errors.{together}</p><table><tr>{head}</tr>{rows}</table>"
+        f"that is worse, within {WITHIN:g} standard errors.{together}</p>{to_html(labels, rows)}"
     )
 
 
@@ -134,12 +122,12 @@ def _render_table(name: str, figures: Sequence[Figure]) -> list[str]:
         rows: dict[tuple[str, str, int, float], dict[str, Figure]] = {}
         for f in own:
             rows.setdefault((f.key.model, f.key.mechanism, f.key.n_subjects, f.key.epsilon), {})[f.key.method] = f
-        head = "".join(f"<th>{escape(label)}</th>" for label in ("model", "blocks", "N", "ε", *methods))
-        parts.append(f"<h3>{METRIC_NAMES[metric]}</h3><table><tr>{head}</tr>")
-        for (model, mechanism, n, epsilon), found in rows.items():
-            where = "".join(f"<th>{escape(str(v))}</th>" for v in (model, mechanism, n, f"{epsilon:g}"))
-            parts.append(f"<tr>{where}{''.join(_render_cell(found.get(m)) for m in methods)}</tr>")
-        parts.append("</table>")
+        lines = [
+            (model, mechanism, str(n), f"{epsilon:g}", *(_render_cell(found.get(m)) for m in methods))
+            for (model, mechanism, n, epsilon), found in rows.items()
+        ]
+        shown = to_html(("model", "blocks", "N", "ε", *methods), lines, heads=4)
+        parts.append(f"<h3>{METRIC_NAMES[metric]}</h3>{shown}")
     return parts
 
 

@@ -1,4 +1,4 @@
-"""`python -m experiments figure`: the README's figure and table, from the CSV files of a run of the tables.
+"""The README's figure and table, from the CSV files of a run of the tables.
 
 Writes a PNG and a Markdown snippet. With `--readme` the snippet also replaces what stands between the two marks
 `<!-- tables:begin -->` and `<!-- tables:end -->` there.
@@ -13,14 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure as Canvas
-from rich.console import Console
 
-from experiments.figures import COLORS, new_figure, save_png
 from experiments.methods import MECHANISMS, ORACLE, TABLES
 from experiments.page import OURS
 from experiments.paper import COMPLETE, PrintedKey, read_tables
 from experiments.results import Figure, count_verdicts
-from experiments.store import write_text
+from reporting.catalogue import Places
+from reporting.figures import COLORS, new_figure, save_png
+from reporting.records import Record, write_text
+from reporting.tables import Table
 from verticopula.errors import SettingsError
 
 BEGIN, END = "<!-- tables:begin -->", "<!-- tables:end -->"
@@ -33,23 +34,25 @@ EPSILON = 1.0
 MODELS = ("linear", "logistic")
 
 
-def main(argv: Sequence[str], console: Console) -> int:
-    parser = argparse.ArgumentParser(prog="python -m experiments figure", description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, default=Path("experiments/results"), help="where table1.csv ... are")
     parser.add_argument("--image", type=Path, default=Path("docs/images/tables.png"))
     parser.add_argument("--snippet", type=Path, default=Path("experiments/results/summary.md"))
     parser.add_argument("--readme", type=Path, help="a Markdown file with the two marks, to be filled")
-    options = parser.parse_args(argv)
-    figures = read_figures(options.results)
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The figure, the snippet and the README's part of it."""
+    said = record.settings
+    figures = read_figures(said["results"])
     if not figures:
-        raise SettingsError(f"{options.results} has no table1.csv ... table7.csv")
-    save_png(draw(figures), options.image)
+        raise SettingsError(f"{said['results']} has no table1.csv ... table7.csv")
+    save_png(draw(figures), said["image"])
     text = write_snippet(figures)
-    write_text(options.snippet, text)
-    if options.readme is not None:
-        write_text(options.readme, fill_marks(options.readme.read_text(encoding="utf-8"), text))
-    console.print(f"written: {options.image}, {options.snippet}" + (f", {options.readme}" if options.readme else ""))
-    return 0
+    write_text(said["snippet"], text)
+    if said["readme"] is not None:
+        write_text(said["readme"], fill_marks(said["readme"].read_text(encoding="utf-8"), text))
+    return []
 
 
 def read_figures(folder: Path) -> list[Figure]:
@@ -161,12 +164,12 @@ def write_snippet(figures: Sequence[Figure]) -> str:
         f"RMSE at N = {n:,} and ε = {EPSILON:g} of unit `variable`; in parentheses the paper's. Means of {least} or "
         "more data sets.",
         "",
-        f"| method | {' | '.join(f'{model}, {mechanism}' for model, mechanism in columns)} |",
-        f"|---|{'---|' * len(columns)}",
+        Table(
+            "",
+            ("method", *(f"{model}, {mechanism}" for model, mechanism in columns)),
+            [(method, *map(_show, cells)) for method, cells in found.items() if any(cells)],
+        ).to_markdown(),
     ]
-    for method, cells in found.items():
-        if any(cells):
-            lines.append(f"| {method} | {' | '.join(_show(cell) for cell in cells)} |")
     ours = count_verdicts(f for f in figures if f.key.method in OURS)
     total = sum(ours[word] for word in ("better", "equal", "worse"))
     lines += [

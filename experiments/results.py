@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +11,13 @@ from typing import Any, Literal
 import numpy as np
 
 from experiments.draws import Cell
-from experiments.judge import direction
 from experiments.methods import ORACLE, TABLES, UNPROTECTED
+from experiments.metrics import direction
 from experiments.paper import COMPLETE, Printed, PrintedKey
-from experiments.store import Replication, name_entry, read, write_text
+from experiments.store import Replication, name_entry, read
 from experiments.study import Spent
+from reporting.records import write_text
+from reporting.tables import csv_number, mean, standard_error, to_csv
 
 Verdict = Literal["better", "equal", "worse", ""]
 WITHIN = 2.0  # standard errors
@@ -171,31 +171,21 @@ def _epsilons_of(found: CellRows, methods: Sequence[str]) -> list[float]:
     return sorted(epsilon for epsilon in found_at if epsilon < NOISELESS)
 
 
-def mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if len(values) else math.nan
-
-
 def median(values: Sequence[float]) -> float:
     return float(np.median(values)) if len(values) else math.nan
-
-
-def standard_error(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def write_csv(path: Path, figures: Sequence[Figure]) -> None:
     """Tidy: the columns of the paper's tables, and how many replications there were."""
     complete = all(figure.key.mechanism == COMPLETE for figure in figures)
     head = ["table", "model", *([] if complete else ["mechanism"]), "N", "epsilon", "method", "metric"]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*head, "mean", "se", "replications"])
+    rows = []
     for figure in figures:
         key = figure.key
         where = [key.table, key.model, *([] if complete else [key.mechanism]), key.n_subjects, f"{key.epsilon:g}"]
-        numbers = ["" if math.isnan(v) else f"{v:.6g}" for v in (figure.mean, figure.error)]
-        writer.writerow([*where, key.method, key.metric, *numbers, figure.replications])
-    write_text(path, out.getvalue())
+        numbers = [csv_number(figure.mean), csv_number(figure.error)]
+        rows.append([*where, key.method, key.metric, *numbers, figure.replications])
+    write_text(path, to_csv([*head, "mean", "se", "replications"], rows))
 
 
 def count_verdicts(figures: Iterable[Figure]) -> dict[str, int]:

@@ -6,18 +6,14 @@ in which order, changes nothing.
 
 from __future__ import annotations
 
-import importlib.util
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits
 
 from experiments.designs import SimulationDesign
@@ -27,9 +23,9 @@ from experiments.methods import METHODS, ORACLE, ORIGINAL, UNPROTECTED
 from experiments.scad import SeparatedClassesError, fit_oracle
 from experiments.store import Entry, Replication, locate, name_entry, read, write
 from experiments.study import MethodFailure, Study
-from verticopula.errors import SettingsError, VerticopulaError
+from reporting.parallel import run_all
+from verticopula.errors import VerticopulaError
 
-BACKENDS = ("loky", "dask", "ray")
 ROWS_PER_SUBJECT = {1_000: 5, 3_000: 3, 5_000: 3}
 # A logistic path takes as long as there are rows, and is the slow part of everything: about 5,000 rows there.
 ROWS_ON_LOGISTIC_PATHS = {1_000: 5, 3_000: 2, 5_000: 1}
@@ -143,46 +139,9 @@ def measure(drawn: Drawn, method: str, study: Study, rule: JudgeName) -> Entry:
     return Entry(score(found, truth) | margins, spent, "", time.process_time() - began)
 
 
-def run_all(tasks: Sequence[Task], settings: Settings, folder: Path, *, backend: str, jobs: int) -> None:
-    """All tasks, with a bar that knows how long the rest will take."""
-    if not tasks:
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=True)) as progress:
-        bar = progress.add_task(f"0 of {len(tasks)} data sets", total=sum(task.cost for task in tasks))
-        for done, task in enumerate(_in_parallel(tasks, settings, folder, backend, jobs), start=1):
-            progress.update(bar, advance=task.cost, description=f"{done} of {len(tasks)} data sets")
-
-
-def _in_parallel(tasks: Sequence[Task], settings: Settings, folder: Path, backend: str, jobs: int) -> Iterator[Task]:
-    yield from call_in_parallel((delayed(run_task)(task, settings, folder) for task in tasks), backend, jobs)
-
-
-def call_in_parallel(calls: Iterable[Any], backend: str, jobs: int) -> Iterator[Any]:
-    """joblib's delayed calls, their answers as they come; ray's back end hands them over at the end only."""
-    with ready_backend(backend, jobs), parallel_config(backend=backend, n_jobs=jobs):
-        yield from Parallel(return_as="list" if backend == "ray" else "generator_unordered", batch_size=1)(calls)
-
-
-@contextmanager
-def ready_backend(backend: str, jobs: int) -> Iterator[None]:
-    """A back end that joblib knows, with workers of its own unless the caller runs a cluster."""
-    packages = {"dask": "distributed", "ray": "ray"}
-    if backend not in BACKENDS:
-        raise SettingsError(f"unknown back end {backend!r}; known: {', '.join(BACKENDS)}")
-    if backend in packages and importlib.util.find_spec(packages[backend]) is None:
-        raise SettingsError(f"back end {backend!r} needs another package: pip install 'verticopula[cluster]'")
-    if backend == "dask":
-        from distributed import Client, get_client  # type: ignore[import-not-found]
-
-        try:
-            get_client()
-        except ValueError:
-            with Client(n_workers=jobs, threads_per_worker=1):
-                yield
-            return
-    elif backend == "ray":
-        from ray.util.joblib import register_ray  # type: ignore[import-not-found]
-
-        register_ray()
-    yield
+def run_tasks(tasks: Sequence[Task], settings: Settings, folder: Path, *, backend: str = "loky", jobs: int = 1) -> None:
+    """All tasks, each kept in its file."""
+    for _ in run_all(
+        run_task, tasks, settings, folder, label="data sets", backend=backend, jobs=jobs, cost=lambda task: task.cost
+    ):
+        pass

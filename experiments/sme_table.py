@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import delayed
-from rich.progress import track
 
 from experiments import sme
 from experiments.page import describe_spent
 from experiments.paper import read_sme
-from experiments.runner import call_in_parallel
-from experiments.store import read_json, write_text
+from experiments.store import plain_spent
 from experiments.study import MethodFailure, Spent
+from reporting.parallel import run_all
+from reporting.records import Record, write_text
+from reporting.tables import csv_number, mean, standard_error, to_csv, to_html
 from verticopula.datasets import make_sme
 from verticopula.errors import VerticopulaError
 
@@ -36,53 +33,56 @@ def locate(folder: Path, subjects: int, method: str, split: int) -> Path:
 def run(
     folder: Path, *, subjects: int, splits: int, methods: Sequence[str], backend: str = "loky", jobs: int = 1
 ) -> None:
-    """What is not there yet, then `table8.csv` and `table8_selected.csv`."""
+    """What is not there yet."""
     wanted = [(method, split) for split in range(splits) for method in methods]
     left = [pair for pair in wanted if not locate(folder, subjects, *pair).exists()]
-    if left:
-        calls = (delayed(run_one)(folder, subjects, method, split) for method, split in left)
-        for _ in track(call_in_parallel(calls, backend, jobs), "table 8", total=len(left)):
-            pass
-    kept = read_kept(folder, subjects)
-    write_text(folder / "table8.csv", to_csv(kept))
-    write_text(folder / "table8_selected.csv", selections_to_csv(kept, subjects))
+    for _ in run_all(run_one, left, folder, subjects, label="fits of table 8", backend=backend, jobs=jobs):
+        pass
 
 
-def run_one(folder: Path, subjects: int, method: str, split: int) -> None:
+def run_one(pair: tuple[str, int], folder: Path, subjects: int) -> None:
     """One method on one split, kept in a file of its own."""
-    study = make_sme(subjects)
+    (method, split), study = pair, make_sme(subjects)
     try:
-        found: Kept = asdict(sme.measure(study.federation, sme.split_study(study, split), method, split))
-        found["spent"] = {k: "inf" if v == math.inf else v for k, v in found["spent"].items()}
+        found = sme.measure(study.federation, sme.split_study(study, split), method, split)
+        results: Kept = {**asdict(found), "spent": plain_spent(found.spent)}
     except (MethodFailure, VerticopulaError, np.linalg.LinAlgError) as error:
-        found = {"failure": f"{type(error).__name__}: {error}"}
-    write_text(locate(folder, subjects, method, split), json.dumps(found, indent=1) + "\n")
+        results = {"failure": f"{type(error).__name__}: {error}"}
+    settings = {"subjects": subjects, "method": method, "split": split}
+    Record("table8", settings, results).save(locate(folder, subjects, method, split))
 
 
-def read_kept(folder: Path, subjects: int) -> dict[str, list[Kept]]:
+def read_kept(folder: Path, subjects: int) -> dict[str, list[Mapping[str, Any]]]:
     """All kept splits by method, in the table's order."""
-    kept: dict[str, list[Kept]] = {}
+    kept = {}
     for method in sme.SME_METHODS:
         files = sorted((folder / "replications" / f"sme_{subjects}").glob(f"{method}.[0-9]*.json"))
         if files:
-            kept[method] = [read_json(file) for file in files]
+            kept[method] = [Record.read(file).results for file in files]
     return kept
 
 
-def average(rows: Sequence[Kept], relevant: Sequence[str]) -> dict[str, float]:
+def write_csv(folder: Path, subjects: int) -> None:
+    """`table8.csv` and `table8_selected.csv`, unless nothing is kept."""
+    kept = read_kept(folder, subjects)
+    if kept:
+        write_text(folder / "table8.csv", lines_to_csv(kept))
+        write_text(folder / "table8_selected.csv", selections_to_csv(kept))
+
+
+def average(rows: Sequence[Mapping[str, Any]], relevant: Sequence[str]) -> dict[str, float]:
     """One line of the table: means and standard errors over the splits that gave an answer."""
     rows = [row for row in rows if "failure" not in row]
     line: dict[str, float] = {"replications": len(rows)}
     for name in ("recall", "auc", "recall_half"):
         values = [row[name] for row in rows]
-        line[name] = float(np.mean(values)) if values else math.nan
-        line[f"{name}_se"] = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
+        line[name], line[f"{name}_se"] = mean(values), standard_error(values)
     for name, count in (
         ("n_selected", lambda chosen: len(chosen)),
         ("relevant", lambda chosen: len(set(chosen) & set(relevant))),
         ("irrelevant", lambda chosen: len(set(chosen) - set(relevant))),
     ):
-        line[name] = float(np.mean([count(row["selected"]) for row in rows])) if rows else math.nan
+        line[name] = mean([count(row["selected"]) for row in rows])
     return line
 
 
@@ -91,29 +91,23 @@ def relevant_variables() -> tuple[str, ...]:
     return make_sme(50).truth.relevant
 
 
-def to_csv(kept: Mapping[str, Sequence[Kept]]) -> str:
+def lines_to_csv(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """The paper's columns, then ours."""
-    out, relevant = io.StringIO(), relevant_variables()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*COLUMNS, "replications"])
-    for method, rows in kept.items():
-        line = average(rows, relevant)
-        cells = ["" if math.isnan(line[c]) else f"{line[c]:.6g}" for c in (*COLUMNS[1:], "replications")]
-        writer.writerow([method, *cells])
-    return out.getvalue()
+    relevant = relevant_variables()
+    lines = [(method, average(rows, relevant)) for method, rows in kept.items()]
+    columns = (*COLUMNS[1:], "replications")
+    return to_csv([*COLUMNS, "replications"], [[m, *(csv_number(line[c]) for c in columns)] for m, line in lines])
 
 
-def selections_to_csv(kept: Mapping[str, Sequence[Kept]], subjects: int) -> str:
-    """Per method and variable, in which share of the splits it was selected, and whether it truly matters."""
-    out, relevant = io.StringIO(), relevant_variables()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["method", "variable", "relevant", "share_of_splits"])
+def selections_to_csv(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Every method and variable: in which share of the splits it is selected."""
+    relevant, lines = relevant_variables(), []
     for method, rows in kept.items():
         found = [row["selected"] for row in rows if "failure" not in row]
         for variable in dict.fromkeys([*relevant, *sorted({v for chosen in found for v in chosen})]):
             share = np.mean([variable in chosen for chosen in found]) if found else 0.0
-            writer.writerow([method, variable, int(variable in relevant), f"{share:.3g}"])
-    return out.getvalue()
+            lines.append([method, variable, int(variable in relevant), f"{share:.3g}"])
+    return to_csv(["method", "variable", "relevant", "share_of_splits"], lines)
 
 
 def render(folder: Path, subjects: int) -> str:
@@ -139,8 +133,8 @@ def render(folder: Path, subjects: int) -> str:
         "All tables are judged by the package's SCAD with BIC on refits, whatever the rule above; epsilon is "
         f"{sme.EPSILON:g} of unit <code>variable</code>. Recall counts a case as risky above the share of risky rows "
         "that the regression saw.</p>",
-        f"<table><tr>{''.join(f'<th>{label}</th>' for label in head)}</tr>",
     ]
+    lines = []
     for method, rows in kept.items():
         line, paper = average(rows, relevant), printed.get(method, {})
         good = [row for row in rows if "failure" not in row]
@@ -154,26 +148,25 @@ def render(folder: Path, subjects: int) -> str:
             f"{len(good)}" + (f", {len(rows) - len(good)} failed" if len(good) < len(rows) else ""),
             f"<small>{escape(describe_spent(spent))}</small>",
         ]
-        parts.append(f"<tr><th>{escape(method)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    return "\n".join([*parts, "</table>", _render_found(kept, relevant)])
+        lines.append((method, *cells))
+    return "\n".join([*parts, to_html(head, lines), _render_found(kept, relevant)])
 
 
-def _render_found(kept: Mapping[str, Sequence[Kept]], relevant: Sequence[str]) -> str:
+def _render_found(kept: Mapping[str, Sequence[Mapping[str, Any]]], relevant: Sequence[str]) -> str:
     """Which of the truly relevant variables each method finds, and how often."""
-    head = "".join(f"<th>{escape(method)}</th>" for method in kept)
-    rows = ""
+    rows = []
     for variable in relevant:
-        cells = ""
+        cells = []
         for found in kept.values():
             selected = [variable in row["selected"] for row in found if "failure" not in row]
             share = float(np.mean(selected)) if selected else 0.0
             colour = "better" if share == 1.0 else "equal" if share > 0.5 else "worse" if share == 0.0 else "none"
-            cells += f"<td class='{colour}'>{sum(selected)}</td>"
-        rows += f"<tr><th>{escape(variable)}</th>{cells}</tr>"
+            cells.append(f"<td class='{colour}'>{sum(selected)}</td>")
+        rows.append((variable, *cells))
     return (
         "<p>In how many splits each truly relevant variable is selected; green: in all, yellow: in most, red: in none. "
         "<code>table8_selected.csv</code> has the others, too.</p>"
-        f"<table><tr><th>variable</th>{head}</tr>{rows}</table>"
+        f"{to_html(('variable', *kept), rows)}"
     )
 
 

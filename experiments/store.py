@@ -5,9 +5,7 @@ A file belongs to one data set (`<folder>/<cell>/<replication>.json`) and has on
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,9 +13,7 @@ from typing import Any
 
 from experiments.draws import Cell
 from experiments.study import Spent
-from verticopula.errors import SettingsError
-
-FORMAT = 1
+from reporting.records import Record
 
 
 @dataclass(frozen=True)
@@ -60,58 +56,32 @@ def read(path: Path, settings: Mapping[str, Any] | None = None) -> Replication |
     """What is there, None if nothing is; SettingsError if it was made with other settings than these."""
     if not path.exists():
         return None
-    raw = read_json(path, settings)
-    if raw.get("format") != FORMAT:
-        raise SettingsError(f"{path} was made by another version: take another --out")
+    record = Record.read(path, settings)
     entries = {
         name: Entry(e["scores"], _read_spent(e["spent"]), e["failure"], e["seconds"])
-        for name, e in raw["entries"].items()
+        for name, e in record.results["entries"].items()
     }
-    return Replication(raw["settings"], raw["complete_cases"], entries)
-
-
-def read_json(path: Path, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """An object that `write_text` wrote; SettingsError if it is none, or was made with other `settings` than these."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raw = None
-    if not isinstance(raw, dict):
-        raise SettingsError(f"{path} is damaged: delete it, and it is made again")
-    if settings is not None and raw.get("settings") != settings:
-        raise SettingsError(f"{path} was made with other settings ({raw.get('settings')}): take another --out")
-    return raw
+    return Replication(record.settings, record.results["complete_cases"], entries)
 
 
 def write(path: Path, found: Replication) -> None:
-    """Keep a replication; a reader sees the old file or the new one, never a part."""
-    raw = {
-        "format": FORMAT,
-        "settings": found.settings,
-        "complete_cases": found.complete_cases,
-        "entries": {
-            name: {
-                "scores": {measure: round(value, 6) for measure, value in entry.scores.items()},
-                "spent": None if entry.spent is None else {k: _plain(v) for k, v in asdict(entry.spent).items()},
-                "failure": entry.failure,
-                "seconds": round(entry.seconds, 3),
-            }
-            for name, entry in sorted(found.entries.items())
-        },
+    """Keep a replication."""
+    entries = {
+        name: {
+            "scores": {measure: round(value, 6) for measure, value in entry.scores.items()},
+            "spent": None if entry.spent is None else plain_spent(entry.spent),
+            "failure": entry.failure,
+            "seconds": round(entry.seconds, 3),
+        }
+        for name, entry in sorted(found.entries.items())
     }
-    write_text(path, json.dumps(raw, separators=(",", ":"), allow_nan=False) + "\n")
+    results = {"complete_cases": found.complete_cases, "entries": entries}
+    Record(path.parent.name, found.settings, results).save(path)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
-
-
-def _plain(value: Any) -> Any:
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
+def plain_spent(spent: Spent) -> dict[str, Any]:
+    """For JSON, which has no infinity."""
+    return {name: "inf" if value == math.inf else value for name, value in asdict(spent).items()}
 
 
 def _read_spent(raw: Mapping[str, Any] | None) -> Spent | None:

@@ -12,6 +12,7 @@ from experiments.baselines.copula import ROUNDS
 from experiments.draws import FEWEST_AT_PARTY, FEWEST_IN_COMMON
 from experiments.judge import OTHER_BARS
 from experiments.methods import ORACLE, ORIGINAL
+from experiments.metrics import METRIC_NAMES
 from experiments.missing.verdicts import (
     CHECKS,
     EPSILON,
@@ -25,9 +26,11 @@ from experiments.missing.verdicts import (
     printed_figure,
     summarise,
 )
-from experiments.results import NOISELESS, PAPERS_OWN, CellRows, mean, standard_error
+from experiments.results import NOISELESS, PAPERS_OWN, CellRows
 from experiments.runner import MARGINS, Settings
 from experiments.store import name_entry
+from reporting.pages import markdown_page
+from reporting.tables import Table, mean, standard_error
 
 NAMES = {
     "VCDS": "VCDS free",
@@ -38,8 +41,6 @@ NAMES = {
     "Refined": "refined free",
     "Refined-aligned": "refined aligned",
 }
-TITLES = {"rmse": "RMSE (0 is best)", "gmeans": "G-Means (1 is best)", "fdr": "FDR (0 is best)"}
-Rows = Sequence[Sequence[str]]
 
 
 def render(cells: Sequence[CellRows], paper: Paper, settings: Settings, made_by: str) -> str:
@@ -49,18 +50,11 @@ def render(cells: Sequence[CellRows], paper: Paper, settings: Settings, made_by:
     for found, own in zip(cells, leads, strict=True):
         by_model.setdefault(found.cell.model, []).append(own)
     counts = count_verdicts(by_model)
-    parts = [*_introduce(cells, settings, made_by), summarise(counts), _EXPLANATION]
-    for metric, title in TITLES.items():
-        parts += [f"## {title}, mean (standard error)", tabulate_scores(metric, cells, paper)]
-    parts += ["## The refined method with other bars, RMSE / G-Means / FDR", tabulate_bars(cells)]
-    parts += ["## Logistic tables of the refined method, listened to", _KNOWING, tabulate_knowing(cells)]
-    parts += ["## Aligned rows by the share of complete cases", _BY_COMPLETENESS]
-    parts += [tabulate_by_completeness(cells)]
-    parts += ["## Missingness, and mean Kolmogorov distance of the covariates' margins", tabulate_margins(cells)]
-    parts += ["## Verdicts: counts", tabulate_counts(counts)]
-    parts += ["## Cells not reached, and why", tabulate_misses(cells, leads)]
-    parts += ["## Verdicts: by how much (standard error)", tabulate_leads(cells, leads)]
-    return "\n\n".join(parts) + "\n"
+    parts: list[str | Table] = [*_introduce(cells, settings, made_by), summarise(counts), _EXPLANATION]
+    parts += [tabulate_scores(metric, cells, paper) for metric in METRIC_NAMES]
+    parts += [tabulate_bars(cells), tabulate_knowing(cells), tabulate_by_completeness(cells), tabulate_margins(cells)]
+    parts += [tabulate_counts(counts), tabulate_misses(cells, leads), tabulate_leads(cells, leads)]
+    return markdown_page("Accuracy on the paper's designs, blocks missing at random", parts)
 
 
 _EXPLANATION = (
@@ -98,7 +92,6 @@ def _introduce(cells: Sequence[CellRows], settings: Settings, made_by: str) -> l
     failed = {m: sum(c.failures(name_entry(m, EPSILON)) for c in cells) for m in METHODS}
     lost = ", ".join(f"{NAMES[method]} on {count}" for method, count in failed.items() if count) or "none"
     return [
-        "# Accuracy on the paper's designs, blocks missing at random",
         made_by,
         f"Section 5.2, ε = {EPSILON:g} of unit `variable` (IEVCDS: in each of {ROUNDS} rounds), synthetic tables of "
         f"{rows}. *Free* rows are independent draws; *aligned* ones follow the subjects one by one, as in the paper's "
@@ -120,7 +113,7 @@ def _span(counts: Sequence[int]) -> str:
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def tabulate_scores(metric: str, cells: Sequence[CellRows], paper: Paper) -> str:
+def tabulate_scores(metric: str, cells: Sequence[CellRows], paper: Paper) -> Table:
     """Ours with noise, the paper's, the references, ours without noise."""
     entries = {
         **{NAMES[m]: name_entry(m, EPSILON) for m in METHODS},
@@ -136,24 +129,34 @@ def tabulate_scores(metric: str, cells: Sequence[CellRows], paper: Paper) -> str
         )
         for found in cells
     ]
-    return to_markdown(("model", "case", "N", *entries, *(f"paper's {method}" for method in PAPERS_OWN)), rows)
+    return Table(
+        f"{METRIC_NAMES[metric]}, mean (standard error)",
+        ("model", "case", "N", *entries, *(f"paper's {method}" for method in PAPERS_OWN)),
+        rows,
+    )
 
 
-def tabulate_bars(cells: Sequence[CellRows]) -> str:
+def tabulate_bars(cells: Sequence[CellRows]) -> Table:
     """What the choice of the bar does, on the data sets that have it on record."""
     rows = []
     for found in cells:
         for method in REFINED.values():
             kept = _scores_with(found, method, f"rmse at {OTHER_BARS[0]:g}")
             shown = [
-                " / ".join(f"{mean([scores[f'{metric} at {bar:g}'] for scores in kept]):.3f}" for metric in TITLES)
+                " / ".join(
+                    f"{mean([scores[f'{metric} at {bar:g}'] for scores in kept]):.3f}" for metric in METRIC_NAMES
+                )
                 if all(f"rmse at {bar:g}" in scores for scores in kept)  # not every bar was always kept
                 else ""
                 for bar in OTHER_BARS
                 if kept
             ]
             rows.append((*_name_cell(found), NAMES[method], str(len(kept)), *shown))
-    return to_markdown(("model", "case", "N", "rows", "data sets", *(f"{bar:g}" for bar in OTHER_BARS)), rows)
+    return Table(
+        "The refined method with other bars, RMSE / G-Means / FDR",
+        ("model", "case", "N", "rows", "data sets", *(f"{bar:g}" for bar in OTHER_BARS)),
+        rows,
+    )
 
 
 def _scores_with(found: CellRows, method: str, key: str) -> list[Mapping[str, float]]:
@@ -162,7 +165,7 @@ def _scores_with(found: CellRows, method: str, key: str) -> list[Mapping[str, fl
     return [r.entries[entry].scores for r in found.rows if entry in r.entries and key in r.entries[entry].scores]
 
 
-def tabulate_knowing(cells: Sequence[CellRows]) -> str:
+def tabulate_knowing(cells: Sequence[CellRows]) -> Table:
     """The refined method's logistic tables at face value, and by what they know of their errors."""
     rows = []
     for found in cells:
@@ -170,14 +173,19 @@ def tabulate_knowing(cells: Sequence[CellRows]) -> str:
             kept = _scores_with(found, method, "rmse knowing")
             if kept:
                 means = [
-                    " / ".join(f"{mean([s[metric + suffix] for s in kept]):.3f}" for metric in TITLES)
+                    " / ".join(f"{mean([s[metric + suffix] for s in kept]):.3f}" for metric in METRIC_NAMES)
                     for suffix in ("", " knowing")
                 ]
                 rows.append((*_name_cell(found), NAMES[method], str(len(kept)), *means))
-    return to_markdown(("model", "case", "N", "rows", "data sets", "at face value", "listened to"), rows)
+    return Table(
+        "Logistic tables of the refined method, listened to",
+        ("model", "case", "N", "rows", "data sets", "at face value", "listened to"),
+        rows,
+        _KNOWING,
+    )
 
 
-def tabulate_by_completeness(cells: Sequence[CellRows]) -> str:
+def tabulate_by_completeness(cells: Sequence[CellRows]) -> Table:
     """Data sets differ by how much is missing far more than methods do."""
     rows = []
     for found, method in itertools.product(cells, ("EVCDS", "IEVCDS", REFINED["aligned"])):
@@ -189,14 +197,16 @@ def tabulate_by_completeness(cells: Sequence[CellRows]) -> str:
                 if low <= row.complete_cases and (row.complete_cases < high or high == COMPLETENESS[-1])
                 if entry in row.entries and row.entries[entry].scores
             ]
-            means = " / ".join(f"{mean([own[metric] for own in scores]):.3f}" for metric in TITLES)
+            means = " / ".join(f"{mean([own[metric] for own in scores]):.3f}" for metric in METRIC_NAMES)
             shown.append(f"{len(scores)}: {means}" if scores else "0")
         rows.append((*_name_cell(found), NAMES[method], *shown))
     spans = [f"{100 * low:g} to {100 * high:g} %" for low, high in itertools.pairwise(COMPLETENESS)]
-    return to_markdown(("model", "case", "N", "rows", *spans), rows)
+    return Table(
+        "Aligned rows by the share of complete cases", ("model", "case", "N", "rows", *spans), rows, _BY_COMPLETENESS
+    )
 
 
-def tabulate_margins(cells: Sequence[CellRows]) -> str:
+def tabulate_margins(cells: Sequence[CellRows]) -> Table:
     methods = ("VCDS", "EVCDS", "IEVCDS", "Refined")
     rows = [
         (
@@ -206,10 +216,14 @@ def tabulate_margins(cells: Sequence[CellRows]) -> str:
         )
         for found in cells
     ]
-    return to_markdown(("model", "case", "N", "complete cases", *methods), rows)
+    return Table(
+        "Missingness, and mean Kolmogorov distance of the covariates' margins",
+        ("model", "case", "N", "complete cases", *methods),
+        rows,
+    )
 
 
-def tabulate_counts(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
+def tabulate_counts(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Table:
     rows = []
     for name, label in CHECKS.items():
         for model, own in counts[name].items():
@@ -217,10 +231,10 @@ def tabulate_counts(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> st
             kinds = ("cells", "met", "met_adjusted", "met_within_error", "out_of_reach")
             rows.append((label, model, *(str(own[kind]) for kind in kinds), str(short)))
     header = ("check", "model", "cells", "met", "against references", "within two s.e.", "out of reach", "short")
-    return to_markdown(header, rows)
+    return Table("Verdicts: counts", header, rows)
 
 
-def tabulate_misses(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead]]) -> str:
+def tabulate_misses(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead]]) -> Table:
     """Every cell that is not as good as what it is measured by, and what is known about why."""
     rows = []
     for name, label in CHECKS.items():
@@ -241,19 +255,14 @@ def tabulate_misses(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead
                 )
             )
     header = ("check", "model", "case", "N", "lead (standard error)", "with references", "without noise", "verdict")
-    return to_markdown(header, rows)
+    return Table("Cells not reached, and why", header, rows)
 
 
-def tabulate_leads(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead]]) -> str:
+def tabulate_leads(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead]]) -> Table:
     rows = [
         (*_name_cell(found), *(str(lead) for lead in own.values())) for found, own in zip(cells, leads, strict=True)
     ]
-    return to_markdown(("model", "case", "N", *CHECKS.values()), rows)
-
-
-def to_markdown(header: Sequence[str], rows: Rows) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return Table("Verdicts: by how much (standard error)", ("model", "case", "N", *CHECKS.values()), rows)
 
 
 def _name_cell(found: CellRows) -> tuple[str, str, str]:

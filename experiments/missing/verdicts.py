@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.judge import direction
 from experiments.methods import ORACLE, ORIGINAL
+from experiments.metrics import direction
 from experiments.paper import Printed, PrintedKey
-from experiments.results import NOISELESS, CellRows, mean, standard_error
+from experiments.results import NOISELESS, CellRows
 from experiments.runner import MARGINS
 from experiments.store import name_entry
+from reporting.tables import mean, standard_error
 
 EPSILON = 1.0  # of unit variable; what the paper's tables have
 REFINED = {"aligned": "Refined-aligned", "free": "Refined"}

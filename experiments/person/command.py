@@ -1,89 +1,101 @@
-"""`python -m experiments person`: RMSE, G-Means and FDR of all methods at equal epsilon for a whole person."""
+"""RMSE, G-Means and FDR of all methods at equal epsilon for a whole person."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import math
-import shlex
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from joblib import delayed
-from rich.console import Console
-from rich.progress import track
 from threadpoolctl import threadpool_limits
 
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import JudgeName, judge, score, score_coef
+from experiments.judge import JudgeName, judge, score
 from experiments.methods import ORACLE
+from experiments.metrics import score_coef
 from experiments.person.methods import FOR_MISSING, METHODS, NEEDS_TORCH
-from experiments.person.page import ORIGINAL, ZERO, read_lines, render, to_csv
-from experiments.provenance import describe_run
-from experiments.runner import BACKENDS, SMALL_DESIGN, Settings, call_in_parallel
+from experiments.person.page import ORIGINAL, ZERO, lines_to_csv, read_lines, render
+from experiments.runner import SMALL_DESIGN, Settings, Task
 from experiments.scad import SeparatedClassesError, fit_oracle, fit_scad_refit
-from experiments.store import Entry, Replication, locate, name_entry, read, write, write_text
+from experiments.store import Entry, Replication, locate, name_entry, read, write
 from experiments.study import MethodFailure
+from reporting.catalogue import Measured, Places
+from reporting.parallel import run_all
+from reporting.records import Record, write_text
+from reporting.tables import Table
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.schema.defaults import DEFAULT_DELTA
 
 EPSILONS = (1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0)
 MECHANISMS = ("complete", "MAR-simple")
 SIZES = (1_000, 3_000)
+QUICK_SIZE = 80
 FOLDER = "person"
 RULE: JudgeName = "library"
 Pair = tuple[str, float | None]
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m experiments person", description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS), help="of unit person")
     parser.add_argument("--delta", type=float, default=DEFAULT_DELTA)
     parser.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD", help="default: all but Vertigan")
     parser.add_argument("--mechanisms", nargs="+", choices=MECHANISMS, default=list(MECHANISMS))
-    parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES), help="N")
-    parser.add_argument("--replications", type=int, default=10)
-    parser.add_argument("--small-design", action="store_true", help="15 columns instead of 100")
-    parser.add_argument("--backend", choices=BACKENDS, default="loky", help="of joblib")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--out", type=Path, default=Path("experiments-out"), help="a folder; what is in it is kept")
-    options = parser.parse_args(argv)
+    parser.add_argument("--sizes", nargs="+", type=int, help=f"N; default: {SIZES}")
+    parser.add_argument("--replications", type=int, help="data sets per cell; default 10")
+
+
+def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Refuse what cannot be run, and fill in defaults: small ones of a quick run."""
+    options.sizes = options.sizes or ([QUICK_SIZE] if options.quick else list(SIZES))
+    if options.replications is None:
+        options.replications = 1 if options.quick else 10
     if any(not 0.0 < epsilon < math.inf for epsilon in options.epsilons) or not 0.0 < options.delta < 1.0:
         parser.error("epsilons are above 0, delta lies between 0 and 1")
-    if min(options.replications, options.jobs, *options.sizes) < 1:
+    if min(options.replications, *options.sizes) < 1:
         parser.error("sizes, replications and jobs are whole numbers of at least 1")
-    return options
 
 
-def main(argv: Sequence[str], console: Console) -> int:
-    options = parse(argv)
-    settings = Settings(RULE, SMALL_DESIGN if options.small_design else None)
+def run(options: argparse.Namespace) -> Measured:
+    """Compute what is missing."""
+    settings = Settings(RULE, SMALL_DESIGN if options.quick else None)
     methods = options.methods or [name for name in METHODS if name not in NEEDS_TORCH]
     if any(name in NEEDS_TORCH for name in methods) and importlib.util.find_spec("torch") is None:
         raise SettingsError("Vertigan needs torch: pip install 'verticopula[gan]'")
-    folder = options.out / FOLDER
-    tasks = [
-        (cell, replication, left)
+    folder = options.places.results / FOLDER
+    wanted = [
+        Task(cell, replication, tuple(list_pairs(cell, methods, options.epsilons)))
         for replication in range(options.replications)
         for mechanism in options.mechanisms
         for n in options.sizes
         for cell in [Cell("linear", mechanism, n)]
-        if (left := find_left(cell, replication, list_pairs(cell, methods, options.epsilons), settings, options))
     ]
-    calls = (delayed(run_task)(*task, settings, options.delta, folder) for task in tasks)
-    if tasks:
-        for _ in track(call_in_parallel(calls, options.backend, options.jobs), "equal epsilons", total=len(tasks)):
-            pass
-    lines = read_lines(folder)
-    write_text(options.out / "person.csv", to_csv(lines))
-    made_by = describe_run(f"python -m experiments person {shlex.join(argv)}")
+    tasks = [left for task in wanted if (left := find_left(task, settings, options.delta, folder)).wanted]
+    for _ in run_all(
+        run_task,
+        tasks,
+        settings,
+        options.delta,
+        folder,
+        label="data sets",
+        backend=options.backend,
+        jobs=options.jobs,
+    ):
+        pass
     n_columns = settings.make_design(Cell("linear", "complete", 1)).n_columns
-    write_text(options.out / "person.html", render(lines, options.delta, n_columns, made_by))
-    console.print(f"written to {options.out}/: person.csv, person.html")
-    return 0
+    return {"delta": options.delta, "small_design": options.quick, "columns": n_columns}, {}
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """`person.csv` and the page `person.html`."""
+    lines, said = read_lines(places.results / FOLDER), record.settings
+    write_text(places.results / "person.csv", lines_to_csv(lines))
+    write_text(places.pages / "person.html", render(lines, said["delta"], said["columns"], record.describe()))
+    return []
 
 
 def list_pairs(cell: Cell, methods: Sequence[str], epsilons: Sequence[float]) -> list[Pair]:
@@ -92,32 +104,29 @@ def list_pairs(cell: Cell, methods: Sequence[str], epsilons: Sequence[float]) ->
     return [(ORACLE, None), (ORIGINAL, None), (ZERO, None), *((name, e) for name in chosen for e in epsilons)]
 
 
-def record(cell: Cell, settings: Settings, delta: float) -> dict[str, object]:
+def record_settings(cell: Cell, settings: Settings, delta: float) -> dict[str, object]:
     """What is kept with every replication."""
     return {**settings.record(cell), "unit": "person", "delta": delta}
 
 
-def find_left(
-    cell: Cell, replication: int, pairs: Sequence[Pair], settings: Settings, options: argparse.Namespace
-) -> list[Pair]:
-    """What is not there yet."""
-    found = read(locate(options.out / FOLDER, cell, replication), record(cell, settings, options.delta))
+def find_left(task: Task, settings: Settings, delta: float, folder: Path) -> Task:
+    """The task without what is there."""
+    found = read(locate(folder, task.cell, task.replication), record_settings(task.cell, settings, delta))
     done = set() if found is None else set(found.entries)
-    return [pair for pair in pairs if name_entry(*pair) not in done]
+    return replace(task, wanted=tuple(pair for pair in task.wanted if name_entry(*pair) not in done))
 
 
-def run_task(
-    cell: Cell, replication: int, wanted: Sequence[Pair], settings: Settings, delta: float, folder: Path
-) -> None:
+def run_task(task: Task, settings: Settings, delta: float, folder: Path) -> None:
     """Add what is wanted to the replication's file, one method after the other."""
-    path, kept = locate(folder, cell, replication), record(cell, settings, delta)
-    drawn = draw(cell, replication, settings.make_design(cell))
+    cell, path = task.cell, locate(folder, task.cell, task.replication)
+    kept = record_settings(cell, settings, delta)
+    drawn = draw(cell, task.replication, settings.make_design(cell))
     found = read(path, kept) or Replication(kept, drawn.complete_cases)
-    for method, epsilon in wanted:
+    for method, epsilon in task.wanted:
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found.entries[name_entry(method, epsilon)] = measure(
-                drawn, method, epsilon, delta, replication, settings.rows_per_subject(cell)
+                drawn, method, epsilon, delta, task.replication, settings.rows_per_subject(cell)
             )
         write(path, found)
 

@@ -40,13 +40,6 @@ class Answer:
     per_value: float = math.nan
 
 
-class Unstated(Synthesizer):
-    """Without the statement at every unit after each fit: here only the person's is asked for, and composed once."""
-
-    def _warn(self) -> None:
-        pass
-
-
 Fit = Callable[[Study, float, float], Answer]
 Touched = tuple[
     tuple[float, int], ...
@@ -113,8 +106,9 @@ def _fit(
     """The library's method with these epsilons for every comparison (of all rounds) and for every value."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AlignedWarning)
+        warnings.simplefilter("ignore", NotPrivateWarning)
         try:
-            fitted = Unstated(
+            fitted = Synthesizer(
                 study.federation,
                 method,
                 unit="variable",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +9,13 @@ from html import escape
 from pathlib import Path
 
 from experiments.draws import Cell
-from experiments.figures import COLORS, new_figure, to_svg
 from experiments.methods import ORACLE
-from experiments.page import METRIC_NAMES, STYLE
+from experiments.metrics import METRIC_NAMES
 from experiments.person.methods import ASKS_FOR_MORE, METHODS, NEVER_FINITE
-from experiments.results import WITHIN, CellRows, mean, read_cells, standard_error
+from experiments.results import WITHIN, CellRows, read_cells
+from reporting.figures import COLORS, new_figure, to_svg
+from reporting.pages import html_page
+from reporting.tables import csv_number, mean, standard_error, to_csv, to_html
 
 ZERO, ORIGINAL = "Zero vector", "Original-C"
 USUAL = 10.0  # beyond it the word privacy is out of place
@@ -76,21 +76,17 @@ def summarise(found: CellRows, method: str, epsilon: float | None) -> Line:
     )
 
 
-def to_csv(lines: Sequence[Line]) -> str:
+def lines_to_csv(lines: Sequence[Line]) -> str:
     """Tidy but for the three measures side by side."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     head = [column for m in METRICS for column in (m, f"{m}_se")]
     allowed = ["epsilon_per_comparison", "epsilon_per_value"]
-    writer.writerow(
-        ["model", "mechanism", "N", "method", "person_epsilon", "spent", *allowed, *head, "replications", "failures"]
-    )
+    rows = []
     for line in lines:
         numbers = [line.person, line.per_comparison, line.per_value, *(v for m in METRICS for v in line.scores[m])]
         where = [*line.cell[:2], line.cell.n_subjects, line.method, "" if line.epsilon is None else f"{line.epsilon:g}"]
-        cells = ["" if math.isnan(v) else f"{v:.5g}" for v in numbers]
-        writer.writerow([*where, *cells, line.replications, line.failures])
-    return out.getvalue()
+        rows.append([*where, *(csv_number(v, 5) for v in numbers), line.replications, line.failures])
+    header = ["model", "mechanism", "N", "method", "person_epsilon", "spent", *allowed, *head]
+    return to_csv([*header, "replications", "failures"], rows)
 
 
 def render(lines: Sequence[Line], delta: float, n_columns: int, made_by: str) -> str:
@@ -103,9 +99,6 @@ def render(lines: Sequence[Line], delta: float, n_columns: int, made_by: str) ->
         if any(line.method == name for line in lines)
     )
     parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Equal epsilon for a whole person</title>",
-        f"<style>{STYLE} svg {{ max-width: 100%; height: auto; }}</style></head><body>",
-        "<h1>All methods at equal epsilon for a whole person</h1>",
         f"<p>Epsilon here bounds what replacing <i>everything that all parties hold about one person</i> can change, "
         f"at δ = {delta:g}: the unit <code>person</code>. The paper's tables use the unit <code>variable</code>; its ε "
         "= 1 is thousands to tens of thousands here. For each method the accounting is inverted: half of epsilon for "
@@ -125,8 +118,7 @@ def render(lines: Sequence[Line], delta: float, n_columns: int, made_by: str) ->
     for cell in cells:
         own = [line for line in lines if line.cell == cell]
         parts += [f"<h2>Linear, {escape(cell.mechanism)}, N = {cell.n_subjects:,}</h2>", draw(own), render_table(own)]
-    parts.append(f"<p><small>{escape(made_by)}</small></p></body></html>")
-    return "\n".join(parts) + "\n"
+    return html_page("All methods at equal epsilon for a whole person", parts, made_by)
 
 
 def beats_nothing(line: Line, lines: Sequence[Line]) -> bool:
@@ -160,8 +152,7 @@ def find_threshold(lines: Sequence[Line]) -> float | None:
 
 def render_thresholds(lines: Sequence[Line], cells: Sequence[Cell]) -> str:
     methods = [m for m in METHODS if any(line.method == m for line in lines)]
-    head = "".join(f"<th>{escape(c.mechanism)}, N = {c.n_subjects:,}</th>" for c in cells)
-    rows = ""
+    rows = []
     for method in methods:
         found = []
         for cell in cells:
@@ -171,16 +162,17 @@ def render_thresholds(lines: Sequence[Line], cells: Sequence[Cell]) -> str:
                 continue
             threshold = find_threshold(own)
             found.append("at none tried" if threshold is None else f"{threshold:,g}")
-        rows += f"<tr><th>{escape(method)}</th>{''.join(f'<td>{cell}</td>' for cell in found)}</tr>"
+        rows.append((method, *found))
+    header = ("method", *(f"{c.mechanism}, N = {c.n_subjects:,}" for c in cells))
     return (
         f"<p>The least epsilon tried from which on RMSE is below the zero vector's by more than {WITHIN:g} standard "
-        f"errors.</p><table><tr><th>method</th>{head}</tr>{rows}</table>"
+        f"errors.</p>{to_html(header, rows)}"
     )
 
 
 def render_table(lines: Sequence[Line]) -> str:
     labels = ("method", "ε, person", "spent", "per comparison", "per value", *METRIC_NAMES.values(), "replications")
-    rows = ""
+    rows = []
     for line in lines:
         shown = [
             "" if line.epsilon is None else f"{line.epsilon:,g}",
@@ -189,8 +181,8 @@ def render_table(lines: Sequence[Line]) -> str:
             *(_with_error(*line.scores[m]) for m in METRICS),
             f"{line.replications}" + (f", {line.failures} failed" if line.failures else ""),
         ]
-        rows += f"<tr><th>{escape(line.method)}</th>{''.join(f'<td>{cell}</td>' for cell in shown)}</tr>"
-    return f"<table><tr>{''.join(f'<th>{escape(label)}</th>' for label in labels)}</tr>{rows}</table>"
+        rows.append((line.method, *shown))
+    return to_html(labels, rows)
 
 
 def _with_error(value: float, error: float) -> str:

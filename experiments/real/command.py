@@ -1,12 +1,9 @@
-"""`python -m experiments real --csv DATA.csv --study STUDY.toml`: Table 8's methods against the complete data's fit."""
+"""Table 8's methods on a CSV file with blocks removed, against the fit to the complete data (`real/README.md`)."""
 
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
-import io
-import json
 import math
 import time
 import warnings
@@ -18,19 +15,18 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from joblib import delayed
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from experiments.methods import METHODS
 from experiments.real.description import read_description, read_rows, remove_blocks, split_parties
 from experiments.real.utility import Yardstick
-from experiments.runner import BACKENDS, call_in_parallel
 from experiments.sme import SME_METHODS, fit_tables
-from experiments.store import read_json, write_text
+from experiments.store import plain_spent
 from experiments.study import NOTHING_PROTECTED, MethodFailure, Outcome, Spent, Study, keep_common
+from reporting.catalogue import Measured, Places
+from reporting.parallel import run_all
+from reporting.records import Record, write_text
+from reporting.tables import Table, csv_number, mean, standard_error, to_csv
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema.federation import Federation
@@ -41,76 +37,94 @@ MEASURES = ("auc", "n_selected", "found", "invented", "rmse", "signs", "margins"
 Kept = dict[str, Any]
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m experiments real", description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", type=Path, required=True, help="one row per subject, all parties' columns")
     parser.add_argument(
         "--study", type=Path, required=True, help="parties, columns, bounds, what to remove; see the README"
     )
     parser.add_argument("--methods", nargs="+", choices=REAL_METHODS, default=list(REAL_METHODS), metavar="METHOD")
     parser.add_argument("--epsilon", type=float, default=1.0, help="of unit variable")
-    parser.add_argument("--splits", type=int, default=5, help="test sets, removals and noise")
+    parser.add_argument("--splits", type=int, help="test sets, removals and noise; default 5")
     parser.add_argument("--test-cases", type=int, default=2_000, help="complete rows put aside in each")
     parser.add_argument("--rows", type=int, help="of the CSV, the first so many; default: all")
-    parser.add_argument("--backend", choices=BACKENDS, default="loky", help="of joblib")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--out", type=Path, default=Path("experiments-out"), help="a folder; what is in it is kept")
-    options = parser.parse_args(argv)
-    if min(options.splits, options.test_cases, options.jobs, 1 if options.rows is None else options.rows) < 1:
+
+
+def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Refuse what cannot be run; a quick run has one split."""
+    if options.splits is None:
+        options.splits = 1 if options.quick else 5
+    if min(options.splits, options.test_cases, 1 if options.rows is None else options.rows) < 1:
         parser.error("splits, test cases, rows and jobs are whole numbers of at least 1")
     if not 0.0 < options.epsilon < math.inf:
         parser.error("epsilon is above 0")
-    return options
 
 
-def main(argv: Sequence[str], console: Console) -> int:
-    options = parse(argv)
+def run(options: argparse.Namespace) -> Measured:
+    """Compute what is missing."""
     description = read_description(options.study)
     if description.federation.column(description.federation.response).kind != "binary":
         raise SettingsError("the response must be binary: the study is judged by prediction of cases")
+    settings, folder = Real.of(options), options.places.results / "replications" / f"real_{options.study.stem}"
     methods = [COMPLETE, COMPLETE_CASES, *options.methods]
-    settings = record(options)
-    wanted = [(m, s) for s in range(options.splits) for m in methods if not _is_kept(_locate(options, m, s), settings)]
-    calls = (delayed(run_one)(options, method, split) for method, split in wanted)
-    if wanted:
-        for _ in track(call_in_parallel(calls, options.backend, options.jobs), "real data", total=len(wanted)):
-            pass
-    kept = {m: [read_json(_locate(options, m, s)) for s in range(options.splits)] for m in methods}
-    write_text(options.out / "real.csv", to_csv(kept))
-    write_text(options.out / "real.md", to_markdown(kept))
-    show(kept, console)
-    console.print(f"written to {options.out}/: real.csv, real.md")
-    return 0
+    pairs = [(method, split) for split in range(options.splits) for method in methods]
+    left = [pair for pair in pairs if not _is_kept(_locate(folder, *pair), settings.record)]
+    for _ in run_all(run_one, left, settings, folder, label="fits", backend=options.backend, jobs=options.jobs):
+        pass
+    said = {**settings.record, "methods": methods, "splits": options.splits, "folder": folder.name}
+    return said, {}
 
 
-def _locate(options: argparse.Namespace, method: str, split: int) -> Path:
+def present(record: Record, places: Places) -> list[Table]:
+    """`real.csv`, the table `real.md`, and which fits failed."""
+    folder, said = places.results / "replications" / record.settings["folder"], record.settings
+    kept = {m: [Record.read(_locate(folder, m, s)).results for s in range(said["splits"])] for m in said["methods"]}
+    write_text(places.results / "real.csv", lines_to_csv(kept))
+    table = tabulate(kept)
+    write_text(places.pages / "real.md", table.to_markdown() + "\n")
+    failures = [(method, row["failure"]) for method, rows in kept.items() for row in rows if "failure" in row]
+    return [table, *([Table("failures", ("method", "why"), failures)] if failures else [])]
+
+
+@dataclass(frozen=True)
+class Real:
+    """What a figure depends on besides its method and split; `record` as it is kept."""
+
+    data: Path
+    study: Path
+    rows: int | None
+    test_cases: int
+    record: Kept
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Real:
+        texts = {"csv": options.csv.read_bytes(), "study": options.study.read_bytes()}
+        hashes = {name: hashlib.sha256(text).hexdigest()[:16] for name, text in texts.items()}
+        said = {"epsilon": options.epsilon, "test_cases": options.test_cases, "rows": options.rows}
+        return cls(options.csv, options.study, options.rows, options.test_cases, hashes | said)
+
+
+def _locate(folder: Path, method: str, split: int) -> Path:
     name = method.lower().replace(" ", "_").replace(",", "")
-    return Path(options.out / "replications" / f"real_{options.study.stem}" / f"{name}.{split:02d}.json")
-
-
-def record(options: argparse.Namespace) -> Kept:
-    """What a figure depends on besides its method and split."""
-    texts = {"csv": options.csv.read_bytes(), "study": options.study.read_bytes()}
-    hashes = {name: hashlib.sha256(text).hexdigest()[:16] for name, text in texts.items()}
-    return hashes | {"epsilon": options.epsilon, "test_cases": options.test_cases, "rows": options.rows}
+    return folder / f"{name}.{split:02d}.json"
 
 
 def _is_kept(path: Path, settings: Kept) -> bool:
-    return path.exists() and bool(read_json(path, settings))
+    return path.exists() and bool(Record.read(path, settings))
 
 
-def run_one(options: argparse.Namespace, method: str, split: int) -> None:
+def run_one(pair: tuple[str, int], settings: Real, folder: Path) -> None:
     """One method on one split, kept in a file of its own."""
+    method, split = pair
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        prepared = prepare(options.csv, options.study, options.rows, split, options.test_cases)
+        prepared = prepare(settings.data, settings.study, settings.rows, split, settings.test_cases)
         began = time.process_time()
         try:
-            found = measure(prepared, method, split, options.epsilon)
+            found = measure(prepared, method, split, settings.record["epsilon"])
         except (MethodFailure, VerticopulaError, np.linalg.LinAlgError) as error:
             found = {"failure": f"{type(error).__name__}: {error}"}
-    found |= {"seconds": round(time.process_time() - began, 1), "settings": record(options)}
-    write_text(_locate(options, method, split), json.dumps(found, indent=1) + "\n")
+    found["seconds"] = round(time.process_time() - began, 1)
+    Record("real", settings.record, found).save(_locate(folder, method, split))
 
 
 @dataclass(frozen=True)
@@ -158,79 +172,49 @@ def measure(prepared: Prepared, method: str, split: int, epsilon: float) -> Kept
         "selected": list(fitted.selected),
         "missing": shares,
         "complete_cases": keep_common(federation, observed)[federation.response.party].height,
-        "spent": {
-            unit: "inf" if math.isinf(e := getattr(spent, unit)) else e for unit in ("client", "block", "person")
-        },
+        "spent": plain_spent(spent),
     }
 
 
-def average(rows: Sequence[Kept]) -> dict[str, tuple[float, float]]:
+def average(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
     """Means and standard errors over the splits that gave an answer."""
     good = [row for row in rows if "failure" not in row]
-    line = {}
-    for name in MEASURES:
-        values = [row[name] for row in good]
-        error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else math.nan
-        line[name] = (float(np.mean(values)) if values else math.nan, error)
-    return line
+    values = {name: [row[name] for row in good] for name in MEASURES}
+    return {name: (mean(own), standard_error(own)) for name, own in values.items()}
 
 
-def to_csv(kept: Mapping[str, Sequence[Kept]]) -> str:
+def _largest(rows: Sequence[Mapping[str, Any]], unit: str) -> float:
+    """The largest epsilon at a unit; NaN where nothing gave an answer."""
+    return max((float(row["spent"][unit]) for row in rows if "failure" not in row), default=math.nan)
+
+
+def lines_to_csv(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """One line per method: every measure with its standard error."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     head = [column for name in MEASURES for column in (name, f"{name}_se")]
-    writer.writerow(["method", *head, "client", "block", "person", "seconds", "splits", "failures"])
+    lines = []
     for method, rows in kept.items():
-        good = [row for row in rows if "failure" not in row]
-        cells = [f"{v:.4g}" if math.isfinite(v) else "" for pair in average(rows).values() for v in pair]
-        spent = [
-            f"{max((float(r['spent'][u]) for r in good), default=math.nan):.6g}" for u in ("client", "block", "person")
-        ]
-        seconds = f"{np.mean([row['seconds'] for row in rows]):.1f}"
-        writer.writerow([method, *cells, *spent, seconds, len(good), len(rows) - len(good)])
-    return out.getvalue()
+        failures = sum("failure" in row for row in rows)
+        cells = [csv_number(v, 4) for pair in average(rows).values() for v in pair]
+        spent = [f"{_largest(rows, unit):.6g}" for unit in ("client", "block", "person")]
+        seconds = f"{mean([row['seconds'] for row in rows]):.1f}"
+        lines.append([method, *cells, *spent, seconds, len(rows) - failures, failures])
+    return to_csv(["method", *head, "client", "block", "person", "seconds", "splits", "failures"], lines)
 
 
-def to_markdown(kept: Mapping[str, Sequence[Kept]]) -> str:
-    """The table for a page."""
-    labels = (
-        "AUC",
-        "selected",
-        "of the complete data's",
-        "others",
-        "RMSE of effects",
-        "signs kept",
-        "margins",
-        "person ε",
-    )
-    lines = [f"| method | {' | '.join(labels)} | seconds |", f"|---|{'---|' * (len(labels) + 1)}"]
+def tabulate(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    """One line per method: means and standard errors."""
+    labels = ("AUC", "selected", "of the complete data's", "others", "RMSE of effects", "signs kept", "margins")
+    lines = []
     for method, rows in kept.items():
-        good = [row for row in rows if "failure" not in row]
+        person = _largest(rows, "person")
         cells = [_short(*pair) for pair in average(rows).values()]
-        person = format_epsilon(max((float(row["spent"]["person"]) for row in good), default=math.nan)) if good else ""
-        seconds = f"{np.mean([row['seconds'] for row in rows]):.0f}"
-        lines.append(f"| {method} | {' | '.join(cells)} | {person} | {seconds} |")
-    return "\n".join(lines) + "\n"
+        seconds = f"{mean([row['seconds'] for row in rows]):.0f}"
+        lines.append((method, *cells, "" if math.isnan(person) else format_epsilon(person), seconds))
+    return Table("means over splits (standard errors)", ("method", *labels, "person ε", "seconds"), lines)
 
 
-def _short(mean: float, error: float) -> str:
-    if math.isnan(mean):
+def _short(value: float, error: float) -> str:
+    if math.isnan(value):
         return "none"
-    digits = 3 if abs(mean) < 2.0 else 1
-    return f"{mean:.{digits}f}" + ("" if math.isnan(error) or error == 0.0 else f" ({error:.{digits}f})")
-
-
-def show(kept: Mapping[str, Sequence[Kept]], console: Console) -> None:
-    """The same for the eye."""
-    table = Table("method", *MEASURES, "person ε", "seconds", title="means over splits (standard errors)")
-    for method, rows in kept.items():
-        good = [row for row in rows if "failure" not in row]
-        cells = [f"{mean:.3f} ({error:.3f})" for mean, error in average(rows).values()]
-        person = format_epsilon(max((float(row["spent"]["person"]) for row in good), default=math.nan)) if good else ""
-        table.add_row(method, *cells, person, f"{np.mean([row['seconds'] for row in rows]):.0f}")
-    console.print(table)
-    for method, rows in kept.items():
-        for row in rows:
-            if "failure" in row:
-                console.print(f"{method}: {row['failure']}", markup=False)
+    digits = 3 if abs(value) < 2.0 else 1
+    return f"{value:.{digits}f}" + ("" if math.isnan(error) or error == 0.0 else f" ({error:.{digits}f})")

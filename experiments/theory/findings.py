@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from reporting.tables import mean, standard_error
+
 Floats = NDArray[np.float64]
 
 WITHIN = 2.0  # standard errors
@@ -94,14 +96,13 @@ def from_dict(raw: Mapping[str, Any]) -> Check:
 
 def average(values: ArrayLike) -> tuple[float, float]:
     """Mean and its standard error."""
-    found = np.asarray(values, dtype=np.float64)
-    return float(found.mean()), float(found.std(ddof=1) / np.sqrt(found.size)) if found.size > 1 else float("nan")
+    return mean(values), standard_error(values)
 
 
 def root_mean_square(errors: ArrayLike) -> tuple[float, float]:
     """Root mean square of the errors, and its standard error by the delta method."""
-    mean, error = average(np.asarray(errors, dtype=np.float64) ** 2)
-    root = float(np.sqrt(mean))
+    square, error = average(np.asarray(errors, dtype=np.float64) ** 2)
+    root = float(np.sqrt(square))
     return root, error / (2.0 * root) if root > 0.0 else 0.0
 
 

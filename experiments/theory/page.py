@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from html import escape
 
-from experiments.figures import COLORS, new_figure, to_svg
-from experiments.page import STYLE
 from experiments.theory.findings import Check, Panel, Verdict
+from reporting.figures import COLORS, new_figure, to_svg
+from reporting.pages import html_page
+from reporting.tables import to_csv, to_html
 
 MARKERS = "osD^v"
-EXTRA_STYLE = """
+STYLE = """
 td, th { white-space: normal; text-align: left; }
 td.word { white-space: nowrap; font-weight: 600; }
-svg { max-width: 100%; height: auto; }
 dl { max-width: 70em; } dt { font-weight: 600; margin-top: .5em; } dd { margin-left: 0; }
 """
 
@@ -26,8 +24,6 @@ def render(checks: Sequence[Check], made_by: str) -> str:
     held = sum(v.agrees is True for c in checks for v in c.verdicts)
     total = sum(len(c.verdicts) for c in checks)
     parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>The paper's theorems, measured</title>",
-        f"<style>{STYLE}{EXTRA_STYLE}</style></head><body><h1>The paper's theorems, measured</h1>",
         "<p>Each theorem on data for which its assumptions hold: what it predicts, what simulation gives, and whether "
         "they agree by the rule beside it. O_P statements are bounds: they are contradicted where an error falls more "
         "slowly than stated, and called tight where both go together. Slopes are exponents, fitted on logarithms. Bars "
@@ -37,18 +33,19 @@ def render(checks: Sequence[Check], made_by: str) -> str:
     ]
     for check in checks:
         parts += render_check(check)
-    parts.append(f"<p><small>{escape(made_by)}</small></p></body></html>")
-    return "\n".join(parts) + "\n"
+    return html_page("The paper's theorems, measured", parts, made_by, STYLE)
 
 
 def render_summary(checks: Sequence[Check]) -> str:
-    rows = "".join(
-        f"<tr><th><a href='#{_anchor(c)}'>{escape(c.theorem)}</a></th>"
-        f"<td>{sum(v.agrees is True for v in c.verdicts)} of {len(c.verdicts)} hold</td>"
-        f"<td>{'<br>'.join(escape(_name_failure(v)) for v in c.verdicts if v.agrees is False)}</td></tr>"
+    rows = [
+        (
+            f"<td><a href='#{_anchor(c)}'>{escape(c.theorem)}</a></td>",
+            f"{sum(v.agrees is True for v in c.verdicts)} of {len(c.verdicts)} hold",
+            "<br>".join(escape(_name_failure(v)) for v in c.verdicts if v.agrees is False),
+        )
         for c in checks
-    )
-    return f"<table><tr><th>theorem</th><th>predictions</th><th>what does not hold</th></tr>{rows}</table>"
+    ]
+    return to_html(("theorem", "predictions", "what does not hold"), rows, heads=0)
 
 
 def _name_failure(verdict: Verdict) -> str:
@@ -56,23 +53,25 @@ def _name_failure(verdict: Verdict) -> str:
 
 
 def render_check(check: Check) -> list[str]:
-    rows = "".join(render_verdict(v) for v in check.verdicts)
+    rows = [render_verdict(v) for v in check.verdicts]
     return [
         f"<h2 id='{_anchor(check)}'>{escape(check.theorem)}</h2>",
         f"<dl><dt>It says</dt><dd>{escape(check.statement)}</dd><dt>Measured "
         f"on</dt><dd>{escape(check.setup)}</dd></dl>",
         draw(check.panels),
-        f"<table><tr><th>predicted</th><th>measured</th><th></th><th>rule</th></tr>{rows}</table>",
+        to_html(("predicted", "measured", "", "rule"), rows, heads=0),
         f"<p>{escape(check.note)}</p>" if check.note else "",
     ]
 
 
-def render_verdict(verdict: Verdict) -> str:
+def render_verdict(verdict: Verdict) -> tuple[str, ...]:
     word = name_verdict(verdict) + (", tight" if verdict.tight else "")
     colour = {True: "better", False: "worse", None: "equal"}[verdict.agrees]
     return (
-        f"<tr><td>{escape(verdict.predicts)}</td><td>{escape(verdict.measured)}</td>"
-        f"<td class='word {colour}'>{word}</td><td><small>{escape(verdict.rule)}</small></td></tr>"
+        escape(verdict.predicts),
+        escape(verdict.measured),
+        f"<td class='word {colour}'>{word}</td>",
+        f"<small>{escape(verdict.rule)}</small>",
     )
 
 
@@ -125,28 +124,22 @@ def draw(panels: Sequence[Panel]) -> str:
     return to_svg(figure, "; ".join(panel.title for panel in panels))
 
 
-def to_csv(checks: Sequence[Check]) -> str:
+def points_to_csv(checks: Sequence[Check]) -> str:
     """Tidy: every measured point once."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["theorem", "series", "variable", "x", "measure", "mean", "se", "replications"])
     rows = dict.fromkeys(
         (c.theorem, p.series, p.variable, f"{p.x:g}", p.measure, f"{p.mean:.6g}", f"{p.error:.3g}", p.replications)
         for c in checks
         for panel in c.panels
         for p in panel.points
     )
-    writer.writerows(rows)
-    return out.getvalue()
+    return to_csv(["theorem", "series", "variable", "x", "measure", "mean", "se", "replications"], rows)
 
 
 def verdicts_to_csv(checks: Sequence[Check]) -> str:
     """One line per prediction."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["theorem", "predicts", "measured", "verdict", "tight", "rule"])
-    for check in checks:
-        for v in check.verdicts:
-            tight = "" if v.tight is None else int(v.tight)
-            writer.writerow([check.theorem, v.predicts, v.measured, name_verdict(v), tight, v.rule])
-    return out.getvalue()
+    rows = [
+        (c.theorem, v.predicts, v.measured, name_verdict(v), "" if v.tight is None else int(v.tight), v.rule)
+        for c in checks
+        for v in c.verdicts
+    ]
+    return to_csv(["theorem", "predicts", "measured", "verdict", "tight", "rule"], rows)

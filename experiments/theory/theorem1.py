@@ -31,14 +31,14 @@ RAW, SCALE_FREE, DEBIASED = "raw ranks, known scale", "raw ranks, own scale", "d
 RAW_TAU, DEBIASED_TAU = "raw comparisons (Kendall)", "debiased comparisons (Kendall)"
 
 
-def run(*, smoke: bool = False) -> Check:
+def run(*, quick: bool = False) -> Check:
     """All of Theorem 1."""
-    replications = 4 if smoke else 40
-    sizes = (100, 200, 400) if smoke else (250, 500, 1_000, 2_000, 4_000, 8_000)
-    epsilons = (0.25, 0.5, 1.0) if smoke else (0.15, 0.25, 0.5, 1.0, 2.0, 4.0)
-    widths = (4, 8) if smoke else (4, 8, 16, 32)
-    most = 400 if smoke else 2_000  # comparisons are stored for Kendall
-    at = 200 if smoke else 1_000
+    replications = 4 if quick else 40
+    sizes = (100, 200, 400) if quick else (250, 500, 1_000, 2_000, 4_000, 8_000)
+    epsilons = (0.25, 0.5, 1.0) if quick else (0.15, 0.25, 0.5, 1.0, 2.0, 4.0)
+    widths = (4, 8) if quick else (4, 8, 16, 32)
+    most = 400 if quick else 2_000  # comparisons are stored for Kendall
+    at = 200 if quick else 1_000
     by_size = [p for n in sizes for p in measure("N", n, n, EPSILON, COLUMNS, replications, kendall=n <= most)]
     by_epsilon = [p for e in epsilons for p in measure("epsilon", e, at, e, COLUMNS, replications, kendall=True)]
     by_width = [p for q in widths for p in measure("p + 1", q, at, EPSILON, q, replications, kendall=False)]

@@ -25,10 +25,10 @@ OBSERVED = "observed values alone"
 SIZES = (1, 1)
 
 
-def run(*, smoke: bool = False) -> Check:
+def run(*, quick: bool = False) -> Check:
     """All of Theorem 3."""
-    replications = 3 if smoke else 20
-    sizes = (100, 200, 400) if smoke else (500, 1_000, 2_000, 4_000, 8_000, 16_000)
+    replications = 3 if quick else 20
+    sizes = (100, 200, 400) if quick else (500, 1_000, 2_000, 4_000, 8_000, 16_000)
     points = [p for n in sizes for p in measure(n, replications)]
     return Check(
         "Theorem 3",

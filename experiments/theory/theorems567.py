@@ -122,13 +122,13 @@ def missing_factors(rate: float) -> tuple[float, float]:
     return float(np.sum(pairs / both)), float(np.sum(pairs / both**2))
 
 
-def run_vcds(*, smoke: bool = False) -> Check:
+def run_vcds(*, quick: bool = False) -> Check:
     """Theorem 5."""
-    replications = 3 if smoke else 30
-    sizes = (150, 300, 600) if smoke else (250, 500, 1_000, 2_000, 4_000, 8_000)
-    epsilons = (0.5, 1.0, 2.0) if smoke else (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
-    rates = (0.2, 0.4, 0.6) if smoke else (0.1, 0.2, 0.4, 0.6, 0.7, 0.8)
-    at = 300 if smoke else 2_000
+    replications = 3 if quick else 30
+    sizes = (150, 300, 600) if quick else (250, 500, 1_000, 2_000, 4_000, 8_000)
+    epsilons = (0.5, 1.0, 2.0) if quick else (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+    rates = (0.2, 0.4, 0.6) if quick else (0.1, 0.2, 0.4, 0.6, 0.7, 0.8)
+    at = 300 if quick else 2_000
     common = {"at_random": False, "replications": replications}
     by_size = [
         p
@@ -203,14 +203,14 @@ def judge_vcds(by_size: Sequence[Point], by_epsilon: Sequence[Point], by_rate: S
     ]
 
 
-def run_at_random(*, smoke: bool = False) -> list[Check]:
+def run_at_random(*, quick: bool = False) -> list[Check]:
     """Theorems 6 and 7, on the same data sets."""
-    replications = 2 if smoke else 20
-    sizes = (150, 300, 600) if smoke else (500, 1_000, 2_000, 4_000, 8_000)
-    epsilons = (1.0,) if smoke else (0.25, 0.5, 1.0, 2.0, 4.0)
-    rates = (0.4,) if smoke else (0.1, 0.2, 0.4, 0.6, 0.7)
-    rounds = (2, 4) if smoke else (2, 4, 8, 16)
-    at = 300 if smoke else 2_000
+    replications = 2 if quick else 20
+    sizes = (150, 300, 600) if quick else (500, 1_000, 2_000, 4_000, 8_000)
+    epsilons = (1.0,) if quick else (0.25, 0.5, 1.0, 2.0, 4.0)
+    rates = (0.4,) if quick else (0.1, 0.2, 0.4, 0.6, 0.7)
+    rounds = (2, 4) if quick else (2, 4, 8, 16)
+    at = 300 if quick else 2_000
     common = {"at_random": True, "replications": replications}
     half = {"rate": RATE_AT_RANDOM, **common}
     by_size = [

@@ -99,10 +99,10 @@ def measure(n: int, replications: int, *, private: bool) -> tuple[list[Point], F
     return points, z
 
 
-def run(*, private: bool, smoke: bool = False) -> Check:
+def run(*, private: bool, quick: bool = False) -> Check:
     """Theorem 8, or 9 if `private`."""
-    replications = 10 if smoke else (100 if private else 400)
-    sizes = (100, 400) if smoke else (100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800)
+    replications = 10 if quick else (100 if private else 400)
+    sizes = (100, 400) if quick else (100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800)
     points, last = [], np.empty((0, 1))
     for n in sizes:
         own, last = measure(n, replications, private=private)

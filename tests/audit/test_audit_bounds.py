@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.audit.mechanisms import randomized_response
+from benchmarks.audit_mechanisms import randomized_response
 from verticopula.auditing import Claim, Neighbours, audit_release
 from verticopula.auditing.epsilon_bounds import clopper_pearson, epsilon_low, highest_visible, two_sided
 from verticopula.auditing.mechanism_audit import judge

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import binom
 
-from tests.audit.mechanisms import CASES, Case
+from benchmarks.audit_mechanisms import CASES, Case
 from tests.audit.studies import federation, people
 from verticopula.auditing.attack_plan import StudyTerms, plan_attacks, run_attacks
 from verticopula.auditing.epsilon_bounds import epsilon_low

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.audit_sums import none
 from tests.audit.studies import N, federation, people, write_tables
-from tests.audit.sums import none
 from tests.builders import Call
 from verticopula.auditing import audit_sums
 from verticopula.auditing import strict_attacks as audit_strict

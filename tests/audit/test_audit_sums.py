@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from tests.audit.sums import CASES, SumsCase, none
-from tests.secure.plans import PARTIES, complete_plan
+from benchmarks.audit_sums import CASES, SumsCase, none
+from benchmarks.sums_plans import PARTIES, complete_plan
 from tests.secure.sums_world import World, some_scores
 from verticopula.auditing import audit_sums, replaced_block, replaced_person
 from verticopula.auditing.sums_attacks import Pooled, SumsRelease, exact_sums, judge_sums, mu_low

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from experiments.__main__ import main
 from experiments.draws import Cell
-from experiments.judge import METRICS, OTHER_BARS
+from experiments.judge import OTHER_BARS
 from experiments.methods import ORACLE, ORIGINAL
-from experiments.missing.command import main
+from experiments.metrics import METRICS
 from experiments.missing.page import render
 from experiments.missing.verdicts import CHECKS, METHODS, Lead, count_verdicts, judge
 from experiments.paper import Printed, PrintedKey, read_tables
@@ -108,4 +108,4 @@ def test_the_page_has_every_check_and_tables_leave_out_what_has_no_noise() -> No
 
 def test_wrong_counts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
-        main(["--replications", "0", "--out", str(tmp_path)], Console())
+        main(["missing", "--replications", "0", "--out", str(tmp_path)])

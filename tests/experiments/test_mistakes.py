@@ -61,7 +61,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captur
 def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "taken"
     out.write_text("")
-    code, said = call(capsys, *ONE, "--small-design", "--sizes", 80, "--out", out)
+    code, said = call(capsys, *ONE, "--quick", "--sizes", 80, "--out", out)
     assert code == 2
     assert "taken: File exists" in said
 
@@ -77,8 +77,8 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
 
 
 def test_one_page_does_not_mix_judges_or_designs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(capsys, *ONE, "--small-design", "--sizes", 80, "--out", tmp_path)[0] == 0
-    for other in (["--judge", "library", "--small-design"], []):
+    assert call(capsys, *ONE, "--quick", "--sizes", 80, "--out", tmp_path)[0] == 0
+    for other in (["--judge", "library", "--quick"], []):
         code, said = call(capsys, *ONE, *other, "--sizes", 90, "--out", tmp_path)
         assert code == 2
         assert "other settings" in said
@@ -86,18 +86,18 @@ def test_one_page_does_not_mix_judges_or_designs(tmp_path: Path, capsys: pytest.
 
 def test_a_small_design_is_compared_with_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["table1", "--methods", "Original-C", "--replications", "2", "--models", "linear", "--sizes", "1000"]
-    code, said = call(capsys, *command, "--small-design", "--out", tmp_path)
+    code, said = call(capsys, *command, "--quick", "--out", tmp_path)
     assert code == 0
     assert "0 better, 0 equal, 0 worse" in said
     page = (tmp_path / "results.html").read_text()
-    assert "--small-design" in page
+    assert "--quick" in page
     assert "paper 0." not in page
 
 
 def test_tables_that_were_not_asked_for_are_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Tables 4 and 6 are about the same data sets, and the oracle of these alone makes no table."""
     command = ["table4", "--methods", "VCDS", "--replications", 1, "--sizes", 80, "--mechanisms", "MCAR"]
-    code, said = call(capsys, *command, "--small-design", "--out", tmp_path)
+    code, said = call(capsys, *command, "--quick", "--out", tmp_path)
     assert code == 0
     assert "table6" not in said
     assert [path.name for path in tmp_path.glob("*.csv")] == ["table4.csv"]

@@ -87,7 +87,7 @@ def test_what_small_epsilons_leave_by_hand() -> None:
 
 
 def test_the_command_keeps_what_it_has_and_adds_to_it(tmp_path: Path) -> None:
-    options = ["--small-design", "--sizes", "80", "--mechanisms", "complete", "--replications", "1"]
+    options = ["--quick", "--sizes", "80", "--mechanisms", "complete", "--replications", "1"]
     options += ["--out", str(tmp_path)]
     assert main(["person", *options, "--epsilons", "1", "--methods", "VCDS"]) == 0
     kept = next(tmp_path.glob("person/replications/*/0000.json")).read_text()

@@ -26,9 +26,10 @@ from experiments.results import (
     summarise,
     write_csv,
 )
-from experiments.runner import SMALL_DESIGN, Settings, Task, list_tasks, list_wanted, run_all
+from experiments.runner import SMALL_DESIGN, Settings, Task, list_tasks, list_wanted, run_tasks
 from experiments.store import Entry, Replication, locate, read, write
 from experiments.study import MethodFailure, Outcome, Spent, Study
+from reporting import parallel
 from verticopula.errors import SettingsError
 
 SMALL = Settings(design=SMALL_DESIGN)
@@ -40,7 +41,7 @@ def scores_in(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     """Everything that was found, without the time it took."""
     return {
         str(path.relative_to(folder)): {
-            name: e["scores"] for name, e in json.loads(path.read_text())["entries"].items()
+            name: e["scores"] for name, e in json.loads(path.read_text())["results"]["entries"].items()
         }
         for path in sorted(folder.glob("replications/*/*.json"))
     }
@@ -53,7 +54,7 @@ def table_of(folder: Path) -> bytes:
 
 
 def run_in(folder: Path, replications: int = 3, jobs: int = 1) -> None:
-    run_all(list_tasks(WANTED, replications, SMALL, folder), SMALL, folder, backend="loky", jobs=jobs)
+    run_tasks(list_tasks(WANTED, replications, SMALL, folder), SMALL, folder, jobs=jobs)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +200,7 @@ def test_means_and_errors_by_hand() -> None:
 
 
 def test_command_writes_tables_and_page(tmp_path: Path) -> None:
-    options = ["--small-design", "--sizes", "80", "--methods", "VCDS", "--replications", "2", "--epsilons", "2"]
+    options = ["--quick", "--sizes", "80", "--methods", "VCDS", "--replications", "2", "--epsilons", "2"]
     assert main(["table1", *options, "--models", "linear", "--out", str(tmp_path)]) == 0
     first, *rows = (tmp_path / "table1.csv").read_text().splitlines()
     assert first == "table,model,N,epsilon,method,metric,mean,se,replications"
@@ -214,15 +215,15 @@ def test_command_writes_tables_and_page(tmp_path: Path) -> None:
 
 
 def test_a_back_end_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"pip install 'verticopula\[cluster\]'"), runner.ready_backend("ray", 1):
+    monkeypatch.setattr(parallel.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"pip install 'verticopula\[cluster\]'"), parallel.ready_backend("ray", 1):
         pass
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["dask", "ray"])
 def test_other_back_ends_give_the_same_file(tmp_path: Path, backend: str) -> None:
-    command = "table1 --small-design --sizes 80 --methods VCDS EVCDS --replications 2 --epsilons 2 --models linear"
+    command = "table1 --quick --sizes 80 --methods VCDS EVCDS --replications 2 --epsilons 2 --models linear"
     for name in ("loky", backend):
         options = [*command.split(), "--jobs", "2", "--backend", name, "--out", str(tmp_path / name)]
         subprocess.run([sys.executable, "-m", "experiments", *options], check=True, timeout=1200)

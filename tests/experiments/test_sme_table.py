@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from experiments import sme, sme_table
 from experiments.study import NOTHING_PROTECTED, Outcome, keep_common
+from reporting.records import Record
 from verticopula.datasets import make_sme
 from verticopula.errors import SettingsError
 
@@ -77,12 +77,14 @@ def test_lines_of_the_table_by_hand() -> None:
 
 def test_a_run_writes_the_table_and_is_not_repeated(tmp_path: Path) -> None:
     sme_table.run(tmp_path, subjects=1_500, splits=1, methods=["Single-VCDS", "CC-VCDS"])
+    sme_table.write_csv(tmp_path, 1_500)
     first = (tmp_path / "table8.csv").read_text()
     assert first.splitlines()[0].startswith("method,recall,recall_se,auc,auc_se,n_selected")
     kept = sme_table.locate(tmp_path, 1_500, "Single-VCDS", 0)
-    assert "failure" not in json.loads(kept.read_text())
+    assert "failure" not in Record.read(kept).results
     before = kept.stat().st_mtime_ns
     sme_table.run(tmp_path, subjects=1_500, splits=1, methods=["Single-VCDS", "CC-VCDS"])
+    sme_table.write_csv(tmp_path, 1_500)
     assert kept.stat().st_mtime_ns == before
     assert (tmp_path / "table8.csv").read_text() == first
     assert "Single-VCDS" in sme_table.render(tmp_path, 1_500)
@@ -94,9 +96,8 @@ def test_the_page_counts_the_splits_that_find_a_relevant_variable(tmp_path: Path
     found = [[first, second, "law_enforcement.appeal_filed"], [first]]
     for split, selected in enumerate(found):
         path = sme_table.locate(tmp_path, 1_500, "Refined", split)
-        path.parent.mkdir(parents=True, exist_ok=True)
         row = {"recall": 0.5, "recall_half": 0.1, "auc": 0.7, "selected": selected, "spent": spent}
-        path.write_text(json.dumps(row))
+        Record("table8", {}, row).save(path)
     page = sme_table.render(tmp_path, 1_500)
     assert f"<tr><th>{first}</th><td class='better'>2</td></tr>" in page
     assert f"<tr><th>{second}</th><td class='none'>1</td></tr>" in page

@@ -10,7 +10,7 @@ import polars as pl
 from experiments.__main__ import main
 from experiments.methods import NEEDS_TORCH, TABLES
 
-SMALL = ["--small-design", "--sizes", "100", "--replications", "1", "--epsilons", "2"]
+SMALL = ["--quick", "--sizes", "100", "--replications", "1", "--epsilons", "2"]
 
 
 def test_every_table_has_every_row(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_every_table_has_every_row(tmp_path: Path) -> None:
     failures = [
         entry["failure"]
         for path in tmp_path.glob("replications/*/*.json")
-        for entry in json.loads(path.read_text())["entries"].values()
+        for entry in json.loads(path.read_text())["results"]["entries"].values()
     ]
     assert not any(failures)
     page = (tmp_path / "results.html").read_text()

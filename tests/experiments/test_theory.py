@@ -20,7 +20,7 @@ from experiments.theory.findings import (
     judge_rate,
     root_mean_square,
 )
-from experiments.theory.page import to_csv, verdicts_to_csv
+from experiments.theory.page import points_to_csv, verdicts_to_csv
 
 
 def make_points(means, error: float = 0.01) -> list[Point]:
@@ -126,7 +126,7 @@ def test_scad_at_the_theorems_strength_is_least_squares_on_the_support() -> None
 
 
 def test_the_command_writes_page_points_and_verdicts(tmp_path: Path) -> None:
-    assert main(["theory", "2", "8", "--smoke", "--out", str(tmp_path)]) == 0
+    assert main(["theory", "2", "8", "--quick", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "theory.html").read_text()
     assert page.count("<svg") == 2
     assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
@@ -142,10 +142,14 @@ def test_the_command_writes_page_points_and_verdicts(tmp_path: Path) -> None:
 
 
 def test_checks_survive_being_written(tmp_path: Path) -> None:
-    check = theorem2.run(smoke=True)
+    check = theorem2.run(quick=True)
     command.keep(tmp_path, "2", False, [check], 1.5)
     kept, seconds = command.read_kept(tmp_path, False)
-    assert (to_csv(kept), verdicts_to_csv(kept), seconds) == (to_csv([check]), verdicts_to_csv([check]), 1.5)
+    assert (points_to_csv(kept), verdicts_to_csv(kept), seconds) == (
+        points_to_csv([check]),
+        verdicts_to_csv([check]),
+        1.5,
+    )
     assert command.read_kept(tmp_path, True) == ([], 0.0)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.sums_plans import make_plan
 from tests.network.attackers import (
     EvilCoordinator,
     resident,
@@ -22,7 +23,6 @@ from tests.network.intruder_scenes import (
     against_party,
     altered,
 )
-from tests.secure.plans import make_plan
 from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.network.control_messages import (
     Envelope,

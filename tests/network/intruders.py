@@ -7,6 +7,7 @@ frames, or a coordinator that does what it likes. `python -m benchmarks intruder
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +15,25 @@ from pathlib import Path
 from tests.network import attacks_on_coordinator, attacks_on_lead, attacks_on_party  # noqa: F401
 from tests.network.intruder_scenes import ATTACKS, Attack, Scene, Where, coordinator_alone, nobody_yet, parties_alone
 
-__all__ = ["ATTACKS", "Attack", "Scene", "Where", "in_scene", "scene_of"]
+__all__ = ["ATTACKS", "Attack", "Scene", "Where", "describe", "in_scene", "scene_of"]
 
 
 def in_scene(where: Where, *, quick: bool = False) -> list[Attack]:
     """The table's rows for one scene, in its order."""
     return [row for row in ATTACKS if row.where == where and (row.quick or not quick)]
+
+
+def describe(row: Attack, line: str) -> str:
+    """A row of the page that `python -m benchmarks intruders` writes, as JSON; `line` is the victim's."""
+    victim = {"server": "the coordinator", "lead": "the study lead"}.get(row.against, "a party")
+    return json.dumps(
+        {
+            "attack": row.name,
+            "against whom": victim,
+            "refused by what": row.refused_by,
+            "what the victim wrote down": line.replace("|", "/").replace("`", "'"),
+        }
+    )
 
 
 @contextlib.contextmanager

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks.faults import measure, plans_of, rows_of
+from tests.network.fault_table import measure, plans_of, rows_of, summarise
 from tests.network.faults import EVERYBODY, METHODS, SERVER, Fault, Ward, ward
 from tests.network.harness import PATIENCE, Net
 from verticopula.network.provisioning import provision
@@ -29,13 +30,14 @@ def hurt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:
 
 
 @pytest.mark.timeout(7200)
-def test_every_process_in_every_round_of_every_protocol() -> None:
-    stories = measure()
+@pytest.mark.parametrize("method", METHODS)
+def test_every_process_in_every_round(method: str, record_property: Callable[[str, str], None]) -> None:
+    stories = measure([method])
+    record_property("result", json.dumps(summarise(stories)))  # for `python -m benchmarks faults`
     assert {story.study: story.problems for story in stories if story.problems} == {}
-    done = {(row["method"], row["who"], row["round"].split(" ")[0], row["fault"]) for row in rows_of(stories)}
-    planned = [fault for method in METHODS for plan in plans_of(method, 40) for fault in plan.faults]
+    planned = [fault for plan in plans_of(method, 40) for fault in plan.faults]
     assert len(rows_of(stories)) == len(planned)
-    assert {who for _, who, _, _ in done} == set(EVERYBODY)
+    assert {row["who"] for row in rows_of(stories)} == set(EVERYBODY)
 
 
 def test_processes_that_were_started_and_not_forked_fare_the_same(tmp_path: Path) -> None:

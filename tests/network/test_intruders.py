@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.network.intruders import ATTACKS, Attack, Scene, scene_of
+from tests.network.intruders import ATTACKS, Attack, Scene, describe, scene_of
 
 pytestmark = pytest.mark.network
 
@@ -33,9 +33,13 @@ def lead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("row", ATTACKS, ids=lambda row: row.name)
-def test_refused_and_logged(row: Attack, request: pytest.FixtureRequest) -> None:
+def test_refused_and_logged(
+    row: Attack, request: pytest.FixtureRequest, record_property: Callable[[str, str], None]
+) -> None:
     scene: Scene = request.getfixturevalue(row.where)
-    assert row.carry_out(scene)
+    line = row.carry_out(scene)
+    record_property("result", describe(row, line))
+    assert line
 
 
 def test_a_second_process_on_the_same_kit_is_told(coordinator: Scene) -> None:

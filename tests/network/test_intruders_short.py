@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.network.intruders import in_scene, scene_of
+from tests.network.intruders import describe, in_scene, scene_of
 
 
-def test_a_coordinator_refuses_intruders(tmp_path: Path) -> None:
+def test_a_coordinator_refuses_intruders(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
     with scene_of("coordinator", tmp_path) as scene:
         for row in in_scene("coordinator", quick=True):
-            assert row.carry_out(scene)
+            line = row.carry_out(scene)
+            record_property("result", describe(row, line))
+            assert line
 
 
-def test_a_party_refuses_a_coordinator_that_oversteps(tmp_path: Path) -> None:
+def test_a_party_refuses_a_coordinator_that_oversteps(
+    tmp_path: Path, record_property: Callable[[str, str], None]
+) -> None:
     with scene_of("party", tmp_path, quick=True) as scene:
         for row in in_scene("party", quick=True):
-            assert row.carry_out(scene)
+            line = row.carry_out(scene)
+            record_property("result", describe(row, line))
+            assert line

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.secure.plans import make_plan
+from benchmarks.sums_plans import make_plan
 from verticopula.errors import PartyUnavailable
 from verticopula.mpc import sums_plan
 from verticopula.mpc.opened_sums import PatternSums

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from tests.strict.central import factor_correlation
+from benchmarks.strict_central import factor_correlation
 from verticopula.stats.bridge import (
     STRONGEST_IN_SERIES,
     hermite_coefficients,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.strict.central import draw, factor_correlation, make, open_all
+from benchmarks.strict_central import draw, factor_correlation, make, open_all
 from verticopula.errors import SettingsError
 from verticopula.mpc.gram_noise import compose, mu_of
 from verticopula.mpc.sums_plan import block_factor

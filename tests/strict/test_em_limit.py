@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.strict.central import draw, factor_correlation
+from benchmarks.strict_central import draw, factor_correlation
 from verticopula.stats.em import em_step, find_patterns, gather_moments
 from verticopula.stats.strict.em_iterations import em_round
 from verticopula.stats.strict.noisy_moments import NoisyMoments

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from tests.strict.central import Made, add_up, draw, factor_correlation, fit, make, open_all
+from benchmarks.strict_central import Made, add_up, draw, factor_correlation, fit, make, open_all
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.fit_result import find_unidentified
 from verticopula.stats.strict.strict_fit import StrictReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.strict.central import add_up, draw, factor_correlation, make, open_all
+from benchmarks.strict_central import add_up, draw, factor_correlation, make, open_all
 from verticopula.mpc.fixed_point import squared_norms
 from verticopula.mpc.sums_plan import check_plan, own_bounds, own_columns
 from verticopula.schema.federation import Column

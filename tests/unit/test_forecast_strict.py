@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.sums_plans import PARTIES, complete_plan
 from tests.builders import CONTINUOUS, Call, make_federation
-from tests.secure.plans import PARTIES, complete_plan
 from tests.unit.forecast_size import resize
 from verticopula import Federation
 from verticopula.errors import SettingsError

@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tests.builders import CONTINUOUS, Floats, make_federation, make_party
+from verticopula import Federation
 from verticopula.auditing import Claim, Neighbours
+from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.accounting import Coins, epsilon_of
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import ColumnOrder, ReleaseReply, ReleaseRequest
+from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Column
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
+
+Floats = NDArray[np.float64]
 
 N = 200
 DELTA = 1e-6
@@ -24,7 +29,13 @@ RANKS = 0.05  # per comparison: about 3 for one person's value
 CELLS = 1.0  # per value
 COMPARISON = 1.0  # where there is only one comparison
 COLUMN = Column(name="y", kind="continuous", bounds=(-8.0, 8.0))
-FEDERATION = make_federation({"left": {"y": CONTINUOUS}})
+FEDERATION = Federation.from_dict(
+    {
+        "name": "study",
+        "response": "left.y",
+        "party": [{"name": "left", "column": [{"name": "y", "kind": "continuous", "bounds": [-8, 8]}]}],
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +87,9 @@ def cells_of_the_datas_own_range(values: Floats, noise: Noise) -> Any:
 def redrawn_after_a_restart(values: Floats, noise: Noise) -> Any:
     """Broken: a party without a store, asked the same twice, draws twice."""
     looks = []
+    table = AlignedTable(FEDERATION.party("left"), {"y": EncodedColumn(values, np.ones(values.size, dtype=bool))})
     for start in ("first", "second"):
-        party = make_party(FEDERATION, "left", {"y": values}, noise=noise)
+        party = LocalParty(table, noise=noise)
         party.noise_label = start  # fresh coins, as a restarted process has
         reply = party.handle(ReleaseRequest("s", "vcds", "exact", (ColumnOrder("y", COMPARISON, CELLS),)))
         assert isinstance(reply, ReleaseReply)

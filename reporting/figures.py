@@ -1,4 +1,4 @@
-"""One look for all figures of this package: static SVG inside pages, PNG for the documentation."""
+"""One look for all figures: PNG for the documentation, static SVG inside pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 mpl.use("Agg")
 COLORS = ("#4269d0", "#d1495b", "#3b8f5a", "#efa02f", "#7a5195", "#6b6b6b", "#00a6a6")
+INK = "#333333"
 
 
 def new_figure(n_rows: int, n_columns: int, *, width: float = 4.6, height: float = 3.8) -> tuple[Figure, list[Axes]]:
@@ -25,6 +26,14 @@ def new_figure(n_rows: int, n_columns: int, *, width: float = 4.6, height: float
     return figure, axes
 
 
+def use_log_axes(ax: Axes, ticks: list[float]) -> None:
+    """Logarithmic axes whose horizontal ticks are the measured points."""
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xticks(ticks, [f"{t:,.0f}" if t >= 1 else f"{t:g}" for t in ticks])
+    ax.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
+
+
 def to_svg(figure: Figure, label: str) -> str:
     """The figure as an element of a page: same bytes for same data."""
     out = io.StringIO()
@@ -35,6 +44,6 @@ def to_svg(figure: Figure, label: str) -> str:
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """For the documentation."""
+    """Write a PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, facecolor="white", metadata={"Software": None})

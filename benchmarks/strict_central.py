@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from tests.builders import make_federation
 from verticopula.data.missingness import summarise_missingness
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.mpc.opened_sums import PatternSums
@@ -59,8 +58,12 @@ class Made:
 
 def make(kinds: Mapping[str, str], latent: Floats, seen: Mapping[str, Bools]) -> Made:
     """`kinds` : party -> one letter of KINDS per column; the response is the first party's first column."""
-    columns = {party: {f"{party}{i}": KINDS[k] for i, k in enumerate(letters)} for party, letters in kinds.items()}
-    federation = make_federation(columns)
+    parties = [
+        {"name": party, "column": [{"name": f"{party}{i}", **KINDS[k]} for i, k in enumerate(letters)]}
+        for party, letters in kinds.items()
+    ]
+    response = f"{parties[0]['name']}.{parties[0]['name']}0"
+    federation = Federation.from_dict({"name": "study", "response": response, "party": parties})
     values: dict[ColumnKey, Floats] = {}
     observed: dict[ColumnKey, Bools] = {}
     tables = {}

@@ -1,0 +1,137 @@
+"""Tables 1 to 8 made anew, beside what the paper prints. What is kept in the folder is not computed again."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+
+from experiments import sme, sme_table
+from experiments.draws import Cell
+from experiments.judge import JUDGE_NAMES
+from experiments.methods import MECHANISMS, METHODS, NEEDS_TORCH, ORACLE, TABLES
+from experiments.page import render
+from experiments.paper import read_tables
+from experiments.results import NOISELESS, complete_shares, count_verdicts, read_cells, summarise, write_csv
+from experiments.runner import SMALL_DESIGN, Settings, list_tasks, list_wanted, run_tasks
+from reporting.catalogue import Measured, Places
+from reporting.records import Record, write_text
+from reporting.tables import Table
+from verticopula.errors import SettingsError
+
+SME = "table8"
+QUICK_SIZE, QUICK_EPSILON, QUICK_SUBJECTS = 100, 2.0, 1_500
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sizes", nargs="+", type=int, help="N; default: the paper's 1000 3000 5000")
+    parser.add_argument("--epsilons", nargs="+", type=float, help="of unit variable; default: the paper's")
+    parser.add_argument(
+        "--methods", nargs="+", metavar="METHOD", help="row labels; default: the table's, less Vertigan"
+    )
+    parser.add_argument("--models", nargs="+", choices=["linear", "logistic"])
+    parser.add_argument(
+        "--mechanisms", nargs="+", choices=MECHANISMS, help="how blocks go missing in tables 4 to 7; default: all"
+    )
+    parser.add_argument("--replications", type=int, help="data sets per cell (30); splits in table8 (at most 10)")
+    parser.add_argument(
+        "--judge", choices=JUDGE_NAMES, default="bayes", help="which regression, of tables 1 to 7; see the README"
+    )
+    parser.add_argument("--gan", action="store_true", help="with Vertigan (slow; pip install 'verticopula[gan]')")
+    parser.add_argument("--subjects", type=int, help=f"of table8; default: {sme.SUBJECTS:,}")
+
+
+def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Refuse what cannot be run, and fill in defaults: small ones of a quick run."""
+    for name in options.methods or ():
+        if name not in METHODS:
+            parser.error(f"unknown method {name!r}; known: {', '.join(METHODS)}")
+    if options.names == [SME] and options.epsilons:
+        parser.error(f"{SME} has one epsilon, {sme.EPSILON:g}")
+    if options.replications is None:
+        options.replications = 1 if options.quick else 30
+    if options.subjects is None:
+        options.subjects = QUICK_SUBJECTS if options.quick else sme.SUBJECTS
+    if options.quick:
+        options.sizes, options.epsilons = options.sizes or [QUICK_SIZE], options.epsilons or [QUICK_EPSILON]
+    if min(options.replications, *(options.sizes or (1,))) < 1:
+        parser.error("sizes, replications and jobs are whole numbers of at least 1")
+    if any(not 0.0 < epsilon < NOISELESS for epsilon in options.epsilons or ()):
+        parser.error(f"epsilons lie between 0 and {NOISELESS:g}, from where on no coin flips")
+
+
+def run(options: argparse.Namespace) -> Measured:
+    """Compute what is missing."""
+    folder, settings = options.places.results, Settings(options.judge, SMALL_DESIGN if options.quick else None)
+    names = [name for name in TABLES if name in options.names]
+    wanted: dict[Cell, tuple[tuple[str, float | None], ...]] = {}
+    for name in names:
+        for cell, pairs in choose_cells(name, options).items():
+            wanted[cell] = tuple(dict.fromkeys((*wanted.get(cell, ()), *pairs)))
+    if names and not wanted:
+        raise SettingsError(f"{', '.join(names)}: none has such a model, such methods or such mechanisms")
+    methods = [m for m in sme.SME_METHODS if options.methods is None or m in options.methods]
+    if options.names == [SME] and not methods:
+        raise SettingsError(f"none of these methods is in {SME}; it has {', '.join(sme.SME_METHODS)}")
+    read_cells(folder, settings.record)  # one page cannot show two judges or designs
+    tasks = list_tasks(wanted, options.replications, settings, folder)
+    total = len(wanted) * options.replications
+    if wanted:
+        options.console.print(f"{total} data sets in {len(wanted)} cells, {len(tasks)} of them not finished yet")
+    run_tasks(tasks, settings, folder, backend=options.backend, jobs=options.jobs)
+    if SME in options.names:
+        sme_table.run(
+            folder,
+            subjects=options.subjects,
+            splits=min(options.replications, sme.SPLITS),
+            methods=methods,
+            backend=options.backend,
+            jobs=options.jobs,
+        )
+    cells = read_cells(folder)
+    seconds = sum(entry.seconds for found in cells for row in found.rows for entry in row.entries.values())
+    said = {"judge": options.judge, "small_design": options.quick, "subjects": options.subjects}
+    return said, {"seconds": seconds}
+
+
+def choose_cells(name: str, options: argparse.Namespace) -> dict[Cell, tuple[tuple[str, float | None], ...]]:
+    """The table's cells that were asked for, with the methods wanted there."""
+    design = TABLES[name]
+    methods = [m for m in design.methods if m in options.methods] if options.methods else list(design.methods)
+    if not options.methods and not options.gan:
+        methods = [m for m in methods if m not in NEEDS_TORCH]
+    if not methods:
+        return {}
+    if any(m in NEEDS_TORCH for m in methods) and importlib.util.find_spec("torch") is None:
+        raise SettingsError("Vertigan needs torch: pip install 'verticopula[gan]'")
+    pairs = list_wanted(methods, options.epsilons or design.epsilons)
+    return {
+        Cell(model, mechanism, n): pairs  # type: ignore[arg-type]
+        for model in design.models
+        if options.models is None or model in options.models
+        for mechanism in design.mechanisms
+        if mechanism == "complete" or options.mechanisms is None or mechanism in options.mechanisms
+        for n in options.sizes or design.sizes
+    }
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """CSV files and `results.html` of everything that the folder holds; the paper's beside its own design alone."""
+    folder, said = places.results, record.settings
+    cells, paper = read_cells(folder), {} if said["small_design"] else read_tables()
+    summaries = {name: summarise(name, cells, paper) for name in TABLES}
+    tables = {name: figures for name, figures in summaries.items() if any(f.key.method != ORACLE for f in figures)}
+    for name, figures in tables.items():
+        write_csv(folder / f"{name}.csv", figures)
+    sme_table.write_csv(folder, said["subjects"])
+    made_by = record.describe(record.results["seconds"])
+    made_by += " All that earlier runs left in the folder is shown and counted, too."
+    table8 = sme_table.render(folder, said["subjects"])
+    write_text(
+        places.pages / "results.html", render(tables, said["judge"], paper, made_by, table8, complete_shares(cells))
+    )
+    counts = {name: count_verdicts(figures) for name, figures in tables.items()}
+    rows = [
+        (name, ", ".join(f"{count} {word}" for word, count in own.items()), str(sum(f.failures for f in tables[name])))
+        for name, own in counts.items()
+    ]
+    return [Table("our cells against the paper's", ("table", "cells", "answers missing: a method failed"), rows)]

@@ -1,0 +1,147 @@
+"""The fault table: every party and the coordinator, in every round of every protocol.
+
+One coordinator and three parties as real processes with mutual TLS. A study suffers the same fault of the same process
+in every one of its rounds. Noise is secure, so a release that was made twice would show: tables are compared with those
+that an undisturbed run makes of the releases in the parties' vaults, byte for byte.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.network.faults import (
+    DESIGN_POINTS,
+    METHODS,
+    RELEASE_POINTS,
+    RESULT_POINTS,
+    SERVER,
+    SERVER_POINTS,
+    SHARE_POINTS,
+    STEP_POINTS,
+    STOP_DEADLINE,
+    Fault,
+    Kind,
+    Story,
+    ward,
+)
+from tests.network.harness import PARTIES
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The faults of one study, by the names of rounds that an undisturbed one showed; `last` is its last update."""
+
+    method: str
+    faults: tuple[Fault, ...]
+
+
+def rounds_of(method: str, last_update: int) -> list[str]:
+    """The rounds in which something happens; of a regression's many, the first, a middle one and the last."""
+    opening, end = ["open", "place", "presence", "review"], ["close"]
+    if method == "raw-glm":
+        updates = [f"update {number}" for number in (0, last_update // 2, last_update)]
+        return [*opening, "response", "design", "strength", *updates, "coefficients", *end]
+    if method == "strict":
+        return [*opening, "margins", "keys", "shares", "sums", "block", *end]
+    ranks = [f"ranks {number}" for number in range(2, METHODS[method].get("rounds", 1) + 1)]
+    return [*opening, "release", *ranks, "block", *end]
+
+
+def plans_of(method: str, last_update: int, parties: Sequence[str] = PARTIES) -> Iterator[Plan]:
+    """All studies of one method."""
+    rounds = rounds_of(method, last_update)
+    for party in parties:
+        own = [name for name in rounds if name != "response" or party == "left"]
+        kinds: dict[Kind, str] = {"kill": "answered", "restart": "asked", "stop": "asked"}
+        for kind, point in kinds.items():
+            yield Plan(method, tuple(Fault(party, kind, name, point) for name in own))
+        for name, chains in _fine_points(method, last_update).items():
+            if name in own:
+                yield from (Plan(method, tuple(Fault(party, "kill", name, p) for p in chain)) for chain in chains)
+    points = SERVER_POINTS if method == "vcds" else ("answered",)
+    killed = [Fault(SERVER, "kill", name, point) for name in rounds for point in points]
+    if method != "raw-glm":
+        killed.insert(len(killed) - len(points), Fault(SERVER, "kill", "result", "half written"))
+    yield Plan(method, (*killed, *(Fault(SERVER, "kill", "result", point) for point in RESULT_POINTS)))
+    yield Plan(method, tuple(Fault(SERVER, "restart", name, "asked") for name in rounds))
+    yield Plan(method, tuple(Fault(SERVER, "stop", name, "asked") for name in rounds))
+
+
+def _fine_points(method: str, last_update: int) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Rounds in which a party is killed at every step of its work."""
+    return {
+        "vcds": {"release": RELEASE_POINTS},
+        "ievcds": {"ranks 3": RELEASE_POINTS},
+        "strict": {"margins": RELEASE_POINTS, "keys": STEP_POINTS, "shares": SHARE_POINTS, "sums": STEP_POINTS},
+        "raw-glm": {
+            "response": RELEASE_POINTS,
+            "design": DESIGN_POINTS,
+            f"update {last_update // 2}": STEP_POINTS,
+            "coefficients": STEP_POINTS,
+        },
+    }.get(method, {})
+
+
+def measure_share(methods: Sequence[str], share: int, shares: int, parties: Sequence[str] = PARTIES) -> list[Story]:
+    """Every `shares`-th study, in a federation of its own."""
+    logging.getLogger("verticopula.network").setLevel(logging.ERROR)  # lost lines are what this is about
+    with tempfile.TemporaryDirectory() as folder, ward(Path(folder)) as found:
+        plans: list[Plan] = []
+        for method in methods:
+            updates = [name for name in found.reference(method).rounds if name.startswith("update")]
+            plans += plans_of(method, len(updates) - 1, parties)
+        costs = [sum(1.0 if fault.kind == "stop" or fault.who == SERVER else 0.2 for fault in p.faults) for p in plans]
+        order = sorted(range(len(plans)), key=lambda number: -costs[number])
+        return [found.suffer(plans[number].method, plans[number].faults) for number in sorted(order[share::shares])]
+
+
+def measure(methods: Sequence[str] = tuple(METHODS), workers: int = 4, parties: Sequence[str] = PARTIES) -> list[Story]:
+    """All studies, in several federations at a time."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+        runs = [pool.submit(measure_share, methods, share, workers, parties) for share in range(workers)]
+        return [story for run in runs for story in run.result()]
+
+
+def rows_of(stories: Sequence[Story]) -> list[dict[str, Any]]:
+    """One record for every fault that happened."""
+    return [
+        {
+            "method": story.method,
+            "round": one.fault.round,
+            "who": one.fault.who,
+            "fault": one.fault.kind,
+            "point": one.fault.point,
+            "outcome": one.outcome,
+            "seconds": round(one.seconds, 2),
+            "named_after": None if one.named_after is None else round(one.named_after, 2),
+            "entries": story.entries,
+            "budget_right": story.is_budget_right,
+            "tables_identical": story.are_tables_same,
+            "problems": list(story.problems),
+        }
+        for story in stories
+        for one in story.suffered
+    ]
+
+
+def summarise(stories: Sequence[Story]) -> dict[str, Any]:
+    """What the page of `python -m benchmarks faults` is made of."""
+    rows = rows_of(stories)
+    return {
+        "stop_deadline": STOP_DEADLINE,
+        "studies": len(stories),
+        "cases": len(rows),
+        "resumed": sum(story.resumed for story in stories),
+        "sent_again": sum(story.sent_again for story in stories),
+        "named_after_longest": max((row["named_after"] or 0.0 for row in rows), default=0.0),
+        "problems": sorted({f"{story.method}: {problem}" for story in stories for problem in story.problems}),
+        "rows": rows,
+    }
