@@ -2,7 +2,7 @@
 
 The paper's linear design with blocks missing at random, epsilon 1 of unit `variable`: least squares on all columns of a
 synthetic table, its errors in units of standard errors of two kinds: the rows' own, for the number of subjects, and
-those that `certainty.py` implies. Both should have a root mean square of 1.
+those that `stats/posterior_draws.py` implies. Both should have a root mean square of 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Calibration:
     Attributes
     ----------
     complete_cases : their share
-    own, certain : root mean square of a coefficient's error in standard errors: the rows' own, the certainty's
+    own, certain : root mean square of a coefficient's error in standard errors: the rows' own, the posterior draws'
     own_coverage, certain_coverage : share of the columns whose coefficient is within 1.96 of them
     """
 

@@ -61,7 +61,7 @@ class Problem:
 
 
 def make_section_5_1(model: Model, n: int, seed: int, *, fit_intercept: bool = True) -> tuple[Problem, Floats]:
-    """Complete data of Section 5.1 as the benchmark `accuracy` draws it, and the true coefficients."""
+    """Complete data of Section 5.1, and the true coefficients."""
     rng = np.random.default_rng([seed, n, list(MODELS).index(model)])
     data = make_complete(SimulationDesign(model=model), n, rng=rng)
     return Problem(data.x, data.y, data.blocks, find_family(MODELS[model]), fit_intercept), data.coef

@@ -41,7 +41,7 @@ MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
 class Judged:
     """(p,) coefficients as the rule decides, and as it would with other bars, where it has any.
 
-    `knowing` is what it would decide if it listened to what the tables say of their errors.
+    `knowing` is what it would decide if it used what the tables say of their errors.
     """
 
     coef: Floats

@@ -1,4 +1,4 @@
-"""How surely a study's correlations are known is kept with it, and `verticopula glm` listens."""
+"""How surely a study's correlations are known is kept with it, and `verticopula glm` uses it."""
 
 from __future__ import annotations
 

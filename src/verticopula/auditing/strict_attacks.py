@@ -48,7 +48,7 @@ Ints = NDArray[np.int64]
 MOST_COLUMNS = 8  # opened together in an attack, more only where there are more parties
 MARGIN_SUBJECTS = 20
 _STUDY = "audit"
-_COUNTED = 0.8  # of the trials, see `sums.judge_sums`
+_COUNTED = 0.8  # of the trials, see `sums_attacks.judge_sums`
 
 SCALED_DOWN = (
     "The sums were attacked in a study cut down from the real one: {patterns} of its {real} patterns, {subjects} "

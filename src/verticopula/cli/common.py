@@ -63,11 +63,6 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
         rich_progress.TaskProgressColumn(),
         rich_progress.TimeRemainingColumn(),
     )
-        rich_progress.TextColumn("{task.description}"),
-        rich_progress.BarColumn(),
-        rich_progress.TaskProgressColumn(),
-        rich_progress.TimeRemainingColumn(),
-    )
     with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bars:
         task = bars.add_task("starting", total=None)
 

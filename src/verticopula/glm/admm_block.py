@@ -1,7 +1,7 @@
 """A party's side of the regression: its columns, its Gram matrix, its coefficients. None of them leaves on the way.
 
 What leaves is X_k beta_k, one number per row: harmless for synthetic columns, exact for raw ones (see
-`protocol/party.py` for who may ask).
+`protocol/party/regression_handler.py` for who may ask).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ B ~ Binomial(m, e^ε/(1+e^ε)), and its δ at any ε' is a finite sum. Coins of 
 convolving their losses.
 
 Gaussian noise that a change of data moves by mu standard deviations has the loss N(mu²/2, mu²). It
-composes with itself in closed form (`privacy.gaussian`), and with coins by convolution too.
+composes with itself in closed form (`privacy/gaussian_dp.py`), and with coins by convolution too.
 
 Replacing one person's value moves that person past at most n-1 others in a column: n-1 coins,
 all of which flip their meaning when a record goes from lowest to highest. That is the worst case

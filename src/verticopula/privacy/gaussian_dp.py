@@ -27,7 +27,7 @@ def delta_of(mu: float, epsilon: float) -> float:
 def epsilon_of(mu: float, delta: float, slack: float = 0.0) -> float:
     """Smallest epsilon (from above, to 1e-12) such that mu-Gaussian DP is (epsilon, delta).
 
-    `slack`: what `secure.gaussian.slack_of` says about the release; 0 for continuous noise.
+    `slack`: what `gram_noise.slack_of` says about the release; 0 for continuous noise.
     """
     _check_delta(delta)
     if mu < 0.0 or math.isnan(mu) or slack < 0.0:

@@ -1,7 +1,8 @@
 """VFL-GLM-VS (Algorithm 4): a path of penalised regressions across parties, as one generator of rounds.
 
 The coordinator holds the response and sees X_k beta_k of every party, never a column. It draws nothing: on
-synthetic tables all of this is post-processing. See `glm.sharing` for the iteration and `glm.path` for the path.
+synthetic tables all of this is post-processing. See `glm/admm_coordinator.py` for the iteration
+and `glm/strength_path.py` for the path.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class StudySettings:
 
     Attributes
     ----------
-    method : a name in `schema.methods`
+    method : a name in `schema/methods.py`
     epsilon : what it bounds is said by `unit`; None where its two parts are given
     delta : needed for units `block` and `person`
     unit : None for the method's default

@@ -380,7 +380,7 @@ def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floa
 
 
 def gather_evidence(released: RankRelease, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
-    """Per latent what its noisy grades say, for `latent.sweep_latents`.
+    """Per latent what its noisy grades say, for `latent_draws.sweep_latents`.
 
     Category latents of nominal columns are left out: their indicators do not say where they are one by one.
     """

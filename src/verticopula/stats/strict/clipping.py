@@ -61,7 +61,7 @@ class Simulator:
     ----------
     normals : (draws, q)
     parties : (q,) whose a latent is
-    clip : `scores.plan_clip`
+    clip : `score_plan.plan_clip`
     """
 
     layout: Layout

@@ -1,7 +1,7 @@
 """One round of the fit, and EM where there is next to no noise.
 
-A round: the patterns' moments become those of everybody (`selection`); latent correlations are read off (`model`), and
-moved towards a factor structure as far as the noise says (`structure`).
+A round: the patterns' moments become those of everybody (`pair_selection`); latent correlations are read off
+(`score_model`), and moved towards a factor structure as far as the noise says (`factor_structure`).
 """
 
 from __future__ import annotations

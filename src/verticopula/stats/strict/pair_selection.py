@@ -1,9 +1,9 @@
 """Who is in a pattern is not everybody: what that does to moments, and the moments of everybody from all patterns.
 
-Conventions: augmented second moments K (q+1, q+1) as in `moments.py`. Blocks are missing at random given the **base**,
-the latents that (all but) everybody has. Then a pattern's people differ from everybody in the base's moments, by D say,
-and the others follow by regression on it, x_o = W (x_b, 1) + error, which is the same for everybody (Pearson and
-Lawley). A pattern is therefore expected to have
+Conventions: augmented second moments K (q+1, q+1) as in `noisy_moments.py`. Blocks are missing at random given the
+**base**, the latents that (all but) everybody has. Then a pattern's people differ from everybody in the base's moments,
+by D say, and the others follow by regression on it, x_o = W (x_b, 1) + error, which is the same for everybody (Pearson
+and Lawley). A pattern is therefore expected to have
 
     K_bb + D,    K_bo + D W',    K_oo + W D W'.
 

@@ -1,7 +1,7 @@
 """From opened sums to a copula.
 
 Every few rounds, what cutting records did to their moments is simulated and undone (`clipping`); in between, rounds as
-in `rounds.py` until correlations rest. All of it is computed from released numbers and costs no budget.
+in `em_iterations.py` until correlations rest. All of it is computed from released numbers and costs no budget.
 """
 
 from __future__ import annotations
