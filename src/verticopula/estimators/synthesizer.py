@@ -147,8 +147,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
 
     @property
     def settings_(self) -> dict[str, Any]:
-        """The settings, as plain values."""
-        return self.check().to_dict()
+        """The settings as plain values: those that it was fitted with, once it is fitted."""
+        return (self.study_.settings if hasattr(self, "study_") else self.check()).to_dict()
 
     @property
     def budget(self) -> BudgetRequest:
