@@ -115,16 +115,17 @@ def _overlap(study: FittedStudy) -> Iterator[StudyWarning]:
         between = sorted({(a.party, b.party) for a, b in result.missingness.never_together})
         widest = max(result.unidentified, key=lambda pair: pair.high - pair.low, default=None)
         example = (
-            f" For {widest.first} and {widest.second}, anything from {widest.low:.2f} to {widest.high:.2f} fits."
+            f" For {widest.first} and {widest.second}, {widest.used:.2f} was used; anything from {widest.low:.2f} to "
+            f"{widest.high:.2f} fits."
             if widest
             else ""
         )
         yield StudyWarning(
             "unidentified",
             "care",
-            f"{several(len(apart), 'pair')} of columns were never observed together",
-            f"What associates them beyond the other columns cannot be known (between "
-            f"{listed([f'{a} and {b}' for a, b in between])}).{example}",
+            f"{listed([f'{a} and {b}' for a, b in between])} were never observed together in "
+            f"{several(len(apart), 'pair')} of columns",
+            f"What associates them beyond the other columns cannot be known from these data.{example}",
             "Treat these correlations as an assumption, or find subjects that both parties know.",
         )
 
