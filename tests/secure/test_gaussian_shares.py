@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.spatial.distance import pdist
 from scipy.stats import chisquare, kstest, norm
 
-from tests.secure.plans import make_plan
+from benchmarks.sums_plans import make_plan
 from tests.secure.sums_world import NoNoise, World, run, some_scores
 from verticopula.errors import SettingsError
 from verticopula.mpc.fixed_point import bound_of, encode_scores
