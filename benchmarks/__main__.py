@@ -10,7 +10,7 @@ from reporting.catalogue import Catalogue, Entry, Places
 
 RESULTS = ROOT / "benchmarks" / "results"
 ABOUT = """Measured claims about the library. Results are saved in benchmarks/results/NAME.json; pages go to
-docs/benchmarks and figures to docs/images. With --quick everything goes to benchmarks/results/quick, so that no
+docs/results and figures to docs/images. With --quick everything goes to benchmarks/results/quick, so that no
 published figure is replaced."""
 
 
@@ -18,7 +18,7 @@ def find_places(out: Path | None, quick: bool) -> Places:
     """The documentation's folders; one folder for a quick run, or where `--out` says."""
     if out is not None or quick:
         return Places.together(out or RESULTS / "quick")
-    return Places(RESULTS, ROOT / "docs" / "images", ROOT / "docs" / "benchmarks")
+    return Places(RESULTS, ROOT / "docs" / "images", ROOT / "docs" / "results")
 
 
 def _entry(name: str, measures: str, takes: str, *writes: str) -> tuple[str, Entry]:

@@ -56,13 +56,13 @@ class Replication:
     scores : by rule; no `oracle` where the true support separates the classes
     same_columns : how many columns both samplers select or leave out alike
     asked : times that a party was asked
-    unrest : of the central chains
+    chain_difference : of the central chains
     """
 
     scores: Mapping[str, Scores]
     same_columns: int
     asked: int
-    unrest: float
+    chain_difference: float
 
 
 def replicate(model: Model, n: int, seed: int) -> Replication:
@@ -75,7 +75,7 @@ def replicate(model: Model, n: int, seed: int) -> Replication:
     scores = {"central": score_coef(coef, truth), "federated": score_coef(federated, truth)}
     with suppress(SeparatedClassesError):
         scores["oracle"] = score_coef(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
-    return Replication(scores, int(np.sum((coef != 0) == (federated != 0))), asked, here.unrest)
+    return Replication(scores, int(np.sum((coef != 0) == (federated != 0))), asked, here.chain_difference)
 
 
 def average(replications: Sequence[Replication]) -> dict[str, dict[str, Pair]]:
@@ -94,7 +94,7 @@ def measure_rules(count: int, sizes: Sequence[int]) -> dict[str, Any]:
             samplers[f"{model}/{n}"] = {
                 "same_columns": float(np.mean([r.same_columns for r in found])),
                 "asked": found[0].asked,
-                "unrest": float(np.mean([r.unrest for r in found])),
+                "chain_difference": float(np.mean([r.chain_difference for r in found])),
             }
     return {"means_and_standard_errors": averages, "samplers": samplers}
 
@@ -139,7 +139,7 @@ def run(options: Namespace) -> Measured:
                 for n, contrast in contrasts.items()
             },
             "known_unrest": {
-                f"logistic/{n}": [float(c.known.unrest.mean()), float(c.known.unrest.max())]
+                f"logistic/{n}": [float(c.known.chain_difference.mean()), float(c.known.chain_difference.max())]
                 for n, c in contrasts.items()
             },
             "reach": [

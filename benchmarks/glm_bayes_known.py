@@ -38,12 +38,12 @@ class Opinions:
     Attributes
     ----------
     mean, inclusion : (R, p)
-    unrest : (R,) how far its runs are apart
+    chain_difference : (R,) how far its runs are apart
     """
 
     mean: Floats
     inclusion: Floats
-    unrest: Floats
+    chain_difference: Floats
 
     def average(self, truth: Floats, threshold: float) -> dict[str, Pair]:
         """Mean and standard error by metric, of the means where the probability is above the threshold."""
@@ -53,7 +53,7 @@ class Opinions:
 
     def among(self, chosen: NDArray[np.bool_]) -> Opinions:
         """Of these replications only."""
-        return Opinions(self.mean[chosen], self.inclusion[chosen], self.unrest[chosen])
+        return Opinions(self.mean[chosen], self.inclusion[chosen], self.chain_difference[chosen])
 
 
 @dataclass(frozen=True)

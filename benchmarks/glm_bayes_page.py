@@ -168,8 +168,8 @@ def _tabulate_samplers(samplers: Mapping[str, Mapping[str, float]], contrasts: M
     rows = []
     for key, told in samplers.items():
         model, _, size = key.partition("/")
-        apart = contrasts[int(size)].known.unrest if model == "logistic" and int(size) in contrasts else None
-        figures = (f"{told['same_columns']:.1f}", f"{told['asked']:.0f}", f"{told['unrest']:.3f}")
+        apart = contrasts[int(size)].known.chain_difference if model == "logistic" and int(size) in contrasts else None
+        figures = (f"{told['same_columns']:.1f}", f"{told['asked']:.0f}", f"{told['chain_difference']:.3f}")
         known = ("", "") if apart is None else (f"{apart.mean():.3f}", f"{apart.max():.3f}")
         rows.append((model, f"{int(size):,}", *figures, *known))
     header = (

@@ -57,14 +57,14 @@ class Bound:
     Attributes
     ----------
     mean, inclusion : posterior means and probabilities of being another than 0, averaged over the runs
-    unrest : mean distance of the inclusion probabilities of the runs
+    chain_difference : mean distance of the inclusion probabilities of the runs
     accepted : share of the walks at temperature 1 whose end the exact likelihood accepts
     changed : (T - 1,) how often neighbouring temperatures change places
     """
 
     mean: Floats
     inclusion: Floats
-    unrest: float
+    chain_difference: float
     accepted: float
     changed: Floats
 

@@ -197,8 +197,8 @@ class _Coordinator:
             halves.append([party.averages() for party in self._parties])
         mean = np.mean([np.concatenate([part[0] for part in half]) for half in halves], axis=0)
         inclusion = np.array([np.concatenate([part[1] for part in half]) for half in halves])
-        unrest = float(np.mean(np.ptp(inclusion, axis=0)))
-        return Posterior(mean, inclusion.mean(axis=0), float(self._weights[0]), unrest), self._asked
+        chain_difference = float(np.mean(np.ptp(inclusion, axis=0)))
+        return Posterior(mean, inclusion.mean(axis=0), float(self._weights[0]), chain_difference), self._asked
 
     def _settle(self) -> None:
         """A ridge regression of all columns, to begin with."""

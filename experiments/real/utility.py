@@ -45,7 +45,7 @@ class Utility:
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class DevianceScale:
     """The model of the complete data, and the data themselves."""
 
     federation: Federation

@@ -10,12 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from verticopula.auditing.study_audit import AuditSettings
     from verticopula.auditing.study_audit import audit_study as audit
     from verticopula.errors import (
         AlignedWarning,
         BudgetExceeded,
+        LedgerError,
         NotPrivateWarning,
         PolicyRefused,
+        ProtocolError,
         SchemaError,
         SettingsError,
         VerticopulaError,
@@ -33,8 +36,10 @@ if TYPE_CHECKING:
 _ERRORS = (
     "AlignedWarning",
     "BudgetExceeded",
+    "LedgerError",
     "NotPrivateWarning",
     "PolicyRefused",
+    "ProtocolError",
     "SchemaError",
     "SettingsError",
     "VerticopulaError",
@@ -48,6 +53,7 @@ _PLACES = {
     "Policy": "verticopula.privacy.policy",
     "Synthesizer": "verticopula.estimators.synthesizer",
     "VerticalGLM": "verticopula.estimators.vertical_glm",
+    "AuditSettings": "verticopula.auditing.study_audit",
     "audit": "verticopula.auditing.study_audit",
     "forecast": "verticopula.forecasting.forecast",
 }
@@ -59,14 +65,17 @@ if TYPE_CHECKING:
 __all__ = [
     "METHODS",
     "AlignedWarning",
+    "AuditSettings",
     "BudgetExceeded",
     "Column",
     "ColumnKey",
     "Federation",
+    "LedgerError",
     "NotPrivateWarning",
     "Party",
     "Policy",
     "PolicyRefused",
+    "ProtocolError",
     "SchemaError",
     "SettingsError",
     "Synthesizer",

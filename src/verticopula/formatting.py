@@ -18,8 +18,13 @@ def readable(text: str) -> str:
     return "".join(_spelled(character) for character in text)
 
 
+def is_invisible(character: str) -> bool:
+    """Whether it cannot be seen, or turns the direction of writing."""
+    return unicodedata.category(character) in _INVISIBLE
+
+
 def _spelled(character: str) -> str:
-    if character in (_JOINER, "\n") or unicodedata.category(character) not in _INVISIBLE:
+    if character in (_JOINER, "\n") or not is_invisible(character):
         return character
     return f"\u27e8U+{ord(character):04X}\u27e9"
 

@@ -38,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_tables(people(1000, 120, 2), folder / "left-out")
     study = Synthesizer(federation(), method="refined", epsilon=4.0, unit="client")
     study.fit(tables, ledger=Ledger(folder / "study" / "ledger.jsonl"))
-    write_study(folder / "study", study, study.sample(), study.summary())
+    write_study(folder / "study", study.study_, study.sample(), study.summary())
     return folder
 
 

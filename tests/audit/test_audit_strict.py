@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_tables(tables, folder / "data")
     study = Synthesizer(federation(), method="strict", epsilon=4.0, delta=1e-6)
     study.fit(tables, ledger=Ledger(folder / "study" / "ledger.jsonl"))
-    write_study(folder / "study", study, study.sample(), study.summary())
+    write_study(folder / "study", study.study_, study.sample(), study.summary())
     return folder
 
 

@@ -44,7 +44,7 @@ def test_the_bound_is_the_posterior_that_enumeration_gives() -> None:
     error = 0.5 / np.sqrt(6_000)
     assert found.inclusion == pytest.approx(inclusion, abs=4.0 * error)
     assert found.mean == pytest.approx(mean, abs=4.0 * error)
-    assert found.unrest < 0.02
+    assert found.chain_difference < 0.02
 
 
 def test_the_quadratic_s_centre_does_not_matter_for_what_is_found() -> None:
@@ -60,7 +60,7 @@ def test_runs_from_opposite_ends_meet_on_many_correlated_columns() -> None:
     truth = np.tile([1 / 3, -1 / 3, 0.0, 1 / 3, 0.0], 4)
     y = (rng.random(400) < expit(x @ truth)).astype(float)
     found = sample_known(x, y, (truth, -truth), np.zeros(20), KnownPrior(1 / 3, 0.4), sweeps=1_000)
-    assert found.unrest < 0.03
+    assert found.chain_difference < 0.03
 
 
 def opinions() -> Opinions:

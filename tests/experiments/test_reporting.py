@@ -107,7 +107,7 @@ def test_every_saved_result_of_the_benchmarks_is_a_record() -> None:
 def test_published_pages_are_those_of_the_saved_results(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.json").write_bytes((ROOT / "benchmarks" / "results" / f"{name}.json").read_bytes())
     assert CATALOGUE.main([name, "--page", "--out", str(tmp_path)]) == 0
-    published = (ROOT / "docs" / "benchmarks" / f"{name}.md").read_text(encoding="utf-8")
+    published = (ROOT / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8")
     assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == published
 
 

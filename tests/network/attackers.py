@@ -29,9 +29,10 @@ from tests.network.harness import Net
 from verticopula.network.control_messages import Envelope, Greeting, Refusal, Topic
 from verticopula.network.flare_link import _APPLICATION, Link
 from verticopula.network.sessions import Sessions
-from verticopula.network.startup_kit import COORDINATOR, Kit
+from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
+from verticopula.schema.settings import COORDINATOR
 
 _UNTIL_CONNECTED = 120.0
 

@@ -30,7 +30,6 @@ from verticopula.network.control_messages import (
     StatusRequest,
 )
 from verticopula.network.key_signing import certificate_authenticity
-from verticopula.network.startup_kit import COORDINATOR
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnOrder,
@@ -50,6 +49,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.opening import federation_fingerprint
 from verticopula.protocol.wire import encode
+from verticopula.schema.settings import COORDINATOR
 
 # ---- a coordinator that oversteps ------------------------------------------------------------------
 

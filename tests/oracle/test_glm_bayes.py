@@ -134,7 +134,7 @@ def test_strong_columns_have_nearly_their_maximum_likelihood(family: str) -> Non
     assert np.flatnonzero(coef).tolist() == kept
     # The sizes' widths are a twentieth of them: that far means may be drawn towards each other.
     assert coef[kept] == pytest.approx(best, rel=0.05)
-    assert found.unrest < 0.1
+    assert found.chain_difference < 0.1
 
 
 def test_rows_count_as_the_subjects_they_stand_for() -> None:

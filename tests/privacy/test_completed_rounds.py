@@ -519,4 +519,4 @@ def test_the_review_asks_for_exactly_what_will_be_spent(per_round: bool, tmp_pat
 @pytest.mark.parametrize("rounds", [0, -1, 2.0, True, "3"])
 def test_rounds_must_be_a_whole_number(rounds: Any) -> None:
     with pytest.raises(SettingsError, match="rounds"):
-        Synthesizer(study(), "ievcds", rounds=rounds)
+        Synthesizer(study(), "ievcds", rounds=rounds).check()

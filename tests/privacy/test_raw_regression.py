@@ -142,7 +142,8 @@ def test_every_used_column_and_the_response_are_in_the_ledger_as_infinite(select
     statement = state_privacy(everything)
     assert statement.exact
     assert all(statement.epsilon(unit) == math.inf for unit in Unit)
-    assert "exact values: epsilon is infinite at every unit" in str(statement)
+    assert "A regression on raw columns sent exact values" in str(statement)
+    assert "epsilon is infinite at every unit" in str(statement)
 
 
 def test_a_cross_validation_is_written_down_for_every_column_too() -> None:

@@ -130,7 +130,7 @@ def test_fifty_five_columns_and_five_parties_stay_small() -> None:
     study = make_sme(2_000)
     synthesizer = Synthesizer(study.federation, "refined", epsilon=8.0).fit(study.tables)
     assert len(study.federation.keys) == 55
-    facts = fit_if_cheap(synthesizer, synthesizer.sample())
+    facts = fit_if_cheap(synthesizer.study_, synthesizer.sample())
     real = read_real(study.federation, study.tables)
     size = len(render_report(Subject(synthesizer.study_, real, facts)).encode())
     assert size < 1_000_000  # the limit is 5 MB

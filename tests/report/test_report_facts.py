@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tests.report import studies
 from verticopula import VerticalGLM
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.estimators.regression_files import fit_if_cheap, regression_facts
+from verticopula.estimators.regression_files import fit_if_cheap
 from verticopula.formatting import clean, listed, number, odds, percent, readable, small
 from verticopula.report.association_figures import (
     describe_correlation,
@@ -40,7 +40,7 @@ def real() -> Subject:
 @pytest.fixture(scope="module")
 def facts() -> dict[str, object]:
     tables = studies.fitted().decode(studies.fitted().result_.copula.sample(3_000, np.random.default_rng(1)))
-    found = fit_if_cheap(studies.fitted(), tables)
+    found = fit_if_cheap(studies.fitted().study_, tables)
     assert found is not None
     return found
 
@@ -204,7 +204,7 @@ def test_a_regression_whose_response_has_no_name_cannot_be_repeated() -> None:
         model = VerticalGLM("gaussian", penalty="none").fit(
             {"court": tables["court"].select("suits")}, tables["bank"]["income"]
         )
-    told = regression_facts(model, 0.95)
+    told = model.to_dict(0.95)
     assert told["rows"][1]["feature"] == "suits"
     assert regression_sensitivity(studies.subject(regression=told)) is None
 
@@ -222,8 +222,8 @@ def test_regressions_are_kept_and_shown(facts: dict[str, object]) -> None:
 
 
 def test_a_regression_that_would_take_long_is_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verticopula.report.regression_section.CHEAP", 10)
-    assert fit_if_cheap(studies.fitted(), dict.fromkeys(("bank", "court", "shop"))) is None
+    monkeypatch.setattr("verticopula.estimators.regression_files.CHEAP", 10)
+    assert fit_if_cheap(studies.fitted().study_, dict.fromkeys(("bank", "court", "shop"))) is None
 
 
 def test_without_real_tables_nothing_real_is_gathered() -> None:

@@ -91,3 +91,11 @@ def test_a_regression_shows_its_table() -> None:
     text = shown(model)
     assert "coefficient" in text
     assert text.count("<tr>") == 4
+
+
+def test_a_fitted_synthesizer_shows_the_settings_that_it_was_fitted_with() -> None:
+    synthesizer = Synthesizer(hostile_federation(), epsilon=20.0).fit({**hostile_tables()})
+    before = shown(synthesizer)
+    synthesizer.set_params(epsilon=0.1, method="refined")
+    assert shown(synthesizer) == before
+    assert (synthesizer.settings_["epsilon"], synthesizer.settings_["method"]) == (20.0, "vcds")

@@ -13,6 +13,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy.spatial.distance import pdist
 from scipy.stats import chisquare, kstest, norm
 
+from benchmarks.sums_plans import make_plan
 from tests.secure.sums_world import NoNoise, World, run, some_scores
 from verticopula.errors import SettingsError
 from verticopula.mpc.fixed_point import bound_of, encode_scores
@@ -266,3 +267,11 @@ def test_a_share_has_half_the_variance() -> None:
     assert scales.size == 6 * 7 // 2 + 6
     assert sorted(set(scales)) == pytest.approx([off / math.sqrt(2.0), diagonal / math.sqrt(2.0)])
     assert (scales > 1.1 * off / math.sqrt(2.0)).sum() == 6  # one diagonal entry a column
+
+
+def test_bounds_that_wrap_around_in_64_bits_are_refused() -> None:
+    """Four times 2^62 is 0 there, and the noise would be chosen for records of length 1."""
+    names = ("a", "b", "c", "d")
+    plan = make_plan(dict.fromkeys(names, 1), np.ones((3, 4), dtype=bool), 0.4, 1.5, names[:3])
+    with pytest.raises(SettingsError, match="do not fit in 64 bits"):
+        check_plan(replace(plan, bounds=np.full_like(plan.bounds, 2**62)))

@@ -25,7 +25,7 @@ from verticopula.errors import (
     WireError,
 )
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns, own_rows
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import ALL_COLUMNS, Release
@@ -239,6 +239,25 @@ def test_plans_that_do_not_fit_are_refused(change: Callable[[SumsPlan], SumsPlan
     parties = make_parties()
     with pytest.raises(VerticopulaError):
         release(parties, Replacing(parties, with_plan(change), SumsShareRequest))
+
+
+def without_right(plan: SumsPlan) -> SumsPlan:
+    """The plan without the right party's columns, whose bound makes a whole record look short."""
+    columns, bounds = plan.columns.copy(), plan.bounds.copy()
+    columns[:, own_columns(plan, "right")] = False
+    bounds[:, 2] = 0
+    bounds[:, 2] = 1000 - 4**plan.bits - bounds.sum(axis=1)
+    return replace(plan, columns=columns, bounds=bounds)
+
+
+def test_a_bound_below_zero_takes_no_noise_away() -> None:
+    """The noise is in proportion to the sum of the bounds: one below 0 would open everybody's scores almost exactly."""
+    parties = make_parties()
+    way = Replacing(parties, with_plan(without_right), SumsShareRequest)
+    with pytest.raises(ProtocolError, match="a bound for a party without columns"):
+        release(parties, way)
+    assert all({e.what for e in party.ledger} == {"marginal"} for party in parties.values())
+    assert not any(b"SumsShareReply" in data[:200] for _, data in way.answered)
 
 
 def add_party(plan: SumsPlan, name: str, width: int) -> SumsPlan:

@@ -70,22 +70,22 @@ def fitted() -> Synthesizer:
 
 
 def test_the_default_unit_is_a_person_and_others_are_refused_with_a_hint() -> None:
-    assert Synthesizer(FEDERATION, "strict", 1.0, 1e-6).unit == "person"
-    assert Synthesizer(FEDERATION, "vcds", 1.0).unit == "client"
+    assert Synthesizer(FEDERATION, "strict", 1.0, 1e-6).check().unit == "person"
+    assert Synthesizer(FEDERATION, "vcds", 1.0).check().unit == "client"
     for unit in ("variable", "client"):
-        with pytest.raises(SettingsError, match=rf"unit 'person'.*or 'block'.*not '{unit}'.*'refined'"):
-            Synthesizer(FEDERATION, "strict", 1.0, 1e-6, unit)
+        with pytest.raises(SettingsError, match=rf"units 'person' or 'block', not '{unit}'.*'refined'"):
+            Synthesizer(FEDERATION, "strict", 1.0, 1e-6, unit).check()
     with pytest.raises(SettingsError, match="needs a delta"):
-        Synthesizer(FEDERATION, "strict", 1.0)
+        Synthesizer(FEDERATION, "strict", 1.0).check()
 
 
 def test_a_single_party_is_told_that_it_needs_another() -> None:
     alone = make_federation({"a": {"x": {"kind": "binary"}}})
-    with pytest.raises(SettingsError, match="needs at least two parties"):
-        Synthesizer(alone, "strict", 1.0, 1e-6)
+    with pytest.raises(SettingsError, match="needs at least 2 parties"):
+        Synthesizer(alone, "strict", 1.0, 1e-6).check()
     named = make_federation({"coordinator": {"x": {"kind": "binary"}}, "b": {"y": {"kind": "binary"}}})
     with pytest.raises(SettingsError, match="cannot be called 'coordinator'"):
-        Synthesizer(named, "strict", 1.0, 1e-6)
+        Synthesizer(named, "strict", 1.0, 1e-6).check()
 
 
 def test_a_delta_of_one_in_n_or_more_is_warned_about() -> None:
@@ -154,7 +154,7 @@ def test_a_constant_column_is_refused_and_one_that_is_nearly_so_is_named() -> No
     found = fit(tables=with_first(1), epsilon=20.0)
     assert found.result_.strict is not None
     assert found.result_.strict.flat == ("left.y",)
-    assert "one cell, so nothing could be learnt about associations of: left.y" in found.summary()
+    assert "Nothing can be learnt about their associations at this budget: left.y" in found.summary()
     assert np.isfinite(found.result_.copula.correlation).all()
 
 
@@ -190,9 +190,9 @@ def test_a_coordinator_that_computes_comes_back_with_the_same_noise(tmp_path: Pa
 
     def run(folder: Path, transport: Recorded) -> np.ndarray:
         study = Synthesizer(TWO, "strict", 6.0, 1e-6)
-        study.server_seed = 1
         handler = study.make_compute_handler(FolderRecords(folder), shared_authenticity(KEY))
-        return study.fit_transport(transport, study="a study", compute_handler=handler).result_.copula.correlation
+        fitted = study.fit_transport(transport, study="a study", compute_handler=handler, server_seed=1)
+        return fitted.result_.copula.correlation
 
     with pytest.raises(PartyUnavailable):
         run(tmp_path / "compute", Dropping(members, "b", 8))  # after two rounds of opening, in the last one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from verticopula.glm.families import find_family
-from verticopula.glm.strength_path import RestWatch
+from verticopula.glm.strength_path import ConvergenceMonitor
 
 GAUSSIAN, BINOMIAL = find_family("gaussian"), find_family("binomial")
 TOLERANCE = 1e-3  # gaussian weights may move by ten times that
@@ -13,7 +13,7 @@ TOLERANCE = 1e-3  # gaussian weights may move by ten times that
 
 def steps_until_rest(rate: float) -> int:
     """Changes of the weights that become smaller by one rate, from 1."""
-    watch, change = RestWatch(TOLERANCE, GAUSSIAN), 1.0
+    watch, change = ConvergenceMonitor(TOLERANCE, GAUSSIAN), 1.0
     for step in range(1, 1000):
         if watch.rests(change):
             return step
@@ -31,18 +31,18 @@ def test_weights_rest_when_what_is_left_to_go_is_small(rate: float) -> None:
 
 
 def test_small_changes_that_grow_are_no_rest() -> None:
-    watch = RestWatch(TOLERANCE, GAUSSIAN)
+    watch = ConvergenceMonitor(TOLERANCE, GAUSSIAN)
     assert not any(watch.rests(change) for change in (1.05e-2, 9.90e-3, 9.95e-3, 9.99e-3))
 
 
 def test_next_to_nothing_is_rest_whatever_came_before() -> None:
-    watch = RestWatch(TOLERANCE, GAUSSIAN)
+    watch = ConvergenceMonitor(TOLERANCE, GAUSSIAN)
     assert not watch.rests(5e-2)
     assert watch.rests(0.0)
 
 
 def test_where_the_loss_is_flat_they_rest_once_more_at_a_tenth_of_the_tolerance() -> None:
-    watch = RestWatch(TOLERANCE, BINOMIAL)
+    watch = ConvergenceMonitor(TOLERANCE, BINOMIAL)
     assert watch.tolerance == TOLERANCE
     assert not watch.rests(0.0)
     assert watch.tolerance == pytest.approx(TOLERANCE / 10)
@@ -52,7 +52,7 @@ def test_where_the_loss_is_flat_they_rest_once_more_at_a_tenth_of_the_tolerance(
 
 
 def test_a_solver_that_was_content_with_its_start_is_asked_for_more_but_not_without_end() -> None:
-    watch = RestWatch(TOLERANCE, GAUSSIAN)
+    watch = ConvergenceMonitor(TOLERANCE, GAUSSIAN)
     assert not watch.rests(1.0, at_once=True)
     assert watch.tolerance == pytest.approx(TOLERANCE / 2)
     assert not watch.rests(1.0)

@@ -10,12 +10,12 @@ import pytest
 
 from tests.report import studies
 from verticopula import METHODS, NotPrivateWarning, Policy, Synthesizer, forecast
-from verticopula.errors import PolicyRefused
+from verticopula.errors import PolicyRefused, StudyWarning
 from verticopula.protocol import registry
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.shared_rounds import Rounds, collect
 from verticopula.schema import methods
-from verticopula.schema.methods import VCDS, MissingBlocks, methods_help
+from verticopula.schema.methods import VCDS, methods_help
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.vcds import fit_vcds
 
@@ -23,7 +23,9 @@ TOY = replace(
     VCDS,
     name="toy",
     help="a method of the tests",
-    missing_blocks=MissingBlocks("care", "Toy knows nothing of missing blocks", "It is a toy.", "Use another method."),
+    missing_blocks=StudyWarning(
+        "missing-blocks", "care", "Toy knows nothing of missing blocks", "It is a toy.", "Use another method."
+    ),
 )
 
 

@@ -19,8 +19,9 @@ from tests.network.harness import small_federation
 from verticopula.network import sessions as sessions_module
 from verticopula.network.control_messages import Envelope, Greeting
 from verticopula.network.sessions import Sessions
-from verticopula.network.startup_kit import COORDINATOR, Kit
+from verticopula.network.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode
+from verticopula.schema.settings import COORDINATOR
 
 Messages = list[tuple[str, str, str, bytes]]
 

@@ -80,8 +80,12 @@ def synthesizer() -> Synthesizer:
 
 def test_public_names() -> None:
     assert set(verticopula.__all__) == {
-        "Column", "ColumnKey", "Federation", "NotPrivateWarning", "Party", "Policy", "Synthesizer", "VerticopulaError",
-    }  # fmt: skip
+        *("Synthesizer", "VerticalGLM", "forecast", "audit", "AuditSettings", "METHODS", "Policy", "__version__"),
+        *("Column", "ColumnKey", "Federation", "Party"),
+        *("VerticopulaError", "SchemaError", "SettingsError", "BudgetExceeded", "LedgerError", "ProtocolError"),
+        *("PolicyRefused", "NotPrivateWarning", "WeakPrivacyWarning", "AlignedWarning"),
+    }
+    assert all(getattr(verticopula, name) is not None for name in verticopula.__all__)
 
 
 def test_tables_come_out_complete_typed_and_in_range(synthesizer: Synthesizer) -> None:
@@ -224,7 +228,7 @@ def test_not_fitted_yet() -> None:
 )
 def test_bad_settings(settings: dict[str, Any], expected: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        Synthesizer(federation(), **settings)
+        Synthesizer(federation(), **settings).fit({})
     assert expected in str(caught.value)
 
 
@@ -285,7 +289,7 @@ def test_parties_with_epsilons_of_their_own() -> None:
     assert parties["registry"].client == pytest.approx(0.5)
     assert parties["agency"].client == pytest.approx(2.0)
     with pytest.raises(SettingsError, match="these parties set their own: registry"):
-        Synthesizer(federation(epsilon=0.5), epsilon=2.0, delta=1e-6, unit="person")
+        Synthesizer(federation(epsilon=0.5), epsilon=2.0, delta=1e-6, unit="person").check()
 
 
 def test_progress_reaches_its_total() -> None:

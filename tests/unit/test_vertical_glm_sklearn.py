@@ -27,7 +27,7 @@ from tests.builders import fit_seeded, make_tables
 from tests.regressions import FAMILIES, N, all_coef, blocks, coded, columns_of, response, schema
 from verticopula import Synthesizer, VerticalGLM
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.network.study_runner import check_settings
+from verticopula.network.study_runner import check_study
 from verticopula.study.synthetic_tables import SyntheticTables
 
 WORDS = np.array(["paid", "default"])  # the second is the first in the alphabet
@@ -350,9 +350,9 @@ def test_arrays_that_are_refused(bad: Callable[[Any], Any], expected: str) -> No
 
 
 def test_a_regression_over_the_network_is_checked_before_anybody_is_asked() -> None:
-    check_settings(schema(), "regression", {"family": "binomial", "random_state": 1}, 60.0)
+    check_study(schema(), "regression", {"family": "binomial", "random_state": 1}, 60.0)
     with pytest.raises(SettingsError, match="max_rounds"):
-        check_settings(schema(), "regression", {"max_rounds": 0}, 60.0)
+        check_study(schema(), "regression", {"max_rounds": 0}, 60.0)
 
 
 # ---- searches, pipelines and scorers -----------------------------------------------------------

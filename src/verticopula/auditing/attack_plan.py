@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import ColumnOrder, Imputation
 from verticopula.schema.federation import ColumnKey, Federation, Party
 from verticopula.schema.methods import METHODS
+from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
 
@@ -38,8 +39,6 @@ _CELLS_SIZE = 20  # and on a marginal: few, so that nothing but the noise hides 
 _PAIRS = 4  # of typical people
 _FEWEST = 400  # trials of an attack on many columns
 _ENTRIES = SeededNoise(0)  # for reading a claim off a ledger: the noise of that release does not matter
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
-from verticopula.privacy.release import Release
+from verticopula.privacy.accounting import Coins, delta_of
 
 _POINTS = 12
 _FURTHEST = 6.0  # a bound much above log(trials) cannot be measured
@@ -34,12 +32,6 @@ class Claim:
     def pure(cls, unit: str, epsilon: float) -> Claim:
         """ε without a δ: as good as one coin of ε."""
         return cls(unit, epsilon, 0.0, (Coins(epsilon, 1),))
-
-    @classmethod
-    def from_entries(cls, unit: str, entries: Iterable[Release], delta: float) -> Claim:
-        """What the product's own accounting says of these ledger entries."""
-        coins = tuple(entry.coins for entry in entries)
-        return cls(unit, epsilon_of(coins, delta), delta, coins)
 
     @cached_property
     def curve(self) -> tuple[tuple[float, float], ...]:

@@ -14,8 +14,8 @@ from verticopula.auditing.neighbours import take_rows
 from verticopula.data.tables import AlignedTable, align_tables, normalise_ids
 from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.protocol.coordinator_side import Progress
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
 
@@ -62,7 +62,7 @@ def restrict(study: Synthesizer, party: str | None) -> tuple[Federation, Synthes
     settings = replace(study.study_.settings, random_state=None)
     alone = audited(study, party)
     if party is None:
-        return alone, Synthesizer.of(alone, settings)
+        return alone, Synthesizer.from_settings(alone, settings)
     if not settings.record.ranks:
         raise SettingsError("a strict study's sums are of all parties together: one party alone cannot repeat its part")
     own = alone.party(party)
@@ -77,7 +77,7 @@ def restrict(study: Synthesizer, party: str | None) -> tuple[Federation, Synthes
         epsilon_marginals=sum(b.epsilon_marginal for b in budgets.values()),
         per_round=settings.record.repeats_ranks,
     )
-    return alone, Synthesizer.of(alone, settings)
+    return alone, Synthesizer.from_settings(alone, settings)
 
 
 def check_same_people(study: Synthesizer, federation: Federation, aligned: Mapping[str, AlignedTable]) -> None:

@@ -8,7 +8,7 @@ Nobody's data is needed: the two data sets are the worst that the plan allows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +33,7 @@ from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsR
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import ColumnKey, Party
 from verticopula.schema.methods import STRICT
+from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import to_cells
@@ -43,7 +44,6 @@ from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Progress = Callable[[str, int, int], None]
 
 MOST_COLUMNS = 8  # opened together in an attack, more only where there are more parties
 MARGIN_SUBJECTS = 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +23,9 @@ from verticopula.errors import SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.privacy.budget import coins_per_comparison
 from verticopula.schema.defaults import DEFAULT_DELTA
+from verticopula.schema.progress import Progress
 
 Frames = Mapping[str, pl.DataFrame]
-Progress = Callable[[str, int, int], None]
 
 _ATTACKS = 10  # on tables, the aligned ones and SDMetrics' included
 
@@ -70,25 +70,32 @@ class AuditSettings:
 
 def audit_study(
     study: Synthesizer,
-    settings: AuditSettings,
+    settings: AuditSettings | None = None,
     *,
     synthetic: Frames | None = None,
     data: Frames | None = None,
     holdout: Frames | None = None,
     aligned_rows: bool = False,
     mechanism: bool = True,
-    release: bool = True,
+    release: bool | None = None,
     progress: Progress | None = None,
 ) -> AuditReport:
-    """Attack a study's claims and its tables.
+    """What attacks on a study's claims and on its synthetic tables found.
 
     Parameters
     ----------
+    study : a fitted synthesizer
+    settings : how many trials, how sure, which party; the defaults of `AuditSettings` if not given
     synthetic : the study's tables, needed if a `holdout` is given
     data : the real tables; without them only claims are attacked, on chosen data sets
     holdout : tables of people who were not in the study; without them the study is repeated in memory
     aligned_rows : whether the study's rows follow its people
+    mechanism : whether the claims about releases are attacked
+    release : whether the synthetic tables are attacked; by default where `data` are given
+    progress : called with (what, done, total)
     """
+    settings = AuditSettings() if settings is None else settings
+    release = data is not None if release is None else release
     check_trials(settings.trials, settings.confidence)
     if settings.columns is not None:
         check_columns(settings.columns)
@@ -107,7 +114,7 @@ def audit_study(
     found: list[Finding] = []
     if release:
         if data is None or tables is None:
-            raise SettingsError("attacks on tables need --data, the study's own real tables")
+            raise SettingsError("attacks on tables need the study's own real tables (--data)")
         if holdout is None:
             _, fresh = restrict(study, settings.party)
             subjects = repeat_without(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from verticopula.errors import SettingsError
 from verticopula.schema.methods import methods_help
-
-OnProgress = Callable[[str, int, int], None]
+from verticopula.schema.progress import Progress
 
 FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML).", show_default=False)]
 Epsilon = Annotated[
@@ -56,10 +55,15 @@ def whole_epsilon(epsilon: float | None, ranks: float | None, marginals: float |
 
 
 @contextmanager
-def progress_bar(quiet: bool) -> Iterator[OnProgress]:
+def progress_bar(quiet: bool) -> Iterator[Progress]:
     """A progress bar on standard error; none if quiet or not a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bars:
+    columns = (
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.TaskProgressColumn(),
+        rich_progress.TimeRemainingColumn(),
+    )
+    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bars:
         task = bars.add_task("starting", total=None)
 
         def show(what: str, done: int, total: int) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from verticopula.cli.common import OnProgress, Quiet, progress_bar
+from verticopula.cli.common import Quiet, progress_bar
 from verticopula.errors import SettingsError
+from verticopula.schema.progress import Progress
 
 if TYPE_CHECKING:
     from verticopula.estimators.synthesizer import Synthesizer
@@ -65,7 +66,7 @@ def glm(
     if not 0.0 < level < 1.0:
         raise SettingsError("--level must lie between 0 and 1")
     study, tables = read_study(folder)
-    synthesizer = Synthesizer.of_study(study)
+    synthesizer = Synthesizer.from_study(study)
     kept = _leave_out(tables, without or [])
     with progress_bar(quiet) as progress:
         summary = fit_and_write(
@@ -100,7 +101,7 @@ def fit_and_write(
     bootstrap: int = 0,
     copies: int = 0,
     level: float = 0.95,
-    progress: OnProgress | None = None,
+    progress: Progress | None = None,
 ) -> RegressionSummary:
     """Fit, write everything to a folder, and return what to show."""
     from sklearn.exceptions import ConvergenceWarning

@@ -21,7 +21,6 @@ from verticopula.cli.common import (
     Epsilon,
     FederationFile,
     Method,
-    OnProgress,
     Overwrite,
     Quiet,
     Seed,
@@ -32,6 +31,7 @@ from verticopula.cli.common import (
 from verticopula.cli.glm_commands import strength_or_rule
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, VCDS
+from verticopula.schema.progress import Progress
 
 if TYPE_CHECKING:
     from verticopula.network.study_lead import Lead
@@ -384,7 +384,7 @@ def demo_network(
     say(f"           verticopula ledger verify {kits[-1].folder}/vault")
 
 
-def _wait(lead: Lead, name: str, progress: OnProgress) -> None:
+def _wait(lead: Lead, name: str, progress: Progress) -> None:
     """Until the study is done; ProtocolError with its reason if it failed."""
     from verticopula.network.control_messages import StatusReply, StatusRequest
 

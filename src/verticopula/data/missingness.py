@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import Problem
 from verticopula.schema.federation import ColumnKey
+from verticopula.schema.methods import METHODS
 
 Bools = NDArray[np.bool_]
 
@@ -122,6 +123,7 @@ def overlap_problems(never_together: Iterable[tuple[ColumnKey, ColumnKey]]) -> l
     apart: dict[tuple[str, str], list[tuple[ColumnKey, ColumnKey]]] = {}
     for first, second in never_together:
         apart.setdefault((first.party, second.party), []).append((first, second))
+    able = " and ".join(repr(method.name) for method in METHODS.values() if not method.needs_overlap)
     problems = []
     for parties, pairs in apart.items():
         more = f" and {len(pairs) - 1} more pair(s)" if len(pairs) > 1 else ""
@@ -129,7 +131,7 @@ def overlap_problems(never_together: Iterable[tuple[ColumnKey, ColumnKey]]) -> l
             Problem(
                 " and ".join(f"party {name!r}" for name in dict.fromkeys(parties)),
                 f"{pairs[0][0]} and {pairs[0][1]}{more} are never observed together (fewer than {FEWEST_IN_COMMON} "
-                "common subjects); methods that model missing blocks work without them, and say what they cannot know",
+                f"common subjects); methods {able} work without them, and say what they then cannot know",
             )
         )
     return problems

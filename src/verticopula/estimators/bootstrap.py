@@ -27,12 +27,12 @@ from verticopula.glm.inference import (
     infer_from_likelihood,
 )
 from verticopula.glm.regression_inputs import read_blocks, take_response
+from verticopula.schema.progress import Progress
 from verticopula.simulate.repeat_study import repeat_study
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.synthetic_tables import SyntheticTables
 
 Floats = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 _LEAST_SHARE = 0.8  # of repetitions that must give an estimate
 

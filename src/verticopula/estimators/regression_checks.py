@@ -24,7 +24,7 @@ _RESTLESS = 0.15  # chains whose inclusion probabilities are on average so far a
 _RUNS_OFF = 2.0  # a linear predictor that a sharper maximisation moves so far was on its way to infinity
 
 
-class Doubt(NamedTuple):
+class FitWarning(NamedTuple):
     """What a reader must know; `spoils` if the coefficients are then not to be relied on."""
 
     line: str
@@ -75,7 +75,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         )
 
 
-def doubt_path(
+def path_warnings(
     path: FederatedPath,
     scores: list[float],
     chosen: int,
@@ -87,7 +87,7 @@ def doubt_path(
     refits: bool,
     averaged: bool,
     converged: bool,
-) -> list[Doubt]:
+) -> list[FitWarning]:
     """What the path alone says against the fit at its chosen point.
 
     Parameters
@@ -99,7 +99,7 @@ def doubt_path(
     """
     strength, found = path.points[chosen].strength, []
     if not converged:
-        found.append(Doubt(f"the fit at strength {strength:.3g} did not converge in {max_rounds} rounds", True))
+        found.append(FitWarning(f"the fit at strength {strength:.3g} did not converge in {max_rounds} rounds", True))
     judged = [
         i for i, score in enumerate(scores) if np.isfinite(score) and not (refits and path.points[i].refit is None)
     ]
@@ -108,38 +108,41 @@ def doubt_path(
             f"at strength {strength:.3g} maximum likelihood on the selected columns is all but perfect (separable "
             "classes, or nearly): the coefficients are those of the penalised fit, and too small"
         )
-        found.append(Doubt(line, True))
+        found.append(FitWarning(line, True))
     elif scores and not judged:
         found.append(
-            Doubt("no strength could be judged: every fit is all but perfect, or folds did not reach it", True)
+            FitWarning("no strength could be judged: every fit is all but perfect, or folds did not reach it", True)
         )
     elif path.ended_early and chosen >= (judged[-1] if judged else len(path.points) - 1):
         line = (
             f"below strength {strength:.3g} the fit is all but perfect (separable classes, or more columns than "
             "the rows can support), and the path ends there: the best fit may lie beyond"
         )
-        found.append(Doubt(line, True))
+        found.append(FitWarning(line, True))
     unpenalised = family == "binomial" and penalty == "none"
     if unpenalised and np.all((2.0 * y - 1.0) * path.predictions[-1] > 0.0):
         line = "the classes are separable: maximum likelihood does not exist, coefficients grow without end"
-        found.append(Doubt(line, True))
+        found.append(FitWarning(line, True))
     for name, design in path.designs.items():
         if design.constant.any():
             flat = ", ".join(s for s, c in zip(design.sources, design.constant, strict=True) if c)
-            found.append(Doubt(f"party {name!r}: constant columns cannot enter ({flat})", False))
+            found.append(FitWarning(f"party {name!r}: constant columns cannot enter ({flat})", False))
     return found
 
 
-def doubt_posterior(found: Posterior) -> list[Doubt]:
+def posterior_warnings(found: Posterior) -> list[FitWarning]:
     """From the chains alone."""
-    if found.unrest <= _RESTLESS:
+    if found.chain_difference <= _RESTLESS:
         return []
     return [
-        Doubt(f"two chains' inclusion probabilities differ by {found.unrest:.2f} on average: they do not mix", True)
+        FitWarning(
+            f"two chains' inclusion probabilities differ by {found.chain_difference:.2f} on average: they do not mix",
+            True,
+        )
     ]
 
 
-def doubt_coefficients(
+def coefficient_warnings(
     features: Features,
     y: Floats,
     coef: Floats,
@@ -148,7 +151,7 @@ def doubt_coefficients(
     family: Family,
     identified: bool,
     maximised: bool,
-) -> list[Doubt]:
+) -> list[FitWarning]:
     """What can be said against the coefficients when the columns are at hand.
 
     Parameters
@@ -160,14 +163,14 @@ def doubt_coefficients(
     """
     kept = np.flatnonzero(coef)
     if not identified:
-        return [Doubt("selected columns are linearly dependent: their coefficients are not unique", True)]
+        return [FitWarning("selected columns are linearly dependent: their coefficients are not unique", True)]
     if kept.size + int(intercept is not None) >= y.size:
-        return [Doubt("as many coefficients as rows: any response would be explained", True)]
+        return [FitWarning("as many coefficients as rows: any response would be explained", True)]
     if family.name == "gaussian" or not maximised:
         return []
     chosen = Features.plain(features.values[:, kept], [features.names[j] for j in kept])
     sharper, best_intercept, _ = maximise_likelihood(chosen, y, family, fit_intercept=intercept is not None)
     moved = best_intercept - (intercept or 0.0) + chosen.values @ (sharper - coef[kept])
     if np.max(np.abs(moved)) > _RUNS_OFF:
-        return [Doubt("the likelihood has no maximum: some category or range has only one outcome", True)]
+        return [FitWarning("the likelihood has no maximum: some category or range has only one outcome", True)]
     return []

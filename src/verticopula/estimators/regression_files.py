@@ -38,7 +38,7 @@ def fit_if_cheap(study: FittedStudy, tables: Any) -> dict[str, Any] | None:
             model.fit(tables, str(federation.response))
     except VerticopulaError:
         return None  # such as a response that is the same everywhere
-    return regression_facts(model, _LEVEL)
+    return model.to_dict(_LEVEL)
 
 
 def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
@@ -52,13 +52,8 @@ def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
     summary.frame.to_csv(paths[0], index=False)
     paths[1].write_text(str(summary), encoding="utf-8")
     paths[2].write_text(summary.to_page(), encoding="utf-8")
-    paths[3].write_text(json.dumps(regression_facts(model, level), indent=1) + "\n", encoding="utf-8")
+    paths[3].write_text(json.dumps(model.to_dict(level), indent=1) + "\n", encoding="utf-8")
     if len(model.path_.points) > 1:
         paths.append(out / "path.html")
         model.plot_path().write_html(paths[-1], include_plotlyjs=True)
     return paths
-
-
-def regression_facts(model: VerticalGLM, level: float) -> dict[str, Any]:
-    """A fitted regression as plain values: its table and what belongs around it."""
-    return model.to_dict(level)

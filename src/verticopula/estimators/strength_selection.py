@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,9 +24,9 @@ from verticopula.glm.strength_path import (
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.federation import ColumnKey
+from verticopula.schema.progress import Progress
 
 Floats = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 
 def draw_seed(random_state: RandomState) -> int:

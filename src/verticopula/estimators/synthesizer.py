@@ -25,7 +25,7 @@ from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_ge
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon
-from verticopula.protocol.coordinator_side import CoordinatorSide, Progress, needs_handler, own_handler, show_nothing
+from verticopula.protocol.coordinator_side import CoordinatorSide, needs_handler, own_handler
 from verticopula.protocol.opening import Alignment, LedgerHead, Opened, open_study
 from verticopula.protocol.registry import PROTOCOLS
 from verticopula.protocol.secure_sums import ComputeHandler
@@ -35,6 +35,7 @@ from verticopula.report.report_subject import Subject, read_real
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
 from verticopula.schema.methods import DEFAULT_METHOD
+from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
 from verticopula.stats.fit_result import AlignedDraw, FitResult
@@ -63,6 +64,40 @@ class StudyNotFittedError(VerticopulaError, NotFittedError):  # type: ignore[mis
 
 
 class Synthesizer(BaseEstimator):  # type: ignore[misc]
+    """Complete synthetic tables from a vertical federation.
+
+    Parameters
+    ----------
+    federation : who holds which column
+    method : one of `verticopula.METHODS`: `vcds` (data complete or missing completely at random), `refined` (missing
+        at random, at the same cost), `evcds` and `ievcds` (after the paper's Algorithms 2 and 3), `strict` (for units
+        `person` and `block`: no ranks, but second moments that nobody sees without noise)
+    epsilon : what it bounds is said by `unit`; half goes to the ranks, half to the marginals; `strict` splits it itself
+    delta : needed for units `block` and `person`
+    unit : `variable`, `client`, `block` or `person`; by default `person` for `strict`, `client` otherwise
+    epsilon_ranks, epsilon_marginals : in place of `epsilon`, the two parts
+    sampler : `exact` flips every comparison; `binomial` is O(n) and costs twice the coins
+    rounds : how often `ievcds` ranks; other methods rank once
+    per_round : `ievcds` spends the ranks' epsilon in every round instead of splitting it over them
+    random_state : a seed makes everything reproducible and **not private**
+
+    Attributes
+    ----------
+    correlation_ : DataFrame of latent correlations labelled `party.column`, or
+        `party.column=category` for each category of a nominal column
+    ledger_ : tuple of every release
+    privacy_ : epsilon at every unit
+    missingness_ : who is observed where
+    margins_ : DataFrame of every column's observed and corrected distribution function
+    n_subjects_ : size of the cohort
+    study_ : all of it as one record, a `FittedStudy`
+    opened_ : after `fit_transport`, what the parties said when the study was opened; None otherwise
+
+    Notes
+    -----
+    Parameters are stored as given, and checked by `fit` or `check`. Before `fit`, results raise `NotFittedError`.
+    """
+
     def __init__(
         self,
         federation: Federation,
@@ -91,7 +126,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         self.per_round = per_round
 
     @classmethod
-    def of(cls, federation: Federation, settings: StudySettings) -> Synthesizer:
+    def from_settings(cls, federation: Federation, settings: StudySettings) -> Synthesizer:
         """An unfitted synthesizer with these settings.
 
         Parameters
@@ -112,8 +147,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
 
     @property
     def settings_(self) -> dict[str, Any]:
-        """The settings, as plain values."""
-        return self.check().to_dict()
+        """The settings as plain values: those that it was fitted with, once it is fitted."""
+        return (self.study_.settings if hasattr(self, "study_") else self.check()).to_dict()
 
     @property
     def budget(self) -> BudgetRequest:
@@ -213,7 +248,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         server_seed : of the coordinator's own draws, which protect nobody; repeats them after a crash
         """
         name = study or self._unused_name()
-        rounds = self.protocol(
+        rounds = self._rounds(
             name,
             alignment=alignment,
             witnesses=witnesses,
@@ -221,9 +256,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             compute_handler=compute_handler,
             server_seed=server_seed,
         )
-        return self.adopt(name, *drive(rounds, transport), server_seed=server_seed)
+        return self._price_and_adopt(name, *drive(rounds, transport), server_seed=server_seed)
 
-    def protocol(
+    def _rounds(
         self,
         study: str,
         *,
@@ -233,7 +268,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
     ) -> Rounds[tuple[Opened, FitResult]]:
-        """The whole study over members, as rounds; `adopt` takes what it returns.
+        """The whole study over members, as rounds; `_price_and_adopt` takes what it returns.
 
         Parameters
         ----------
@@ -265,8 +300,10 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         label = "" if settings.is_private else seeded_study_name(self.federation)
         return own_handler(self.federation, settings.method, self._noise, records, authenticity, label)
 
-    def adopt(self, study: str, opened: Opened, result: FitResult, server_seed: int | None = None) -> Synthesizer:
-        """This synthesizer, fitted with what `protocol` returned.
+    def _price_and_adopt(
+        self, study: str, opened: Opened, result: FitResult, server_seed: int | None = None
+    ) -> Synthesizer:
+        """This synthesizer, fitted with what `_rounds` returned.
 
         `ledger_` is then what parties were asked for, at their prices.
 
@@ -447,7 +484,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         save_study(path, self._fitted())
 
     @classmethod
-    def of_study(cls, study: FittedStudy) -> Synthesizer:
+    def from_study(cls, study: FittedStudy) -> Synthesizer:
         """A synthesizer that is fitted with this study.
 
         Parameters
@@ -456,7 +493,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said when it was fitted, and in its summary
-            return cls.of(study.federation, study.settings)._adopt(study, None)
+            return cls.from_settings(study.federation, study.settings)._adopt(study, None)
 
     @classmethod
     def load(cls, path: str | Path) -> Synthesizer:
@@ -466,7 +503,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         ----------
         path : the file to read
         """
-        return cls.of_study(load_study(path))
+        return cls.from_study(load_study(path))
 
 
 def _warn(warning: StudyWarning, stacklevel: int) -> None:

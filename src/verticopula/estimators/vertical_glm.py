@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from verticopula.errors import SettingsError
 from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference, copies_inference
 from verticopula.estimators.regression_checks import (
-    Doubt,
+    FitWarning,
     RandomState,
     check_settings,
-    doubt_coefficients,
-    doubt_path,
-    doubt_posterior,
+    coefficient_warnings,
+    path_warnings,
+    posterior_warnings,
 )
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.estimators.strength_selection import StrengthSelection, draw_seed
@@ -51,12 +51,13 @@ from verticopula.glm.regression_summary import (
     summarise_regression,
     tabulate,
 )
-from verticopula.glm.strength_path import N_STRENGTHS, STRENGTH_RATIO, Yardstick, choose_point
+from verticopula.glm.strength_path import N_STRENGTHS, STRENGTH_RATIO, DevianceScale, choose_point
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.raw_regression import complete_responses
 from verticopula.protocol.regression_path import FederatedPath
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.progress import Progress
 from verticopula.transport.base import Transport, drive
 from verticopula.transport.inprocess import InProcessTransport
 
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Floats = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 _CLASSIFIED = "binomial"  # the family whose responses are labels
 
@@ -207,7 +207,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         inference = self._infer(everything, response.values, selection.family)
         self.inference_: Inference | None = inference
         self._add_doubts(
-            doubt_coefficients(
+            coefficient_warnings(
                 everything,
                 response.values,
                 self._coef,
@@ -313,12 +313,12 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.feature_names_ = {name: design.names for name, design in path.designs.items()}
         self.n_features_in_ = sum(len(design.sources) for design in path.designs.values())
         self.strength_ = point.strength
-        self.explained_ = Yardstick(selection.family, response.values).explained(fitted.loss)
+        self.explained_ = DevianceScale(selection.family, response.values).explained(fitted.loss)
         self.converged_ = bool(fitted.converged and point.converged)
         self.inference_ = None
         self.warnings_: tuple[str, ...] = ()
         self._add_doubts(
-            doubt_path(
+            path_warnings(
                 path,
                 scores,
                 chosen,
@@ -376,10 +376,10 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         offset = features.values @ coef
         self.coef_ = self._by_party(coef)
         self.intercept_ = family.best_intercept(offset, y) if self.fit_intercept else 0.0
-        self.explained_ = Yardstick(family, y).explained(family.loss(offset + self.intercept_, y))
+        self.explained_ = DevianceScale(family, y).explained(family.loss(offset + self.intercept_, y))
         ends = np.cumsum([len(design.sources) for design in self.path_.designs.values()])[:-1]
         self.inclusion_ = dict(zip(self.path_.designs, np.split(found.inclusion, ends), strict=True))
-        self._add_doubts(doubt_posterior(found))
+        self._add_doubts(posterior_warnings(found))
 
     def _infer(self, features: Features, y: Floats, family: Family) -> Inference:
         kept = self._coef != 0.0
@@ -387,7 +387,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             features.values[:, kept], self._coef[kept], self._intercept, y, family, self.n_effective_
         )
 
-    def _add_doubts(self, doubts: list[Doubt]) -> None:
+    def _add_doubts(self, doubts: list[FitWarning]) -> None:
         self.warnings_ += tuple(doubt.line for doubt in doubts)
         self.converged_ = self.converged_ and not any(doubt.spoils for doubt in doubts)
 

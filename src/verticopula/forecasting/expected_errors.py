@@ -58,8 +58,8 @@ class Forecast:
     advice: str
 
     def row(self, method: str, unit: str) -> Expected:
-        """The row of that method and unit."""
-        return next(row for row in self.rows if (row.method, row.unit) == (method, unit))
+        """The row of that method and unit; KeyError where there is none."""
+        return {(row.method, row.unit): row for row in self.rows}[method, unit]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

@@ -8,7 +8,7 @@ epsilon; and an assumption about the truth (`simulate/assumptions.py`). The stud
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from verticopula.forecasting.advice import Law, advise, law_of, strict_law_of
 from verticopula.forecasting.expected_errors import Expected, Forecast, SimulationSetting, sizes, typical
 from verticopula.forecasting.strict_forecast import expect_strict
 from verticopula.privacy.accounting import Coins
-from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget, rank_coins
+from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget
 from verticopula.privacy.root_finding import bisect
 from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION
 from verticopula.schema.federation import ColumnKey, Federation
@@ -313,30 +313,20 @@ def check_shares(federation: Federation, shares: Mapping[ColumnKey, Sequence[flo
 
 def plan_quickly(federation: Federation, request: BudgetRequest, cohort: Cohort) -> Mapping[ColumnKey, ColumnBudget]:
     """`plan_budget`, with the privacy loss of very many coins taken as normal for units `block` and `person`."""
-    counts = cohort.counts()
-    if not request.unit.needs_delta:
-        return plan_budget(federation, request, counts, cohort.n_subjects)
-    groups = [[key for key in federation.keys if key.party == party.name] for party in federation.parties]
-    plan: dict[ColumnKey, ColumnBudget] = {}
-    for keys in [list(federation.keys)] if request.unit is Unit.PERSON else groups:
-        ranks, marginals = request.of_party(keys[0].party)
-        weights = {key: federation.column(key).weight for key in keys}
-        total = sum(weights.values())
+    return plan_budget(federation, request, cohort.counts(), cohort.n_subjects, calibrate_roughly)
 
-        def affordable(scale: float, keys: list[ColumnKey] = keys, ranks: float = ranks) -> bool:
-            coins = [
-                Coins(c.epsilon, c.count * request.split_over)
-                for key in keys
-                for missing in [cohort.n_subjects - counts[key] if request.rounds > 1 else 0]
-                for weight in [federation.column(key).weight]
-                for c in [rank_coins(federation.column(key), "exact", scale * weight, counts[key], missing)]
-            ]
-            return _normal_delta(coins, ranks) <= (request.delta or 0.0)
 
-        most = _LARGEST_COIN / max(weights.values())
-        scale = bisect(affordable, _SMALLEST_COIN, most, relative=1e-4, geometric=True)
-        plan |= {key: ColumnBudget(scale * weights[key], marginals * weights[key] / total) for key in keys}
-    return {key: plan[key] for key in federation.keys}
+def calibrate_roughly(
+    coins_at: Callable[[float], list[Coins]], epsilon: float, delta: float, *, largest: float
+) -> float:
+    """`calibrate`, with a normal privacy loss."""
+    return bisect(
+        lambda scale: _normal_delta(coins_at(scale), epsilon) <= delta,
+        _SMALLEST_COIN,
+        largest,
+        relative=1e-4,
+        geometric=True,
+    )
 
 
 def _normal_delta(coins: Sequence[Coins], epsilon: float) -> float:

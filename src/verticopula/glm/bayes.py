@@ -108,13 +108,13 @@ class Posterior:
     mean : (q,) of the coefficients, on the scale of the data
     inclusion : (G,) probability that a group of columns has an effect
     share_of_zero : posterior mean of w_0
-    unrest : mean absolute difference of the chains' inclusion probabilities; large where they do not mix
+    chain_difference : mean absolute difference of the chains' inclusion probabilities; large where they do not mix
     """
 
     mean: Floats
     inclusion: Floats
     share_of_zero: float
-    unrest: float
+    chain_difference: float
 
     def select(self, starts: Ints, threshold: float) -> Floats:
         """(q,) the mean where the probability is above the threshold, otherwise zero."""

@@ -24,7 +24,15 @@ from verticopula.glm.lasso import (
     solve_lasso,
 )
 from verticopula.glm.penalties import Penalty
-from verticopula.glm.strength_path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, RestWatch, Yardstick
+from verticopula.glm.strength_path import (
+    MAX_LLA_STEPS,
+    ConvergenceMonitor,
+    DevianceScale,
+    PathPoint,
+    Refit,
+    RefitRule,
+    RefitStopper,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -74,9 +82,9 @@ def trace_path(
 
     `tolerance` is relative to the strength: optimality conditions hold to tolerance * strength.
     """
-    watch, last_refit, last_support = RefitWatch(refit, family), None, b""
+    watch, last_refit, last_support = RefitStopper(refit, family), None, b""
     null = null_point(design, y, family, fit_intercept=fit_intercept)
-    yardstick = Yardstick(family, y)
+    yardstick = DevianceScale(family, y)
     null_residual = family.residual(np.full(y.size, null.intercept), y)
     scale = largest_strength(design.columns, null_residual, design.starts, design.factors)
     solver = _make_solver(design, y, family, null, fit_intercept=fit_intercept)
@@ -86,7 +94,7 @@ def trace_path(
         unit = max(float(strength), 1e-3 * scale)  # of the tolerance
         if penalty.is_concave:
             lasso, _ = solver.solve(own, lasso, tolerance * unit)
-            watch_rest = RestWatch(tolerance, family)
+            watch_rest = ConvergenceMonitor(tolerance, family)
             point, settled = _approximate(solver, penalty, own, lasso, point, unit, watch_rest, design.starts)
         else:
             point, settled = solver.solve(penalty.slope(np.zeros_like(own), own), point, tolerance * unit)
@@ -143,7 +151,7 @@ def _approximate(
     lasso: Point,
     start: Point,
     unit: float,
-    watch: RestWatch,
+    watch: ConvergenceMonitor,
     starts: Ints,
 ) -> tuple[Point, bool]:
     """Weighted lassos until the weights rest; the first has the slopes at the plain lasso."""

@@ -116,7 +116,7 @@ def strengths_down_to(largest: float, strength: float) -> Floats:
     return np.append(np.geomspace(largest, max(strength, 1e-3 * largest), steps)[:-1], strength)
 
 
-class RestWatch:
+class ConvergenceMonitor:
     """Says when the weights of one strength rest, and how exactly the next weighted lasso is to be solved.
 
     Attributes
@@ -159,7 +159,7 @@ class RestWatch:
         return max(change, to_go) <= self._enough or change <= PATH_TUNING.still * self._enough
 
 
-class Yardstick:
+class DevianceScale:
     """The losses of a constant and of a perfect fit, to judge others by."""
 
     def __init__(self, family: Family, y: Floats) -> None:
@@ -216,7 +216,7 @@ class RefitRule:
     n_subjects: float
 
 
-class RefitWatch:
+class RefitStopper:
     """Says when refitting further down the path has no more to give: its score has risen for long."""
 
     def __init__(self, rule: RefitRule | None, family: Family) -> None:

@@ -65,7 +65,8 @@ def check_plan(plan: SumsPlan) -> None:
     if plan.pattern_of.min() < -1 or plan.pattern_of.max() >= n_patterns:
         raise ProtocolError("the plan of secure sums names a pattern that it does not have")
     takes_part = np.column_stack([plan.columns[:, own_columns(plan, p)].any(axis=1) for p in plan.parties])
-    if not takes_part.any(axis=1).all() or not np.array_equal(takes_part, plan.bounds > 0):
+    # A bound below 0 would be taken off the others' when the noise is chosen.
+    if not takes_part.any(axis=1).all() or not np.array_equal(np.where(takes_part, 1, 0), np.sign(plan.bounds)):
         raise ProtocolError("the plan of secure sums has a bound for a party without columns, or the other way round")
     if not FEWEST_BITS <= plan.bits <= MOST_BITS:
         raise ProtocolError(f"scores have {FEWEST_BITS} to {MOST_BITS} fractional bits")
@@ -116,7 +117,7 @@ def code_scores(plan: SumsPlan, party: str, scores: NDArray[np.float64]) -> Ints
 
 def pattern_bound(plan: SumsPlan, pattern: int) -> int:
     """Largest squared norm of a whole record with its 1, in units of 4^-bits."""
-    return int(plan.bounds[pattern].sum()) + (1 << 2 * plan.bits)
+    return sum(map(int, plan.bounds[pattern])) + (1 << 2 * plan.bits)  # not in 64 bits: they could wrap around
 
 
 def block_factor(plan: SumsPlan, party: str) -> float:

@@ -15,9 +15,10 @@ from verticopula.errors import ProtocolError, VerticopulaError
 from verticopula.network.control_messages import Refusal, Topic, Working
 from verticopula.network.kit_process import frames_of
 from verticopula.network.sessions import Sessions
-from verticopula.network.startup_kit import COORDINATOR, Kit
+from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
+from verticopula.schema.settings import COORDINATOR
 from verticopula.transport.base import RequestHandler
 
 logger = logging.getLogger(__name__)

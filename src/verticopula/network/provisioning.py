@@ -20,7 +20,6 @@ from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.startup_kit import (
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
-    COORDINATOR,
     FEDERATION_FILE,
     ID_KEY_FILE,
     LEAD,
@@ -32,6 +31,7 @@ from verticopula.network.startup_kit import (
     write_private,
 )
 from verticopula.schema.federation import Federation
+from verticopula.schema.settings import COORDINATOR
 
 AUTHORITY_FOLDER = "authority"
 SERVER_FOLDER = "server"

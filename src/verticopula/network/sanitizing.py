@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
+from verticopula.formatting import is_invisible
 
 
 def sanitize(text: str, most: int = 2_000, *, lines: bool = False) -> str:
@@ -15,7 +15,4 @@ def sanitize(text: str, most: int = 2_000, *, lines: bool = False) -> str:
 
 
 def _is_plain(character: str) -> bool:
-    return " " <= character <= "~" or unicodedata.category(character) not in _NOT_PLAIN
-
-
-_NOT_PLAIN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+    return " " <= character <= "~" or not is_invisible(character)

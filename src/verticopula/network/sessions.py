@@ -16,8 +16,9 @@ import numpy as np
 from verticopula.errors import ProtocolError
 from verticopula.network.control_messages import Envelope, Greeting, Topic
 from verticopula.network.flare_link import MOST_BYTES, Link, peers_of
-from verticopula.network.startup_kit import COORDINATOR, Kit
+from verticopula.network.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode
+from verticopula.schema.settings import COORDINATOR
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ import tomli_w
 
 from verticopula.errors import SettingsError
 from verticopula.schema.federation import Federation
+from verticopula.schema.settings import COORDINATOR
 
 Role = Literal["coordinator", "party", "lead"]
 
@@ -30,7 +31,6 @@ PRIVATE_KEY_FILE = "private-key.pem"
 AUTHORITY_FILE = "authority.pem"
 ID_KEY_FILE = "id.key"
 
-COORDINATOR = "coordinator"
 LEAD = "lead"
 RESERVED_NAMES = (COORDINATOR, LEAD, "server", "authority")
 

@@ -26,8 +26,9 @@ from verticopula.network.control_messages import (
 from verticopula.network.network_transport import as_error
 from verticopula.network.sanitizing import sanitize
 from verticopula.network.sessions import Sessions
-from verticopula.network.startup_kit import COORDINATOR, Kit
+from verticopula.network.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode, kinds_of
+from verticopula.schema.settings import COORDINATOR
 
 _RETRY = 0.1  # seconds, while there is no connection
 _REPLIES: dict[type, type] = {

@@ -51,7 +51,7 @@ def check_study(federation: Federation, kind: str, settings: Any, deadline: floa
         if kind == "regression":
             check_regression(VerticalGLM(**settings).get_params())
         else:
-            Synthesizer.of(federation, StudySettings.from_dict(settings)).check()
+            Synthesizer.from_settings(federation, StudySettings.from_dict(settings)).check()
     except TypeError:
         raise SettingsError("the study's settings have a name or a value that this version does not know") from None
 
@@ -98,7 +98,7 @@ def _synthesise(
     kept: RecordStore,
     authenticity: Authenticity | None,
 ) -> None:
-    synthesizer = Synthesizer.of(federation, StudySettings.from_dict(record.settings))
+    synthesizer = Synthesizer.from_settings(federation, StudySettings.from_dict(record.settings))
     compute_handler = None if authenticity is None else synthesizer.make_compute_handler(kept, authenticity)
     synthesizer.fit_transport(
         transport,

@@ -13,8 +13,9 @@ The split into ranks and marginals is the caller's. δ is spent on the ranks; ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, calibrate
@@ -23,6 +24,16 @@ from verticopula.schema.settings import StudySettings
 from verticopula.schema.units import Unit
 
 SAMPLERS = ("exact", "binomial")
+
+
+class Calibrate(Protocol):
+    """Finds the largest scale whose coins stay within (epsilon, delta)."""
+
+    def __call__(
+        self, coins_at: Callable[[float], list[Coins]], epsilon: float, delta: float, *, largest: float
+    ) -> float: ...
+
+
 LARGEST_EPSILON = 1e4  # no request asks for more: sums over all coins of a study stay far from what a float can hold
 _LARGEST_COIN = 40.0  # a coin of epsilon 40 flips once in 10^17
 _SMALLEST = 1e-9  # below it a coin is fair to all 64 bits, and nothing would be learnt for the price
@@ -162,26 +173,45 @@ def rank_coins(column: Column, sampler: str, epsilon_ranks: float, n_observed: i
 
 
 def plan_budget(
-    federation: Federation, request: BudgetRequest, n_observed: Mapping[ColumnKey, int], n_subjects: int
+    federation: Federation,
+    request: BudgetRequest,
+    n_observed: Mapping[ColumnKey, int],
+    n_subjects: int,
+    find_scale: Calibrate = calibrate,
 ) -> dict[ColumnKey, ColumnBudget]:
     """One budget per column; its `epsilon_ranks` is for one round.
 
-    `n_observed` (public) counts the subjects with a value, `n_subjects` all of them.
+    Parameters
+    ----------
+    n_observed : (public) the subjects with a value
+    n_subjects : all of them
+    find_scale : how strong coins may be at units `block` and `person`; exact by default
     """
-    plan = _plan(federation, request, n_observed, n_subjects)
-    starved = [str(key) for key, b in plan.items() if min(b.epsilon_ranks, b.epsilon_marginal) < _SMALLEST]
-    if starved:
-        raise SettingsError(f"epsilon is too small: less than {_SMALLEST:g} is left for {', '.join(starved[:3])}")
+    plan = _plan(federation, request, n_observed, n_subjects, find_scale)
+    too_small = [str(key) for key, b in plan.items() if min(b.epsilon_ranks, b.epsilon_marginal) < _SMALLEST]
+    if too_small:
+        raise SettingsError(f"epsilon is too small: less than {_SMALLEST:g} is left for {', '.join(too_small[:3])}")
     return plan
 
 
 def _plan(
-    federation: Federation, request: BudgetRequest, n_observed: Mapping[ColumnKey, int], n_subjects: int
+    federation: Federation,
+    request: BudgetRequest,
+    n_observed: Mapping[ColumnKey, int],
+    n_subjects: int,
+    find_scale: Calibrate,
 ) -> dict[ColumnKey, ColumnBudget]:
     if request.unit is Unit.PERSON:
         keys = list(federation.keys)
         return _share(
-            federation, keys, request, request.epsilon_ranks, request.epsilon_marginals, n_observed, n_subjects
+            federation,
+            keys,
+            request,
+            request.epsilon_ranks,
+            request.epsilon_marginals,
+            n_observed,
+            n_subjects,
+            find_scale,
         )
     plan: dict[ColumnKey, ColumnBudget] = {}
     for party in federation.parties:
@@ -190,7 +220,7 @@ def _plan(
         if request.unit is Unit.VARIABLE:
             plan |= dict.fromkeys(keys, ColumnBudget(ranks / request.split_over, marginals))
         else:
-            plan |= _share(federation, keys, request, ranks, marginals, n_observed, n_subjects)
+            plan |= _share(federation, keys, request, ranks, marginals, n_observed, n_subjects, find_scale)
     return plan
 
 
@@ -202,6 +232,7 @@ def _share(
     marginals: float,
     n_observed: Mapping[ColumnKey, int],
     n_subjects: int,
+    find_scale: Calibrate,
 ) -> dict[ColumnKey, ColumnBudget]:
     """Split by weight; for `block` and `person` the ranks' part is calibrated to (ranks, delta)."""
     columns = {key: federation.column(key) for key in keys}
@@ -221,5 +252,5 @@ def _share(
         scale = ranks / total / request.split_over
     else:
         assert request.delta is not None  # BudgetRequest.build has checked it
-        scale = calibrate(coins_at, ranks, request.delta, largest=_LARGEST_COIN / max(weights.values()))
+        scale = find_scale(coins_at, ranks, request.delta, largest=_LARGEST_COIN / max(weights.values()))
     return {key: ColumnBudget(scale * weights[key], marginals * weights[key] / total) for key in keys}

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import format_epsilon, party_epsilons
 from verticopula.schema.defaults import DEFAULT_DELTA
-from verticopula.schema.methods import RAW_REGRESSION
+from verticopula.schema.methods import METHODS, RAW_REGRESSION
 
 
 class Caps(BaseModel):
@@ -50,6 +50,16 @@ class Policy(BaseModel):
     min_subjects: int = Field(default=2, ge=2)
     synthetic: Literal["lead", "keep"] = "lead"
     allow_seeded: bool = False
+
+    @field_validator("methods")
+    @classmethod
+    def _methods_are_known(cls, methods: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """A misspelt name would refuse every study without a word."""
+        known = (*METHODS, RAW_REGRESSION)
+        strangers = [name for name in methods or () if name not in known]
+        if strangers:
+            raise ValueError(f"no such method: {', '.join(strangers)}; known: {', '.join(known)}")
+        return methods
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Policy:

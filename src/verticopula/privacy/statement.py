@@ -88,7 +88,7 @@ class PrivacyStatement:
         return max((getattr(p, unit.value) for p in self.parties.values()), default=0.0)
 
     @property
-    def found(self) -> tuple[StudyWarning, ...]:
+    def study_warnings(self) -> tuple[StudyWarning, ...]:
         """What a reader must know before the numbers."""
         held = ((not self.is_private, SEEDED), (self.bounds_from_data, BOUNDS_FROM_DATA), (self.exact, EXACT_VALUES))
         return tuple(warning for holds, warning in held if holds)
@@ -96,7 +96,7 @@ class PrivacyStatement:
     @property
     def warnings(self) -> tuple[str, ...]:
         """The same as lines of text."""
-        return tuple(map(str, self.found))
+        return tuple(map(str, self.study_warnings))
 
     def lines(self) -> list[str]:
         """The statement as text."""

@@ -14,14 +14,9 @@ from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import find_method
+from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.settings import COORDINATOR
 from verticopula.storage.records import RecordStore
-
-Progress = Callable[[str, int, int], None]
-
-
-def show_nothing(what: str, done: int, total: int) -> None:
-    """No progress bar."""
 
 
 @dataclass(frozen=True)

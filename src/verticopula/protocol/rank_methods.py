@@ -17,9 +17,10 @@ from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksReq
 from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import EVCDS, IEVCDS, REFINED, VCDS
+from verticopula.stats.copula import FittedCopula
 from verticopula.stats.evcds import fit_evcds
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.ievcds import RoundFit, draw_missing, finish_rounds, fit_round, place_missing
+from verticopula.stats.ievcds import draw_missing, finish_rounds, fit_round, place_missing
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.refined import fit_refined
 from verticopula.stats.vcds import fit_vcds
@@ -52,7 +53,9 @@ def ievcds(federation: Federation, request: BudgetRequest, study: str, side: Coo
     fit = fit_round(got, released, federation.response, side.rng)
     for round_number in range(2, request.rounds + 1):
         completed = draw_missing(released, fit.copula, fit.latents, observed, side.rng)
-        replies = yield ask_completed(federation, request, study, round_number, fit, completed, observed, got.budgets)
+        replies = yield ask_completed(
+            federation, request, study, round_number, fit.copula, completed, observed, got.budgets
+        )
         ranks = gather_completed(federation, replies, released.n_subjects)
         released = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, got.budgets, request.sampler)
         fit = fit_round(got, released, federation.response, side.rng)
@@ -64,16 +67,16 @@ def ask_completed(
     request: BudgetRequest,
     study: str,
     round_number: int,
-    fit: RoundFit,
+    copula: FittedCopula,
     latents: Floats,
     observed: Bools,
     budgets: Mapping[ColumnKey, ColumnBudget],
 ) -> dict[str, Request]:
     """One request per party: where the model puts the subjects it has no value of."""
     asked: dict[str, list[Imputation]] = {party.name: [] for party in federation.parties}
-    layout = fit.copula.layout
+    layout = copula.layout
     for key, part in zip(layout.keys, layout.slices, strict=True):
-        places = place_missing(fit.copula, latents, observed, key, part)
+        places = place_missing(copula, latents, observed, key, part)
         asked[key.party].append(Imputation(key.column, budgets[key].epsilon_ranks, *places))
     return {
         name: CompletedRanksRequest(study, IEVCDS.name, request.sampler, round_number, tuple(imputations))

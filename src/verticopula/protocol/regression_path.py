@@ -19,7 +19,15 @@ from verticopula.glm.admm_block import Track, Weights
 from verticopula.glm.admm_coordinator import Sharing
 from verticopula.glm.families import Family
 from verticopula.glm.penalties import Penalty
-from verticopula.glm.strength_path import MAX_LLA_STEPS, PathPoint, Refit, RefitRule, RefitWatch, RestWatch, Yardstick
+from verticopula.glm.strength_path import (
+    MAX_LLA_STEPS,
+    ConvergenceMonitor,
+    DevianceScale,
+    PathPoint,
+    Refit,
+    RefitRule,
+    RefitStopper,
+)
 from verticopula.protocol.messages import (
     CoefficientsReply,
     CoefficientsRequest,
@@ -129,11 +137,11 @@ def federated_path(
         "refit": make(magnified=False),
     }
     family, penalty = settings.family, settings.penalty
-    yardstick = Yardstick(family, chosen)
+    yardstick = DevianceScale(family, chosen)
     path = strengths((yield from run.largest_strength(tracks["main"].null_residual)))
     points: list[PathPoint] = []
     predictions: list[Floats] = []
-    watch, refit, support = RefitWatch(settings.refit, family), None, b""
+    watch, refit, support = RefitStopper(settings.refit, family), None, b""
     for number, strength in enumerate(path):
         on_strength(number, len(path))
         solved = yield from run.solve(tracks, float(strength))
@@ -168,7 +176,7 @@ def _read(
     sharing: Sharing,
     y: Floats,
     settings: RegressionSettings,
-    yardstick: Yardstick,
+    yardstick: DevianceScale,
     rows: Bools | None,
 ) -> tuple[Floats, float, float]:
     """The parties' joint prediction for all rows, the best intercept beside it, and the loss."""
@@ -257,7 +265,7 @@ class _Run:
             return (yield from self._iterate(tracks["main"], "main", "plain", strength, tolerance))
         yield from self._iterate(tracks["lasso"], "lasso", "plain", strength, tolerance)
         weights: Weights = "lasso"
-        watch = RestWatch(tolerance, self._settings.family)
+        watch = ConvergenceMonitor(tolerance, self._settings.family)
         for _ in range(MAX_LLA_STEPS):
             solved = yield from self._iterate(tracks["main"], "main", weights, strength, watch.tolerance)
             if watch.rests(max(reply.weight_change for reply in solved.replies), at_once=solved.rounds == 1):

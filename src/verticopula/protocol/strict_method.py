@@ -15,7 +15,7 @@ from verticopula.errors import ProtocolError
 from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows
 from verticopula.privacy.budget import BudgetRequest
-from verticopula.protocol.coordinator_side import CoordinatorSide, Progress
+from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
@@ -29,6 +29,7 @@ from verticopula.protocol.secure_sums import ComputeHandler, secure_sums
 from verticopula.protocol.shared_rounds import Rounds, gather_presence
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
+from verticopula.schema.progress import Progress
 from verticopula.schema.settings import COORDINATOR, check_parties
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, find_unidentified

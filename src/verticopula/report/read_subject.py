@@ -18,7 +18,7 @@ def read_subject(folder: Path, data: Path | None = None) -> Subject:
     study = read_fitted(folder)
     notice = folder / "synthetic" / NOTICE_FILE
     said = notice.read_text(encoding="utf-8").splitlines() if notice.is_file() else []
-    known = tuple(warning.title for warning in (*study.privacy.found, ALIGNED_ROWS))
+    known = tuple(warning.title for warning in (*study.privacy.study_warnings, ALIGNED_ROWS))
     return Subject(
         study,
         {} if data is None else read_real(study.federation, _tables(study.federation, data)),

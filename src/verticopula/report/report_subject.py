@@ -29,7 +29,7 @@ class Subject:
     Attributes
     ----------
     real : party -> its real table; only where the caller holds it. Tables of several parties share the cohort's order.
-    regression : as `regression_files.regression_facts` gives it, or None
+    regression : as `VerticalGLM.to_dict` gives it, or None
     aligned : whether the released rows follow the cohort's own subjects
     notes : whatever else a reader must know
     """

@@ -340,6 +340,9 @@ class Federation(_Frozen):
         parties = ", ".join(f"{p.name} ({len(p.columns)})" for p in self.parties)
         return f"Federation {self.name!r}: {parties}; response {self.response}"
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
     def _repr_html_(self) -> str:
         return _federation_html(self)
 

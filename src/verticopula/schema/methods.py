@@ -8,20 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
-from verticopula.errors import SettingsError
+from verticopula.errors import SettingsError, StudyWarning
 from verticopula.schema.units import Unit
-
-
-@dataclass(frozen=True)
-class MissingBlocks:
-    """What a reader must know about a method where blocks are missing: a warning of this level, in three parts."""
-
-    level: Literal["care", "note"]
-    title: str
-    meaning: str
-    action: str
 
 
 @dataclass(frozen=True)
@@ -33,7 +22,7 @@ class Method:
     name : as users write it
     help : what it is for, in a few words
     units : what its epsilon can be an epsilon of; the first is the default
-    missing_blocks : what it does about them, for a reader
+    missing_blocks : what a reader must know where blocks are missing
     ranks : whether parties release noisy ranks of their subjects; otherwise sums over them that nobody sees
         without noise
     repeats_ranks : whether ranks are released in several rounds
@@ -46,7 +35,7 @@ class Method:
     name: str
     help: str
     units: tuple[Unit, ...]
-    missing_blocks: MissingBlocks
+    missing_blocks: StudyWarning
     ranks: bool = True
     repeats_ranks: bool = False
     aligned_rows: bool = True
@@ -60,7 +49,8 @@ class Method:
 
 
 _RANK_UNITS = (Unit.CLIENT, Unit.VARIABLE, Unit.BLOCK, Unit.PERSON)
-_AT_RANDOM = MissingBlocks(
+_AT_RANDOM = StudyWarning(
+    "missing-blocks",
     "note",
     "Blocks are taken to be missing at random",
     "The correction is right if what is missing depends on what was observed, and wrong if it depends on the missing "
@@ -72,7 +62,8 @@ VCDS = Method(
     "vcds",
     "complete data, or missing completely at random",
     _RANK_UNITS,
-    MissingBlocks(
+    StudyWarning(
+        "missing-blocks",
         "care",
         "VCDS does not correct for missing blocks",
         "It is right only if blocks are missing completely at random; otherwise everybody is taken to be like the "
@@ -85,7 +76,8 @@ EVCDS = Method(
     "evcds",
     "missing at random, by the paper's Algorithm 2 with our margins",
     _RANK_UNITS,
-    MissingBlocks(
+    StudyWarning(
+        "missing-blocks",
         "care",
         "EVCDS hardly corrects for missing blocks",
         "Its margins and correlations stay close to those of the observed subjects.",
@@ -96,7 +88,8 @@ IEVCDS = Method(
     "ievcds",
     "missing at random, by the paper's Algorithm 3 with our draws",
     _RANK_UNITS,
-    MissingBlocks(
+    StudyWarning(
+        "missing-blocks",
         "care",
         "IEVCDS corrects for missing blocks only in part",
         "Its margins and correlations remain between those of the observed subjects and of everybody.",

@@ -10,7 +10,7 @@ import numpy as np
 
 from verticopula.errors import SettingsError
 from verticopula.schema.federation import Federation
-from verticopula.schema.methods import DEFAULT_METHOD, STRICT, Method, find_method
+from verticopula.schema.methods import DEFAULT_METHOD, METHODS, STRICT, Method, find_method
 from verticopula.schema.units import Unit
 
 COORDINATOR = "coordinator"  # the name under which it takes part in secure sums; no party has it
@@ -86,7 +86,10 @@ class StudySettings:
         check_parties(federation, method)
         if unit not in method.units:
             known = " or ".join(repr(one.value) for one in method.units)
-            raise SettingsError(f"method {method.name!r} has the units {known}, not {unit.value!r}")
+            others = " or ".join(repr(one.name) for one in METHODS.values() if unit in one.units)
+            raise SettingsError(
+                f"method {method.name!r} has the units {known}, not {unit.value!r}. For that unit use method {others}"
+            )
         return replace(self, unit=unit.value, random_state=None if seed is None else int(seed))
 
 

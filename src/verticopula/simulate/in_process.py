@@ -18,10 +18,11 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
-from verticopula.protocol.coordinator_side import CoordinatorSide, Progress, own_handler, show_nothing
+from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.registry import PROTOCOLS
 from verticopula.schema.federation import Federation
+from verticopula.schema.progress import Progress, show_nothing
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.ledger import Ledger

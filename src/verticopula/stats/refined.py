@@ -44,7 +44,7 @@ def fit_refined(got: Collected, progress: Callable[[int, int], None] = lambda do
         refinement=refinement.report,
         unidentified=find_unidentified(correlation, released.layout, report.overlap),
         draw_aligned=align_by_readings(released, refinement, copula),
-        posterior_draws=doubt_with(released, refinement, copula),
+        posterior_draws=posterior_draws_of(released, refinement, copula),
     )
 
 
@@ -112,7 +112,7 @@ def align_by_readings(released: RankRelease, refinement: Refinement, copula: Fit
     return draw
 
 
-def doubt_with(released: RankRelease, refinement: Refinement, copula: FittedCopula) -> FindPosteriorDraws:
+def posterior_draws_of(released: RankRelease, refinement: Refinement, copula: FittedCopula) -> FindPosteriorDraws:
     """How surely the copula's correlations are known, from the readings that they were fitted to."""
     informative = np.array([scale.thresholds.size > 0 for scale in refinement.readings.scales])
     patterns = find_patterns(released.observed & informative)

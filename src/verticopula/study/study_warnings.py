@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def gravest_first(warnings: Iterable[StudyWarning]) -> list[StudyWarning]:
 
 def _privacy(study: FittedStudy) -> Iterator[StudyWarning]:
     privacy, delta, n = study.privacy, study.settings.delta, study.n_subjects
-    yield from privacy.found
+    yield from privacy.study_warnings
     if delta is not None and study.unit.needs_delta and delta * n >= 1.0:
         yield StudyWarning(
             "delta",
@@ -114,25 +115,26 @@ def _overlap(study: FittedStudy) -> Iterator[StudyWarning]:
         between = sorted({(a.party, b.party) for a, b in result.missingness.never_together})
         widest = max(result.unidentified, key=lambda pair: pair.high - pair.low, default=None)
         example = (
-            f" For {widest.first} and {widest.second}, anything from {widest.low:.2f} to {widest.high:.2f} fits."
+            f" For {widest.first} and {widest.second}, {widest.used:.2f} was used; anything from {widest.low:.2f} to "
+            f"{widest.high:.2f} fits."
             if widest
             else ""
         )
         yield StudyWarning(
             "unidentified",
             "care",
-            f"{several(len(apart), 'pair')} of columns were never observed together",
-            f"What associates them beyond the other columns cannot be known (between "
-            f"{listed([f'{a} and {b}' for a, b in between])}).{example}",
+            f"{listed([f'{a} and {b}' for a, b in between])} were never observed together in "
+            f"{several(len(apart), 'pair')} of columns",
+            f"What associates them beyond the other columns cannot be known from these data.{example}",
             "Treat these correlations as an assumption, or find subjects that both parties know.",
         )
 
 
 def _missing(study: FittedStudy) -> Iterator[StudyWarning]:
-    missing, said = study.result.missingness, study.method.missing_blocks
+    missing = study.result.missingness
     if missing.complete_cases == missing.n_subjects:
         return
-    yield StudyWarning(f"method-{study.method.name}", said.level, said.title, said.meaning, said.action)
+    yield replace(study.method.missing_blocks, code=f"method-{study.method.name}")
     rare = [count for _, count in missing.patterns if count < FEW_IN_PATTERN]
     example = (
         f" {several(len(rare), 'pattern')} hold{'s' if len(rare) == 1 else ''} fewer than {FEW_IN_PATTERN} subjects."
