@@ -150,9 +150,9 @@ def test_bad_options_are_named(demo: Path, tmp_path: Path, call: Call, options: 
 
 def test_internal_errors_quote_nothing(tmp_path: Path) -> None:
     code = (
-        "import verticopula.cli.app as c\n"
+        "import verticopula.cli.app as c, verticopula.datasets as d\n"
         "def boom(*a, **k): raise RuntimeError('cell 987654.321')\n"
-        "c.make_sme = boom\nimport sys; sys.argv = ['verticopula', 'demo', '--out', sys.argv[1]]\nc.main()"
+        "d.make_sme = boom\nimport sys; sys.argv = ['verticopula', 'demo', '--out', sys.argv[1]]\nc.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=1200, check=False
