@@ -406,9 +406,10 @@ def test_a_review_of_an_impossible_number_of_rounds_is_refused(rounds: Any) -> N
     [
         ("exact", ColumnOrder("nobody", 0.5, 0.5)),
         ("exact", ColumnOrder("a", math.nan, 0.5)),
+        ("exact", ColumnOrder("a", 0.5, 5e-324)),
         ("loaded", ColumnOrder("a", 0.5, 0.5)),
     ],
-    ids=["unknown column", "no epsilon", "unknown sampler"],
+    ids=["unknown column", "no epsilon", "too small", "unknown sampler"],
 )
 def test_a_review_of_a_request_that_makes_no_sense_is_refused_in_words(
     sampler: str, order: ColumnOrder, rounds: int

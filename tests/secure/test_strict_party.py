@@ -78,7 +78,7 @@ def test_a_review_prices_margins_and_moments_and_spends_nothing() -> None:
         ORDERS[::-1],
         (*ORDERS, ORDERS[0]),
         (MarginOrder("y", 5.0), MarginOrder("elsewhere", 5.0)),
-        *((MarginOrder("y", 5.0), MarginOrder("x1", bad)) for bad in (0.0, -1.0, math.nan, math.inf, 1e12)),
+        *((MarginOrder("y", 5.0), MarginOrder("x1", bad)) for bad in (0.0, 5e-324, -1.0, math.nan, math.inf, 1e12)),
     ],
     ids=str,
 )

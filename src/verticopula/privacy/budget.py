@@ -36,7 +36,7 @@ class Calibrate(Protocol):
 
 LARGEST_EPSILON = 1e4  # no request asks for more: sums over all coins of a study stay far from what a float can hold
 _LARGEST_COIN = 40.0  # a coin of epsilon 40 flips once in 10^17
-_SMALLEST = 1e-9  # below it a coin is fair to all 64 bits, and nothing would be learnt for the price
+SMALLEST_EPSILON = 1e-9  # below it a coin is fair to all 64 bits, and nothing would be learnt for the price
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,10 @@ class BudgetRequest:
             raise SettingsError("delta must lie between 0 and 1")
         share = ranks / (ranks + marginals)
         own = {
-            p.name: (p.epsilon * share, p.epsilon * (1 - share)) for p in federation.parties if p.epsilon is not None
+            p.name: (own * share, own * (1 - share))
+            for p in federation.parties
+            if p.epsilon is not None
+            for own in [positive(p.epsilon, f"the epsilon of party {p.name!r}")]
         }
         if own and parsed is Unit.PERSON:
             raise SettingsError(
@@ -188,9 +191,10 @@ def plan_budget(
     find_scale : how strong coins may be at units `block` and `person`; exact by default
     """
     plan = _plan(federation, request, n_observed, n_subjects, find_scale)
-    too_small = [str(key) for key, b in plan.items() if min(b.epsilon_ranks, b.epsilon_marginal) < _SMALLEST]
+    too_small = [str(key) for key, b in plan.items() if min(b.epsilon_ranks, b.epsilon_marginal) < SMALLEST_EPSILON]
     if too_small:
-        raise SettingsError(f"epsilon is too small: less than {_SMALLEST:g} is left for {', '.join(too_small[:3])}")
+        short = ", ".join(too_small[:3])
+        raise SettingsError(f"epsilon is too small: less than {SMALLEST_EPSILON:g} is left for {short}")
     return plan
 
 

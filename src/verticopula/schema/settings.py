@@ -78,7 +78,8 @@ class StudySettings:
         """
         method = self.record
         if self.per_round and not method.repeats_ranks:
-            raise SettingsError(f"per_round is for methods that repeat ranks; {method.name!r} does not")
+            able = " or ".join(repr(one.name) for one in METHODS.values() if one.repeats_ranks)
+            raise SettingsError(f"per_round is for method {able}; {method.name!r} ranks once")
         seed = self.random_state
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer))):
             raise SettingsError("random_state must be a whole number or None")

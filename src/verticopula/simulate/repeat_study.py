@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from verticopula.data.tables import AlignedTable, EncodedColumn
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import LARGEST_EPSILON, BudgetRequest
 from verticopula.privacy.noise import SeededNoise, server_generator
 from verticopula.schema.federation import ColumnKey, seeded_study_name
 from verticopula.schema.settings import StudySettings
@@ -49,6 +49,8 @@ def quicker(study: FittedStudy) -> StudySettings:
     own_budgets = any(party.epsilon is not None for party in study.federation.parties)
     budget, ranks = study.budget, study.method.ranks
     if not ranks or study.unit not in (Unit.VARIABLE, Unit.CLIENT) or budget.sampler != "exact" or own_budgets:
+        return study.settings
+    if 2.0 * budget.epsilon_ranks > LARGEST_EPSILON:
         return study.settings
     return replace(
         study.settings,

@@ -22,7 +22,7 @@ from verticopula.errors import PolicyRefused, ProtocolError, VersionMismatch
 from verticopula.glm.design import Features
 from verticopula.glm.feature_encoding import code_schema_column, features_of
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, coins_per_comparison
+from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, SMALLEST_EPSILON, coins_per_comparison
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.pricing import Pricing
@@ -336,9 +336,10 @@ class LocalParty:
             raise PolicyRefused(f"party {self.name!r} does not know the sampler the request names")
 
     def _check_epsilon(self, column: str, epsilon: float) -> None:
-        if not 0.0 < epsilon <= LARGEST_EPSILON:  # False for NaN, too
+        if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:  # False for NaN, too
             raise PolicyRefused(
-                f"party {self.name!r}, column {column!r}: epsilon must be positive, and at most {LARGEST_EPSILON:g}"
+                f"party {self.name!r}, column {column!r}: epsilon must be positive, and at most {LARGEST_EPSILON:g}; "
+                f"below {SMALLEST_EPSILON:g} nothing would be learnt"
             )
 
     def _entries(self, request: ReleaseRequest, order: ColumnOrder) -> tuple[Release, Release]:

@@ -45,7 +45,7 @@ from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
 
-_LARGEST_DEVIATION = 1e9
+_SMALLEST_DEVIATION, _LARGEST_DEVIATION = 1e-9, 1e9
 
 
 @dataclass(repr=False)
@@ -136,7 +136,7 @@ class StrictHandler:
         if [order.column for order in request.orders] != [column.name for column in self.table.party.columns]:
             raise PolicyRefused(f"party {self.name!r}: margins are sent of all its columns at once, in their order")
         for order in request.orders:
-            if not (math.isfinite(order.deviation) and 0.0 < order.deviation <= _LARGEST_DEVIATION):
+            if not _SMALLEST_DEVIATION <= order.deviation <= _LARGEST_DEVIATION:  # False for NaN, too
                 raise PolicyRefused(f"party {self.name!r}, column {order.column!r}: the noise cannot be of this size")
 
     def _n_observed(self, column: str) -> int:
