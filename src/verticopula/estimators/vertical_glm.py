@@ -619,6 +619,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         random_state : of the repetitions
         progress : called with (what, done, total)
         """
+        check_is_fitted(self, "coef_")
         self.inference_ = bootstrap_inference(
             synthesizer.study_,
             self._selected_model(),
@@ -638,6 +639,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         synthesizer : fitted; the model was fitted on tables that it sampled
         copies : at least 2
         """
+        check_is_fitted(self, "coef_")
         self.inference_ = copies_inference(synthesizer.sample, self._selected_model(), copies)
         return self
 

@@ -98,7 +98,8 @@ class AndersonMixer:
         for share, d_state, d_step in zip(shares, self._states, self._steps, strict=True):
             correction += share * (d_state + self.settings.damping * d_step)
         # Far-reaching corrections come from steps that are all noise.
-        if np.max(np.abs(correction)) > self.settings.most_reach * np.max(np.abs(step)):
+        limited = math.isfinite(self.settings.most_reach)
+        if limited and np.max(np.abs(correction)) > self.settings.most_reach * np.max(np.abs(step)):
             return np.zeros_like(step)
         return correction
 
