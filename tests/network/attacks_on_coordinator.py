@@ -359,7 +359,7 @@ against_coordinator(
     quick=True,
 )(_refuses(lambda scene: _submission(scene, settings={"method": "os.system"})))
 against_coordinator(
-    "a study with a setting that names code", "the settings' names", "refused the study lead: .*does not know"
+    "a study with a setting that names code", "the settings' names", "refused the study lead: .*no settings of a study"
 )(_refuses(lambda scene: _submission(scene, settings={"method": "vcds", "executor": "os.system"})))
 against_coordinator(
     "a regression whose penalty is a class", "the settings' names", "refused the study lead: unknown penalty"

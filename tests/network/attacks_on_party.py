@@ -24,6 +24,7 @@ from tests.network.intruder_scenes import (
     altered,
 )
 from verticopula.mpc.sealed_messages import SealedChannel
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.network.control_messages import (
     Envelope,
     Refusal,
@@ -226,14 +227,23 @@ def _share_request(
     forged: bool = False,
     widths: Mapping[str, int] = _PARTIES,
     compute: tuple[str, str, str] = ("left", "middle", "right"),
+    change: Callable[[SumsPlan], SumsPlan] = lambda plan: plan,
 ) -> SumsShareRequest:
     """Everybody's keys: the left party's own, and for the others keys of the coordinator's, signed by whom it can."""
-    plan = make_plan(widths, np.ones((120, sum(widths.values())), dtype=bool), 0.01, 1.5, compute)
+    plan = change(make_plan(widths, np.ones((120, sum(widths.values())), dtype=bool), 0.01, 1.5, compute))
     names = dict.fromkeys((*widths, *compute))
     kits = {name: scene.kit("server" if forged or name == COORDINATOR else name) for name in names}
     channels = [SealedChannel(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in [*names][1:]]
     own = evil.ask("left", SumsKeyRequest(_STRICT, "strict")).key
     return SumsShareRequest(_STRICT, "strict", plan, (own, *(channel.sign_public_key() for channel in channels)))
+
+
+def _without_noise(plan: SumsPlan) -> SumsPlan:
+    """The right party has no columns, and a bound that takes everybody else's away: noise goes with their sum."""
+    columns, bounds = plan.columns.copy(), plan.bounds.copy()
+    columns[:, -_PARTIES["right"] :] = False
+    bounds[:, -1] = 1 - bounds[:, :-1].sum(axis=1)
+    return replace(plan, columns=columns, bounds=bounds)
 
 
 def _after_margins(**roles: Any) -> Callable[[Scene], None]:
@@ -284,6 +294,11 @@ against_party(
     "its own federation file",
     "refused: party 'left': the plan of secure sums names other compute parties",
 )(_after_margins(compute=("left", "middle", COORDINATOR)))
+against_party(
+    "a bound below 0 that takes the noise off secure sums",
+    "checks on arrays",
+    "refused: the plan of secure sums has a bound for a party without columns",
+)(_after_margins(change=_without_noise))
 against_party(
     "secure sums in a study of another method", "what was agreed", "refused: party 'left': this study was opened for"
 )(_is_refused(lambda scene: SumsKeyRequest("study", "strict")))
