@@ -43,8 +43,8 @@ from verticopula.stats.marginals import Marginal, from_unit
 from verticopula.stats.pairwise import correlate_pairs, finish
 from verticopula.stats.refined import correlate_latents
 from verticopula.stats.refinement import refine
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 METHODS = ("vcds", "refined")
 PARTS = tuple(design.name for design in (*DEVELOPMENT, *HELD_OUT))

@@ -13,16 +13,16 @@ from scipy.special import expit
 
 from benchmarks import ROOT
 from experiments.designs import Model, SimulationDesign, make_complete
-from verticopula.glm.central import largest_strength, null_point, trace_path, violations
-from verticopula.glm.design import Features, Standardised, standardise
+from verticopula.glm.central_solver import largest_strength, null_point, trace_path, violations
 from verticopula.glm.families import Family, find_family
+from verticopula.glm.feature_design import Features, Standardised, standardise
 from verticopula.glm.lasso import group_norms
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint, RefitRule, choose_point, geometric_strengths, information_criterion
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 Floats = NDArray[np.float64]
 MODELS: dict[Model, str] = {"linear": "gaussian", "logistic": "binomial"}

@@ -31,11 +31,11 @@ from verticopula.network.network_transport import NetworkTransport, PendingReque
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import CloseRequest
-from verticopula.protocol.opening import open_study
+from verticopula.protocol.study_opening import open_study
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.round_journal import Journal
-from verticopula.transport.base import drive
+from verticopula.transport.delivery import drive
 
 TARGETS = {"round_trip": 0.15, "admm_200_rounds": 40.0, "vcds_ratio": 1.5}
 EPSILON = 4.0

@@ -25,8 +25,8 @@ from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.ranks import flip_comparisons
 from verticopula.stats.refined import latent_correlation
 from verticopula.stats.refinement import MOST_ROUNDS, TOLERANCE, refine
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 UNIT, EPSILON = "variable", 1.0
 MOST_SECONDS = {"design, 2 clients maskable": 2.0, "design, 4 clients maskable": 2.0, "SME": 30.0}

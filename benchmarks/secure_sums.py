@@ -28,7 +28,7 @@ from verticopula.protocol.messages import SumsRequest, SumsShareRequest
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import secure_sums
 from verticopula.storage.records import MemoryRecords
-from verticopula.transport.base import drive
+from verticopula.transport.delivery import drive
 
 N = 71_827
 TARGET_MB, TARGET_SECONDS = 100.0, 1.0

@@ -29,7 +29,7 @@ from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import SumsKeyRequest, SumsRequest, SumsShareRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.strict_method import strict
-from verticopula.transport.base import drive
+from verticopula.transport.delivery import drive
 
 EPSILON, DELTA = 1.0, 1e-6
 MOST_SECONDS, MOST_MB, MOST_RATIO = 3.0, 100.0, 1.0

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from verticopula.glm.bayes import SNAPSHOTS, Posterior, Prior, lay_out_sizes, rotate_groups, units
 from verticopula.glm.bayes_sweeps import CONCENTRATION, sweep_columns
-from verticopula.glm.design import Features, standardise
 from verticopula.glm.families import Family
+from verticopula.glm.feature_design import Features, standardise
 from verticopula.glm.lasso import group_norms
 
 Floats = NDArray[np.float64]

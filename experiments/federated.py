@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from experiments.bayes_parts import sample_in_parts
 from experiments.study import MethodFailure, stack_numbers
 from verticopula.glm.bayes import Posterior
-from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
+from verticopula.glm.feature_design import Features
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import RefitRule, choose_point, geometric_strengths, information_criterion
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import RegressionSettings, federated_path
 from verticopula.schema.federation import Federation
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 Floats = NDArray[np.float64]
 Tables = Mapping[str, pl.DataFrame]

@@ -18,9 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.glm.bayes import Posterior, sample_posterior
-from verticopula.glm.central import null_point, trace_path
-from verticopula.glm.design import Features, standardise
+from verticopula.glm.central_solver import null_point, trace_path
 from verticopula.glm.families import find_family
+from verticopula.glm.feature_design import Features, standardise
 from verticopula.glm.lasso import largest_strength
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import RefitRule, choose_point, geometric_strengths, information_criterion

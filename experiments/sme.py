@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 from experiments.methods import METHODS
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_common
 from verticopula.datasets import SmeStudy
-from verticopula.glm.central import null_point, trace_path
-from verticopula.glm.design import Features, join_features, standardise
+from verticopula.glm.central_solver import null_point, trace_path
 from verticopula.glm.families import find_family
+from verticopula.glm.feature_design import Features, join_features, standardise
 from verticopula.glm.feature_encoding import Coding, code_schema_column, encode_response, encode_table
 from verticopula.glm.lasso import largest_strength
 from verticopula.glm.penalties import Penalty

@@ -14,8 +14,8 @@ from verticopula.protocol.party.member import Member
 from verticopula.storage.blobs import MemoryBlobs
 from verticopula.storage.ledger import GENESIS, Ledger
 from verticopula.storage.records import MemoryRecords
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 KEY = bytes(range(32))
 SEEDED = Policy(allow_seeded=True)

@@ -22,9 +22,9 @@ from experiments.theory.findings import (
 )
 from experiments.theory.gaussian import fit, make_federation, make_tables
 from experiments.theory.theorem1 import DECAY, draw_columns
-from verticopula.glm.central import trace_path
-from verticopula.glm.design import Features, standardise
+from verticopula.glm.central_solver import trace_path
 from verticopula.glm.families import find_family
+from verticopula.glm.feature_design import Features, standardise
 from verticopula.glm.penalties import Penalty
 
 Floats = NDArray[np.float64]

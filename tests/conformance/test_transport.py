@@ -34,15 +34,15 @@ from verticopula.protocol.messages import (
     ReviewReply,
     SumsKeyReply,
 )
-from verticopula.protocol.opening import open_study
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.rank_methods import vcds
+from verticopula.protocol.study_opening import open_study
 from verticopula.schema.federation import seeded_study_name
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.records import FolderRecords
 from verticopula.storage.round_journal import Journal
-from verticopula.transport.base import Transport, drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import Transport, drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 FEDERATION = Federation.from_dict(
     {

@@ -32,7 +32,7 @@ from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 
 _UNTIL_CONNECTED = 120.0
 

@@ -50,7 +50,7 @@ from verticopula.protocol.messages import (
     ReviewReply,
     fingerprint,
 )
-from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.study_opening import federation_fingerprint
 from verticopula.protocol.wire import encode
 
 # ---- without a kit, or with somebody else's -------------------------------------------------------

@@ -48,9 +48,9 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
     fingerprint,
 )
-from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.study_opening import federation_fingerprint
 from verticopula.protocol.wire import encode
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 
 # ---- a coordinator that oversteps ------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from experiments.bayes_parts import sample_in_parts
 from tests.regressions import FAMILIES, blocks, columns_of, response
 from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar, lay_out_sizes, sample_posterior
 from verticopula.glm.bayes_sweeps import sweep_columns
-from verticopula.glm.central import maximise_likelihood
-from verticopula.glm.design import Features
+from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import find_family
+from verticopula.glm.feature_design import Features
 
 Floats = NDArray[np.float64]
 

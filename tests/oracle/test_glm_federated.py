@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError
-from verticopula.glm.central import largest_strength, null_point, trace_path
-from verticopula.glm.design import Features, join_features, standardise
+from verticopula.glm.central_solver import largest_strength, null_point, trace_path
 from verticopula.glm.families import FAMILIES
+from verticopula.glm.feature_design import Features, join_features, standardise
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint, RefitRule
 from verticopula.protocol.messages import (
@@ -29,7 +29,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.stats.mixing import AndersonMixer
-from verticopula.transport.base import drive
+from verticopula.transport.delivery import drive
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

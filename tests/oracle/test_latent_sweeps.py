@@ -14,8 +14,8 @@ from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
 from verticopula.stats.latent_draws import CellEvidence, ReadingEvidence, sweep_latents
 from verticopula.stats.refinement import gather_evidence, refine
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 CORRELATION = np.array([[1.0, 0.6, 0.3], [0.6, 1.0, 0.4], [0.3, 0.4, 1.0]])
 BOUNDS = np.array([-np.inf, -0.3, 0.8, np.inf])

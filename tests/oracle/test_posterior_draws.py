@@ -12,8 +12,8 @@ from verticopula import Federation, Synthesizer, VerticalGLM
 from verticopula.errors import NotPrivateWarning
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.glm.bayes import BAYES_TUNING, sample_posterior
-from verticopula.glm.design import Features
 from verticopula.glm.families import find_family
+from verticopula.glm.feature_design import Features
 from verticopula.glm.feature_encoding import Coding
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import FittedCopula

@@ -20,8 +20,8 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
     Reply,
 )
-from verticopula.protocol.opening import federation_fingerprint
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.study_opening import federation_fingerprint
 
 N = 120
 NUMBER = 7.123456789012345

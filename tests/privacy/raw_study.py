@@ -22,7 +22,7 @@ from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.ledger import Ledger
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.in_process_transport import InProcessTransport
 
 Floats = NDArray[np.float64]
 

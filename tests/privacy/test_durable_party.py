@@ -43,7 +43,7 @@ from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import MemoryBlobs
 from verticopula.storage.ledger import read_ledger
 from verticopula.storage.vault import Vault, inspect_vault
-from verticopula.transport.base import drive
+from verticopula.transport.delivery import drive
 
 PRICE = 2 * (0.5 + 0.25)
 

@@ -45,13 +45,13 @@ from verticopula.protocol.messages import (
     Request,
     ReviewRequest,
 )
-from verticopula.protocol.opening import close_study, federation_fingerprint, open_study
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.study_opening import close_study, federation_fingerprint, open_study
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.storage.vault import Vault
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 # ---- the same as in one process ----------------------------------------------------------
 

@@ -34,10 +34,10 @@ from verticopula.protocol.messages import (
     PresenceReply,
     PresenceRequest,
 )
-from verticopula.protocol.opening import close_study, deliver_blocks
+from verticopula.protocol.study_opening import close_study, deliver_blocks
 from verticopula.protocol.wire import encode
 from verticopula.storage.vault import Vault
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.in_process_transport import InProcessTransport
 
 # ---- restarts ----------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
 from verticopula.study.synthetic_tables import SyntheticTables
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.in_process_transport import InProcessTransport
 
 # ---- who may --------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.report.test_report_hostile import hostile_subject, regression_of
 from verticopula.datasets import make_sme
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.report.page import write_report
+from verticopula.report.report_page import write_report
 from verticopula.report.report_subject import Subject, read_real
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -33,7 +33,7 @@ LOAD_SECONDS = 2.0
 PATIENCE = 180_000.0  # milliseconds that a busy machine may need for anything
 KINDS_OF_TEXT = (
     *("body", ".lead", ".hint", "nav a", "thead th", "tr.asked .tag", "button", "select", "footer p"),
-    *(".caution.stop .tag", ".caution.care .tag", ".caution.note .tag", ".caution.care p"),
+    *(".warning.stop .tag", ".warning.care .tag", ".warning.note .tag", ".warning.care p"),
 )
 MARKS = "[...document.querySelectorAll('.plot, canvas')].map(e => [e.id, Number(e.dataset.marks)])"
 
@@ -228,7 +228,7 @@ def test_every_figure_has_a_name_and_every_control_a_label(browser: Browser, rep
             "[...document.querySelectorAll('button')].every(e => e.getAttribute('aria-label') || e.textContent)"
         )
         assert page.evaluate(
-            "[...document.querySelectorAll('section')].every(e => e.querySelector('table, .cautions'))"
+            "[...document.querySelectorAll('section')].every(e => e.querySelector('table, .warnings'))"
         )
 
 

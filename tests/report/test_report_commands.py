@@ -12,7 +12,7 @@ from tests.report import studies
 from verticopula.datasets import make_sme
 from verticopula.estimators.regression_files import fit_if_cheap
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.report.page import render_report
+from verticopula.report.report_page import render_report
 from verticopula.report.report_subject import Subject, read_real
 
 

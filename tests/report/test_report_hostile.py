@@ -17,7 +17,7 @@ import pytest
 from tests.builders import CONTINUOUS, make_federation, make_tables
 from tests.report import studies
 from verticopula import ColumnKey, Federation, NotPrivateWarning, Synthesizer
-from verticopula.report.page import render_report
+from verticopula.report.report_page import render_report
 from verticopula.report.report_subject import Subject, read_real
 
 HOSTILE = [
@@ -174,7 +174,7 @@ def test_the_leads_report_is_a_function_of_the_saved_study(tmp_path: Path) -> No
 
 def test_the_in_house_report_shows_exact_shares_and_says_so_first(tmp_path: Path) -> None:
     text = studies.fitted().report(tmp_path / "r.html", tables=studies.tables()).read_text("utf-8")
-    first = text.index('<li class="caution')
+    first = text.index('<li class="warning')
     assert 'data-code="in-house"' in text[first : first + 200]
 
 

@@ -12,7 +12,7 @@ from tests.report.test_report_hostile import COUNT, IDENTITY, NUMBER, canary_fed
 from verticopula import Policy
 from verticopula.network import study_runner as running
 from verticopula.network.study_records import StudyRecord, StudyStore
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.in_process_transport import InProcessTransport
 
 
 def submitted(folder: Path, keeping: tuple[str, ...] = (), **changes: Any) -> tuple[Path, Path]:

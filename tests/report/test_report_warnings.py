@@ -14,7 +14,7 @@ from tests.report import studies
 from verticopula import Federation
 from verticopula.errors import AlignedWarning
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.report.page import render_report
+from verticopula.report.report_page import render_report
 from verticopula.report.report_subject import Subject, read_real
 from verticopula.report.report_warnings import report_warnings
 from verticopula.stats.fit_result import FitResult

@@ -21,7 +21,7 @@ from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.strict_method import StrictReleases, open_all
 from verticopula.schema.federation import Federation
 from verticopula.storage.vault import Vault
-from verticopula.transport.base import Transport, drive
+from verticopula.transport.delivery import Transport, drive
 
 STUDY = "study"
 FEDERATION = small_federation()

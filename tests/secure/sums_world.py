@@ -20,10 +20,10 @@ from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 from verticopula.storage.records import MemoryRecords, RecordStore
-from verticopula.transport.base import Transport, drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import Transport, drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 KEY = bytes(range(32))
 STUDY = "study"

@@ -25,7 +25,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 from verticopula.storage.records import MemoryRecords
 from verticopula.storage.vault import Vault
 

@@ -38,7 +38,7 @@ from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import FolderRecords, MemoryRecords
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.in_process_transport import InProcessTransport
 
 TWO = make_federation(
     {"a": {"x": {"kind": "continuous", "bounds": (-6, 6)}}, "b": {"y": {"kind": "binary"}, "z": {"kind": "binary"}}}

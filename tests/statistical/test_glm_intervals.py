@@ -11,9 +11,9 @@ from scipy import stats
 
 from benchmarks.glm_coverage import measure
 from tests.builders import correlated_normals
-from verticopula.glm.central import maximise_likelihood
-from verticopula.glm.design import Features, join_features
+from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import FAMILIES
+from verticopula.glm.feature_design import Features, join_features
 from verticopula.glm.inference import Inference, combine_copies, infer_from_bootstrap, infer_from_likelihood
 
 Floats = NDArray[np.float64]

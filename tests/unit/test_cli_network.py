@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import Call
 from tests.network.harness import POLICY, Net, small_federation
-from verticopula.cli.common import whole_epsilon
+from verticopula.cli.shared_options import whole_epsilon
 from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError
 from verticopula.network.control_messages import ResultFile, ResultReply, StatusRequest
 from verticopula.network.sanitizing import sanitize

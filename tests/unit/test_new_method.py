@@ -11,7 +11,6 @@ import pytest
 from tests.report import studies
 from verticopula import METHODS, NotPrivateWarning, Policy, Synthesizer, forecast
 from verticopula.errors import PolicyRefused, StudyWarning
-from verticopula.protocol import registry
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.shared_rounds import Rounds, collect
 from verticopula.schema import methods
@@ -36,7 +35,7 @@ def toy(federation, request, study: str, side: CoordinatorSide) -> Rounds[FitRes
 @pytest.fixture(autouse=True)
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(methods._METHODS, TOY.name, TOY)
-    monkeypatch.setitem(registry.PROTOCOLS, TOY.name, toy)  # type: ignore[arg-type]
+    monkeypatch.setitem(method_registry.PROTOCOLS, TOY.name, toy)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from tests.members import make_members, run
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import ProtocolError, SchemaError, VersionMismatch
 from verticopula.protocol.messages import OpenReply, PlaceReply, Reply, Request
-from verticopula.protocol.opening import Opened, deliver_blocks, federation_fingerprint, open_study
 from verticopula.protocol.party.member import Member
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.protocol.study_opening import Opened, deliver_blocks, federation_fingerprint, open_study
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 N = 40
 OTHER_KEY = bytes(32)

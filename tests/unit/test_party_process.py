@@ -31,7 +31,7 @@ from verticopula.protocol.messages import (
     PlaceRequest,
     fingerprint,
 )
-from verticopula.protocol.opening import federation_fingerprint
+from verticopula.protocol.study_opening import federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 
 CANARY = "4.7110815"

@@ -21,7 +21,7 @@ from verticopula.network.control_messages import Envelope, Greeting
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 
 Messages = list[tuple[str, str, str, bytes]]
 

@@ -37,8 +37,8 @@ from verticopula.protocol.secure_sums import secure_sums
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
 from verticopula.storage.records import MemoryRecords
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -15,7 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.cli.audit_commands import audit
-from verticopula.cli.common import (
+from verticopula.cli.forecast_commands import forecast
+from verticopula.cli.glm_commands import fit_and_write, glm
+from verticopula.cli.network_commands import register as register_network_commands
+from verticopula.cli.shared_options import (
     Delta,
     Epsilon,
     FederationFile,
@@ -27,9 +30,6 @@ from verticopula.cli.common import (
     progress_bar,
     whole_epsilon,
 )
-from verticopula.cli.forecast_commands import forecast
-from verticopula.cli.glm_commands import fit_and_write, glm
-from verticopula.cli.network_commands import register as register_network_commands
 from verticopula.errors import (
     AlignedWarning,
     NotPrivateWarning,
@@ -125,7 +125,7 @@ def demo(
     from verticopula.data.input_files import write_inputs
     from verticopula.datasets import make_sme
     from verticopula.estimators.synthesizer import Synthesizer
-    from verticopula.report.page import write_report
+    from verticopula.report.report_page import write_report
     from verticopula.report.report_subject import Subject, read_real
     from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FOLDER, prepare_folder, read_regression
 
@@ -197,7 +197,7 @@ def run(
     """Fit on the parties' tables and write complete synthetic ones, and a report."""
     from verticopula.estimators.regression_files import fit_if_cheap
     from verticopula.estimators.synthesizer import Synthesizer
-    from verticopula.report.page import write_report
+    from verticopula.report.report_page import write_report
     from verticopula.report.report_subject import Subject
     from verticopula.schema.federation import Federation
     from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, prepare_folder
@@ -304,8 +304,8 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a study's report again, for instance after a regression: one page that opens without a network."""
-    from verticopula.report.page import write_report
     from verticopula.report.read_subject import read_subject
+    from verticopula.report.report_page import write_report
 
     subject = read_subject(folder, data)
     path = write_report(out or folder / (IN_HOUSE_FILE if subject.real else REPORT_FILE), subject)

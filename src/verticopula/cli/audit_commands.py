@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.cli.common import Quiet, progress_bar
+from verticopula.cli.shared_options import Quiet, progress_bar
 from verticopula.errors import SchemaError, SettingsError
 
 if TYPE_CHECKING:

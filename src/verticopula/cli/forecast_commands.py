@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.cli.common import Epsilon, FederationFile
+from verticopula.cli.shared_options import Epsilon, FederationFile
 from verticopula.errors import SettingsError
 from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION, TYPICAL_PULL
 from verticopula.schema.methods import METHODS, methods_help

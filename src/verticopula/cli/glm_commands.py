@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from verticopula.cli.common import Quiet, progress_bar
+from verticopula.cli.shared_options import Quiet, progress_bar
 from verticopula.errors import SettingsError
 from verticopula.schema.progress import Progress
 

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.cli.common import (
+from verticopula.cli.glm_commands import strength_or_rule
+from verticopula.cli.shared_options import (
     Delta,
     Epsilon,
     FederationFile,
@@ -28,7 +29,6 @@ from verticopula.cli.common import (
     progress_bar,
     whole_epsilon,
 )
-from verticopula.cli.glm_commands import strength_or_rule
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, VCDS
 from verticopula.schema.progress import Progress
@@ -231,9 +231,9 @@ def submit(
     from verticopula.network.control_messages import ResultRequest, ResumeRequest, SubmitRequest
     from verticopula.network.sanitizing import sanitize
     from verticopula.network.startup_kit import Kit
-    from verticopula.protocol.opening import federation_fingerprint
+    from verticopula.protocol.study_opening import federation_fingerprint
     from verticopula.schema.federation import Federation
-    from verticopula.schema.settings import StudySettings
+    from verticopula.schema.study_settings import StudySettings
     from verticopula.study.study_folder import SUMMARY_FILE, prepare_folder
 
     _need_flare()

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.glm.central import maximise_likelihood
-from verticopula.glm.design import Features, join_features
+from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import find_family
+from verticopula.glm.feature_design import Features, join_features
 from verticopula.glm.feature_encoding import Coding, encode_table
 from verticopula.glm.inference import (
     Inference,

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
 from verticopula.glm.bayes import Posterior
-from verticopula.glm.central import maximise_likelihood
-from verticopula.glm.design import Features
+from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import Family, find_family
+from verticopula.glm.feature_design import Features
 from verticopula.glm.penalties import Penalty
 from verticopula.protocol.regression_path import FederatedPath
 

@@ -26,17 +26,17 @@ from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon
 from verticopula.protocol.coordinator_side import CoordinatorSide, needs_handler, own_handler
-from verticopula.protocol.opening import Alignment, LedgerHead, Opened, open_study
-from verticopula.protocol.registry import PROTOCOLS
+from verticopula.protocol.method_registry import PROTOCOLS
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
-from verticopula.report.page import write_report
+from verticopula.protocol.study_opening import Alignment, LedgerHead, Opened, open_study
+from verticopula.report.report_page import write_report
 from verticopula.report.report_subject import Subject, read_real
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
 from verticopula.schema.methods import DEFAULT_METHOD
 from verticopula.schema.progress import Progress, show_nothing
-from verticopula.schema.settings import StudySettings
+from verticopula.schema.study_settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
 from verticopula.stats.fit_result import AlignedDraw, FitResult
 from verticopula.storage.ledger import Ledger
@@ -47,7 +47,7 @@ from verticopula.study.study_pricing import price_releases
 from verticopula.study.study_warnings import ALIGNED_ROWS, CATEGORIES, find_warnings
 from verticopula.study.synthetic_tables import SyntheticTables, decode_tables
 from verticopula.study.text_summary import margins_table, summarise_study
-from verticopula.transport.base import Transport, drive
+from verticopula.transport.delivery import Transport, drive
 
 if TYPE_CHECKING:
     import pandas as pd

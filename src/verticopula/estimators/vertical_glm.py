@@ -29,8 +29,8 @@ from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.estimators.strength_selection import StrengthSelection, draw_seed
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar, sample_posterior
-from verticopula.glm.design import Features, join_features
 from verticopula.glm.families import Family, find_family
+from verticopula.glm.feature_design import Features, join_features
 from verticopula.glm.feature_encoding import Coding, code_schema_column, code_table, encode_table
 from verticopula.glm.inference import Inference, infer_from_likelihood
 from verticopula.glm.path_plot import plot_path
@@ -58,8 +58,8 @@ from verticopula.protocol.regression_path import FederatedPath
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.progress import Progress
-from verticopula.transport.base import Transport, drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import Transport, drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,7 @@ from verticopula.privacy.root_finding import bisect
 from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import METHODS, REFINED, STRICT, VCDS, find_method
-from verticopula.schema.settings import can_be_strict, check_parties
+from verticopula.schema.study_settings import can_be_strict, check_parties
 from verticopula.schema.units import Unit
 from verticopula.simulate.assumptions import AssumedPresence
 from verticopula.simulate.rank_simulation import (

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.glm.design import Features, standardise
+from verticopula.glm.feature_design import Features, standardise
 from verticopula.glm.lasso import (
     CLOSED,
     MAX_SWEEPS,

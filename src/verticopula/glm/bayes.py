@@ -39,9 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.glm.bayes_sweeps import sweep_columns
-from verticopula.glm.central import null_point
-from verticopula.glm.design import Features, standardise
+from verticopula.glm.central_solver import null_point
 from verticopula.glm.families import Family
+from verticopula.glm.feature_design import Features, standardise
 from verticopula.glm.lasso import group_norms
 
 Floats = NDArray[np.float64]

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
-from verticopula.glm.design import Features
+from verticopula.glm.feature_design import Features
 from verticopula.schema.federation import Column
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, check_room, encode_scores
 from verticopula.mpc.gram_noise import gram_scales, share_scale, slack_of
 from verticopula.mpc.secret_sharing import COMPUTE, Ring, public_share
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -25,7 +25,7 @@ from nvflare.fuel.f3.sfm.conn_manager import Mode
 from verticopula.errors import SettingsError
 from verticopula.network.flare_driver import GuardedDriver
 from verticopula.network.startup_kit import Kit
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
-from verticopula.schema.settings import COORDINATOR
-from verticopula.transport.base import RequestHandler
+from verticopula.schema.study_settings import COORDINATOR
+from verticopula.transport.delivery import RequestHandler
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from verticopula.network.startup_kit import (
     write_private,
 )
 from verticopula.schema.federation import Federation
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 
 AUTHORITY_FOLDER = "authority"
 SERVER_FOLDER = "server"

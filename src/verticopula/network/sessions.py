@@ -18,7 +18,7 @@ from verticopula.network.control_messages import Envelope, Greeting, Topic
 from verticopula.network.flare_link import MOST_BYTES, Link, peers_of
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ import tomli_w
 
 from verticopula.errors import SettingsError
 from verticopula.schema.federation import Federation
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 
 Role = Literal["coordinator", "party", "lead"]
 

@@ -28,7 +28,7 @@ from verticopula.network.sanitizing import sanitize
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode, kinds_of
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 
 _RETRY = 0.1  # seconds, while there is no connection
 _REPLIES: dict[type, type] = {

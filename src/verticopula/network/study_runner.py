@@ -18,19 +18,19 @@ from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.network.study_records import StudyRecord, StudyStore
-from verticopula.protocol.opening import close_study, deliver_blocks, open_study
-from verticopula.report.page import write_report
+from verticopula.protocol.study_opening import close_study, deliver_blocks, open_study
+from verticopula.report.report_page import write_report
 from verticopula.report.report_subject import Subject
 from verticopula.schema.defaults import REPORT_FILE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
-from verticopula.schema.settings import StudySettings
+from verticopula.schema.study_settings import StudySettings
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
 from verticopula.study.study_folder import LEDGER_FILE, withhold_study, write_study
 from verticopula.study.study_warnings import ALIGNED_ROWS
 from verticopula.study.synthetic_tables import SyntheticTables
-from verticopula.transport.base import Transport, drive
+from verticopula.transport.delivery import Transport, drive
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import Protocol
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, calibrate
 from verticopula.schema.federation import Column, ColumnKey, Federation
-from verticopula.schema.settings import StudySettings
+from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 
 SAMPLERS = ("exact", "binomial")

@@ -15,7 +15,7 @@ from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import find_method
 from verticopula.schema.progress import Progress, show_nothing
-from verticopula.schema.settings import COORDINATOR
+from verticopula.schema.study_settings import COORDINATOR
 from verticopula.storage.records import RecordStore
 
 

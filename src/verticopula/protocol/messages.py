@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.protocol.message_version import MESSAGE_VERSION
 from verticopula.protocol.regression_messages import (
     CoefficientsReply,
     CoefficientsRequest,
@@ -57,7 +58,6 @@ from verticopula.protocol.study_messages import (
     StudyReply,
     StudyRequest,
 )
-from verticopula.protocol.version import MESSAGE_VERSION
 
 __all__ = [
     "MESSAGE_VERSION",

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.protocol.version import MESSAGE_VERSION
+from verticopula.protocol.message_version import MESSAGE_VERSION
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from verticopula.mpc.sealed_messages import SignedPublicKey
 from verticopula.mpc.sums_plan import SumsPlan
-from verticopula.protocol.version import MESSAGE_VERSION
+from verticopula.protocol.message_version import MESSAGE_VERSION
 
 
 @dataclass(frozen=True)

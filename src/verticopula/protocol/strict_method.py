@@ -30,7 +30,7 @@ from verticopula.protocol.shared_rounds import Rounds, gather_presence
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
-from verticopula.schema.settings import COORDINATOR, check_parties
+from verticopula.schema.study_settings import COORDINATOR, check_parties
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, find_unidentified
 from verticopula.stats.marginals import Marginal

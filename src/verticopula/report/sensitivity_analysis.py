@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from verticopula.glm.central import maximise_likelihood
-from verticopula.glm.design import Features
+from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import find_family
+from verticopula.glm.feature_design import Features
 from verticopula.glm.feature_encoding import code_schema_column
 from verticopula.report.report_subject import Subject
 from verticopula.schema.federation import ColumnKey

@@ -1,6 +1,6 @@
 """Every method there is: one record each, which help, summaries, forecasts, audits, reports and the network read.
 
-Facts and words only. Which protocol and which statistics belong to a name is bound in `protocol/registry.py`.
+Facts and words only. Which protocol and which statistics belong to a name is bound in `protocol/method_registry.py`.
 """
 
 from __future__ import annotations

@@ -19,16 +19,16 @@ from verticopula.privacy.budget import BudgetRequest
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
+from verticopula.protocol.method_registry import PROTOCOLS
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.registry import PROTOCOLS
 from verticopula.schema.federation import Federation
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import MemoryRecords
-from verticopula.transport.base import drive
-from verticopula.transport.inprocess import InProcessTransport
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
 
 
 def run_in_process(

@@ -10,7 +10,7 @@ from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.budget import LARGEST_EPSILON, BudgetRequest
 from verticopula.privacy.noise import SeededNoise, server_generator
 from verticopula.schema.federation import ColumnKey, seeded_study_name
-from verticopula.schema.settings import StudySettings
+from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 from verticopula.simulate.in_process import run_in_process
 from verticopula.storage.ledger import Ledger

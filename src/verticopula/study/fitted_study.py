@@ -9,7 +9,7 @@ from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement, state_privacy
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import Method
-from verticopula.schema.settings import StudySettings
+from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 from verticopula.stats.fit_result import FitResult
 

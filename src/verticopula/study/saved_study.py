@@ -17,7 +17,7 @@ from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.release import Release
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
-from verticopula.schema.settings import StudySettings
+from verticopula.schema.study_settings import StudySettings
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, Unidentified
 from verticopula.stats.marginals import Marginal

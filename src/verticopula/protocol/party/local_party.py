@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import PolicyRefused, ProtocolError, VersionMismatch
-from verticopula.glm.design import Features
+from verticopula.glm.feature_design import Features
 from verticopula.glm.feature_encoding import code_schema_column, features_of
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, SMALLEST_EPSILON, coins_per_comparison

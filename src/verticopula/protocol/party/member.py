@@ -46,8 +46,8 @@ from verticopula.protocol.messages import (
     Request,
     ReviewRequest,
 )
-from verticopula.protocol.opening import Alignment, LedgerHead, federation_fingerprint
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.study_opening import Alignment, LedgerHead, federation_fingerprint
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import Blobs

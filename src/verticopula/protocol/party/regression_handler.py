@@ -17,7 +17,7 @@ import numpy as np
 
 from verticopula.errors import LedgerError, ProtocolError, SettingsError
 from verticopula.glm.admm_block import BlockSolver, SolverState, Track, Weights
-from verticopula.glm.design import Features
+from verticopula.glm.feature_design import Features
 from verticopula.glm.penalties import Penalty
 from verticopula.protocol.messages import (
     CoefficientsReply,

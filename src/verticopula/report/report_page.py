@@ -80,7 +80,7 @@ def gather(subject: Subject) -> dict[str, Any]:
         "settings": subject.study.settings.to_dict(),
         "n_subjects": result.n_subjects,
         "n_columns": len(federation.keys),
-        "cautions": report_warnings(subject),
+        "warnings": report_warnings(subject),
         "units": release_section.describe_units(subject),
         "releases": release_section.describe_parties(subject),
         "delta": small(subject.study.privacy.delta),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from verticopula.errors import PartyUnavailable
 from verticopula.protocol.messages import Reply, Request
-from verticopula.transport.base import RequestHandler
+from verticopula.transport.delivery import RequestHandler
 
 
 class InProcessTransport:

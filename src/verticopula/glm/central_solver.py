@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.glm.design import Features, Standardised, standardise
 from verticopula.glm.families import Family
+from verticopula.glm.feature_design import Features, Standardised, standardise
 from verticopula.glm.lasso import (
     CLOSED,
     MAX_SWEEPS,
