@@ -11,6 +11,7 @@ import pytest
 from tests.report import studies
 from verticopula import METHODS, NotPrivateWarning, Policy, Synthesizer, forecast
 from verticopula.errors import PolicyRefused, StudyWarning
+from verticopula.protocol import method_registry
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.shared_rounds import Rounds, collect
 from verticopula.schema import methods
