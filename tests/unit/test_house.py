@@ -71,7 +71,7 @@ def test_the_glossary_has_at_most_thirty_terms() -> None:
     assert terms == sorted(terms, key=str.lower)
 
 
-@pytest.mark.parametrize("name", ["Synthesizer", "VerticalGLM"])
+@pytest.mark.parametrize("name", ["Synthesizer", "VerticalGLM", "Federation", "Party", "ColumnKey", "Policy"])
 def test_public_methods_describe_their_parameters(name: str) -> None:
     kind = getattr(verticopula, name)
     bare = []

@@ -63,7 +63,12 @@ class Policy(BaseModel):
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Policy:
-        """Read a policy file; SchemaError lists every problem."""
+        """Read a policy file; SchemaError lists every problem.
+
+        Parameters
+        ----------
+        path : the TOML file
+        """
         where = Path(path).name
         try:
             return cls.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
@@ -74,7 +79,13 @@ class Policy(BaseModel):
             raise SchemaError([Problem(where, f"cannot be read as TOML ({type(error).__name__})")]) from None
 
     def check_columns(self, party: str, columns: Iterable[str]) -> None:
-        """Raise PolicyRefused if one of these columns is not shared; even who has a value in it is not told."""
+        """Raise PolicyRefused if one of these columns is not shared; even who has a value in it is not told.
+
+        Parameters
+        ----------
+        party : for the message
+        columns : what is asked for
+        """
         for column in columns:
             if self.columns is not None and column not in self.columns:
                 raise PolicyRefused(f"party {party!r} does not share column {column!r}")
@@ -82,7 +93,14 @@ class Policy(BaseModel):
     def check(self, party: str, method: str, proposed: Iterable[Release], spent: Iterable[Release]) -> None:
         """Raise PolicyRefused or BudgetExceeded if these releases go beyond the policy.
 
-        Called before anything is drawn. `spent` is what the party's ledger already holds.
+        Called before anything is drawn.
+
+        Parameters
+        ----------
+        party : for the message
+        method : its name
+        proposed : what would be released
+        spent : what the party's ledger already holds
         """
         proposed = list(proposed)
         if method == RAW_REGRESSION and method not in (self.methods or ()):

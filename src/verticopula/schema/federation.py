@@ -46,7 +46,12 @@ class ColumnKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ColumnKey:
-        """The inverse of `str`: a party's name has no dot."""
+        """The inverse of `str`: a party's name has no dot.
+
+        Parameters
+        ----------
+        text : `party.column`
+        """
         return cls(*text.split(".", 1))
 
 
@@ -185,7 +190,12 @@ class Party(_Frozen):
         return epsilon
 
     def column(self, name: str) -> Column:
-        """The column of that name; KeyError if there is none."""
+        """The column of that name; KeyError if there is none.
+
+        Parameters
+        ----------
+        name : as the federation file has it
+        """
         return next_or_key_error((c for c in self.columns if c.name == name), name)
 
 
@@ -257,7 +267,12 @@ class Federation(_Frozen):
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Federation:
-        """Check a nested mapping and build the federation; SchemaError lists every problem."""
+        """The federation that a nested mapping describes; SchemaError lists every problem.
+
+        Parameters
+        ----------
+        raw : in the layout of the federation file
+        """
         raw = dict(raw)
         problems = _cross_problems(raw)
         try:
@@ -271,7 +286,12 @@ class Federation(_Frozen):
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Federation:
-        """Read a federation file."""
+        """The federation of a file; SchemaError lists every problem.
+
+        Parameters
+        ----------
+        path : the TOML file
+        """
         where = Path(path).name
         try:
             raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -293,7 +313,16 @@ class Federation(_Frozen):
         id: str = "subject_id",
         name: str = "study",
     ) -> Federation:
-        """Guess a federation from tables. `bounds="from-data"` accepts, by name, that the ranges leak."""
+        """A federation guessed from tables, for trying things out: epsilon is then infinite.
+
+        Parameters
+        ----------
+        tables : party -> pandas or polars DataFrame
+        response : `party.column`
+        bounds : `from-data`, which accepts by name that the ranges leak; nothing else is possible
+        id : name of the subject-id column
+        name : of the federation
+        """
         return cls.from_dict(draft_federation(tables, response=response, bounds=bounds, id=id, name=name))
 
     def to_dict(self) -> dict[str, Any]:
@@ -315,7 +344,12 @@ class Federation(_Frozen):
         return head
 
     def to_toml(self, path: str | Path | None = None) -> str:
-        """The federation file's text; also written to `path` if one is given."""
+        """The federation file's text; also written to `path` if one is given.
+
+        Parameters
+        ----------
+        path : where to write it; None for nowhere
+        """
         text = tomli_w.dumps(self.to_dict())
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
@@ -324,11 +358,21 @@ class Federation(_Frozen):
     # ---- looking things up ---------------------------------------------------------------
 
     def party(self, name: str) -> Party:
-        """The party of that name; KeyError if there is none."""
+        """The party of that name; KeyError if there is none.
+
+        Parameters
+        ----------
+        name : as the federation file has it
+        """
         return next_or_key_error((p for p in self.parties if p.name == name), name)
 
     def column(self, key: ColumnKey) -> Column:
-        """The column at that address; KeyError if there is none."""
+        """The column at that address; KeyError if there is none.
+
+        Parameters
+        ----------
+        key : party and column
+        """
         return self.party(key.party).column(key.column)
 
     @property
