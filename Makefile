@@ -66,8 +66,9 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 	else echo "install Chromium or Google Chrome and have it on the PATH: tests of the report fail without it"; fi
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then touch $@; fi >/dev/null
 
-# A file's tests stay in one process: their fixtures start processes of their own. JOBS=0 runs everything in one.
-PARALLEL = -n $(JOBS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+# Neighbouring tests stay in one process as long as there is work for all: their fixtures start processes of their own.
+# JOBS=0 runs everything in one.
+PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 test: $(STAMP)-browser  ## the test suite on all cores (JOBS=...), without slow checks and long network tables
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not gan and not install"

@@ -26,6 +26,7 @@ class MixingSettings:
     ridge : of the least squares for the shares, relative to the trace
     most_reach : a correction that is this many times as large as the plain step is left out (largest entries)
     most_growth : a step this many times as long as the one before undoes the mixing; infinite to never undo it
+    ridge_on_sums : whether the ridge is on differences to the newest state instead of consecutive ones
     """
 
     memory: int
@@ -33,6 +34,7 @@ class MixingSettings:
     ridge: float
     most_reach: float = math.inf
     most_growth: float = math.inf
+    ridge_on_sums: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,13 @@ class AndersonMixer:
         """What mixing takes off the damped step."""
         if not self._steps:
             return np.zeros_like(step)
-        # Shares of the differences to the newest state, which are sums of consecutive ones: the ridge is on these.
-        sums = np.triu(np.ones(self._products.shape))
+        along = np.array([d @ step for d in self._steps])
+        # Strict puts the ridge on differences to the newest state, which are sums of consecutive ones. With a long memory
+        # and next to no ridge, as in regressions, these sums would be too nearly dependent.
+        sums = np.triu(np.ones(self._products.shape)) if self.settings.ridge_on_sums else np.eye(len(self._steps))
         products = sums @ self._products @ sums.T
         products += self.settings.ridge * np.trace(products) * np.eye(len(products))
-        along = sums @ np.array([d @ step for d in self._steps])
-        shares = sums.T @ np.linalg.lstsq(products, along, rcond=None)[0]
+        shares = sums.T @ np.linalg.lstsq(products, sums @ along, rcond=None)[0]
         correction = np.zeros_like(step)
         for share, d_state, d_step in zip(shares, self._states, self._steps, strict=True):
             correction += share * (d_state + self.settings.damping * d_step)

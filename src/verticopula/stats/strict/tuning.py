@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from verticopula.stats.mixing import MixingSettings
 
-_MIXING = MixingSettings(memory=4, damping=0.5, ridge=1e-6, most_reach=10.0)
+_MIXING = MixingSettings(memory=4, damping=0.5, ridge=1e-6, most_reach=10.0, ridge_on_sums=True)
 
 
 @dataclass(frozen=True)
