@@ -91,8 +91,8 @@ class AndersonMixer:
         if not self._steps:
             return np.zeros_like(step)
         along = np.array([d @ step for d in self._steps])
-        # Strict puts the ridge on differences to the newest state, which are sums of consecutive ones. With a long memory
-        # and next to no ridge, as in regressions, these sums would be too nearly dependent.
+        # Strict puts the ridge on differences to the newest state, which are sums of consecutive ones. With a long
+        # memory and next to no ridge, as in regressions, these sums would be too nearly dependent.
         sums = np.triu(np.ones(self._products.shape)) if self.settings.ridge_on_sums else np.eye(len(self._steps))
         products = sums @ self._products @ sums.T
         products += self.settings.ridge * np.trace(products) * np.eye(len(products))
