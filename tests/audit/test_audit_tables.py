@@ -13,7 +13,7 @@ from tests.audit.studies import N, federation, people
 from tests.builders import CONTINUOUS, fit_seeded, make_federation, make_tables
 from verticopula.auditing import AuditSettings, audit_study
 from verticopula.auditing.aligned_attack import attack_aligned
-from verticopula.auditing.encoded_rows import Records, Scale, nearest
+from verticopula.auditing.encoded_rows import EncodedRows, Scale, nearest
 from verticopula.auditing.findings import auc, difference_of_means
 from verticopula.auditing.holdout import restrict
 from verticopula.auditing.sdmetrics_findings import sdmetrics_findings
@@ -95,10 +95,10 @@ def test_nearest_is_the_obvious_loop() -> None:
     columns = tuple(federation().party("bank").columns)
     unordered = np.array([False, True, False])
 
-    def draw(rows: int) -> Records:
+    def draw(rows: int) -> EncodedRows:
         values = np.column_stack([rng.random(rows), rng.integers(0, 3, rows), rng.random(rows)])
         values[rng.random(values.shape) < 0.2] = np.nan
-        return Records(keys, values, unordered, columns)
+        return EncodedRows(keys, values, unordered, columns)
 
     people_, rows = draw(20), draw(30)
     index, distance = nearest(people_, rows, 4)

@@ -12,7 +12,7 @@ import polars as pl
 
 from tests.builders import correlated_normals, make_federation
 from verticopula import Federation, NotPrivateWarning, Synthesizer
-from verticopula.report.report_subject import Subject
+from verticopula.report.report_data import ReportData
 
 N = 600
 
@@ -80,5 +80,5 @@ def fitted() -> Synthesizer:
     return fit()
 
 
-def subject(**more: Any) -> Subject:
-    return Subject(fitted().study_, **more)
+def subject(**more: Any) -> ReportData:
+    return ReportData(fitted().study_, **more)

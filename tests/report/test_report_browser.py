@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.report.test_report_hostile import hostile_subject, regression_of
 from verticopula.datasets import make_sme
 from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import write_report
-from verticopula.report.report_subject import Subject, read_real
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -61,8 +61,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     facts = regression_of(numbers[:6], str(study.federation.response))
     real = read_real(study.federation, study.tables)
     return {
-        "large": write_report(folder / "large.html", Subject(synthesizer.study_, real, facts)),
-        "lead": write_report(folder / "lead.html", Subject(synthesizer.study_)),
+        "large": write_report(folder / "large.html", ReportData(synthesizer.study_, real, facts)),
+        "lead": write_report(folder / "lead.html", ReportData(synthesizer.study_)),
         "hostile": write_report(folder / "hostile.html", hostile_subject()),
     }
 

@@ -12,8 +12,8 @@ from tests.report import studies
 from verticopula.datasets import make_sme
 from verticopula.estimators.regression_files import fit_if_cheap
 from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import render_report
-from verticopula.report.report_subject import Subject, read_real
 
 
 @pytest.fixture
@@ -132,5 +132,5 @@ def test_fifty_five_columns_and_five_parties_stay_small() -> None:
     assert len(study.federation.keys) == 55
     facts = fit_if_cheap(synthesizer.study_, synthesizer.sample())
     real = read_real(study.federation, study.tables)
-    size = len(render_report(Subject(synthesizer.study_, real, facts)).encode())
+    size = len(render_report(ReportData(synthesizer.study_, real, facts)).encode())
     assert size < 1_000_000  # the limit is 5 MB

@@ -28,12 +28,12 @@ from verticopula.report.margin_figures import describe_margins
 from verticopula.report.propensity_check import compare, propensity_scores
 from verticopula.report.regression_section import regression_section
 from verticopula.report.release_section import describe_parties, describe_units
+from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import as_json, gather
-from verticopula.report.report_subject import Subject, read_real
 from verticopula.report.sensitivity_analysis import DELTAS, margin_sensitivity, regression_sensitivity, shift_missing
 
 
-def real() -> Subject:
+def real() -> ReportData:
     return studies.subject(real=read_real(studies.federation(), studies.tables()))
 
 

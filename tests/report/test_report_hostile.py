@@ -17,8 +17,8 @@ import pytest
 from tests.builders import CONTINUOUS, make_federation, make_tables
 from tests.report import studies
 from verticopula import ColumnKey, Federation, NotPrivateWarning, Synthesizer
+from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import render_report
-from verticopula.report.report_subject import Subject, read_real
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -73,13 +73,13 @@ def regression_of(keys: list[ColumnKey], response: str) -> dict[str, Any]:
     }
 
 
-def hostile_subject(*, real: bool = True) -> Subject:
+def hostile_subject(*, real: bool = True) -> ReportData:
     federation, tables = hostile_federation(), hostile_tables()
     synthesizer = Synthesizer(federation, "refined", epsilon=20.0).fit(tables)
     facts = regression_of([ColumnKey("left", name) for name in HOSTILE], "left.y")
     facts |= {"heading": HOSTILE[:2], "warnings": [HOSTILE[2]], "notes": [HOSTILE[3]], "converged": False}
     held = read_real(federation, tables) if real else {}
-    return Subject(synthesizer.study_, held, facts, notes=(HOSTILE[0],))
+    return ReportData(synthesizer.study_, held, facts, notes=(HOSTILE[0],))
 
 
 class Elements(HTMLParser):
@@ -169,7 +169,7 @@ def test_the_leads_report_is_a_function_of_the_saved_study(tmp_path: Path) -> No
     synthesizer = Synthesizer(canary_federation(), "refined", epsilon=6.0).fit(canary_tables())
     synthesizer.save(tmp_path / "study.json")
     again = Synthesizer.load(tmp_path / "study.json")
-    assert render_report(Subject(again.study_)) == render_report(Subject(synthesizer.study_))
+    assert render_report(ReportData(again.study_)) == render_report(ReportData(synthesizer.study_))
 
 
 def test_the_in_house_report_shows_exact_shares_and_says_so_first(tmp_path: Path) -> None:
@@ -182,5 +182,7 @@ def test_a_hostile_study_name_is_harmless() -> None:
     federation = Federation.from_dict({**canary_federation().to_dict(), "name": HOSTILE[2]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)
-        text = render_report(Subject(Synthesizer(federation, epsilon=6.0, random_state=1).fit(canary_tables()).study_))
+        text = render_report(
+            ReportData(Synthesizer(federation, epsilon=6.0, random_state=1).fit(canary_tables()).study_)
+        )
     assert "alert(3)</script>" not in text

@@ -14,21 +14,21 @@ from tests.report import studies
 from verticopula import Federation
 from verticopula.errors import AlignedWarning
 from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import render_report
-from verticopula.report.report_subject import Subject, read_real
 from verticopula.report.report_warnings import report_warnings
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.marginals import Marginal
 
 
-def codes(subject: Subject) -> set[str]:
+def codes(subject: ReportData) -> set[str]:
     return {warning.code for warning in report_warnings(subject)}
 
 
-def with_result(synthesizer: Synthesizer, **changes: Any) -> Subject:
+def with_result(synthesizer: Synthesizer, **changes: Any) -> ReportData:
     """The same study with something else in its result."""
     changed: FitResult = dataclasses.replace(synthesizer.result_, **changes)
-    return Subject(dataclasses.replace(synthesizer.study_, result=changed))
+    return ReportData(dataclasses.replace(synthesizer.study_, result=changed))
 
 
 def test_a_plain_study_has_only_what_belongs_to_it() -> None:
@@ -37,27 +37,27 @@ def test_a_plain_study_has_only_what_belongs_to_it() -> None:
 
 def test_a_complete_study_at_unit_person_has_none_of_them() -> None:
     data = studies.tables(missing=False)
-    subject = Subject(studies.fit("vcds", data, unit="person", delta=1e-6, epsilon=400.0).study_)
+    subject = ReportData(studies.fit("vcds", data, unit="person", delta=1e-6, epsilon=400.0).study_)
     assert codes(subject) <= {"noisy"}
 
 
 @pytest.mark.parametrize("unit", ["variable", "client"])
 def test_units_that_do_not_protect_a_person(unit: str) -> None:
-    assert "unit" in codes(Subject(studies.fit("vcds", unit=unit).study_))
+    assert "unit" in codes(ReportData(studies.fit("vcds", unit=unit).study_))
 
 
 def test_unit_block_is_not_warned_of() -> None:
-    assert "unit" not in codes(Subject(studies.fit("vcds", unit="block", delta=1e-6, epsilon=400.0).study_))
+    assert "unit" not in codes(ReportData(studies.fit("vcds", unit="block", delta=1e-6, epsilon=400.0).study_))
 
 
 def test_seeded_noise() -> None:
-    assert "seeded" in codes(Subject(studies.fit("vcds", random_state=1).study_))
+    assert "seeded" in codes(ReportData(studies.fit("vcds", random_state=1).study_))
 
 
 def test_bounds_from_data() -> None:
     data = studies.tables()
     guessed = Federation.infer(data, response="bank.default", bounds="from-data")
-    assert "bounds" in codes(Subject(studies.fit("vcds", data, federation=guessed).study_))
+    assert "bounds" in codes(ReportData(studies.fit("vcds", data, federation=guessed).study_))
 
 
 def test_aligned_rows() -> None:
@@ -77,7 +77,7 @@ def test_exact_values() -> None:
     synthesizer = studies.fit("vcds")
     exact = dataclasses.replace(synthesizer.ledger_[0], what="exact", coins_epsilon=float("inf"))
     study = dataclasses.replace(synthesizer.study_, releases=(*synthesizer.ledger_, exact))
-    assert "exact" in codes(Subject(study))
+    assert "exact" in codes(ReportData(study))
 
 
 def test_real_tables_and_clamped_values() -> None:
@@ -92,7 +92,7 @@ def test_real_tables_and_clamped_values() -> None:
 
 def test_a_heap_at_a_bound() -> None:
     narrow = studies.federation(income=[-0.8, 0.8])
-    subject = Subject(studies.fit("vcds", federation=narrow, epsilon=30.0).study_)
+    subject = ReportData(studies.fit("vcds", federation=narrow, epsilon=30.0).study_)
     (warning,) = [warning for warning in report_warnings(subject) if warning.code == "at-bounds"]
     assert "bank.income" in warning.meaning
     assert "court.suits" not in warning.meaning  # no suits at all is natural
@@ -116,11 +116,11 @@ def apart(common: int) -> dict[str, pl.DataFrame]:
 
 
 def test_low_overlap_and_columns_never_observed_together() -> None:
-    assert {"low-overlap", "unidentified"}.isdisjoint(codes(Subject(studies.fit(data=apart(100)).study_)))
-    few = codes(Subject(studies.fit(data=apart(12)).study_))
+    assert {"low-overlap", "unidentified"}.isdisjoint(codes(ReportData(studies.fit(data=apart(100)).study_)))
+    few = codes(ReportData(studies.fit(data=apart(12)).study_))
     assert "low-overlap" in few
     assert "unidentified" not in few
-    none = report_warnings(Subject(studies.fit(data=apart(0)).study_))
+    none = report_warnings(ReportData(studies.fit(data=apart(0)).study_))
     (warning,) = [warning for warning in none if warning.code == "unidentified"]
     assert "court and shop" in str(warning)
     assert "low-overlap" not in {warning.code for warning in none}
@@ -129,9 +129,9 @@ def test_low_overlap_and_columns_never_observed_together() -> None:
 @pytest.mark.parametrize("method", ["vcds", "evcds", "ievcds"])
 def test_methods_that_do_not_correct(method: str) -> None:
     more = {"rounds": 2} if method == "ievcds" else {}
-    found = codes(Subject(studies.fit(method, **more).study_))
+    found = codes(ReportData(studies.fit(method, **more).study_))
     assert f"method-{method}" in found
-    complete = codes(Subject(studies.fit(method, studies.tables(missing=False), **more).study_))
+    complete = codes(ReportData(studies.fit(method, studies.tables(missing=False), **more).study_))
     assert f"method-{method}" not in complete
     assert "patterns" not in complete
 
@@ -161,7 +161,7 @@ def test_notes_of_a_study_are_told() -> None:
 
 
 def test_the_gravest_come_first_and_each_says_what_to_do() -> None:
-    subject = Subject(studies.fit("evcds", random_state=1).study_, aligned=True)
+    subject = ReportData(studies.fit("evcds", random_state=1).study_, aligned=True)
     found_warnings = report_warnings(subject)
     ranks = [["stop", "care", "note"].index(warning.level) for warning in found_warnings]
     assert ranks == sorted(ranks)

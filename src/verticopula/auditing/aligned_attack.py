@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from verticopula.auditing.encoded_rows import Records, nearest
+from verticopula.auditing.encoded_rows import EncodedRows, nearest
 from verticopula.auditing.epsilon_bounds import two_sided
 from verticopula.auditing.findings import Finding, normal_interval
 from verticopula.auditing.table_attacks import MOST_PEOPLE
@@ -15,8 +15,8 @@ from verticopula.schema.federation import ColumnKey
 
 
 def attack_aligned(
-    people: Records,
-    rows: Records,
+    people: EncodedRows,
+    rows: EncodedRows,
     epsilons: Mapping[ColumnKey, float],
     confidence: float,
     rng: np.random.Generator,
@@ -38,7 +38,11 @@ def attack_aligned(
 
 
 def _percentile_error(
-    people: Records, rows: Records, smooth: Sequence[int], epsilons: Mapping[ColumnKey, float], confidence: float
+    people: EncodedRows,
+    rows: EncodedRows,
+    smooth: Sequence[int],
+    epsilons: Mapping[ColumnKey, float],
+    confidence: float,
 ) -> Finding:
     """Root mean square difference of a person's percentile and the row's, against the coins' own error."""
     squares, formula = [], []

@@ -23,7 +23,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, repr=False)
-class Records:
+class EncodedRows:
     """People or synthetic rows as numbers; NaN where nothing is known. No repr: it may hold raw values.
 
     Attributes
@@ -40,23 +40,23 @@ class Records:
     def __len__(self) -> int:
         return len(self.values)
 
-    def rows(self, index: Ints | slice) -> Records:
+    def rows(self, index: Ints | slice) -> EncodedRows:
         """Some of the rows."""
         return replace(self, values=self.values[index])
 
-    def without(self, position: int) -> Records:
+    def without(self, position: int) -> EncodedRows:
         """All columns but one."""
         kept = [k for k in range(len(self.keys)) if k != position]
         return self.only(kept)
 
-    def only(self, positions: Sequence[int]) -> Records:
+    def only(self, positions: Sequence[int]) -> EncodedRows:
         """Some of the columns."""
         at = list(positions)
-        return Records(
+        return EncodedRows(
             tuple(self.keys[k] for k in at), self.values[:, at], self.unordered[at], tuple(self.columns[k] for k in at)
         )
 
-    def shuffled(self, rng: np.random.Generator) -> Records:
+    def shuffled(self, rng: np.random.Generator) -> EncodedRows:
         """The same columns, each in an order of its own: what somebody would invent who knows only the margins."""
         return replace(self, values=rng.permuted(self.values, axis=0))
 
@@ -74,25 +74,25 @@ class Scale:
         self._sorted = [np.sort(values) for values in self._raw]
 
     @property
-    def synthetic(self) -> Records:
+    def synthetic(self) -> EncodedRows:
         return self._records([(values, np.ones(values.size, dtype=bool)) for values in self._raw])
 
-    def people(self, tables: Mapping[str, AlignedTable]) -> Records:
+    def people(self, tables: Mapping[str, AlignedTable]) -> EncodedRows:
         """Real people, in cohort order."""
         cells = [tables[key.party].columns[key.column] for key in self.keys]
         return self._records([(cell.values, cell.observed) for cell in cells])
 
-    def _records(self, cells: Sequence[tuple[Floats, Bools]]) -> Records:
+    def _records(self, cells: Sequence[tuple[Floats, Bools]]) -> EncodedRows:
         out = np.full((cells[0][0].size, len(cells)), np.nan)
         unordered = np.array([column.kind == "nominal" for column in self.columns])
         for j, (values, observed) in enumerate(cells):
             ordered = self._sorted[j]
             both = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
             out[observed, j] = values[observed] if unordered[j] else both[observed] / (2.0 * ordered.size)
-        return Records(self.keys, out, unordered, self.columns)
+        return EncodedRows(self.keys, out, unordered, self.columns)
 
 
-def nearest(people: Records, rows: Records, count: int = 1) -> tuple[Ints, Floats]:
+def nearest(people: EncodedRows, rows: EncodedRows, count: int = 1) -> tuple[Ints, Floats]:
     """(people, count) nearest rows and their distances; columns that are empty on either side are left out."""
     index, distance = _nearest(people.values, rows.values, people.unordered, min(count, len(rows)))
     return index, distance

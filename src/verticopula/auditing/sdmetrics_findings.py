@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import t as student_t
 
-from verticopula.auditing.encoded_rows import Records
+from verticopula.auditing.encoded_rows import EncodedRows
 from verticopula.auditing.findings import Finding, normal_interval
 from verticopula.auditing.table_attacks import Exposed, closer_share
 
@@ -99,7 +99,7 @@ def _disclosure(
     yield Finding("SDMetrics: disclosure, beyond the left-out", value, low, high, 0.0, None, means, details)
 
 
-def _frame(records: Records) -> pd.DataFrame:
+def _frame(records: EncodedRows) -> pd.DataFrame:
     import pandas as pd
 
     columns: dict[str, Any] = {}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from verticopula.auditing.encoded_rows import Records, nearest
+from verticopula.auditing.encoded_rows import EncodedRows, nearest
 from verticopula.auditing.findings import Finding, auc, difference_of_means, normal_interval
 
 Floats = NDArray[np.float64]
@@ -36,12 +36,12 @@ class Exposed:
     rows : synthetic rows
     """
 
-    members: Records
-    others: Records
-    rows: Records
+    members: EncodedRows
+    others: EncodedRows
+    rows: EncodedRows
 
     @classmethod
-    def draw(cls, members: Records, others: Records, rows: Records, rng: np.random.Generator) -> Exposed:
+    def draw(cls, members: EncodedRows, others: EncodedRows, rows: EncodedRows, rng: np.random.Generator) -> Exposed:
         """Equally many people of either kind, and not more of anything than attacks have time for."""
         size = min(len(members), len(others), MOST_PEOPLE)
         return cls(
@@ -65,7 +65,7 @@ def attack_tables(exposed: Exposed, confidence: float, rng: np.random.Generator)
 def membership_by_distance(exposed: Exposed, confidence: float, rng: np.random.Generator) -> Finding:
     """Guess that somebody was in the study if a synthetic row is near."""
 
-    def score(people: Records, rows: Records) -> Floats:
+    def score(people: EncodedRows, rows: EncodedRows) -> Floats:
         return -nearest(people, rows)[1][:, 0]
 
     value, low, high = auc(score(exposed.members, exposed.rows), score(exposed.others, exposed.rows), confidence)
@@ -118,10 +118,10 @@ def closeness(exposed: Exposed, confidence: float, rng: np.random.Generator) -> 
     return Finding("closest record", value, low, high, 0.5, baseline, means)
 
 
-def closer_share(exposed: Exposed, rows: Records) -> tuple[float, float]:
+def closer_share(exposed: Exposed, rows: EncodedRows) -> tuple[float, float]:
     """The share, and its standard error over which people happened to be left out."""
     size = len(exposed.members)
-    people = Records(
+    people = EncodedRows(
         rows.keys, np.concatenate([exposed.members.values, exposed.others.values]), rows.unordered, rows.columns
     )
     index, _ = nearest(rows, people)
@@ -159,7 +159,7 @@ def attribute_inference(exposed: Exposed, confidence: float, rng: np.random.Gene
     return Finding("attribute inference, beyond the left-out", value, low, high, 0.0, base, means, details)
 
 
-def _usual(known: Floats, rows: Records, secret: int) -> float:
+def _usual(known: Floats, rows: EncodedRows, secret: int) -> float:
     """The best guess without any record: the most frequent value, or the middle."""
     if rows.columns[secret].is_discrete:
         values, counts = np.unique(known, return_counts=True)
@@ -167,7 +167,7 @@ def _usual(known: Floats, rows: Records, secret: int) -> float:
     return 0.5
 
 
-def _is_right(guess: Floats, truth: Floats, rows: Records, secret: int) -> Floats:
+def _is_right(guess: Floats, truth: Floats, rows: EncodedRows, secret: int) -> Floats:
     close = guess == truth if rows.columns[secret].is_discrete else np.abs(guess - truth) <= _CLOSE
     return np.where(np.isnan(truth), np.nan, close.astype(np.float64))
 

@@ -125,8 +125,8 @@ def demo(
     from verticopula.data.input_files import write_inputs
     from verticopula.datasets import make_sme
     from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.report.report_data import ReportData, read_real
     from verticopula.report.report_page import write_report
-    from verticopula.report.report_subject import Subject, read_real
     from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FOLDER, prepare_folder, read_regression
 
     prepare_folder(out, overwrite=True)
@@ -143,8 +143,8 @@ def demo(
     facts = read_regression(out)
     fitted, real = synthesizer.study_, read_real(study.federation, study.tables)
     reports = [
-        write_report(out / REPORT_FILE, Subject(fitted, regression=facts)),
-        write_report(out / IN_HOUSE_FILE, Subject(fitted, real, facts)),
+        write_report(out / REPORT_FILE, ReportData(fitted, regression=facts)),
+        write_report(out / IN_HOUSE_FILE, ReportData(fitted, real, facts)),
     ]
     if not quiet:
         print(f"\n{regression}")
@@ -197,8 +197,8 @@ def run(
     """Fit on the parties' tables and write complete synthetic ones, and a report."""
     from verticopula.estimators.regression_files import fit_if_cheap
     from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.report.report_data import ReportData
     from verticopula.report.report_page import write_report
-    from verticopula.report.report_subject import Subject
     from verticopula.schema.federation import Federation
     from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, prepare_folder
     from verticopula.study.study_warnings import ALIGNED_ROWS
@@ -234,9 +234,9 @@ def run(
     for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
         stale.unlink(missing_ok=True)
     facts = None if aligned else fit_if_cheap(synthesizer.study_, synthetic)
-    written = [write_report(out / REPORT_FILE, Subject(synthesizer.study_, regression=facts, aligned=aligned))]
+    written = [write_report(out / REPORT_FILE, ReportData(synthesizer.study_, regression=facts, aligned=aligned))]
     if in_house:
-        written.append(write_report(out / IN_HOUSE_FILE, Subject(synthesizer.study_, tables, facts, aligned)))
+        written.append(write_report(out / IN_HOUSE_FILE, ReportData(synthesizer.study_, tables, facts, aligned)))
     if not quiet:
         for path in written:
             print(f"  {path}")
@@ -304,10 +304,10 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a study's report again, for instance after a regression: one page that opens without a network."""
-    from verticopula.report.read_subject import read_subject
+    from verticopula.report.read_report_data import read_report_data
     from verticopula.report.report_page import write_report
 
-    subject = read_subject(folder, data)
+    subject = read_report_data(folder, data)
     path = write_report(out or folder / (IN_HOUSE_FILE if subject.real else REPORT_FILE), subject)
     if not quiet:
         print(f"Written to {path}")

@@ -30,8 +30,8 @@ from verticopula.protocol.method_registry import PROTOCOLS
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import Alignment, LedgerHead, Opened, open_study
+from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import write_report
-from verticopula.report.report_subject import Subject, read_real
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
 from verticopula.schema.methods import DEFAULT_METHOD
@@ -470,7 +470,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         """
         real = {} if tables is None else read_real(self.federation, tables, id)
         facts = None if regression is None else regression.to_dict(0.95)
-        return write_report(path, Subject(self._fitted(), real, facts, aligned=self._drew_aligned))
+        return write_report(path, ReportData(self._fitted(), real, facts, aligned=self._drew_aligned))
 
     # ---- keeping -------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.protocol.study_opening import close_study, deliver_blocks, open_study
+from verticopula.report.report_data import ReportData
 from verticopula.report.report_page import write_report
-from verticopula.report.report_subject import Subject
 from verticopula.schema.defaults import REPORT_FILE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
@@ -132,7 +132,7 @@ def _report(record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTabl
     """The lead's report, from releases alone. The study has been paid for, so it does not fail for want of a page."""
     try:
         facts = None if record.aligned else fit_if_cheap(synthesizer.study_, tables)
-        write_report(path, Subject(synthesizer.study_, regression=facts, aligned=record.aligned))
+        write_report(path, ReportData(synthesizer.study_, regression=facts, aligned=record.aligned))
     except Exception as error:
         logger.warning("%s: no report could be written (%s)", record.study, type(error).__name__)
 

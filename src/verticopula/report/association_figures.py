@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from verticopula.report.report_subject import Subject, real_columns
+from verticopula.report.report_data import ReportData, real_columns
 from verticopula.schema.federation import ColumnKey
 
 Floats = NDArray[np.float64]
@@ -18,7 +18,7 @@ MOST_ROWS = 5_000
 FEWEST_COMMON = 30
 
 
-def describe_correlation(subject: Subject) -> dict[str, Any]:
+def describe_correlation(subject: ReportData) -> dict[str, Any]:
     """The heat map's numbers in thousandths, lower triangle row by row, latents party by party."""
     result, layout = subject.result, subject.layout
     q = len(layout.labels)
@@ -38,7 +38,7 @@ def describe_correlation(subject: Subject) -> dict[str, Any]:
     }
 
 
-def strongest_pairs(subject: Subject, most: int = 12) -> list[dict[str, Any]]:
+def strongest_pairs(subject: ReportData, most: int = 12) -> list[dict[str, Any]]:
     """The text alternative to the heat map: the largest correlations between different columns."""
     result, keys, labels = subject.result, subject.latent_keys, subject.layout.labels
     own = np.array([[a == b for b in keys] for a in keys])
@@ -57,7 +57,7 @@ def strongest_pairs(subject: Subject, most: int = 12) -> list[dict[str, Any]]:
     ]
 
 
-def party_blocks(subject: Subject) -> dict[str, Any]:
+def party_blocks(subject: ReportData) -> dict[str, Any]:
     """Typical size of correlations within and between parties."""
     keys = subject.latent_keys
     names = list(dict.fromkeys(key.party for key in keys))
@@ -71,7 +71,7 @@ def party_blocks(subject: Subject) -> dict[str, Any]:
     return {"names": names, "rows": rows}
 
 
-def expected_errors(subject: Subject) -> dict[str, Any]:
+def expected_errors(subject: ReportData) -> dict[str, Any]:
     """Standard errors of latent correlations before shrinking: a histogram and its middle."""
     keys, labels = subject.latent_keys, subject.layout.labels
     pairs = [(j, k) for j in range(len(keys)) for k in range(j) if keys[j] != keys[k]]
@@ -101,7 +101,7 @@ def expected_errors(subject: Subject) -> dict[str, Any]:
     }
 
 
-def party_pairs(subject: Subject) -> list[dict[str, Any]]:
+def party_pairs(subject: ReportData) -> list[dict[str, Any]]:
     """Of a strict study, per pair of parties: errors of a correlation, and whether the data support one."""
     strict = subject.result.strict
     if strict is None:
@@ -125,7 +125,7 @@ def party_pairs(subject: Subject) -> list[dict[str, Any]]:
     return found
 
 
-def realised_errors(subject: Subject) -> dict[str, Any] | None:
+def realised_errors(subject: ReportData) -> dict[str, Any] | None:
     """Rank correlations of real columns against those of synthetic ones, for every pair that is here."""
     real = real_columns(subject)
     if not real:
@@ -165,7 +165,7 @@ def realised_errors(subject: Subject) -> dict[str, Any] | None:
 
 
 def _indicators(
-    subject: Subject, keys: list[ColumnKey], values: dict[ColumnKey, Floats], observed: dict[ColumnKey, Bools]
+    subject: ReportData, keys: list[ColumnKey], values: dict[ColumnKey, Floats], observed: dict[ColumnKey, Bools]
 ) -> tuple[list[tuple[ColumnKey, str]], Floats, Bools]:
     """Columns side by side; one indicator per category where they have no order."""
     names, columns, masks = [], [], []

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.formatting import number, percent
-from verticopula.report.report_subject import Subject, real_columns
+from verticopula.report.report_data import ReportData, real_columns
 from verticopula.schema.federation import Column, ColumnKey
 from verticopula.stats.marginals import Marginal, from_unit, to_cells
 from verticopula.study.text_summary import margin_shifts
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 MOST_BARS = 40
 
 
-def describe_margins(subject: Subject) -> list[dict[str, Any]]:
+def describe_margins(subject: ReportData) -> list[dict[str, Any]]:
     """One entry per column, in the federation's order; `real` only where the caller holds the table."""
     shifts = dict(margin_shifts(subject.result))
     real = real_columns(subject)

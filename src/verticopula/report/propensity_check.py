@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from verticopula.glm.feature_encoding import code_schema_column
-from verticopula.report.report_subject import Subject
+from verticopula.report.report_data import ReportData
 from verticopula.schema.federation import ColumnKey
 
 Floats = NDArray[np.float64]
@@ -29,7 +29,7 @@ _EXCHANGES = 10
 _LEAF = 20
 
 
-def propensity_scores(subject: Subject) -> list[dict[str, Any]]:
+def propensity_scores(subject: ReportData) -> list[dict[str, Any]]:
     """One entry per party whose table is here, and one for all together where all are: complete rows only.
 
     Synthetic rows are drawn with the observed subjects' margins, because the real rows are observed subjects.
@@ -80,6 +80,6 @@ def _pmse(model: Any, rows: Floats, labels: NDArray[np.int_]) -> float:
     return float(np.mean((model.predict_proba(rows)[:, 1] - 0.5) ** 2))
 
 
-def _features(subject: Subject, keys: list[ColumnKey], values: dict[ColumnKey, Floats]) -> Floats:
+def _features(subject: ReportData, keys: list[ColumnKey], values: dict[ColumnKey, Floats]) -> Floats:
     parts = [code_schema_column(subject.federation.column(key)).spread(values[key]) for key in keys]
     return np.column_stack(parts)

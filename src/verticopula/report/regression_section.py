@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from verticopula.errors import SettingsError
-from verticopula.report.report_subject import Subject
+from verticopula.report.report_data import ReportData
 from verticopula.report.sensitivity_analysis import feature_values
 from verticopula.schema.federation import ColumnKey
 
 
-def regression_section(subject: Subject) -> dict[str, Any] | None:
+def regression_section(subject: ReportData) -> dict[str, Any] | None:
     """Rows as they are, and each effect per standard deviation of its column."""
     facts = subject.regression
     if facts is None:

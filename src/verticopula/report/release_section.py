@@ -8,7 +8,7 @@ from typing import Any
 from verticopula.formatting import odds, several, small
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import PartyEpsilons, PrivacyStatement, format_epsilon, format_price
-from verticopula.report.report_subject import Subject
+from verticopula.report.report_data import ReportData
 from verticopula.schema.units import Unit
 
 _SENTENCES = {
@@ -22,7 +22,7 @@ _SENTENCES = {
 _ALL_OF_IT = " The Gaussian noise is counted in full, as for a whole person."
 
 
-def describe_units(subject: Subject) -> list[dict[str, Any]]:
+def describe_units(subject: ReportData) -> list[dict[str, Any]]:
     """Every unit with its epsilon and what that means; the one that was asked for is marked."""
     privacy = subject.study.privacy
     return [
@@ -38,7 +38,7 @@ def describe_units(subject: Subject) -> list[dict[str, Any]]:
     ]
 
 
-def describe_parties(subject: Subject) -> list[dict[str, Any]]:
+def describe_parties(subject: ReportData) -> list[dict[str, Any]]:
     """Every party's releases, column by column, and what they cost."""
     privacy = subject.study.privacy
     entries = subject.study.releases

@@ -23,7 +23,7 @@ from verticopula.report import (
     release_section,
     sensitivity_analysis,
 )
-from verticopula.report.report_subject import Subject
+from verticopula.report.report_data import ReportData
 from verticopula.report.report_warnings import report_warnings
 from verticopula.study.text_summary import margin_shifts
 
@@ -36,7 +36,7 @@ _POLICY = (
 )
 
 
-def write_report(path: str | Path, subject: Subject) -> Path:
+def write_report(path: str | Path, subject: ReportData) -> Path:
     """Write the page; it opens without a network."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def write_report(path: str | Path, subject: Subject) -> Path:
     return target
 
 
-def render_report(subject: Subject) -> str:
+def render_report(subject: ReportData) -> str:
     """The page as text. Every name in it is escaped; without real tables, nothing of real data is in it."""
     context = gather(subject)
     script = _asset("charts.js") + _asset("report.js")
@@ -61,7 +61,7 @@ def render_report(subject: Subject) -> str:
     )
 
 
-def gather(subject: Subject) -> dict[str, Any]:
+def gather(subject: ReportData) -> dict[str, Any]:
     """Everything the template shows; `drawn` is what the figures are drawn from."""
     result, federation = subject.result, subject.federation
     regression = regression_section.regression_section(subject)
@@ -126,7 +126,7 @@ def as_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _patterns(subject: Subject) -> list[dict[str, Any]]:
+def _patterns(subject: ReportData) -> list[dict[str, Any]]:
     """Which parties know how many; the rarest together, if there are very many."""
     missing = subject.result.missingness
     shown = [{"known": list(map(int, pattern)), "count": count} for pattern, count in missing.patterns[:MOST_PATTERNS]]

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from verticopula.errors import StudyWarning
 from verticopula.formatting import listed, several
-from verticopula.report.report_subject import Subject, real_columns
+from verticopula.report.report_data import ReportData, real_columns
 from verticopula.study.study_warnings import ALIGNED_ROWS, find_warnings, gravest_first
 
 
-def report_warnings(subject: Subject) -> list[StudyWarning]:
+def report_warnings(subject: ReportData) -> list[StudyWarning]:
     """Every warning that this page must show, the gravest first."""
     return gravest_first([*_real_tables(subject), *find_warnings(subject.study), *_beside(subject)])
 
 
-def _real_tables(subject: Subject) -> Iterator[StudyWarning]:
+def _real_tables(subject: ReportData) -> Iterator[StudyWarning]:
     if subject.real:
         yield StudyWarning(
             "in-house",
@@ -35,7 +35,7 @@ def _real_tables(subject: Subject) -> Iterator[StudyWarning]:
         )
 
 
-def _beside(subject: Subject) -> Iterator[StudyWarning]:
+def _beside(subject: ReportData) -> Iterator[StudyWarning]:
     if subject.aligned:
         yield ALIGNED_ROWS
     regression = subject.regression

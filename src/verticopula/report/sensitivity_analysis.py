@@ -20,7 +20,7 @@ from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_design import Features
 from verticopula.glm.feature_encoding import code_schema_column
-from verticopula.report.report_subject import Subject
+from verticopula.report.report_data import ReportData
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.marginals import Marginal, from_unit
 
@@ -46,7 +46,7 @@ def shift_missing(observed: Floats, corrected: Floats, missing: float, delta: fl
     return np.clip(corrected + missing * (moved - still), 0.0, 1.0)
 
 
-def margin_sensitivity(subject: Subject) -> list[dict[str, Any]]:
+def margin_sensitivity(subject: ReportData) -> list[dict[str, Any]]:
     """Per column with missing values (and the response): its mean, median or probability at every delta."""
     found = []
     for key in subject.layout.keys:
@@ -104,7 +104,7 @@ def _category_statistic(observed: Marginal, corrected: Marginal, missing: float)
 # ---- regression --------------------------------------------------------------------------
 
 
-def regression_sensitivity(subject: Subject) -> dict[str, Any] | None:
+def regression_sensitivity(subject: ReportData) -> dict[str, Any] | None:
     """Selected coefficients if one party's missing blocks lay delta higher; None without a regression."""
     facts = subject.regression
     rows = [row for row in (facts or {}).get("rows", ()) if row["party"]]
@@ -133,7 +133,7 @@ def regression_sensitivity(subject: Subject) -> dict[str, Any] | None:
     return {"features": [f"{row['party']}.{row['feature']}" for row in rows], "parties": parties}
 
 
-def _move(subject: Subject, party: str, latents: Floats, hidden: NDArray[np.bool_], delta: float) -> Floats:
+def _move(subject: ReportData, party: str, latents: Floats, hidden: NDArray[np.bool_], delta: float) -> Floats:
     """Latents of hidden rows moved where they have a direction: not where categories have no order."""
     moved = latents.copy()
     for key, part in zip(subject.layout.keys, subject.layout.slices, strict=True):
@@ -142,7 +142,7 @@ def _move(subject: Subject, party: str, latents: Floats, hidden: NDArray[np.bool
     return moved
 
 
-def _chance_of_missing(subject: Subject, party: str, latents: Floats) -> Floats:
+def _chance_of_missing(subject: ReportData, party: str, latents: Floats) -> Floats:
     """For every row, the chance that the party does not know such a subject: an exponential tilt.
 
     It gives the missing subjects the latent means that the margins say they have: b = R^-1 mu.
@@ -155,7 +155,7 @@ def _chance_of_missing(subject: Subject, party: str, latents: Floats) -> Floats:
     return np.minimum(subject.result.missingness.rate(party) * weight, 1.0)
 
 
-def _latent_mean(subject: Subject, latent: int) -> float:
+def _latent_mean(subject: ReportData, latent: int) -> float:
     """Where the missing subjects' latent lies on average, from both margins."""
     key = subject.latent_keys[latent]
     first = next(s.start for k, s in zip(subject.layout.keys, subject.layout.slices, strict=True) if k == key)
@@ -173,7 +173,7 @@ def _latent_mean(subject: Subject, latent: int) -> float:
     return float(np.clip(np.sum(weight * (everybody - ndtri(unseen))) / np.sum(weight), -1.0, 1.0))
 
 
-def _fit(subject: Subject, facts: Any, rows: list[Any], latents: Floats) -> Floats | None:
+def _fit(subject: ReportData, facts: Any, rows: list[Any], latents: Floats) -> Floats | None:
     """Coefficients of the selected features on these rows; None if there is no maximum."""
     values = subject.result.copula.decode([latents], latents.shape[0])
     columns = [feature_values(subject, ColumnKey(r["party"], r["column"]), r["feature"], values) for r in rows]
@@ -185,7 +185,7 @@ def _fit(subject: Subject, facts: Any, rows: list[Any], latents: Floats) -> Floa
     return coef if fine else None
 
 
-def feature_values(subject: Subject, key: ColumnKey, feature: str, values: dict[ColumnKey, Floats]) -> Floats:
+def feature_values(subject: ReportData, key: ColumnKey, feature: str, values: dict[ColumnKey, Floats]) -> Floats:
     """A regression's feature from values or codes."""
     coding = code_schema_column(subject.federation.column(key))
     return np.asarray(coding.spread(values[key])[:, coding.names.index(feature)])

@@ -7,19 +7,19 @@ from pathlib import Path
 from verticopula.data.tables import read_table
 from verticopula.errors import SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
-from verticopula.report.report_subject import Subject, read_real
+from verticopula.report.report_data import ReportData, read_real
 from verticopula.schema.federation import Federation
 from verticopula.study.study_folder import read_fitted, read_regression
 from verticopula.study.study_warnings import ALIGNED_ROWS
 
 
-def read_subject(folder: Path, data: Path | None = None) -> Subject:
+def read_report_data(folder: Path, data: Path | None = None) -> ReportData:
     """What `run`, `demo` or `submit` left there, with real tables from `data` where it is given."""
     study = read_fitted(folder)
     notice = folder / "synthetic" / NOTICE_FILE
     said = notice.read_text(encoding="utf-8").splitlines() if notice.is_file() else []
     known = tuple(warning.title for warning in (*study.privacy.study_warnings, ALIGNED_ROWS))
-    return Subject(
+    return ReportData(
         study,
         {} if data is None else read_real(study.federation, _tables(study.federation, data)),
         read_regression(folder),

@@ -23,7 +23,7 @@ _DRAWS = 5_000  # rows from the copula that stand for the synthetic tables where
 
 
 @dataclass(frozen=True, repr=False)
-class Subject:
+class ReportData:
     """A study and what is known beside it.
 
     Attributes
@@ -87,7 +87,7 @@ def _party(federation: Federation, name: str) -> Party:
         raise SchemaError([Problem(f"party {name!r}", "is not in this study's federation")]) from None
 
 
-def real_columns(subject: Subject) -> dict[ColumnKey, EncodedColumn]:
+def real_columns(subject: ReportData) -> dict[ColumnKey, EncodedColumn]:
     """Every real column that is here."""
     return {
         ColumnKey(name, column): values
