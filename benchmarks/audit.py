@@ -19,12 +19,12 @@ from reporting.catalogue import Measured, Places
 from reporting.records import Record
 from reporting.tables import Table, verdict
 from verticopula.auditing import Claim, audit_release
-from verticopula.auditing import Measured as Audited
+from verticopula.auditing import MeasuredClaim as Audited
 from verticopula.auditing.attacked_releases import PartyRelease, claim_of
 from verticopula.auditing.mechanism_audit import judge
 from verticopula.auditing.neighbours import replaced_value
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.messages import ColumnOrder
+from verticopula.protocol.messages import ColumnQuery
 from verticopula.schema.units import Unit
 
 TRIALS = 20_000
@@ -78,7 +78,7 @@ def _through_the_party(trials: int) -> dict[str, Any]:
     """Ranks and cells of one column from `LocalParty.handle`, on all processors."""
     party = FEDERATION.party("left")
     pair = replaced_value(party, ["y"], N)
-    release = PartyRelease("exact", (ColumnOrder("y", 0.05, 0.05),), (0,), ("ranks",))
+    release = PartyRelease("exact", (ColumnQuery("y", 0.05, 0.05),), (0,), ("ranks",))
     claim = claim_of(Unit.BLOCK, release.entries(pair.first, SeededNoise(0)), 1e-6)
     workers = os.cpu_count() or 1
     cpu = time.process_time()

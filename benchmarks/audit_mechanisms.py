@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from verticopula import Federation
 from verticopula.auditing import Claim, Neighbours
 from verticopula.data.tables import AlignedTable, EncodedColumn
-from verticopula.privacy.accounting import Coins, epsilon_of
+from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.noise import Noise
-from verticopula.protocol.messages import ColumnOrder, ReleaseReply, ReleaseRequest
+from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Column
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
@@ -56,7 +56,7 @@ def moved(to: float) -> Floats:
 
 SWAPPED = Neighbours(np.array([-7.0, 7.0]), np.array([7.0, -7.0]))  # one comparison, and it flips
 ENDS = Neighbours(moved(-7.0), moved(7.0))
-RANKS_CLAIM = Claim("block", epsilon_of([Coins(RANKS, N - 1)], DELTA), DELTA, (Coins(RANKS, N - 1),))
+RANKS_CLAIM = Claim("block", composed_epsilon([Coins(RANKS, N - 1)], DELTA), DELTA, (Coins(RANKS, N - 1),))
 TWICE = (Coins(RANKS / 2, 2 * (N - 1)),)
 
 
@@ -91,7 +91,7 @@ def redrawn_after_a_restart(values: Floats, noise: Noise) -> Any:
     for start in ("first", "second"):
         party = LocalParty(table, noise=noise)
         party.noise_label = start  # fresh coins, as a restarted process has
-        reply = party.handle(ReleaseRequest("s", "vcds", "exact", (ColumnOrder("y", COMPARISON, CELLS),)))
+        reply = party.handle(ReleaseRequest("s", "vcds", "exact", (ColumnQuery("y", COMPARISON, CELLS),)))
         assert isinstance(reply, ReleaseReply)
         looks.append(reply.columns[0].ranks[:1, 0])
     return np.concatenate(looks)
@@ -99,7 +99,7 @@ def redrawn_after_a_restart(values: Floats, noise: Noise) -> Any:
 
 CASES = (
     Case("exact ranks", exact_ranks, ENDS, RANKS_CLAIM, True),
-    Case("binomial ranks", binomial_ranks, ENDS, Claim("block", epsilon_of(TWICE, DELTA), DELTA, TWICE), True),
+    Case("binomial ranks", binomial_ranks, ENDS, Claim("block", composed_epsilon(TWICE, DELTA), DELTA, TWICE), True),
     Case("cells", cells, ENDS, Claim.pure("variable", CELLS), True),
     Case("noise halved", ranks_with_half_the_noise, ENDS, RANKS_CLAIM, False),
     Case("range taken from the data", cells_of_the_datas_own_range, ENDS, Claim.pure("variable", CELLS), False),

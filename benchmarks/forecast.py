@@ -1,6 +1,6 @@
 """Forecasts against measurements, on ten designs that nothing was tuned to (`forecast_designs.HELD_OUT`).
 
-Judged is the root mean square error of the latent correlations *before shrinkage*, by the method that the
+MuBound is the root mean square error of the latent correlations *before shrinkage*, by the method that the
 documentation recommends for such data (VCDS; the refinement where blocks are missing at random). The forecast is
 told roughly what somebody who plans a study can say (`forecast_designs.facts_of`); what it says of the schema
 alone stands beside it. One truth per design: the forecast is of a typical one.
@@ -33,7 +33,7 @@ from reporting.records import Record
 from reporting.tables import Table
 from verticopula.data.tables import align_tables
 from verticopula.forecasting.forecast import forecast
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
@@ -68,7 +68,7 @@ class Fit:
 def fit_both(design: Design, truth: Truth, seed: int, study: str = "forecast", stream: int = 17) -> dict[str, Fit]:
     """Both methods on the same releases, as the parties make them; `study` and `stream` go into the seeds."""
     aligned = align_tables(truth.federation, draw_tables(design, truth, np.random.default_rng([seed, stream])))
-    request = BudgetRequest.build(truth.federation, unit=design.unit, epsilon=design.epsilon, delta=DELTA)
+    request = StudyBudget.build(truth.federation, unit=design.unit, epsilon=design.epsilon, delta=DELTA)
     parties = {name: LocalParty(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
     rounds = collect(truth.federation, request, study, "refined")
     released = drive(rounds, InProcessTransport(parties)).released
@@ -130,7 +130,7 @@ def predict(design: Design, facts: Mapping[str, Any] | None = None) -> dict[str,
         units=(design.unit,),
         methods=METHODS,
         observed=design.observed,
-        **(facts if facts is not None else {"at_random": float(design.mechanism == "mar")}),
+        **(facts if facts is not None else {"pull": float(design.mechanism == "mar")}),
     )
     names = ("before", "after", "margins", "low", "high")
     return {m: {name: getattr(made.row(m, design.unit), name) for name in names} for m in METHODS}
@@ -151,7 +151,7 @@ def compare(design: Design) -> dict[str, Any]:
         "strength": float(np.sqrt(np.mean(truth.correlation[free] ** 2))),
         "told": {
             "strength": facts["strength"],
-            "at_random": facts["at_random"],
+            "at_random": facts["pull"],
             "shares": {str(key): list(shares) for key, shares in facts["shares"].items()},
             "together": {f"{a}+{b}": share for (a, b), share in facts.get("together", {}).items()},
         },

@@ -1,6 +1,6 @@
 """Forecasts of strict studies against whole ones: parties, secret sharing, cryptographic noise, fit.
 
-`python -m benchmarks forecast_strict [--quick]`. Judged is what a strict study uses: the root mean square error of its
+`python -m benchmarks forecast_strict [--quick]`. MuBound is what a strict study uses: the root mean square error of its
 latent correlations, and the mean Kolmogorov distance of its margins. One truth per design, and the forecast is told
 what `forecast` is told (`forecast_designs.facts_of`). The designs were not used for anything else.
 """

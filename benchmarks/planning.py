@@ -100,7 +100,7 @@ def predict(designs: dict[float, Design], strength: float) -> Figures:
             delta=DELTA,
             methods=(*METHODS, STRICT),
             observed=design.observed,
-            at_random=True,
+            pull=1.0,
             strength=strength,
         )
         for row in made.rows:

@@ -14,7 +14,7 @@ from benchmarks.timing import time_interleaved
 from experiments.designs import SimulationDesign, make_complete, mask_mar
 from reporting.tables import Table, verdict
 from verticopula.data.tables import AlignedTable, align_tables
-from verticopula.privacy.budget import BudgetRequest, coins_per_comparison
+from verticopula.privacy.budget import StudyBudget, coins_per_comparison
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
@@ -36,7 +36,7 @@ Tables = Mapping[str, pl.DataFrame]
 
 def release(federation: Federation, tables: Tables, *, sampler: str = "exact") -> RankRelease:
     """What the coordinator starts from."""
-    request = BudgetRequest.build(federation, unit=UNIT, epsilon=EPSILON, delta=None, sampler=sampler)
+    request = StudyBudget.build(federation, unit=UNIT, epsilon=EPSILON, delta=None, sampler=sampler)
     aligned = align_tables(federation, tables, need_overlap=False)
     parties = {name: LocalParty(table, noise=SecureNoise()) for name, table in aligned.items()}
     return drive(collect(federation, request, "benchmark", "refined"), InProcessTransport(parties)).released

@@ -19,10 +19,10 @@ from reporting.catalogue import Measured, Places
 from reporting.records import Record
 from reporting.tables import Table, verdict
 from verticopula.mpc import sums_plan
-from verticopula.mpc.gram_noise import mu_of
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.secret_sharing import gram_share
 from verticopula.mpc.sums_plan import SumsPlan, choose_compute
+from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.messages import SumsRequest, SumsShareRequest
 from verticopula.protocol.party.sums_handler import SumsHandler

@@ -17,7 +17,7 @@ from reporting.tables import Table, verdict
 from verticopula import Synthesizer
 from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.marginals import Marginal, project_to_simplex, to_cells
@@ -169,7 +169,7 @@ def measure_margins(n: int, epsilon: float, seeds: Iterable[int]) -> dict[str, A
         study = make_sme(n, random_state=seed)
         tables = align_tables(study.federation, study.tables, need_overlap=False)
         observed = {key: tables[key.party].columns[key.column].observed for key in study.federation.keys}
-        request = BudgetRequest.build(study.federation, unit="person", epsilon=epsilon, delta=DELTA)
+        request = StudyBudget.build(study.federation, unit="person", epsilon=epsilon, delta=DELTA)
         budget = plan_strict(study.federation, request, observed)
         for key in study.federation.keys:
             column = study.federation.column(key)

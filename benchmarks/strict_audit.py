@@ -20,9 +20,9 @@ from benchmarks.sums_plans import PARTIES, complete_plan
 from reporting.catalogue import Measured, Places
 from reporting.records import Record, write_text
 from reporting.tables import Table
-from verticopula.auditing import SumsNeighbours, audit_sums, replaced_block, replaced_person
+from verticopula.auditing import SumsNeighbours, audit_sums, replaced_block, replaced_record
 from verticopula.auditing.sums_neighbours import SUBJECTS
-from verticopula.mpc.gram_noise import epsilon_of, mu_of
+from verticopula.privacy.gaussian_dp import gaussian_epsilon, mu_of
 
 EPSILON, DELTA = 1.0, 1e-6
 TRIALS = 40_000
@@ -35,7 +35,7 @@ _COUNTED = 0.8
 def run(options: Namespace) -> Measured:
     """Every case, for both units; quick ones have a twentieth of the trials, at a mu that so few can test."""
     plan = complete_plan(QUICK_MU if options.quick else mu_of(EPSILON, DELTA))
-    pairs = {"a replaced person": replaced_person(plan), "a replaced block": replaced_block(plan, "a")}
+    pairs = {"a replaced person": replaced_record(plan), "a replaced block": replaced_block(plan, "a")}
     each = 1.0 - (1.0 - CONFIDENCE) / (len(CASES) * len(pairs))
     found = [
         measure(case, label, pair, FEWER.get(case.name, TRIALS) // (20 if options.quick else 1), each)
@@ -119,7 +119,7 @@ def _page(record: Record, table: Table) -> str:
 
 `python -m benchmarks strict_audit`. Secure sums of three parties with {widths} columns and
 {settings["subjects"]} people, run as a study runs them (handlers, sealed shares, three noises from OpenDP, opening), at
-μ = {mu:.4f}, which is (ε, δ) = ({epsilon_of(mu, DELTA):.3g}, {DELTA:g}). Two data sets
+μ = {mu:.4f}, which is (ε, δ) = ({gaussian_epsilon(mu, DELTA):.3g}, {DELTA:g}). Two data sets
 differ in one person, or in one party's part of one person, as far apart as the bounds allow; the
 replaced records are twice as long as they may be, so clipping has work to do.
 

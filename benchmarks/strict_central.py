@@ -13,7 +13,7 @@ from verticopula.data.missingness import summarise_missingness
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sums_plan import SumsPlan
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.simulate.strict_simulation import open_centrally
@@ -83,20 +83,20 @@ def make(kinds: Mapping[str, str], latent: Floats, seen: Mapping[str, Bools]) ->
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedStudy:
     budget: StrictBudget
     marginals: dict[ColumnKey, Marginal]
     plan: SumsPlan
     sums: tuple[PatternSums, ...]
 
 
-def open_all(made: Made, epsilon: float, *, unit: str = "person", seed: int = 0) -> Opened:
+def open_all(made: Made, epsilon: float, *, unit: str = "person", seed: int = 0) -> OpenedStudy:
     """Margins and sums, with all their noise."""
-    request = BudgetRequest.build(made.federation, unit=unit, epsilon=epsilon, delta=1e-6)
+    request = StudyBudget.build(made.federation, unit=unit, epsilon=epsilon, delta=1e-6)
     budget = plan_strict(made.federation, request, made.observed)
     marginals = {key: release(made, key, budget.deviations[key], seed) for key in made.federation.keys}
     plan = plan_sums(made.federation, made.layout, made.observed, marginals, budget)
-    return Opened(budget, marginals, plan, add_up(made, plan, marginals, seed))
+    return OpenedStudy(budget, marginals, plan, add_up(made, plan, marginals, seed))
 
 
 def release(made: Made, key: ColumnKey, deviation: float, seed: int) -> Marginal:
@@ -116,7 +116,7 @@ def add_up(made: Made, plan: SumsPlan, marginals: Mapping[ColumnKey, Marginal], 
     return open_centrally(plan, coded, np.random.default_rng([seed, 1]))
 
 
-def fit(made: Made, opened: Opened) -> StrictFit:
+def fit(made: Made, opened: OpenedStudy) -> StrictFit:
     return fit_strict(
         opened.sums,
         opened.plan,

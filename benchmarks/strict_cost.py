@@ -23,7 +23,7 @@ from verticopula import Synthesizer
 from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import SumsKeyRequest, SumsRequest, SumsShareRequest
@@ -40,7 +40,7 @@ MOMENTS = (SumsKeyRequest, SumsShareRequest, SumsRequest)
 def meter(study: SmeStudy) -> Metered:
     """One strict study at (1, 1e-6) per person."""
     federation = study.federation
-    request = BudgetRequest.build(federation, unit="person", epsilon=EPSILON, delta=DELTA)
+    request = StudyBudget.build(federation, unit="person", epsilon=EPSILON, delta=DELTA)
     aligned = align_tables(federation, study.tables, need_overlap=False)
     common = shared_authenticity(bytes(32))
     parties = {

@@ -38,7 +38,7 @@ MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
 
 
 @dataclass(frozen=True)
-class Judged:
+class MuBound:
     """(p,) coefficients as the rule decides, and as it would with other bars, where it has any.
 
     `knowing` is what it would decide if it used what the tables say of their errors.
@@ -49,17 +49,17 @@ class Judged:
     knowing: Floats | None = None
 
     @classmethod
-    def decide(cls, posterior: Posterior, bar: float) -> Judged:
+    def decide(cls, posterior: Posterior, bar: float) -> MuBound:
         """By the posterior probabilities of columns that are no groups."""
         starts = np.arange(posterior.mean.size + 1)
         others = {other: posterior.select(starts, other) for other in OTHER_BARS}
         return cls(posterior.select(starts, bar), others)
 
 
-def judge(outcome: Outcome, study: Study, name: JudgeName) -> Judged:
+def judge(outcome: Outcome, study: Study, name: JudgeName) -> MuBound:
     """The method's own coefficients, or those that the judge finds on its tables."""
     if outcome.coef is not None:
-        return Judged(outcome.coef)
+        return MuBound(outcome.coef)
     x, y = stack_numbers(study.federation, outcome.tables)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise MethodFailure("the table has cells that are not finite")
@@ -76,8 +76,8 @@ def judge(outcome: Outcome, study: Study, name: JudgeName) -> Judged:
             return knowing
         return replace(judge_numbers(x, y, model, name, outcome.n_subjects, bar), knowing=knowing.coef)
     if name == "bayes":
-        return Judged.decide(sample_posterior_in_parts(study.federation, outcome.tables, study.family), bar)
-    return Judged(fit_refit_in_parts(study.federation, outcome.tables, study.family))
+        return MuBound.decide(sample_posterior_in_parts(study.federation, outcome.tables, study.family), bar)
+    return MuBound(fit_refit_in_parts(study.federation, outcome.tables, study.family))
 
 
 def find_errors(outcome: Outcome, study: Study) -> ScoreErrors | None:
@@ -94,7 +94,7 @@ def judge_numbers(
     n_subjects: int | None = None,
     bar: float | None = None,
     errors: ScoreErrors | None = None,
-) -> Judged:
+) -> MuBound:
     """What the judge finds on rows that stand for so many subjects; None for as many as there are rows.
 
     `bar` is the probability above which a column is taken; None for that of synthetic tables.
@@ -102,11 +102,11 @@ def judge_numbers(
     n_effective = n_subjects or len(y)
     if name == "bayes":
         found = sample_rows(x, y, model=model, n_effective=n_effective, fit_intercept=False, errors=errors)
-        return Judged.decide(found, INCLUSION[model] if bar is None else bar)
-    return Judged(fit_scad_refit(x, y, model=model, n_effective=n_effective, fit_intercept=False).coef)
+        return MuBound.decide(found, INCLUSION[model] if bar is None else bar)
+    return MuBound(fit_scad_refit(x, y, model=model, n_effective=n_effective, fit_intercept=False).coef)
 
 
-def score(judged: Judged, truth: Floats) -> Scores:
+def score(judged: MuBound, truth: Floats) -> Scores:
     """The paper's three measures, then those of other bars, and of what tables know."""
     scores = score_coef(judged.coef, truth)
     for bar, coef in judged.others.items():

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from experiments.designs import SimulationDesign
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import INCLUSION, Judged, JudgeName, judge, judge_numbers, score
+from experiments.judge import INCLUSION, JudgeName, MuBound, judge, judge_numbers, score
 from experiments.methods import METHODS, ORACLE, ORIGINAL, UNPROTECTED
 from experiments.scad import SeparatedClassesError, fit_oracle
 from experiments.store import Entry, Replication, locate, name_entry, read, write
@@ -125,7 +125,7 @@ def measure(drawn: Drawn, method: str, study: Study, rule: JudgeName) -> Entry:
     spent, margins = None, {}
     try:
         if method == ORACLE:
-            found = Judged(fit_oracle(drawn.data.x, drawn.data.y, truth != 0, drawn.data.design.model))
+            found = MuBound(fit_oracle(drawn.data.x, drawn.data.y, truth != 0, drawn.data.design.model))
         elif method == ORIGINAL:
             found = judge_numbers(drawn.data.x, drawn.data.y, drawn.data.design.model, rule)
         else:

@@ -33,7 +33,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_complete_cases
-from verticopula.privacy.gaussian_dp import compose, epsilon_of, mu_of
+from verticopula.privacy.gaussian_dp import compose, gaussian_epsilon, mu_of
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.federation import Column, ColumnKey, Federation
 
@@ -77,7 +77,7 @@ def fit(study: Study, *, steps: int = STEPS) -> Outcome:
     for coding, numbers in zip(codings, rows, strict=True):
         made.setdefault(coding.key.party, {})[coding.key.column] = coding.decode(numbers)
     note = "(epsilon, delta) of the block itself, by noise on clipped gradients"
-    spent = Spent(study.epsilon, study.epsilon, epsilon_of(budget.person, DEFAULT_DELTA), note)
+    spent = Spent(study.epsilon, study.epsilon, gaussian_epsilon(budget.person, DEFAULT_DELTA), note)
     return Outcome(spent, n, {party: pl.DataFrame(columns) for party, columns in made.items()})
 
 

@@ -17,7 +17,7 @@ from experiments.study import MethodFailure, Outcome, Spent, Study, keep_complet
 from verticopula import Synthesizer
 from verticopula.errors import AlignedWarning, NotPrivateWarning, VerticopulaError
 from verticopula.privacy import gaussian_dp as gaussian
-from verticopula.privacy.accounting import Coins, calibrate, epsilon_of
+from verticopula.privacy.accounting import Coins, calibrate, composed_epsilon
 from verticopula.privacy.budget import coins_per_comparison, rank_coins
 from verticopula.schema.defaults import DEFAULT_DELTA
 
@@ -90,7 +90,7 @@ def calibrate_ranks(touched: Touched, epsilon: float, delta: float) -> float:
 @lru_cache(maxsize=4_096)
 def compose(coins: tuple[tuple[float, int], ...], delta: float) -> float:
     """Epsilon of all coins together."""
-    return epsilon_of((Coins(epsilon, count) for epsilon, count in coins), delta)
+    return composed_epsilon((Coins(epsilon, count) for epsilon, count in coins), delta)
 
 
 def _fit(
@@ -149,7 +149,7 @@ def strict(study: Study, epsilon: float, delta: float) -> Answer:
 def gan(study: Study, epsilon: float, delta: float) -> Answer:
     """Vertigan with noise for all its critics together (needs torch)."""
     several = vertigan.Budget.split(study.federation, 1.0).person  # of a person, for every 1 of a block
-    block = gaussian.epsilon_of(gaussian.mu_of(epsilon, delta) / several, DEFAULT_DELTA)
+    block = gaussian.gaussian_epsilon(gaussian.mu_of(epsilon, delta) / several, DEFAULT_DELTA)
     return Answer(vertigan.fit(replace(study, epsilon=block)))
 
 

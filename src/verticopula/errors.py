@@ -73,7 +73,7 @@ class PartyUnavailable(ProtocolError):
 
 
 class PolicyRefused(ProtocolError):
-    """A party refused a request that its own policy does not allow."""
+    """A party refused a request: its policy does not allow it, or no honest coordinator would send it."""
 
 
 class VersionMismatch(ProtocolError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 _JOINER = "\u200d"  # holds composed emoji together
@@ -29,20 +30,29 @@ def _spelled(character: str) -> str:
     return f"\u27e8U+{ord(character):04X}\u27e9"
 
 
-def clean(value: Any) -> Any:
+def json_safe(value: Any) -> Any:
     """Plain values for the page's data: readable names, and None for numbers that JSON has no word for."""
     if isinstance(value, str):
         return readable(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {clean(key): clean(item) for key, item in value.items()}
+        return {json_safe(key): json_safe(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [clean(item) for item in value]
+        return [json_safe(item) for item in value]
+    return json_numbers(value)
+
+
+def json_numbers(value: Any, infinite: str | None = None) -> Any:
+    """The value with `infinite` for infinite numbers and None for NaN: JSON has no word for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else infinite
+    if isinstance(value, Mapping):
+        return {key: json_numbers(item, infinite) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_numbers(item, infinite) for item in value]
     return value
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def format_number(value: float | None, digits: int = 3) -> str:
     """Some significant digits, thousands apart; nothing for what is not a number."""
     if value is None or not math.isfinite(value):
         return "–"
@@ -56,35 +66,35 @@ def number(value: float | None, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def percent(share: float, digits: int = 1) -> str:
+def format_percent(share: float, digits: int = 1) -> str:
     """A share in per cent; small ones never look like none."""
     if 0.0 < share < 0.5 * 10.0 ** -(digits + 2):
         return f"< {10.0**-digits:.{digits}f} %"
     return f"{100.0 * share:.{digits}f} %"
 
 
-def several(count: int, noun: str, plural: str | None = None) -> str:
+def count_of(count: int, noun: str, plural: str | None = None) -> str:
     """`1 column`, `2 columns`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def listed(names: list[str], most: int = 4) -> str:
+def join_names(names: list[str], most: int = 4) -> str:
     """The first few names, and how many more there are."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def odds(epsilon: float) -> str:
+def odds_in_words(epsilon: float) -> str:
     """What an epsilon says, in words: by how much it lets the odds of a guess change."""
     if math.isinf(epsilon):
         return "no bound at all"
     factor = math.exp(min(epsilon, 50.0))
     if factor > 1e6:
         return "more than a million times: no bound in practice"
-    return f"at most {number(math.ceil(factor * 100.0) / 100.0, 4)} times"
+    return f"at most {format_number(math.ceil(factor * 100.0) / 100.0, 4)} times"
 
 
-def small(value: float) -> str:
+def format_small(value: float) -> str:
     """A small number as people write it: 1e-6."""
     return _short_power(f"{value:g}")
 

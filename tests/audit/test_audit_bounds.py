@@ -13,7 +13,7 @@ from verticopula.auditing import Claim, Neighbours, audit_release
 from verticopula.auditing.epsilon_bounds import clopper_pearson, epsilon_low, highest_visible, two_sided
 from verticopula.auditing.mechanism_audit import judge
 from verticopula.errors import SettingsError
-from verticopula.privacy.accounting import Coins, epsilon_of
+from verticopula.privacy.accounting import Coins, composed_epsilon
 
 EPSILON = 1.0
 SURE = 0.9999  # where one seeded audit must not be among those that may be wrong
@@ -92,13 +92,13 @@ def test_processes_change_nothing() -> None:
 
 def test_a_claim_knows_its_whole_curve() -> None:
     coins = (Coins(0.1, 50),)
-    claim = Claim("block", epsilon_of(coins, 1e-6), 1e-6, coins)
+    claim = Claim("block", composed_epsilon(coins, 1e-6), 1e-6, coins)
     assert claim.curve
     for epsilon, delta in claim.curve:
-        assert epsilon_of(coins, delta) <= epsilon + 1e-6
+        assert composed_epsilon(coins, delta) <= epsilon + 1e-6
     assert Claim("block", math.inf, 1e-6, (Coins(math.inf, 1),)).curve == ()
     hopeless = (Coins(1.0, 5_000),)
-    assert Claim("block", epsilon_of(hopeless, 1e-6), 1e-6, hopeless).curve == ()
+    assert Claim("block", composed_epsilon(hopeless, 1e-6), 1e-6, hopeless).curve == ()
 
 
 @pytest.mark.parametrize(("trials", "confidence"), [(99, 0.95), (1000, 1.0), (1000, 0.2)])

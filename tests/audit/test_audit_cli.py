@@ -13,9 +13,9 @@ from tests.audit.studies import N, federation, people, write_tables
 from tests.builders import Call
 from verticopula.auditing import study_audit as audit_study_module
 from verticopula.auditing.attack_plan import plan_attacks
-from verticopula.auditing.audit_report import plain_values
 from verticopula.cli import audit_commands as cli_audit
 from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.formatting import json_numbers
 from verticopula.storage.ledger import Ledger
 from verticopula.study.study_folder import write_study
 
@@ -146,4 +146,4 @@ def test_bad_input_is_named(home: Path, call: Call, tmp_path: Path) -> None:
 
 
 def test_reports_have_no_words_that_json_lacks() -> None:
-    assert plain_values({"a": [float("inf"), float("nan"), 1.0]}) == {"a": ["inf", None, 1.0]}
+    assert json_numbers({"a": [float("inf"), float("nan"), 1.0]}, "inf") == {"a": ["inf", None, 1.0]}

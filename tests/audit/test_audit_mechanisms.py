@@ -13,10 +13,10 @@ from benchmarks.audit_mechanisms import CASES, Case
 from tests.audit.studies import federation, people
 from verticopula.auditing.attack_plan import StudyTerms, plan_attacks, run_attacks
 from verticopula.auditing.epsilon_bounds import epsilon_low
-from verticopula.auditing.mechanism_audit import Measured, Neighbours, audit_release
+from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, audit_release
 from verticopula.auditing.neighbours import flipped_comparison, replaced_value, typical_people
 from verticopula.data.tables import align_tables
-from verticopula.privacy.budget import BudgetRequest, ColumnBudget
+from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.local_party import LocalParty
@@ -66,7 +66,7 @@ def test_bounds_come_close_to_what_one_comparison_costs(sampler: str) -> None:
         assert reachable(measured) < measured.epsilon_low <= 1.0, found.what
 
 
-def reachable(measured: Measured) -> float:
+def reachable(measured: MeasuredClaim) -> float:
     """The bound that an attacker gets who counts the coins that agree, if luck is against it by three standard errors.
 
     All of a comparison's coins together are worth its epsilon, but all of four agree in a tenth of the trials only.
@@ -82,8 +82,8 @@ def reachable(measured: Measured) -> float:
 
 
 def test_the_synthetic_tables_leak_no_more_than_the_releases() -> None:
-    request = BudgetRequest.build(federation(), unit="person", epsilon=2.0, delta=1e-6)
-    study = replace(terms(1.0, "exact", "vcds"), request=request)
+    budget = StudyBudget.build(federation(), unit="person", epsilon=2.0, delta=1e-6)
+    study = replace(terms(1.0, "exact", "vcds"), budget=budget)
     attacks = plan_attacks(study, n_subjects=30, output_trials=100)
     wanted = [a for a in attacks if a.what == "the synthetic tables"]
     assert len(wanted) == 1
@@ -96,8 +96,8 @@ def test_the_synthetic_tables_leak_no_more_than_the_releases() -> None:
 
 @pytest.mark.parametrize(("method", "rounds"), [("refined", 1), ("evcds", 1), ("ievcds", 3)])
 def test_output_trials_run_the_studys_own_method(method: str, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = BudgetRequest.build(federation(), unit="client", epsilon=4.0, delta=None, rounds=rounds)
-    study = replace(terms(0.5, "exact", method), request=request)
+    budget = StudyBudget.build(federation(), unit="client", epsilon=4.0, delta=None, rounds=rounds)
+    study = replace(terms(0.5, "exact", method), budget=budget)
     (attack,) = (a for a in plan_attacks(study, n_subjects=30, output_trials=100) if a.what == "the synthetic tables")
     seen: list[str] = []
     real = LocalParty.handle

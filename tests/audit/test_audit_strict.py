@@ -39,20 +39,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def study(home: Path) -> Synthesizer:
+def synthesizer(home: Path) -> Synthesizer:
     return Synthesizer.load(home / "study" / "study.json")
 
 
-def test_the_plan_of_a_finished_study_is_found_again(study: Synthesizer) -> None:
-    plan, spent = plan_of(study), study.result_.spending
+def test_the_plan_of_a_finished_study_is_found_again(synthesizer: Synthesizer) -> None:
+    plan, spent = plan_of(synthesizer), synthesizer.result_.spending
     assert spent is not None
     assert plan.mu == spent.mu
     assert {party: block_factor(plan, party) for party in plan.parties} == pytest.approx(dict(spent.factors))
     assert int((plan.pattern_of >= 0).sum()) == N
 
 
-def test_a_cut_down_plan_keeps_bounds_and_mu(study: Synthesizer) -> None:
-    plan = plan_of(study)
+def test_a_cut_down_plan_keeps_bounds_and_mu(synthesizer: Synthesizer) -> None:
+    plan = plan_of(synthesizer)
     for pattern in range(plan.columns.shape[0]):
         one = narrow(cut_plan(plan, pattern, 3), most=2)
         assert (one.bounds, one.bits, one.mu) == (pytest.approx(plan.bounds[[pattern]]), plan.bits, plan.mu)

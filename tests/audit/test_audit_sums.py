@@ -15,17 +15,17 @@ from scipy.stats import binom
 from benchmarks.audit_sums import CASES, SumsCase, none
 from benchmarks.sums_plans import PARTIES, complete_plan
 from tests.secure.sums_world import World, some_scores
-from verticopula.auditing import audit_sums, replaced_block, replaced_person
-from verticopula.auditing.sums_attacks import Pooled, SumsRelease, exact_sums, judge_sums, mu_low
+from verticopula.auditing import audit_sums, replaced_block, replaced_record
+from verticopula.auditing.sums_attacks import PooledNoise, SumsRelease, exact_sums, judge_sums, mu_low
 from verticopula.auditing.sums_neighbours import SumsNeighbours, cut_plan
 from verticopula.errors import SettingsError
-from verticopula.mpc.gram_noise import epsilon_of, mu_of
 from verticopula.mpc.sums_plan import SumsPlan
+from verticopula.privacy.gaussian_dp import gaussian_epsilon, mu_of
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.schema.units import Unit
 
 PAIRS: dict[str, Callable[[SumsPlan], SumsNeighbours]] = {
-    "person": replaced_person,
+    "person": replaced_record,
     "block": lambda plan: replaced_block(plan, "a"),
 }
 
@@ -80,7 +80,7 @@ def test_neighbours_come_close_to_the_claimed_distance_and_never_exceed_it(
 ) -> None:
     plan = complete_plan(mu, {f"p{k}": width for k, width in enumerate(widths)}, per_column)
     total = sum(widths) * per_column + 1.0
-    for made in (replaced_person(plan), *(replaced_block(plan, party) for party in plan.parties)):
+    for made in (replaced_record(plan), *(replaced_block(plan, party) for party in plan.parties)):
         release = SumsRelease(made.plan, exact_sums(made.plan, made.pair.first))
         attained = float(np.linalg.norm(release.standardise(exact_sums(made.plan, made.pair.second)))) / made.mu
         # signs add up to their target to within one column, or lie as far from it as there are columns
@@ -93,7 +93,7 @@ def test_neighbours_come_close_to_the_claimed_distance_and_never_exceed_it(
 
 def test_neighbours_differ_in_one_person_or_one_block() -> None:
     plan = complete_plan(1.0)
-    person, block = replaced_person(plan), replaced_block(plan, "b")
+    person, block = replaced_record(plan), replaced_block(plan, "b")
     for party in PARTIES:
         one, other = (side[party] for side in (person.pair.first, person.pair.second))
         assert (one[1:] == other[1:]).all()
@@ -107,7 +107,7 @@ def test_neighbours_differ_in_one_person_or_one_block() -> None:
 def test_a_studys_own_plan_can_be_audited_pattern_by_pattern() -> None:
     plan = World(some_scores({"a": 2, "b": 2, "c": 1}, 40), mu=1.0).plan()
     for pattern in (0, plan.columns.shape[0] - 1):
-        made = replaced_person(plan, pattern=pattern, subjects=3)
+        made = replaced_record(plan, pattern=pattern, subjects=3)
         assert made.plan.pattern_of.size == 3
         assert (made.plan.columns == plan.columns[[pattern]]).all()
         assert audit_sums(made, 100, seed=1, copies=50).holds
@@ -124,7 +124,7 @@ def test_a_studys_own_plan_can_be_audited_pattern_by_pattern() -> None:
 
 def test_without_noise_the_trials_are_the_exact_sums() -> None:
     """Sharing and opening add nothing of their own; every copy is the same pattern."""
-    made = replaced_person(complete_plan(1.0))
+    made = replaced_record(complete_plan(1.0))
     release = SumsRelease(made.plan, exact_sums(made.plan, made.pair.first), 3, dict.fromkeys("abc", none))
     assert np.abs(release(made.pair.first, SeededNoise(1))).max() < 1e-9
     moved = release(made.pair.second, SeededNoise(1)).reshape(3, -1)
@@ -146,13 +146,13 @@ def test_pooled_noise_hands_out_every_draw_once() -> None:
             self.drawn += values.size
             return values + np.arange(self.drawn - values.size, self.drawn)
 
-    pool = Pooled(Counting())
+    pool = PooledNoise(Counting())
     taken = np.concatenate([pool.discrete_gaussian(np.zeros(k, dtype=np.int64), 3.0) for k in (7, 290, 50, 700, 1)])
     assert taken.tolist() == list(range(taken.size))
 
 
 def test_too_few_trials_are_refused() -> None:
-    made = replaced_person(complete_plan(1.0))
+    made = replaced_record(complete_plan(1.0))
     for trials, confidence, copies in ((10, 0.95, 10), (1_000, 0.2, 10), (1_000, 0.95, 0)):
         with pytest.raises(SettingsError):
             audit_sums(made, trials, confidence=confidence, copies=copies)
@@ -172,7 +172,7 @@ def test_verdicts(case: SumsCase, unit: str) -> None:
     found = audit_sums(made, trials, seed=3, copies=trials // 2, **case.settings())
     assert found.holds is case.keeps_it
     assert found.trials == trials
-    assert found.epsilon == pytest.approx(epsilon_of(made.mu, 1e-6))
+    assert found.epsilon == pytest.approx(gaussian_epsilon(made.mu, 1e-6))
     assert found.holds == (found.epsilon_low <= found.epsilon)
     assert found.attained > 0.98
 

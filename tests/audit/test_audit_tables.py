@@ -13,11 +13,11 @@ from tests.audit.studies import N, federation, people
 from tests.builders import CONTINUOUS, fit_seeded, make_federation, make_tables
 from verticopula.auditing import AuditSettings, audit_study
 from verticopula.auditing.aligned_attack import attack_aligned
-from verticopula.auditing.encoded_rows import EncodedRows, Scale, nearest
+from verticopula.auditing.encoded_rows import EncodedRows, GradeScale, nearest
 from verticopula.auditing.findings import auc, difference_of_means
 from verticopula.auditing.holdout import restrict
 from verticopula.auditing.sdmetrics_findings import sdmetrics_findings
-from verticopula.auditing.table_attacks import Exposed, attack_tables
+from verticopula.auditing.table_attacks import AttackedTable, attack_tables
 from verticopula.data.tables import align_tables
 from verticopula.errors import AlignedWarning, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
@@ -28,17 +28,17 @@ CONFIDENCE = 0.9999
 COUNT = 300
 
 
-def exposed(copies: bool) -> Exposed:
+def exposed(copies: bool) -> AttackedTable:
     """Rows that are the members themselves, or a third group of people."""
     groups = [align_tables(federation(), people(k * COUNT, COUNT, seed=k), need_overlap=False) for k in range(3)]
     rows = people(2 * COUNT, COUNT, seed=2)
     rows["clinic"] = people(2 * COUNT, 2 * COUNT, seed=7)["clinic"].head(COUNT)
-    scale = Scale(federation(), rows)
+    scale = GradeScale(federation(), rows)
     members, others = scale.people(groups[0]), scale.people(groups[1])
     synthetic = scale.synthetic
     if copies:
         synthetic = replace(members, values=np.where(np.isnan(members.values), 0.5, members.values))
-    return Exposed.draw(members, others, synthetic, np.random.default_rng(0))
+    return AttackedTable.draw(members, others, synthetic, np.random.default_rng(0))
 
 
 def test_copied_people_are_found() -> None:
@@ -77,7 +77,7 @@ def test_aligned_rows_have_the_error_that_the_coins_give_them() -> None:
     tables = make_tables(study, {name: rng.standard_normal(n).clip(-7, 7) for name in ("y", "x")})
     fitted = fit_seeded(study, tables, 1, method="evcds", epsilon=2 * epsilon, unit="variable")
     with pytest.warns(AlignedWarning):
-        scale = Scale(study, fitted.sample(aligned=True))
+        scale = GradeScale(study, fitted.sample(aligned=True))
     members = scale.people(align_tables(study, tables))
     coins = dict.fromkeys(study.keys, epsilon)
     own, error = attack_aligned(members, scale.synthetic, coins, CONFIDENCE, rng)
@@ -147,13 +147,13 @@ def test_a_strict_study_can_be_repeated_whole_and_by_no_party_alone() -> None:
     _, again = restrict(study, None)
     assert dict(again.settings_) == dict(study.settings_)
     with pytest.raises(SettingsError, match="alone"):
-        audit_study(study, AuditSettings(trials=100, party="bank"), data=people(0, N, 1))
+        audit_study(study, AuditSettings(trials=100, party="bank"), real=people(0, N, 1))
 
 
 @pytest.mark.slow
 def test_a_strict_study_is_audited_through_its_tables() -> None:
     study = strict_study()
     settings = AuditSettings(trials=100, seed=1)
-    report = audit_study(study, settings, synthetic=study.sample(), data=people(0, N, 1))
+    report = audit_study(study, settings, synthetic=study.sample(), real=people(0, N, 1))
     assert report.tables
     assert {found.measured.claim.unit for found in report.mechanism} == {"person", "block"}

@@ -21,17 +21,17 @@ from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.network_demo import free_port
 from verticopula.network.network_transport import NetworkTransport, PendingRequests
 from verticopula.network.sessions import Sessions
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import (
+    ConsentReply,
     PresenceReply,
     PresenceRequest,
     ReleaseReply,
     ReleaseRequest,
     Reply,
     Request,
-    ReviewReply,
     SumsKeyReply,
 )
 from verticopula.protocol.party.local_party import LocalParty
@@ -53,7 +53,7 @@ FEDERATION = Federation.from_dict(
         ],
     }
 )
-BUDGET = BudgetRequest.build(FEDERATION, unit="variable", epsilon=2.0, delta=None)
+BUDGET = StudyBudget.build(FEDERATION, unit="variable", epsilon=2.0, delta=None)
 
 
 def tables() -> dict[str, pl.DataFrame]:
@@ -234,7 +234,7 @@ def wrong_kind(reply: Reply) -> Reply:
 
 
 def no_agreement(reply: Reply) -> Reply:
-    return PresenceReply("b", np.ones((200, 1), dtype=bool)) if isinstance(reply, ReviewReply) else reply
+    return PresenceReply("b", np.ones((200, 1), dtype=bool)) if isinstance(reply, ConsentReply) else reply
 
 
 @pytest.mark.parametrize(

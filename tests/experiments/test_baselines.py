@@ -19,7 +19,7 @@ from experiments.theory import theorems89
 from experiments.theory.gaussian import make_federation, make_tables
 from verticopula import Federation
 from verticopula.glm.families import find_family
-from verticopula.privacy.accounting import Coins, epsilon_of
+from verticopula.privacy.accounting import Coins, composed_epsilon
 
 SMALL = Settings(design=SMALL_DESIGN)
 
@@ -212,7 +212,7 @@ def test_imputation_is_charged_for_subjects_that_move_with_the_mean() -> None:
     assert imputed.charge(marginal, 10).coins == Coins(0.5, 11)
     worth = imputed.fit(study).spent.block
     assert worth > copula.fit(study).spent.block
-    assert worth > epsilon_of([Coins(0.5, 3 * 199)], 1e-6)
+    assert worth > composed_epsilon([Coins(0.5, 3 * 199)], 1e-6)
 
 
 def test_single_party_sees_its_own_columns_only(gappy: Study) -> None:

@@ -13,8 +13,8 @@ from experiments.person.methods import METHODS, NEEDS_TORCH
 from experiments.person.page import ZERO, Line, describe_small, find_threshold
 from experiments.runner import Settings
 from experiments.study import Study
-from verticopula.privacy.accounting import Coins, epsilon_of
-from verticopula.privacy.budget import BudgetRequest, plan_budget
+from verticopula.privacy.accounting import Coins, composed_epsilon
+from verticopula.privacy.budget import StudyBudget, plan_budget
 
 CELL = Cell("linear", "MAR-simple", 200)
 DELTA = 1e-6
@@ -40,14 +40,14 @@ def test_what_is_left_for_a_comparison_is_what_the_accountant_allows(study: Stud
     whole = draw(cell, 0, Settings(design={"kind_counts": (2, 2, 1, 0)}).make_design(cell)).study(1.0, 0, 1)
     answer = METHODS["VCDS"](whole, 3.0, DELTA)
     columns = len(whole.federation.keys)
-    spent = epsilon_of([Coins(answer.per_comparison, columns * 119)], DELTA)
+    spent = composed_epsilon([Coins(answer.per_comparison, columns * 119)], DELTA)
     assert spent == pytest.approx(1.5, rel=1e-3)
     assert answer.per_value == pytest.approx(1.5 / columns)
 
 
 @pytest.mark.parametrize("method", ["vcds", "ievcds"])
 def test_budgets_are_those_of_the_librarys_own_unit(study: Study, method: str) -> None:
-    request = BudgetRequest.build(
+    request = StudyBudget.build(
         study.federation, unit="person", epsilon=30.0, delta=DELTA, rounds=10 if method == "ievcds" else 1
     )
     seen = {key: study.tables[key.party].height for key in study.federation.keys}

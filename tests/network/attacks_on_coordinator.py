@@ -45,9 +45,9 @@ from verticopula.network.provisioning import provision
 from verticopula.network.study_lead import Lead
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
+    ConsentReply,
     OpenReply,
     OpenRequest,
-    ReviewReply,
     fingerprint,
 )
 from verticopula.protocol.study_opening import federation_fingerprint
@@ -421,7 +421,7 @@ def _asked(scene: Scene, *names: str) -> Iterator[tuple[Lead, str, list[Caller],
 def answer_for_another(scene: Scene) -> None:
     with _asked(scene, "left", "right") as (lead, study, (left, right), (_, asked)):
         wrong = fingerprint(OpenRequest(study, "vcds", "", "hash", None, 0, ""))
-        left.message("answer", wrong, encode(ReviewReply("right")))
+        left.message("answer", wrong, encode(ConsentReply("right")))
         right.message("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
         scene.net.wait(lead, study)
 
@@ -431,7 +431,7 @@ def answer_too_late(scene: Scene) -> None:
     with _asked(scene, "left") as (lead, study, (left,), (asked,)):
         left.message("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
         scene.net.wait(lead, study)
-        left.message("answer", asked.key, encode(ReviewReply("left")))
+        left.message("answer", asked.key, encode(ConsentReply("left")))
         scene.expect()
 
 

@@ -33,17 +33,17 @@ from verticopula.network.control_messages import (
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
-    ColumnOrder,
+    ColumnQuery,
+    ConsentReply,
+    ConsentRequest,
     GaussianMarginsReply,
     GaussianMarginsRequest,
-    MarginOrder,
+    MarginQuery,
     OpenReply,
     OpenRequest,
     PlaceRequest,
     ReleaseRequest,
-    ReviewReply,
-    ReviewRequest,
-    StrictReviewRequest,
+    StrictConsentRequest,
     SumsKeyRequest,
     SumsShareRequest,
     fingerprint,
@@ -61,7 +61,7 @@ def _opening(scene: Scene, study: str = "study", **changes: Any) -> OpenRequest:
 
 
 def _release(study: str = "study", **changes: Any) -> ReleaseRequest:
-    orders = (ColumnOrder("y", 0.1, 0.1), ColumnOrder("x1", 0.1, 0.1))
+    orders = (ColumnQuery("y", 0.1, 0.1), ColumnQuery("x1", 0.1, 0.1))
     return replace(ReleaseRequest(study, "vcds", "exact", orders), **changes)
 
 
@@ -87,11 +87,11 @@ def _is_refused(make: Callable[[Scene], Any], party: str = "left", *, opened: bo
     return run
 
 
-_MUCH = (ColumnOrder("y", 5.0, 5.0), ColumnOrder("x1", 5.0, 5.0))
+_MUCH = (ColumnQuery("y", 5.0, 5.0), ColumnQuery("x1", 5.0, 5.0))
 
 against_party(
     "epsilon beyond the cap", "its policy", "refused: party 'left': epsilon per client would become", quick=True
-)(_is_refused(lambda scene: ReviewRequest(_release(orders=_MUCH))))
+)(_is_refused(lambda scene: ConsentRequest(_release(orders=_MUCH))))
 
 
 @against_party(
@@ -99,31 +99,31 @@ against_party(
 )
 def more_than_reviewed(scene: Scene) -> None:
     evil = _opened(scene)
-    assert isinstance(evil.ask("left", ReviewRequest(_release())), ReviewReply)
+    assert isinstance(evil.ask("left", ConsentRequest(_release())), ConsentReply)
     assert isinstance(evil.ask("left", _release(orders=_MUCH)), Refusal)
     assert scene.net.ledger("left") == []
 
 
 against_party(
     "more rounds than were reviewed, beyond the cap", "its policy", "refused: party 'left': epsilon per client"
-)(_is_refused(lambda scene: ReviewRequest(_release(), rounds=1_000)))
+)(_is_refused(lambda scene: ConsentRequest(_release(), rounds=1_000)))
 against_party("another sampler than it knows", "its rules", "refused: party 'left' does not know the sampler")(
     _is_refused(lambda scene: _release(sampler="none"))
 )
 against_party("an epsilon that is infinite", "its rules", "refused: party 'left', column 'y': epsilon must be")(
-    _is_refused(lambda scene: _release(orders=(ColumnOrder("y", float("inf"), 1.0),)))
+    _is_refused(lambda scene: _release(orders=(ColumnQuery("y", float("inf"), 1.0),)))
 )
 against_party(
     "an epsilon that overflows when it is added up",
     "its rules",
     "refused: party 'left', column 'y': epsilon must be positive, and at most",
     quick=True,
-)(_is_refused(lambda scene: _release(orders=(ColumnOrder("y", 1e308, 0.1), ColumnOrder("x1", 0.1, 0.1)))))
+)(_is_refused(lambda scene: _release(orders=(ColumnQuery("y", 1e308, 0.1), ColumnQuery("x1", 0.1, 0.1)))))
 against_party("a column that it does not hold", "its rules", "refused: party 'left': the request names columns")(
-    _is_refused(lambda scene: _release(orders=(ColumnOrder("x2", 0.1, 0.1),)))
+    _is_refused(lambda scene: _release(orders=(ColumnQuery("x2", 0.1, 0.1),)))
 )
 against_party("the same column twice", "its rules", "refused: party 'left': the request names columns twice")(
-    _is_refused(lambda scene: _release(orders=(ColumnOrder("y", 0.1, 0.1),) * 2))
+    _is_refused(lambda scene: _release(orders=(ColumnQuery("y", 0.1, 0.1),) * 2))
 )
 against_party(
     "a method that the policy does not name",
@@ -146,7 +146,7 @@ against_party(
     party="right",
 )(
     _is_refused(
-        lambda scene: ReviewRequest(_release(orders=(ColumnOrder("x3", 0.1, 0.1), ColumnOrder("x4", 0.1, 0.1)))),
+        lambda scene: ConsentRequest(_release(orders=(ColumnQuery("x3", 0.1, 0.1), ColumnQuery("x4", 0.1, 0.1)))),
         "right",
     )
 )
@@ -213,8 +213,8 @@ def _strict_is_refused(make: Callable[[Scene, EvilCoordinator], Any]) -> Callabl
 _STRICT = "strict-study"
 
 
-def _margin_orders(deviation: float) -> tuple[MarginOrder, ...]:
-    return MarginOrder("y", deviation), MarginOrder("x1", deviation)
+def _margin_orders(deviation: float) -> tuple[MarginQuery, ...]:
+    return MarginQuery("y", deviation), MarginQuery("x1", deviation)
 
 
 _PARTIES = {"left": 2, "middle": 1, "right": 2}
@@ -266,7 +266,7 @@ against_party("margins of a strict study beyond the cap", "its policy", "refused
 )
 against_party(
     "a strict review whose sums go beyond the cap", "its policy", "refused: party 'left': epsilon per client"
-)(_strict_is_refused(lambda scene, evil: StrictReviewRequest(_STRICT, "strict", _margin_orders(50.0), 3.0)))
+)(_strict_is_refused(lambda scene, evil: StrictConsentRequest(_STRICT, "strict", _margin_orders(50.0), 3.0)))
 against_party("margins without noise", "its rules", "refused: party 'left', column 'y': the noise cannot be")(
     _strict_is_refused(lambda scene, evil: GaussianMarginsRequest(_STRICT, "strict", _margin_orders(0.0)))
 )
@@ -351,7 +351,7 @@ def party_version(scene: Scene) -> None:
 
 @against_party("a reply to a party", "roles", "refused a message from coordinator: a party gets requests")
 def answer_to_party(scene: Scene) -> None:
-    scene.evil.send("left", "answer", "k", encode(ReviewReply("left")))
+    scene.evil.send("left", "answer", "k", encode(ConsentReply("left")))
 
 
 @against_party(

@@ -23,9 +23,9 @@ FAULTS = Path("faults")
 EVENTS = FAULTS / "events.jsonl"
 
 _ROUNDS = {
-    "RawReviewRequest": "review",
+    "RawConsentRequest": "review",
     "CompletedRanksRequest": "ranks",
-    "StrictReviewRequest": "review",
+    "StrictConsentRequest": "review",
     "GaussianMarginsRequest": "margins",
     "SumsKeyRequest": "keys",
     "SumsShareRequest": "shares",

@@ -443,7 +443,16 @@ class Ward:
         return [entry for entry in self.net.ledger(party) if entry["study"] == study]
 
     def budget(self, study: str) -> dict[str, Counter[tuple[Any, ...]]]:
-        wanted = ("column", "what", "mechanism", "n_subjects", "epsilon", "coins_epsilon", "coins_count", "mu_person")
+        wanted = (
+            "column",
+            "what",
+            "mechanism",
+            "n_subjects",
+            "epsilon",
+            "coins_epsilon",
+            "coins_count",
+            "mu_person",
+        )
         return {
             party: Counter(tuple(entry[name] for name in wanted) for entry in self.entries(party, study))
             for party in PARTIES

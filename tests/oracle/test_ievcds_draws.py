@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from tests.builders import CONTINUOUS, correlated_normals, make_federation
-from verticopula.privacy.budget import BudgetRequest, ColumnBudget
+from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import CompletedRanksRequest
 from verticopula.protocol.rank_methods import ask_completed
@@ -92,7 +92,7 @@ def test_completed_values_are_values_of_the_column_and_no_grades_where_it_is_dis
     observed = np.random.default_rng(5).random((400, 4)) < 0.7
     released = release(as_values(z), observed, 3.0)
     copula = FittedCopula(released.layout, released.marginals, R)
-    request = BudgetRequest.build(FEDERATION, unit="variable", epsilon=1.0, delta=None, rounds=2)
+    request = StudyBudget.build(FEDERATION, unit="variable", epsilon=1.0, delta=None, rounds=2)
     budgets = {key: ColumnBudget(0.5, 0.5) for key in FEDERATION.keys}
     asked = ask_completed(FEDERATION, request, "s", 2, copula, z, observed, budgets)["left"]
     assert isinstance(asked, CompletedRanksRequest)

@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from experiments.designs import SimulationDesign, make_complete, mask_mcar
 from verticopula.data.tables import align_tables
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
@@ -74,7 +74,7 @@ def test_evidence_of_a_release_without_noise_gives_everybody_their_own_category(
     data = make_complete(SimulationDesign(kind_counts=(3, 3, 3, 3), n_clients=3), 600, rng=rng)
     observed = mask_mcar(600, rng=rng, missing_rates=(0.0, 0.3, 0.5))
     federation = data.federation()
-    request = BudgetRequest.build(federation, unit="variable", epsilon=70.0, delta=None)
+    request = StudyBudget.build(federation, unit="variable", epsilon=70.0, delta=None)
     parties = {
         name: LocalParty(table, noise=SeededNoise(8))
         for name, table in align_tables(federation, data.tables(observed)).items()

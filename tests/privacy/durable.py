@@ -15,7 +15,7 @@ import numpy as np
 from tests.builders import CONTINUOUS, make_federation
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.noise import SecureNoise
-from verticopula.protocol.messages import ColumnOrder, ReleaseRequest
+from verticopula.protocol.messages import ColumnQuery, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.wire import encode
 from verticopula.schema.federation import Federation
@@ -24,7 +24,7 @@ from verticopula.storage.ledger import Ledger
 from verticopula.storage.vault import Vault
 
 N = 30
-REQUEST = ReleaseRequest("s", "vcds", "exact", tuple(ColumnOrder(name, 0.5, 0.25) for name in "ab"))
+REQUEST = ReleaseRequest("s", "vcds", "exact", tuple(ColumnQuery(name, 0.5, 0.25) for name in "ab"))
 ENTRIES = 4
 
 # Other processes than that of the tests. They are forks of one that has imported this file, so they start at once.

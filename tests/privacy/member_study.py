@@ -13,7 +13,7 @@ from tests.builders import CONTINUOUS, make_federation
 from tests.members import KEY, make_member
 from verticopula import Federation, Policy
 from verticopula.protocol.messages import (
-    ColumnOrder,
+    ColumnQuery,
     OpenReply,
     OpenRequest,
     PlaceRequest,
@@ -99,4 +99,4 @@ def placed(**settings: Any) -> Member:
     return one
 
 
-RELEASE = ReleaseRequest("study", "vcds", "exact", (ColumnOrder("n", 1.0, 1.0), ColumnOrder("g", 1.0, 1.0)))
+RELEASE = ReleaseRequest("study", "vcds", "exact", (ColumnQuery("n", 1.0, 1.0), ColumnQuery("g", 1.0, 1.0)))

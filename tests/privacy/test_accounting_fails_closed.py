@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from verticopula.errors import BudgetExceeded, SettingsError
 from verticopula.privacy import gaussian_dp as gaussian
-from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
+from verticopula.privacy.accounting import Coins, composed_delta, composed_epsilon
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.statement import state_privacy
@@ -39,11 +39,11 @@ def one_coin(epsilon: float, delta: float) -> float:
 @example([Coins(5e-324, 3), Coins(5e-324, 10**400)], 1e-6)
 @settings(max_examples=150, deadline=None)
 def test_no_set_of_coins_costs_less_than_its_dearest_coin(held: list[Coins], delta: float) -> None:
-    found = epsilon_of(held, delta)
+    found = composed_epsilon(held, delta)
     dearest = max(c.epsilon for c in held)
     assert found >= one_coin(dearest, delta) * (1.0 - 1e-9) - 1e-12
     assert not math.isnan(found)
-    assert 0.0 <= delta_of(held, 1.0) <= 1.0 + 1e-6
+    assert 0.0 <= composed_delta(held, 1.0) <= 1.0 + 1e-6
 
 
 @given(positive, deltas, st.lists(coins, max_size=2))
@@ -53,25 +53,25 @@ def test_no_set_of_coins_costs_less_than_its_dearest_coin(held: list[Coins], del
 @settings(max_examples=150, deadline=None)
 def test_gaussian_noise_never_costs_less_than_a_smaller_mu(mu: float, delta: float, held: list[Coins]) -> None:
     """More noise is moved: at least what a mu of 1 at most costs by itself."""
-    found = epsilon_of(held, delta, mu)
-    assert found >= gaussian.epsilon_of(min(mu, 1.0), delta) * (1.0 - 1e-9) - 1e-9
+    found = composed_epsilon(held, delta, mu)
+    assert found >= gaussian.gaussian_epsilon(min(mu, 1.0), delta) * (1.0 - 1e-9) - 1e-9
     assert not math.isnan(found)
 
 
 @pytest.mark.parametrize("bad", [Coins(math.nan, 1), Coins(-1.0, 1), Coins(1.0, -1)], ids=str)
 def test_what_is_no_price_is_an_error(bad: Coins) -> None:
     with pytest.raises(SettingsError):
-        epsilon_of([bad], 1e-6)
+        composed_epsilon([bad], 1e-6)
     with pytest.raises(SettingsError):
-        delta_of([bad], 1.0)
+        composed_delta([bad], 1.0)
 
 
 @pytest.mark.parametrize("mu", [math.nan, -1.0])
 def test_what_is_no_mu_is_an_error(mu: float) -> None:
     with pytest.raises(SettingsError):
-        epsilon_of([], 1e-6, mu)
+        composed_epsilon([], 1e-6, mu)
     with pytest.raises(SettingsError):
-        delta_of([Coins(1.0, 1)], 1.0, mu)
+        composed_delta([Coins(1.0, 1)], 1.0, mu)
 
 
 @given(st.floats(min_value=50.0, allow_nan=False), st.integers(2, 100_000))

@@ -8,10 +8,10 @@ import pytest
 
 from tests.builders import CONTINUOUS, make_federation
 from verticopula.errors import SettingsError
-from verticopula.privacy.accounting import Coins, epsilon_of
+from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.budget import (
-    BudgetRequest,
     ColumnBudget,
+    StudyBudget,
     coins_per_comparison,
     plan_budget,
     rank_coins,
@@ -42,7 +42,7 @@ COUNTS = dict(
 
 def plan(unit: str, study: Federation | None = None, **settings: Any) -> dict[ColumnKey, ColumnBudget]:
     study = federation() if study is None else study
-    request = BudgetRequest.build(study, unit=unit, **{"epsilon": 2.0, "delta": DELTA, **settings})
+    request = StudyBudget.build(study, unit=unit, **{"epsilon": 2.0, "delta": DELTA, **settings})
     return plan_budget(study, request, COUNTS, max(COUNTS.values()))
 
 
@@ -51,7 +51,7 @@ def spent(budgets: dict[ColumnKey, ColumnBudget], keys: list[ColumnKey], sampler
     study = federation()
     ranks = [rank_coins(study.column(k), sampler, budgets[k].epsilon_ranks, COUNTS[k]) for k in keys]
     marginals = [Coins(budgets[k].epsilon_marginal, 1) for k in keys]
-    return epsilon_of({"ranks": ranks, "both": ranks + marginals}[part], DELTA)
+    return composed_epsilon({"ranks": ranks, "both": ranks + marginals}[part], DELTA)
 
 
 def of_party(name: str) -> list[ColumnKey]:

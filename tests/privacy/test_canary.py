@@ -18,7 +18,7 @@ from verticopula import Federation, Synthesizer
 from verticopula.data.tables import align_tables
 from verticopula.errors import SchemaError
 from verticopula.privacy.policy import Policy
-from verticopula.protocol.messages import ColumnOrder, ReleaseReply, ReleaseRequest
+from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.storage.ledger import Ledger
 
 N = 80
@@ -96,7 +96,7 @@ def test_a_reply_holds_ranks_and_counts_only() -> None:
     values = {"y": y, "flag": np.arange(N) % 2}
     party = make_party(federation(), "left", values)
     reply = party.handle(
-        ReleaseRequest("s", "vcds", "exact", (ColumnOrder("y", 1.0, 1.0), ColumnOrder("flag", 1.0, 1.0)))
+        ReleaseRequest("s", "vcds", "exact", (ColumnQuery("y", 1.0, 1.0), ColumnQuery("flag", 1.0, 1.0)))
     )
     assert isinstance(reply, ReleaseReply)
     for column in reply.columns:

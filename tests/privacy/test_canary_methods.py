@@ -21,10 +21,10 @@ from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import (
     CompletedRanksReply,
     CompletedRanksRequest,
+    ConsentReply,
     Imputation,
     PresenceReply,
     ReleaseReply,
-    ReviewReply,
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.storage.ledger import Ledger
@@ -79,7 +79,7 @@ def test_every_message_of_every_round_holds_ranks_and_counts_only(monkeypatch: p
     replies = [m for m in heard if isinstance(m, CompletedRanksReply)]
     assert len(replies) == 4
     assert all(array.dtype == np.int64 for reply in replies for array in reply.ranks)
-    known = (PresenceReply, ReviewReply, ReleaseReply, CompletedRanksReply)
+    known = (PresenceReply, ConsentReply, ReleaseReply, CompletedRanksReply)
     assert all(isinstance(reply, known) for reply in heard[1::2])
     with np.printoptions(threshold=np.inf, precision=17):
         assert_clean(repr(heard))

@@ -17,7 +17,7 @@ from tests.oracle.naive import (
     rank_distribution,
     weak_orders,
 )
-from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
+from verticopula.privacy.accounting import Coins, composed_delta, composed_epsilon
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import SeededNoise
 from verticopula.stats.ranks import flip_comparisons
@@ -86,7 +86,7 @@ def test_one_replaced_value_costs_what_the_accounting_says(epsilon: float) -> No
     n = 4
     orders = {order: rank_distribution(comparison_probabilities(order, theta), n) for order in weak_orders(n)}
     at = [0.0, 0.5 * epsilon, 1.5 * epsilon, 2.5 * epsilon]
-    allowed = [delta_of([Coins(epsilon, n - 1)], e) for e in at]
+    allowed = [composed_delta([Coins(epsilon, n - 1)], e) for e in at]
     worst_ratio, worst_delta = 0.0, np.zeros(len(at))
     for a, b in itertools.permutations(orders, 2):
         if not replaces_the_first_value(a, b):
@@ -94,7 +94,7 @@ def test_one_replaced_value_costs_what_the_accounting_says(epsilon: float) -> No
         worst_ratio = max(worst_ratio, largest_log_ratio(orders[a], orders[b]))
         worst_delta = np.maximum(worst_delta, [hockey_stick(orders[a], orders[b], e) for e in at])
     assert worst_ratio == pytest.approx((n - 1) * epsilon, rel=1e-9)  # a pure bound, and it is attained
-    assert worst_ratio <= epsilon_of([Coins(epsilon, n - 1)], 0.0) * (1 + 1e-12)
+    assert worst_ratio <= composed_epsilon([Coins(epsilon, n - 1)], 0.0) * (1 + 1e-12)
     np.testing.assert_allclose(worst_delta, allowed, rtol=1e-9, atol=1e-15)
 
 

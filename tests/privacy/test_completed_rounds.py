@@ -19,18 +19,18 @@ from tests.oracle.naive import comparison_probabilities, largest_log_ratio, rank
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import BudgetExceeded, PolicyRefused, SettingsError
-from verticopula.privacy.accounting import epsilon_of
+from verticopula.privacy.accounting import composed_epsilon
 from verticopula.privacy.budget import coins_per_comparison, rank_coins
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import Keystream, Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import (
-    ColumnOrder,
+    ColumnQuery,
     CompletedRanksReply,
     CompletedRanksRequest,
+    ConsentRequest,
     Imputation,
     ReleaseRequest,
-    ReviewRequest,
 )
 from verticopula.protocol.party.local_party import LocalParty, complete_column
 from verticopula.schema.federation import Column
@@ -217,7 +217,7 @@ def test_the_released_ranks_of_a_completed_binary_column_leak_no_more_than_charg
             rank_distribution(comparison_probabilities(values.tolist(), flip_probability(epsilon)), values.size)
         )
     charged = rank_coins(column, "exact", epsilon, 4, 2)
-    assert largest_log_ratio(*distributions) <= epsilon_of([charged], 0.0)
+    assert largest_log_ratio(*distributions) <= composed_epsilon([charged], 0.0)
 
 
 def test_a_replaced_category_changes_two_indicators_and_no_completed_value() -> None:
@@ -296,7 +296,7 @@ def test_rounds_do_not_share_coins() -> None:
     # Nor does a completed column share them with the first release, even if nobody is missing.
     everybody = np.ones(N, dtype=bool)
     whole = party(SeededNoise(1), seen=everybody)
-    release = whole.handle(ReleaseRequest("s", "ievcds", "exact", (ColumnOrder("a", 0.5, 0.5),)))
+    release = whole.handle(ReleaseRequest("s", "ievcds", "exact", (ColumnQuery("a", 0.5, 0.5),)))
     curve = np.arange(1, N + 1) / (N + 1)
     later = whole.handle(request(Imputation("a", 0.5, curve, np.empty(0), None)))
     assert not np.array_equal(release.columns[0].ranks, answered(later).ranks[0])  # type: ignore[union-attr]
@@ -395,27 +395,27 @@ def test_a_cap_holds_however_many_rounds_are_asked_for() -> None:
     ],
 )
 def test_a_review_of_an_impossible_number_of_rounds_is_refused(rounds: Any) -> None:
-    release = ReleaseRequest("s", "ievcds", "exact", (ColumnOrder("a", 0.5, 0.5),))
+    release = ReleaseRequest("s", "ievcds", "exact", (ColumnQuery("a", 0.5, 0.5),))
     with pytest.raises(PolicyRefused, match="rounds"):
-        party(Untouchable()).handle(ReviewRequest(release, rounds))
+        party(Untouchable()).handle(ConsentRequest(release, rounds))
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize(
     ("sampler", "order"),
     [
-        ("exact", ColumnOrder("nobody", 0.5, 0.5)),
-        ("exact", ColumnOrder("a", math.nan, 0.5)),
-        ("exact", ColumnOrder("a", 0.5, 5e-324)),
-        ("loaded", ColumnOrder("a", 0.5, 0.5)),
+        ("exact", ColumnQuery("nobody", 0.5, 0.5)),
+        ("exact", ColumnQuery("a", math.nan, 0.5)),
+        ("exact", ColumnQuery("a", 0.5, 5e-324)),
+        ("loaded", ColumnQuery("a", 0.5, 0.5)),
     ],
     ids=["unknown column", "no epsilon", "too small", "unknown sampler"],
 )
 def test_a_review_of_a_request_that_makes_no_sense_is_refused_in_words(
-    sampler: str, order: ColumnOrder, rounds: int
+    sampler: str, order: ColumnQuery, rounds: int
 ) -> None:
     with pytest.raises(PolicyRefused):
-        party(Untouchable()).handle(ReviewRequest(ReleaseRequest("s", "ievcds", sampler, (order,)), rounds))
+        party(Untouchable()).handle(ConsentRequest(ReleaseRequest("s", "ievcds", sampler, (order,)), rounds))
 
 
 # ---- whole studies -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracle.naive import compose_by_enumeration
-from verticopula.privacy.accounting import Coins, calibrate, delta_of, epsilon_of
+from verticopula.privacy.accounting import Coins, calibrate, composed_delta, composed_epsilon
 from verticopula.privacy.statement import format_epsilon
 
 DELTA = 1e-6
@@ -39,7 +39,7 @@ deltas = st.floats(1e-9, 0.5)
 def test_a_person_s_value_costs_the_printed_figure(n: int, epsilon: float) -> None:
     text = PRINTED[n, epsilon]
     decimals = len(text.partition(".")[2])
-    assert f"{epsilon_of([Coins(epsilon, n - 1)], DELTA):.{decimals}f}" == text
+    assert f"{composed_epsilon([Coins(epsilon, n - 1)], DELTA):.{decimals}f}" == text
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.7, 2.0])
@@ -47,14 +47,14 @@ def test_a_person_s_value_costs_the_printed_figure(n: int, epsilon: float) -> No
 def test_equal_coins_compose_as_enumerated(epsilon: float, count: int) -> None:
     coins = [Coins(epsilon, count)]
     for at in (0.0, 0.3 * epsilon, 1.1 * epsilon, 0.99 * count * epsilon, count * epsilon):
-        assert delta_of(coins, at) == pytest.approx(compose_by_enumeration([epsilon] * count, at), abs=1e-13)
+        assert composed_delta(coins, at) == pytest.approx(compose_by_enumeration([epsilon] * count, at), abs=1e-13)
 
 
 @pytest.mark.parametrize("epsilons", [[0.1, 0.7], [0.5, 0.5, 1.3], [0.05] * 5 + [1.0], [0.3, 0.31, 0.32, 2.0]], ids=str)
 def test_mixed_coins_are_bounded_from_above_and_closely(epsilons: list[float]) -> None:
     coins = [Coins(e, 1) for e in epsilons]
     for delta in (1e-6, 1e-3, 0.05):
-        found = epsilon_of(coins, delta)
+        found = composed_epsilon(coins, delta)
         assert compose_by_enumeration(epsilons, found) <= delta * (1 + 1e-9)
         # The smallest epsilon that enumeration allows, by bisection.
         low, high = 0.0, sum(epsilons)
@@ -70,7 +70,7 @@ def test_dp_accounting_agrees_on_equal_coins(n: int, epsilon: float) -> None:
     interval = math.log(1 - noise / 2) - math.log(noise / 2)  # its own log-ratio: anything else is rounded up
     one = pld.from_randomized_response(noise, 2, value_discretization_interval=interval)
     theirs = one.self_compose(n - 1).get_epsilon_for_delta(DELTA)
-    assert epsilon_of([Coins(epsilon, n - 1)], DELTA) == pytest.approx(theirs, rel=1e-6)
+    assert composed_epsilon([Coins(epsilon, n - 1)], DELTA) == pytest.approx(theirs, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -93,47 +93,47 @@ def test_dp_accounting_agrees_on_mixed_coins(coins: list[Coins]) -> None:
         )
         total = total.compose(one.self_compose(c.count))
     theirs = total.get_epsilon_for_delta(DELTA)
-    ours = epsilon_of(coins, DELTA)
+    ours = composed_epsilon(coins, DELTA)
     assert theirs * (1 - 1e-5) <= ours <= theirs * 1.01
 
 
 def test_coins_that_differ_by_a_hair_cost_as_much_as_equal_ones() -> None:
-    split = epsilon_of([Coins(0.01, 20_000), Coins(0.01 * (1 + 1e-9), 20_000)], DELTA)
-    assert split == pytest.approx(epsilon_of([Coins(0.01, 40_000)], DELTA), rel=1e-3)
-    assert split >= epsilon_of([Coins(0.01, 40_000)], DELTA) * (1 - 1e-8)
+    split = composed_epsilon([Coins(0.01, 20_000), Coins(0.01 * (1 + 1e-9), 20_000)], DELTA)
+    assert split == pytest.approx(composed_epsilon([Coins(0.01, 40_000)], DELTA), rel=1e-3)
+    assert split >= composed_epsilon([Coins(0.01, 40_000)], DELTA) * (1 - 1e-8)
 
 
 def test_ends() -> None:
     coins = [Coins(0.2, 30), Coins(1.5, 2)]
-    assert epsilon_of(coins, 0.0) == pytest.approx(9.0)
-    assert epsilon_of([], DELTA) == 0.0
-    assert epsilon_of([Coins(0.3, 0)], DELTA) == 0.0
-    assert epsilon_of([*coins, Coins(math.inf, 1)], DELTA) == math.inf
-    assert delta_of([Coins(math.inf, 1)], 5.0) == 1.0
-    assert delta_of([], 0.0) == 0.0
-    assert epsilon_of(coins, 0.999) == 0.0
-    assert epsilon_of([Coins(1.0, 1)], 1e-300) == pytest.approx(1.0)  # never above the sum
-    assert epsilon_of(coins, 1e-12) == pytest.approx(9.0)  # below what the FFT can tell: the sum
+    assert composed_epsilon(coins, 0.0) == pytest.approx(9.0)
+    assert composed_epsilon([], DELTA) == 0.0
+    assert composed_epsilon([Coins(0.3, 0)], DELTA) == 0.0
+    assert composed_epsilon([*coins, Coins(math.inf, 1)], DELTA) == math.inf
+    assert composed_delta([Coins(math.inf, 1)], 5.0) == 1.0
+    assert composed_delta([], 0.0) == 0.0
+    assert composed_epsilon(coins, 0.999) == 0.0
+    assert composed_epsilon([Coins(1.0, 1)], 1e-300) == pytest.approx(1.0)  # never above the sum
+    assert composed_epsilon(coins, 1e-12) == pytest.approx(9.0)  # below what the FFT can tell: the sum
 
 
 @settings(max_examples=60)
 @given(coin_lists, deltas)
 def test_epsilon_stays_within_the_sum_and_keeps_its_delta(coins: list[Coins], delta: float) -> None:
-    found, everything = epsilon_of(coins, delta), sum(c.epsilon * c.count for c in coins)
+    found, everything = composed_epsilon(coins, delta), sum(c.epsilon * c.count for c in coins)
     assert 0.0 <= found <= everything * (1 + 1e-12)
     # At the sum itself delta is zero, which losses that were rounded up to a grid do not show.
-    assert delta_of(coins, found) <= delta * (1 + 1e-6) or found >= everything * (1 - 1e-12)
+    assert composed_delta(coins, found) <= delta * (1 + 1e-6) or found >= everything * (1 - 1e-12)
 
 
 @settings(max_examples=40)
 @given(coin_lists, deltas, st.floats(1.0, 3.0), st.integers(1, 50))
 def test_more_or_stronger_coins_cost_more(coins: list[Coins], delta: float, factor: float, extra: int) -> None:
-    base = epsilon_of(coins, delta)
+    base = composed_epsilon(coins, delta)
     slack = 1e-2 * base + 1e-9  # both are upper bounds of their own, within a hundredth
     more = [Coins(coins[0].epsilon, coins[0].count + extra), *coins[1:]]
-    assert epsilon_of(more, delta) >= base - slack
-    assert epsilon_of([Coins(c.epsilon * factor, c.count) for c in coins], delta) >= base - slack
-    assert epsilon_of(coins, delta / 2) >= base * (1 - 1e-8)
+    assert composed_epsilon(more, delta) >= base - slack
+    assert composed_epsilon([Coins(c.epsilon * factor, c.count) for c in coins], delta) >= base - slack
+    assert composed_epsilon(coins, delta / 2) >= base * (1 - 1e-8)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_calibrated_coins_use_the_budget_up_and_no_more(target: float, n: int, w
         return [Coins(scale, n), Coins(weight * scale, n // 2)]
 
     scale = calibrate(coins_at, target, delta, largest=40.0)
-    spent = epsilon_of(coins_at(scale), delta)
+    spent = composed_epsilon(coins_at(scale), delta)
     assert spent <= target
     assert spent >= 0.999 * target
 

@@ -26,13 +26,13 @@ from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons
 from verticopula.protocol.messages import (
+    ConsentRequest,
     DesignRequest,
     ReleaseReply,
     ReleaseRequest,
     Reply,
     Request,
     ResponseRequest,
-    ReviewRequest,
     UpdateRequest,
     fingerprint,
 )
@@ -203,7 +203,7 @@ def test_a_cap_holds_whatever_the_party_is_called(tmp_path: Path) -> None:
             with pytest.raises(BudgetExceeded, match="nothing was drawn"):
                 make(vault, name, policy=policy, noise=Untouchable()).handle(replace(REQUEST, study="more"))
             with pytest.raises(BudgetExceeded):
-                make(vault, name, policy=policy).handle(ReviewRequest(replace(REQUEST, study="more")))
+                make(vault, name, policy=policy).handle(ConsentRequest(replace(REQUEST, study="more")))
         other = vault.identify(f"other{i}" for i in range(N))
         make(vault, "third", policy=policy, table_id=other).handle(replace(REQUEST, study="more"))
         assert {entry.table for entry in vault.ledger} == {other, make(vault).table_id}
@@ -243,7 +243,7 @@ def test_the_steward_is_asked_after_the_policy_and_before_the_ledger(tmp_path: P
             asked.append((method, len(proposed), len(before), len(vault.ledger)))
 
         party = make(vault, consent=consent, policy=Policy(methods=("vcds", RAW_REGRESSION)))
-        party.handle(ReviewRequest(REQUEST))
+        party.handle(ConsentRequest(REQUEST))
         assert asked == []
         party.handle(REQUEST)
         party.handle(REQUEST)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from verticopula.errors import BudgetExceeded, PolicyRefused
 from verticopula.network.consent import ConsentPrompt
 from verticopula.privacy import gaussian_dp as gaussian
-from verticopula.privacy.accounting import Coins, delta_of, epsilon_of
+from verticopula.privacy.accounting import Coins, composed_delta, composed_epsilon
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import ALL_COLUMNS, Release
@@ -44,7 +44,7 @@ def test_dp_accounting_composes_coins_and_gaussians_the_same(mu: float, coins: l
             pld.common.DifferentialPrivacyParameters(c.epsilon, 0.0), value_discretization_interval=fine
         )
         other = other.compose(one.self_compose(c.count))
-    found, theirs = epsilon_of(coins, DELTA, mu), other.get_epsilon_for_delta(DELTA)
+    found, theirs = composed_epsilon(coins, DELTA, mu), other.get_epsilon_for_delta(DELTA)
     # Theirs rounds losses up to its grid too, by a step for every coin at most.
     assert theirs - fine * (1 + sum(c.count for c in coins)) <= found <= theirs * (1.0 + 2e-3) + fine
 
@@ -52,8 +52,8 @@ def test_dp_accounting_composes_coins_and_gaussians_the_same(mu: float, coins: l
 @given(mu=st.floats(1e-3, 8.0), delta=st.floats(1e-9, 0.3))
 @settings(max_examples=25, deadline=None)
 def test_gaussians_alone_are_exact(mu: float, delta: float) -> None:
-    assert epsilon_of([], delta, mu) == gaussian.epsilon_of(mu, delta)
-    assert delta_of([], 0.7, mu) == gaussian.delta_of(mu, 0.7)
+    assert composed_epsilon([], delta, mu) == gaussian.gaussian_epsilon(mu, delta)
+    assert composed_delta([], 0.7, mu) == gaussian.gaussian_delta(mu, 0.7)
 
 
 @given(
@@ -65,22 +65,22 @@ def test_gaussians_alone_are_exact(mu: float, delta: float) -> None:
 def test_together_costs_more_than_either_and_no_more_than_one_after_the_other(
     mu: float, delta: float, coins: list[Coins]
 ) -> None:
-    both, pure = epsilon_of(coins, delta, mu), sum(c.epsilon * c.count for c in coins)
+    both, pure = composed_epsilon(coins, delta, mu), sum(c.epsilon * c.count for c in coins)
     # The coins' own figure may be rounded up on a coarser grid, by a 64th of the finest loss per kind.
     grid = len(coins) * 2.0 * min(c.epsilon for c in coins) / 64.0
-    assert max(gaussian.epsilon_of(mu, delta), epsilon_of(coins, delta) - grid) <= both * (1.0 + 1e-9)
-    assert both <= pure + gaussian.epsilon_of(mu, delta)
+    assert max(gaussian.gaussian_epsilon(mu, delta), composed_epsilon(coins, delta) - grid) <= both * (1.0 + 1e-9)
+    assert both <= pure + gaussian.gaussian_epsilon(mu, delta)
     if both < pure:
-        assert delta_of(coins, both, mu) <= delta * (1.0 + 1e-6)
+        assert composed_delta(coins, both, mu) <= delta * (1.0 + 1e-6)
 
 
 def test_ends() -> None:
-    assert epsilon_of([], DELTA, 0.0) == 0.0
-    assert epsilon_of([], 0.0, 0.1) == math.inf
-    assert epsilon_of([Coins(math.inf, 1)], DELTA, 0.1) == math.inf
-    assert epsilon_of([], DELTA, math.inf) == math.inf
-    assert epsilon_of([Coins(0.1, 1)], 1e-14, 0.2) == 0.1 + gaussian.epsilon_of(0.2, 1e-14)  # below the grid's reach
-    assert delta_of([Coins(0.1, 1)], 0.0, math.inf) == 1.0
+    assert composed_epsilon([], DELTA, 0.0) == 0.0
+    assert composed_epsilon([], 0.0, 0.1) == math.inf
+    assert composed_epsilon([Coins(math.inf, 1)], DELTA, 0.1) == math.inf
+    assert composed_epsilon([], DELTA, math.inf) == math.inf
+    assert composed_epsilon([Coins(0.1, 1)], 1e-14, 0.2) == 0.1 + gaussian.gaussian_epsilon(0.2, 1e-14)
+    assert composed_delta([Coins(0.1, 1)], 0.0, math.inf) == 1.0
 
 
 # ---- in the ledger ---------------------------------------------------------------------------
@@ -105,10 +105,10 @@ def test_a_mu_that_cannot_be_counts_as_no_protection(broken: dict[str, float]) -
 def test_a_block_is_all_of_a_partys_gaussians_and_a_person_counts_a_joint_release_once() -> None:
     both = [*entries("a", 0.1), *entries("b", 0.15)]
     said = state_privacy(both, DELTA)
-    assert said.parties["a"].block == pytest.approx(gaussian.epsilon_of(math.hypot(0.05, 0.1), DELTA), rel=1e-9)
-    assert said.parties["b"].block == pytest.approx(gaussian.epsilon_of(math.hypot(0.05, 0.15), DELTA), rel=1e-9)
-    assert said.person == pytest.approx(gaussian.epsilon_of(math.hypot(0.05, 0.05, 0.2), DELTA), rel=1e-9)
-    assert said.person > gaussian.epsilon_of(math.hypot(0.05, 0.05, 0.2), DELTA)
+    assert said.parties["a"].block == pytest.approx(gaussian.gaussian_epsilon(math.hypot(0.05, 0.1), DELTA), rel=1e-9)
+    assert said.parties["b"].block == pytest.approx(gaussian.gaussian_epsilon(math.hypot(0.05, 0.15), DELTA), rel=1e-9)
+    assert said.person == pytest.approx(gaussian.gaussian_epsilon(math.hypot(0.05, 0.05, 0.2), DELTA), rel=1e-9)
+    assert said.person > gaussian.gaussian_epsilon(math.hypot(0.05, 0.05, 0.2), DELTA)
     assert said.parties["a"].variable == said.parties["a"].client == said.parties["a"].block
     text = "\n".join(said.lines())
     assert text.count("at delta = 1e-06") == len(Unit)
@@ -116,7 +116,7 @@ def test_a_block_is_all_of_a_partys_gaussians_and_a_person_counts_a_joint_releas
 
 def test_two_studies_and_a_release_made_twice_count_twice() -> None:
     first, second = entries()[1:], entries(study="other")[1:]
-    twice = gaussian.epsilon_of(math.hypot(0.2, 0.2), DELTA)
+    twice = gaussian.gaussian_epsilon(math.hypot(0.2, 0.2), DELTA)
     assert state_privacy([*first, *second], DELTA).person == pytest.approx(twice, rel=1e-9)
     assert state_privacy([*first, *first], DELTA).person == pytest.approx(twice, rel=1e-9)
 
@@ -125,8 +125,8 @@ def test_ranks_and_gaussians_of_one_party_compose() -> None:
     ranks, cells = Pricing("r", "a").first_round(COLUMN, "exact", 100, 0.01, 0.2)
     said = party_epsilons([ranks, cells, *entries()], DELTA)
     mu = gaussian.compose(entry.mu for entry in entries())
-    assert said.block == epsilon_of([ranks.coins, cells.coins], DELTA, mu)
-    assert said.client == pytest.approx(0.21 + gaussian.epsilon_of(mu, DELTA))
+    assert said.block == composed_epsilon([ranks.coins, cells.coins], DELTA, mu)
+    assert said.client == pytest.approx(0.21 + gaussian.gaussian_epsilon(mu, DELTA))
 
 
 def test_ranges_from_the_data_leave_no_epsilon() -> None:
@@ -141,7 +141,7 @@ def test_ranges_from_the_data_leave_no_epsilon() -> None:
 
 def test_a_block_cap_counts_at_the_policys_delta() -> None:
     mu = gaussian.compose(entry.mu for entry in entries())
-    cap = gaussian.epsilon_of(mu, 1e-5)
+    cap = gaussian.gaussian_epsilon(mu, 1e-5)
     policy = Policy(methods=("strict",), caps=Caps(block=cap), delta=1e-5)
     policy.check("a", "strict", entries(), [])
     with pytest.raises(BudgetExceeded, match="per block"):

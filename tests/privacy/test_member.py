@@ -37,13 +37,13 @@ from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import (
     BlockRequest,
     CloseRequest,
+    ConsentRequest,
     PlaceRequest,
     PresenceRequest,
-    RawReviewRequest,
+    RawConsentRequest,
     ReleaseReply,
     Reply,
     Request,
-    ReviewRequest,
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
@@ -271,7 +271,7 @@ def test_nothing_is_answered_before_its_time() -> None:
         with pytest.raises(ProtocolError, match="was not asked to open"):
             one.handle(request)
     one.handle(opening())
-    requests = (RELEASE, ReviewRequest(RELEASE), PresenceRequest("study", "vcds"), BlockRequest("study", (), ()))
+    requests = (RELEASE, ConsentRequest(RELEASE), PresenceRequest("study", "vcds"), BlockRequest("study", (), ()))
     for early in requests:
         with pytest.raises(ProtocolError, match="no cohort yet"):
             one.handle(early)
@@ -282,8 +282,8 @@ def test_a_study_stays_with_its_method() -> None:
     one = placed(policy=Policy(methods=("vcds", "evcds", "raw-glm")))
     for other in (
         replace(RELEASE, method="evcds"),
-        ReviewRequest(replace(RELEASE, method="evcds")),
-        RawReviewRequest("study", np.ones(N, dtype=bool)),
+        ConsentRequest(replace(RELEASE, method="evcds")),
+        RawConsentRequest("study", np.ones(N, dtype=bool)),
     ):
         with pytest.raises(ProtocolError, match="another method"):
             one.handle(other)

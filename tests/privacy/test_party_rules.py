@@ -17,7 +17,7 @@ from verticopula.privacy.noise import Keystream, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons, state_privacy
-from verticopula.protocol.messages import ColumnOrder, PresenceReply, PresenceRequest, ReleaseReply, ReleaseRequest
+from verticopula.protocol.messages import ColumnQuery, PresenceReply, PresenceRequest, ReleaseReply, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Federation
 from verticopula.schema.units import Unit
@@ -67,7 +67,7 @@ def party(**settings: Any) -> LocalParty:
 def request(
     study: str = "one", columns: str = "abc", ranks: float = 0.5, marginal: float = 0.25, **extra: Any
 ) -> ReleaseRequest:
-    orders = tuple(ColumnOrder(name, ranks, marginal) for name in columns)
+    orders = tuple(ColumnQuery(name, ranks, marginal) for name in columns)
     return ReleaseRequest(study, "vcds", extra.pop("sampler", "exact"), orders, **extra)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from verticopula.privacy.accounting import Coins, epsilon_of
+from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.noise import SeededNoise
 from verticopula.stats.ranks import flip_comparisons
 
@@ -37,7 +37,7 @@ def lower_bound_on_epsilon(hits_if_highest: int, hits_if_lowest: int) -> float:
 def test_moving_a_record_from_lowest_to_highest_is_seen(epsilon: float) -> None:
     bound = lower_bound_on_epsilon(share_in_upper_half(True, epsilon), share_in_upper_half(False, epsilon))
     assert bound > epsilon  # so epsilon per comparison is not epsilon per person
-    assert bound <= epsilon_of([Coins(epsilon, N - 1)], DELTA)
+    assert bound <= composed_epsilon([Coins(epsilon, N - 1)], DELTA)
 
 
 def test_the_attack_finds_nothing_where_nothing_moved() -> None:

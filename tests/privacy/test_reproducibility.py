@@ -12,7 +12,7 @@ from tests.builders import CONTINUOUS, fit_seeded, make_party
 from tests.oracle.naive import goodness_of_fit
 from verticopula import Federation, NotPrivateWarning, Synthesizer
 from verticopula.privacy.noise import SecureNoise, SeededNoise, derive_key, server_generator
-from verticopula.protocol.messages import ColumnOrder, ReleaseReply, ReleaseRequest
+from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest
 
 PARTIES: dict[str, dict[str, dict[str, Any]]] = {
     "left": {"y": CONTINUOUS, "flag": {"kind": "binary"}},
@@ -95,7 +95,7 @@ def test_a_seed_is_called_what_it_is() -> None:
 
 def test_one_party_s_release_depends_on_its_own_name_only() -> None:
     federation = federation_in(FORWARD)
-    orders = (ColumnOrder("y", 1.0, 1.0), ColumnOrder("flag", 1.0, 1.0))
+    orders = (ColumnQuery("y", 1.0, 1.0), ColumnQuery("flag", 1.0, 1.0))
     values = {"y": np.linspace(-1, 1, 40), "flag": np.arange(40) % 2}
     request = ReleaseRequest("study", "vcds", "exact", orders)
     swapped = ReleaseRequest("study", "vcds", "exact", orders[::-1])

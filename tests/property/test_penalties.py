@@ -83,28 +83,6 @@ def test_the_slope_is_the_derivative_of_the_value(
 
 
 @every_penalty
-@given(strength=STRENGTHS, share=SHARES)
-@example(strength=1.0, share=0.0)
-def test_the_proximal_step_is_no_worse_than_any_point_of_a_grid(
-    name: str, concavity: float | None, strength: float, share: float
-) -> None:
-    penalty = Penalty.build(name, concavity)
-    norm = pick_norm(penalty, strength, share)
-
-    def objective(t: Floats) -> Floats:
-        return np.asarray(0.5 * (t - norm) ** 2 + penalty.value(t, strength))
-
-    found = penalty.prox(norm, strength)
-    end = 1.2 * max([norm, strength, *knots(penalty, strength)])
-    grid = np.concatenate([np.linspace(0.0, end, 4001), [norm, *knots(penalty, strength)]])
-    # Rounding of the objective is relative to its largest terms.
-    assert float(objective(found)) <= float(objective(grid).min()) + 64 * EPS * (
-        norm**2 + strength**2 + strength * norm
-    )
-    assert 0.0 <= float(found) <= norm
-
-
-@every_penalty
 @given(strength=STRENGTHS)
 def test_value_and_slope_do_not_jump_at_the_knots(name: str, concavity: float | None, strength: float) -> None:
     penalty = Penalty.build(name, concavity)
@@ -126,22 +104,19 @@ def test_a_huge_concavity_gives_the_lasso(name: str, strength: float, share: flo
     concavity = 1e6
     penalty, lasso = Penalty.build(name, concavity), Penalty.build("lasso")
     norm = 10.0 * strength * share
-    # The slope falls by no more than norm / (a - 1), so the value misses its integral, and the proximal step
-    # moves by that much times 1 / (1 - bend).
+    # The slope falls by no more than norm / (a - 1), and the value misses its integral.
     short = norm / (concavity - 1.0)
     rounding = 64 * EPS * (norm + strength)
     assert abs(float(penalty.slope(norm, strength) - lasso.slope(norm, strength))) <= short + rounding
     gap = float(lasso.value(norm, strength) - penalty.value(norm, strength))
     assert -rounding * strength <= gap <= short * norm / 2.0 + rounding * strength
-    shift = float(penalty.prox(norm, strength) - lasso.prox(norm, strength))
-    assert -rounding <= shift <= 1.01 * short + rounding
 
 
 @every_penalty
 def test_strengths_and_norms_go_together_elementwise(name: str, concavity: float | None) -> None:
     penalty = Penalty.build(name, concavity)
     norms, strengths = np.array([[0.0, 0.4, 1.0], [2.0, 5.0, 80.0]]), np.array([0.5, 1.0, 0.0])
-    for function in (penalty.value, penalty.slope, penalty.prox):
+    for function in (penalty.value, penalty.slope):
         one_by_one = [[float(function(t, s)) for t, s in zip(row, strengths, strict=True)] for row in norms]
         np.testing.assert_array_equal(function(norms, strengths), one_by_one)
         assert function(1.0, strengths).shape == (3,)
@@ -153,7 +128,6 @@ def test_no_strength_is_no_penalty(name: str, concavity: float | None) -> None:
     norms = np.array([0.0, 1e-9, 1.0, 1e6])
     np.testing.assert_array_equal(penalty.value(norms, 0.0), np.zeros(4))
     np.testing.assert_array_equal(penalty.slope(norms, 0.0), np.zeros(4))
-    np.testing.assert_array_equal(penalty.prox(norms, 0.0), norms)
 
 
 def test_the_usual_concavities_are_those_of_the_paper() -> None:

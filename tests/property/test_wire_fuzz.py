@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from verticopula.errors import VersionMismatch, WireError
 from verticopula.protocol import wire
 from verticopula.protocol.messages import (
-    ColumnOrder,
+    ColumnQuery,
     ColumnRelease,
     CompletedRanksRequest,
+    ConsentRequest,
     DesignRequest,
     Imputation,
     ReleaseReply,
     ReleaseRequest,
-    ReviewRequest,
     UpdateReply,
     UpdateRequest,
 )
@@ -37,7 +37,7 @@ MASK = np.arange(11) % 3 == 0
 VALID = [
     encode(message)
     for message in (
-        ReviewRequest(ReleaseRequest("s", "vcds", "exact", (ColumnOrder("x", 0.5, float("inf")),)), 3),
+        ConsentRequest(ReleaseRequest("s", "vcds", "exact", (ColumnQuery("x", 0.5, float("inf")),)), 3),
         ReleaseReply("left", (ColumnRelease("x", np.arange(-2, 300).reshape(-1, 2), np.arange(4)),)),
         CompletedRanksRequest(
             "s", "ievcds", "exact", 2, (Imputation("x", 1.0, np.linspace(0, 1, 4), np.zeros(0), np.arange(5)),)

@@ -67,7 +67,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-class Opened:
+class OpenedStudy:
     """A page and everything it complained of."""
 
     def __init__(self, browser: Browser, path: Path, width: int, **settings: Any) -> None:
@@ -83,7 +83,7 @@ class Opened:
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("html[data-ready]")
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> OpenedStudy:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,7 +95,7 @@ class Opened:
 def test_a_page_is_whole_quiet_and_no_wider_than_the_screen(
     browser: Browser, reports: dict[str, Path], name: str, width: int
 ) -> None:
-    with Opened(browser, reports[name], width) as opened:
+    with OpenedStudy(browser, reports[name], width) as opened:
         opened.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
         marks = dict(opened.page.evaluate(MARKS))
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -109,7 +109,7 @@ def test_a_page_is_whole_quiet_and_no_wider_than_the_screen(
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_picking_changes_the_figures(browser: Browser, reports: dict[str, Path], width: int) -> None:
-    with Opened(browser, reports["large"], width) as opened:
+    with OpenedStudy(browser, reports["large"], width) as opened:
         page = opened.page
         for select, plot in (("#column", "#p-margin"), ("#moving", "#p-moving"), ("#moving-party", "#p-moving-fit")):
             before = page.inner_html(plot)
@@ -128,7 +128,7 @@ def test_picking_changes_the_figures(browser: Browser, reports: dict[str, Path],
 
 
 def test_zooming_by_button_and_by_dragging(browser: Browser, reports: dict[str, Path]) -> None:
-    with Opened(browser, reports["large"], 1280) as opened:
+    with OpenedStudy(browser, reports["large"], 1280) as opened:
         page = opened.page
         whole = page.inner_html("#p-missing")
         page.click("[data-zoom=p-missing] [data-by=in]")
@@ -146,7 +146,7 @@ def test_zooming_by_button_and_by_dragging(browser: Browser, reports: dict[str, 
 
 @pytest.mark.parametrize("name", ["large", "hostile"])
 def test_hovering_tells_values_as_text(browser: Browser, reports: dict[str, Path], name: str) -> None:
-    with Opened(browser, reports[name], 1280) as opened:
+    with OpenedStudy(browser, reports[name], 1280) as opened:
         page = opened.page
         for plot in ("p-missing", "p-margin", "p-likelihood", "p-effects", "p-moving-fit"):
             page.locator(f"#{plot} .pane").scroll_into_view_if_needed()
@@ -171,7 +171,7 @@ def test_text_has_contrast_in_light_and_dark(browser: Browser, reports: dict[str
     ask = """selector => { const e = document.querySelector(selector); let b = e;
       while (getComputedStyle(b).backgroundColor === 'rgba(0, 0, 0, 0)') b = b.parentElement;
       return [getComputedStyle(e).color, getComputedStyle(b).backgroundColor]; }"""
-    with Opened(browser, reports["large"], 1280, color_scheme=scheme) as opened:
+    with OpenedStudy(browser, reports["large"], 1280, color_scheme=scheme) as opened:
         for selector in KINDS_OF_TEXT:
             ink, ground = (luminance(colour) for colour in opened.page.evaluate(ask, selector))
             contrast = (max(ink, ground) + 0.05) / (min(ink, ground) + 0.05)
@@ -180,7 +180,7 @@ def test_text_has_contrast_in_light_and_dark(browser: Browser, reports: dict[str
 
 def test_the_theme_follows_the_system_and_can_be_chosen(browser: Browser, reports: dict[str, Path]) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
-    with Opened(browser, reports["lead"], 1280, color_scheme="dark") as opened:
+    with OpenedStudy(browser, reports["lead"], 1280, color_scheme="dark") as opened:
         page = opened.page
         assert luminance(page.evaluate(ground)) < 0.05
         page.click("#theme")
@@ -194,7 +194,7 @@ def test_the_theme_follows_the_system_and_can_be_chosen(browser: Browser, report
 
 
 def test_the_keyboard_reaches_every_control(browser: Browser, reports: dict[str, Path]) -> None:
-    with Opened(browser, reports["large"], 1280) as opened:
+    with OpenedStudy(browser, reports["large"], 1280) as opened:
         page = opened.page
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.className") == "skip"
@@ -220,7 +220,7 @@ def test_the_keyboard_reaches_every_control(browser: Browser, reports: dict[str,
 
 
 def test_every_figure_has_a_name_and_every_control_a_label(browser: Browser, reports: dict[str, Path]) -> None:
-    with Opened(browser, reports["large"], 1280) as opened:
+    with OpenedStudy(browser, reports["large"], 1280) as opened:
         page = opened.page
         assert page.evaluate("[...document.querySelectorAll('.plot, canvas')].every(e => e.getAttribute('aria-label'))")
         assert page.evaluate("[...document.querySelectorAll('select')].every(e => e.labels.length === 1)")
@@ -236,7 +236,7 @@ def test_it_loads_with_two_seconds_of_work(browser: Browser, reports: dict[str, 
     """In processor time of the page itself, whatever else the machine does."""
     worked = []
     for _ in range(3):
-        with Opened(browser, reports["large"], 1280) as opened:
+        with OpenedStudy(browser, reports["large"], 1280) as opened:
             session = opened.context.new_cdp_session(opened.page)
             session.send("Performance.enable", {"timeDomain": "threadTicks"})
             opened.page.reload()
@@ -248,7 +248,7 @@ def test_it_loads_with_two_seconds_of_work(browser: Browser, reports: dict[str, 
 
 
 def test_it_prints(browser: Browser, reports: dict[str, Path], tmp_path: Path) -> None:
-    with Opened(browser, reports["large"], 1280, color_scheme="dark") as opened:
+    with OpenedStudy(browser, reports["large"], 1280, color_scheme="dark") as opened:
         pdf = opened.page.pdf(path=tmp_path / "report.pdf", format="A4")
         assert pdf.startswith(b"%PDF")
         pages = len(re.findall(rb"/Type\s*/Page\b", pdf))

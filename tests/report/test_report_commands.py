@@ -10,7 +10,7 @@ import pytest
 from tests.builders import Call
 from tests.report import studies
 from verticopula.datasets import make_sme
-from verticopula.estimators.regression_files import fit_if_cheap
+from verticopula.estimators.default_regression import fit_if_cheap
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import render_report

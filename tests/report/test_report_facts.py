@@ -14,8 +14,16 @@ from sklearn.exceptions import ConvergenceWarning
 from tests.report import studies
 from verticopula import VerticalGLM
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.estimators.regression_files import fit_if_cheap
-from verticopula.formatting import clean, listed, number, odds, percent, readable, small
+from verticopula.estimators.default_regression import fit_if_cheap
+from verticopula.formatting import (
+    format_number,
+    format_percent,
+    format_small,
+    join_names,
+    json_safe,
+    odds_in_words,
+    readable,
+)
 from verticopula.report.association_figures import (
     describe_correlation,
     expected_errors,
@@ -222,7 +230,7 @@ def test_regressions_are_kept_and_shown(facts: dict[str, object]) -> None:
 
 
 def test_a_regression_that_would_take_long_is_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verticopula.estimators.regression_files.CHEAP", 10)
+    monkeypatch.setattr("verticopula.estimators.default_regression.CHEAP", 10)
     assert fit_if_cheap(studies.fitted().study_, dict.fromkeys(("bank", "court", "shop"))) is None
 
 
@@ -242,7 +250,7 @@ def test_json_cannot_leave_its_element() -> None:
 
 
 def test_words() -> None:
-    assert [number(v) for v in (0.0, 1234567.0, 0.05678, 3.0, 1e-7, None)] == [
+    assert [format_number(v) for v in (0.0, 1234567.0, 0.05678, 3.0, 1e-7, None)] == [
         "0",
         "1,234,567",
         "0.0568",
@@ -250,11 +258,11 @@ def test_words() -> None:
         "1.00e-7",
         "–",
     ]
-    assert percent(0.00001) == "< 0.1 %"
-    assert percent(0.1234) == "12.3 %"
-    assert listed(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert format_percent(0.00001) == "< 0.1 %"
+    assert format_percent(0.1234) == "12.3 %"
+    assert join_names(["a", "b", "c"], 2) == "a, b and 1 more"
     assert readable("a\u202eb") == "a⟨U+202E⟩b"
     assert readable("naïve 👩‍⚕️") == "naïve 👩‍⚕️"
-    assert clean({"x\u200f": (1, "y")}) == {"x⟨U+200F⟩": [1, "y"]}
-    assert odds(float("inf")) == "no bound at all"
-    assert small(1e-6) == "1e-6"
+    assert json_safe({"x\u200f": (1, "y")}) == {"x⟨U+200F⟩": [1, "y"]}
+    assert odds_in_words(float("inf")) == "no bound at all"
+    assert format_small(1e-6) == "1e-6"

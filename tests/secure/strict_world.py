@@ -15,7 +15,7 @@ from tests.network.harness import small_federation, small_tables
 from tests.secure.sums_world import Recorded
 from verticopula.data.tables import align_tables
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.strict_method import StrictReleases, open_all
@@ -28,8 +28,8 @@ FEDERATION = small_federation()
 TABLES = small_tables(200)
 
 
-def request(epsilon: float = 4.0, unit: str = "person", federation: Federation = FEDERATION) -> BudgetRequest:
-    return BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=1e-6)
+def request(epsilon: float = 4.0, unit: str = "person", federation: Federation = FEDERATION) -> StudyBudget:
+    return StudyBudget.build(federation, unit=unit, epsilon=epsilon, delta=1e-6)
 
 
 def make_parties(
@@ -60,7 +60,7 @@ def open_vaults(folder: Path, names: tuple[str, ...] = tuple(TABLES)) -> Iterato
 
 
 def release(
-    parties: Mapping[str, LocalParty], transport: Transport | None = None, budget: BudgetRequest | None = None
+    parties: Mapping[str, LocalParty], transport: Transport | None = None, budget: StudyBudget | None = None
 ) -> StrictReleases:
     """All rounds of a strict study of three parties, as bytes; without the fit."""
     rounds = open_all(FEDERATION, budget or request(), STUDY, lambda *told: None, None)

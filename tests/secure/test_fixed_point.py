@@ -24,7 +24,8 @@ from verticopula.mpc.fixed_point import (
     encode_scores,
     needed_room,
 )
-from verticopula.mpc.gram_noise import gram_scales, mu_of, share_scale
+from verticopula.mpc.gram_noise import gram_scales, share_scale
+from verticopula.privacy.gaussian_dp import mu_of
 
 ANY_SCORE = st.floats(-1.7e308, 1.7e308) | st.floats(-5.0, 5.0) | st.sampled_from([0.0, -0.0, np.inf, -np.inf, 5e-324])
 

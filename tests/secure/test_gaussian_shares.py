@@ -17,18 +17,9 @@ from benchmarks.sums_plans import make_plan
 from tests.secure.sums_world import NoNoise, World, run, some_scores
 from verticopula.errors import SettingsError
 from verticopula.mpc.fixed_point import bound_of, encode_scores
-from verticopula.mpc.gram_noise import (
-    SMALLEST_SHARE,
-    SMOOTHING,
-    compose,
-    delta_of,
-    epsilon_of,
-    gram_scales,
-    mu_of,
-    share_scale,
-    slack_of,
-)
+from verticopula.mpc.gram_noise import SMALLEST_SHARE, SMOOTHING, gram_scales, share_scale, slack_of
 from verticopula.mpc.sums_plan import block_factor, check_plan, pattern_bound, plan_slack, share_scales
+from verticopula.privacy.gaussian_dp import compose, gaussian_delta, gaussian_epsilon, mu_of
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 
 # ---- calibration -----------------------------------------------------------------------------
@@ -38,10 +29,10 @@ def test_the_analytic_gaussian_mechanism() -> None:
     assert 1.0 / mu_of(1.0, 1e-6) == pytest.approx(4.2247, abs=1e-4)
     for epsilon, delta in itertools.product((0.01, 0.3, 1.0, 3.0, 20.0), (1e-12, 1e-6, 1e-2)):
         mu = mu_of(epsilon, delta)
-        assert delta_of(mu, epsilon) <= delta
-        assert delta_of(mu * (1.0 + 1e-9), epsilon) > delta * (1.0 - 1e-6)
-        assert epsilon_of(mu, delta) == pytest.approx(epsilon, rel=1e-9)
-        assert delta_of(mu, epsilon_of(mu, delta)) <= delta
+        assert gaussian_delta(mu, epsilon) <= delta
+        assert gaussian_delta(mu * (1.0 + 1e-9), epsilon) > delta * (1.0 - 1e-6)
+        assert gaussian_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-9)
+        assert gaussian_delta(mu, gaussian_epsilon(mu, delta)) <= delta
 
 
 @pytest.mark.parametrize("mu", [0.1, 0.2367, 1.0, 3.0])
@@ -50,8 +41,8 @@ def test_dp_accounting_says_the_same(mu: float, delta: float) -> None:
     accountant = PLDAccountant(value_discretization_interval=2e-4 * mu)
     accountant.compose(GaussianDpEvent(1.0 / mu))
     oracle = accountant.get_epsilon(delta)  # its losses are rounded up
-    assert epsilon_of(mu, delta) <= oracle + 1e-9
-    assert epsilon_of(mu, delta) == pytest.approx(oracle, rel=1e-3)
+    assert gaussian_epsilon(mu, delta) <= oracle + 1e-9
+    assert gaussian_epsilon(mu, delta) == pytest.approx(oracle, rel=1e-3)
 
 
 def test_composition_is_that_of_the_accountant() -> None:
@@ -59,22 +50,22 @@ def test_composition_is_that_of_the_accountant() -> None:
     accountant = PLDAccountant(value_discretization_interval=2e-5)
     for mu in mus:
         accountant.compose(GaussianDpEvent(1.0 / mu))
-    assert epsilon_of(compose(mus), 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-3)
+    assert gaussian_epsilon(compose(mus), 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-3)
     assert compose([]) == 0.0
     assert compose([3.0, 4.0]) == 5.0
 
 
 def test_edges() -> None:
-    assert epsilon_of(0.0, 1e-6) == 0.0
-    assert epsilon_of(math.inf, 1e-6) == math.inf
-    assert delta_of(0.0, 1.0) == 0.0
-    assert epsilon_of(0.3, 1e-6, slack=0.1) > epsilon_of(0.3, 1e-6) + 0.2
+    assert gaussian_epsilon(0.0, 1e-6) == 0.0
+    assert gaussian_epsilon(math.inf, 1e-6) == math.inf
+    assert gaussian_delta(0.0, 1.0) == 0.0
+    assert gaussian_epsilon(0.3, 1e-6, slack=0.1) > gaussian_epsilon(0.3, 1e-6) + 0.2
     for epsilon, delta in ((0.0, 0.1), (1.0, 0.0), (1.0, 1.0), (math.nan, 0.1), (math.inf, 0.1)):
         with pytest.raises(SettingsError):
             mu_of(epsilon, delta)
     for mu, delta in ((-1.0, 0.1), (math.nan, 0.1), (1.0, 0.0)):
         with pytest.raises(SettingsError):
-            epsilon_of(mu, delta)
+            gaussian_epsilon(mu, delta)
 
 
 # ---- whole numbers and sums of two -------------------------------------------------------------

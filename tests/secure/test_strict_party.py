@@ -33,11 +33,11 @@ from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
-    MarginOrder,
+    MarginQuery,
     PresenceRequest,
     Reply,
     Request,
-    StrictReviewRequest,
+    StrictConsentRequest,
     SumsKeyRequest,
     SumsReply,
     SumsShareReply,
@@ -48,7 +48,7 @@ from verticopula.protocol.wire import encode
 from verticopula.schema.study_settings import COORDINATOR
 
 NAMES = tuple(TABLES)
-ORDERS = (MarginOrder("y", 5.0), MarginOrder("x1", 7.0))
+ORDERS = (MarginQuery("y", 5.0), MarginQuery("x1", 7.0))
 MARGINS = GaussianMarginsRequest(STUDY, "strict", ORDERS)
 
 
@@ -60,9 +60,9 @@ def party(**settings: Any) -> LocalParty:
 
 
 def test_a_review_prices_margins_and_moments_and_spends_nothing() -> None:
-    asked = StrictReviewRequest(STUDY, "strict", ORDERS, 0.3)
+    asked = StrictConsentRequest(STUDY, "strict", ORDERS, 0.3)
     mu = math.hypot(1.0 / 5.0, math.sqrt(2.0) / 7.0, 0.3)  # a binary column counts one cell
-    cap = gaussian.epsilon_of(mu, 1e-6)
+    cap = gaussian.gaussian_epsilon(mu, 1e-6)
     generous = party(policy=Policy(caps=Caps(block=cap * (1 + 1e-9))))
     generous.handle(asked)
     assert len(generous.ledger) == 0
@@ -77,14 +77,14 @@ def test_a_review_prices_margins_and_moments_and_spends_nothing() -> None:
         ORDERS[:1],
         ORDERS[::-1],
         (*ORDERS, ORDERS[0]),
-        (MarginOrder("y", 5.0), MarginOrder("elsewhere", 5.0)),
-        *((MarginOrder("y", 5.0), MarginOrder("x1", bad)) for bad in (0.0, 5e-324, -1.0, math.nan, math.inf, 1e12)),
+        (MarginQuery("y", 5.0), MarginQuery("elsewhere", 5.0)),
+        *((MarginQuery("y", 5.0), MarginQuery("x1", bad)) for bad in (0.0, 5e-324, -1.0, math.nan, math.inf, 1e12)),
     ],
     ids=str,
 )
-def test_orders_that_do_not_fit_are_refused(orders: tuple[MarginOrder, ...]) -> None:
+def test_orders_that_do_not_fit_are_refused(orders: tuple[MarginQuery, ...]) -> None:
     here = party()
-    for asked in (replace(MARGINS, orders=orders), StrictReviewRequest(STUDY, "strict", orders, 0.1)):
+    for asked in (replace(MARGINS, orders=orders), StrictConsentRequest(STUDY, "strict", orders, 0.1)):
         with pytest.raises(PolicyRefused, match="'left'"):
             here.handle(asked)
     assert len(here.ledger) == 0
@@ -93,12 +93,12 @@ def test_orders_that_do_not_fit_are_refused(orders: tuple[MarginOrder, ...]) -> 
 @pytest.mark.parametrize("mu", [0.0, -1.0, math.nan, math.inf])
 def test_a_review_needs_a_mu(mu: float) -> None:
     with pytest.raises(PolicyRefused, match="mu must be positive"):
-        party().handle(StrictReviewRequest(STUDY, "strict", ORDERS, mu))
+        party().handle(StrictConsentRequest(STUDY, "strict", ORDERS, mu))
 
 
 def test_what_a_policy_does_not_name_is_not_had_under_another_name() -> None:
     here = party(policy=Policy(methods=("vcds",)))
-    for asked in (MARGINS, StrictReviewRequest(STUDY, "strict", ORDERS, 0.1), SumsKeyRequest(STUDY, "strict")):
+    for asked in (MARGINS, StrictConsentRequest(STUDY, "strict", ORDERS, 0.1), SumsKeyRequest(STUDY, "strict")):
         with pytest.raises(PolicyRefused, match="does not take part in method 'strict'"):
             here.handle(asked)
         with pytest.raises(ProtocolError, match="belongs to method 'strict'"):
@@ -119,7 +119,7 @@ def test_margins_are_on_the_ledger_before_they_are_drawn_and_made_once() -> None
     assert known == [2, 2]
     assert [(e.column, e.what) for e in here.ledger] == [("y", "marginal"), ("x1", "marginal")]
     with pytest.raises(ProtocolError, match="margins in this study already"):
-        here.handle(replace(MARGINS, orders=(MarginOrder("y", 50.0), MarginOrder("x1", 70.0))))
+        here.handle(replace(MARGINS, orders=(MarginQuery("y", 50.0), MarginQuery("x1", 70.0))))
     assert len(here.ledger) == 2
     here.handle(replace(MARGINS, study="another"))
     assert len(here.ledger) == 4

@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.strict_central import draw, factor_correlation, make, open_all
 from verticopula.errors import SettingsError
-from verticopula.mpc.gram_noise import compose, mu_of
 from verticopula.mpc.sums_plan import block_factor
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
+from verticopula.privacy.gaussian_dp import compose, mu_of
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import Column
 from verticopula.stats.marginals import cell_count
@@ -68,7 +68,7 @@ def test_fewer_people_get_less_noise():
 
 def test_only_a_persons_units_make_sense():
     made = study()
-    request = BudgetRequest.build(made.federation, unit="variable", epsilon=1.0, delta=None)
+    request = StudyBudget.build(made.federation, unit="variable", epsilon=1.0, delta=None)
     with pytest.raises(SettingsError, match="whole person"):
         plan_strict(made.federation, request, made.observed)
 

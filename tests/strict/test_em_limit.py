@@ -9,7 +9,7 @@ from benchmarks.strict_central import draw, factor_correlation
 from verticopula.stats.em import em_step, find_patterns, gather_moments
 from verticopula.stats.strict.em_iterations import em_round
 from verticopula.stats.strict.noisy_moments import NoisyMoments
-from verticopula.stats.strict.pair_selection import expect, find_base, pool, settle
+from verticopula.stats.strict.population_moments import expect, find_base, pool, settle
 
 
 def patterns_of(rows, observed, noise=0.0, seed=0):

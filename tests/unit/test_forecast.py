@@ -15,7 +15,7 @@ from verticopula import Federation
 from verticopula.errors import SettingsError
 from verticopula.forecasting.advice import ErrorLaw, advise
 from verticopula.forecasting.forecast import Expected, forecast, plan_quickly
-from verticopula.privacy.budget import BudgetRequest, plan_budget
+from verticopula.privacy.budget import StudyBudget, plan_budget
 from verticopula.schema.federation import Column, ColumnKey
 from verticopula.schema.units import Unit
 from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Assumptions
@@ -97,7 +97,7 @@ def test_missing_blocks_hurt_and_a_smaller_overlap_hurts_more(continuous: Federa
 
 
 def test_the_same_question_gets_the_same_answer(mixed: Federation) -> None:
-    settings = {"units": ("client",), "methods": ("refined",), "observed": {"agency": 0.6}, "at_random": True}
+    settings = {"units": ("client",), "methods": ("refined",), "observed": {"agency": 0.6}, "pull": 1.0}
     assert forecast(mixed, 700, 2.0, **settings) == forecast(mixed, 700, 2.0, **settings)  # type: ignore[arg-type]
 
 
@@ -113,7 +113,7 @@ def test_a_simulation_on_fewer_subjects_says_the_same(continuous: Federation, mo
 
 
 def test_a_bias_does_not_fall_with_the_number_of_subjects(mixed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"units": ("client",), "methods": ("vcds",), "observed": {"agency": 0.5}, "at_random": 3.0}
+    settings = {"units": ("client",), "methods": ("vcds",), "observed": {"agency": 0.5}, "pull": 3.0}
     whole = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
     resize(monkeypatch, "forecast", subjects=1_500)
     part = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ def test_the_quick_budget_is_the_exact_one(mixed: Federation, unit: str) -> None
     truth = Assumptions.draw(mixed, 0.25, np.random.default_rng(0))
     presence = AssumedPresence(np.array([1.0, 0.5]), {}, False)
     cohort: Cohort = draw_cohort(mixed, truth, 900, 900, presence, np.random.default_rng(1))
-    request = BudgetRequest.build(mixed, unit=unit, epsilon=4.0, delta=1e-6)
+    request = StudyBudget.build(mixed, unit=unit, epsilon=4.0, delta=1e-6)
     exact = plan_budget(mixed, request, cohort.counts(), 900)
     for key, quick in plan_quickly(mixed, request, cohort).items():
         assert quick.epsilon_ranks == pytest.approx(exact[key].epsilon_ranks, rel=0.01)
@@ -276,8 +276,8 @@ def test_the_law_behind_the_advice() -> None:
         ({"observed": {"agency": 0.5}, "together": {("bank", "agency"): 0.4}}, "[0.5, 0.5]"),
         ({"together": {("bank", "nobody"): 0.4}}, "nobody"),
         ({"together": {("agency", "agency"): 1.0}}, "two parties"),
-        ({"at_random": -1.0}, "log odds"),
-        ({"at_random": math.inf}, "log odds"),
+        ({"pull": -1.0}, "log odds"),
+        ({"pull": math.inf}, "log odds"),
         ({"shares": {ColumnKey("bank", "z"): [0.1]}}, "bank.z"),
         ({"shares": {ColumnKey("bank", "a"): [0.1]}}, "no categories"),
         ({"shares": {ColumnKey("bank", "y"): [1.5]}}, "positive"),

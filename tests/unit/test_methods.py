@@ -266,20 +266,20 @@ def test_every_unknown_pair_has_a_range_around_what_was_used() -> None:
 # ---- hard cases --------------------------------------------------------------------------
 
 
-def assert_usable(study: Synthesizer) -> None:
+def assert_usable(synthesizer: Synthesizer) -> None:
     """Finite, valid, printable; with warnings as errors, as everywhere in this suite."""
-    matrix = study.correlation_.to_numpy()
+    matrix = synthesizer.correlation_.to_numpy()
     assert np.all(np.isfinite(matrix))
     assert np.linalg.eigvalsh(matrix)[0] > 0.0
-    for marginal in study.result_.copula.marginals.values():
+    for marginal in synthesizer.result_.copula.marginals.values():
         assert np.all(marginal.probabilities >= 0.0)
         assert marginal.probabilities.sum() == pytest.approx(1.0)
-    assert "epsilon" in study.summary()
-    out = [study.sample(7)]
-    if study.method in ALIGNABLE:
+    assert "epsilon" in synthesizer.summary()
+    out = [synthesizer.sample(7)]
+    if synthesizer.method in ALIGNABLE:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AlignedWarning)
-            out.append(study.sample(aligned=True))
+            out.append(synthesizer.sample(aligned=True))
     for frames in out:
         for frame in frames.values():
             assert sum(frame.null_count().row(0)) == 0

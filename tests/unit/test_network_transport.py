@@ -13,7 +13,7 @@ import pytest
 from verticopula import errors
 from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, WireError
 from verticopula.network import network_transport as transport_module
-from verticopula.network.control_messages import Refusal, Working
+from verticopula.network.control_messages import InProgress, Refusal
 from verticopula.network.network_transport import NetworkTransport, PendingRequests, as_error
 from verticopula.protocol.messages import CloseReply, CloseRequest, PresenceReply, PresenceRequest, fingerprint
 from verticopula.protocol.wire import encode
@@ -157,7 +157,7 @@ def test_silence_is_asked_again_and_work_is_not() -> None:
     assert len(sessions.sent) == 4
 
     pending, sessions = pending_of()
-    meanwhile(pending, lambda: pending.on_message("a", "working", "key-a", encode(Working("computation"))))
+    meanwhile(pending, lambda: pending.on_message("a", "working", "key-a", encode(InProgress("computation"))))
     with pytest.raises(PartyUnavailable):  # work is no excuse for a deadline
         pending.await_replies({"a": REQUESTS["a"]}, 3.5 * RESEND_AFTER)
     assert len(sessions.sent) == 1

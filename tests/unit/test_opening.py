@@ -16,7 +16,7 @@ from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import ProtocolError, SchemaError, VersionMismatch
 from verticopula.protocol.messages import OpenReply, PlaceReply, Reply, Request
 from verticopula.protocol.party.member import Member
-from verticopula.protocol.study_opening import Opened, deliver_blocks, federation_fingerprint, open_study
+from verticopula.protocol.study_opening import OpenedStudy, deliver_blocks, federation_fingerprint, open_study
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
@@ -42,9 +42,9 @@ def tables(**ids: list[Any]) -> dict[str, pl.DataFrame]:
     return found
 
 
-def opened(members: Mapping[str, Member], fed: Federation | None = None, **settings: Any) -> Opened:
+def opened(members: Mapping[str, Member], fed: Federation | None = None, **settings: Any) -> OpenedStudy:
     found = run(open_study(fed or federation(), "study", "vcds", **settings), members)
-    assert isinstance(found, Opened)
+    assert isinstance(found, OpenedStudy)
     return found
 
 

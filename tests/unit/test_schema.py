@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from verticopula import Federation
+from verticopula import Federation, Policy
 from verticopula.errors import SchemaError
+from verticopula.schema.federation import Column, ColumnKey, Party
 
 GOOD: dict[str, Any] = {
     "name": "study",
@@ -162,3 +163,20 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", ["reverse", "zfill:0", "zfill:x", "zfill:100"])
 def test_unknown_id_rules(rule: str) -> None:
     assert any("unknown id rule" in p for p in problems_of({**GOOD, "id": {"name": "firm", "rules": [rule]}}))
+
+
+def test_the_constructor_checks_as_a_file_is_checked() -> None:
+    column = Column(name="x", kind="binary")
+    good = Federation(response=ColumnKey("a", "x"), parties=(Party(name="a", columns=(column,)),))
+    assert good.keys == (ColumnKey("a", "x"),)
+    twice = Party(name="a", columns=(column, column))
+    with pytest.raises(SchemaError) as caught:
+        Federation(response="a.y", parties=(twice, twice), id="x", colour="red")
+    said = str(caught.value)
+    for what in ("used by 2 parties", "listed 2 times", "is the subject id", "'a.y' is not a column", "unknown key"):
+        assert what in said
+
+
+def test_a_policy_made_in_python_says_what_is_wrong_as_a_file_does() -> None:
+    with pytest.raises(SchemaError, match="min_subjects"):
+        Policy(min_subjects=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import verticopula
 from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer
@@ -304,3 +306,32 @@ def test_one_partys_refusal_costs_the_others_nothing(tmp_path: Path) -> None:
     with pytest.raises(BudgetExceeded, match="agency"):
         Synthesizer(federation(), epsilon=1.0).fit(tables(), policies=policies, ledger=tmp_path / "ledger.jsonl")
     assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    settings = Synthesizer(federation(), "ievcds", np.float32(2.0), rounds=np.int64(3)).check()
+    assert (settings.epsilon, settings.rounds) == (2.0, 3)
+
+
+@pytest.mark.parametrize("wrong", [{"delta": "x"}, {"epsilon": "1"}, {"rounds": 2.5}, {"epsilon": True}])
+def test_what_is_no_number_is_a_setting_error(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        Synthesizer(federation(), "ievcds", **wrong).check()
+
+
+def test_a_notebook_shows_an_unfitted_synthesizer_whatever_its_settings() -> None:
+    shown = Synthesizer(federation(), "<b>no such method")._repr_html_()
+    assert "Not fitted yet" in shown
+    assert "<b>no such" not in shown
+    with pytest.raises(NotFittedError):
+        Synthesizer(federation()).settings_  # noqa: B018
+
+
+@pytest.mark.parametrize("method", ["evcds", "refined"])
+def test_a_fitted_synthesizer_can_be_pickled_without_its_releases(method: str) -> None:
+    with pytest.warns(NotPrivateWarning):
+        fitted = Synthesizer(federation(), method, 8.0, random_state=1).fit(tables())
+    again = pickle.loads(pickle.dumps(fitted))
+    assert again.correlation_.equals(fitted.correlation_)
+    assert again.study_.result.draw_aligned is None
+    assert fitted.study_.result.draw_aligned is not None

@@ -19,7 +19,7 @@ from verticopula.errors import VersionMismatch, WireError
 from verticopula.protocol import messages, wire
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
-    ColumnOrder,
+    ColumnQuery,
     ColumnRelease,
     CompletedRanksReply,
     DesignRequest,
@@ -92,7 +92,7 @@ def test_a_message_is_read_only_where_it_is_expected() -> None:
     with pytest.raises(WireError, match="not expected here"):
         decode(encode(PresenceRequest("s", "vcds")), REPLY_KINDS)
     with pytest.raises(WireError):
-        decode(encode(ColumnOrder("x", 1.0, 1.0)), KINDS)  # a part of a message is not a message
+        decode(encode(ColumnQuery("x", 1.0, 1.0)), KINDS)  # a part of a message is not a message
 
 
 def test_arrays_come_back_fresh_writable_and_native() -> None:
@@ -189,7 +189,7 @@ def rewritten(message: Any, change: Callable[[dict[str, Any]], Any], tail: bytes
     return PREFIX.pack(b"VCMS", WIRE_FORMAT, len(text)) + text + data[PREFIX.size + length :] + tail
 
 
-ORDER = ReleaseRequest("s", "vcds", "exact", (ColumnOrder("x", 1.0, 2.0),))
+ORDER = ReleaseRequest("s", "vcds", "exact", (ColumnQuery("x", 1.0, 2.0),))
 RESPONSE = ResponseReply("left", np.arange(6.0).reshape(2, 3))
 RANKS = CompletedRanksReply("left", (np.arange(6),))
 MASK = PresenceReply("left", np.ones((3, 3), dtype=bool))
@@ -212,7 +212,7 @@ def put(*path: Any) -> Callable[[dict[str, Any]], None]:
     [
         (ORDER, put("kind", "Popen")),
         (ORDER, put("kind", ["ReleaseRequest"])),
-        (ORDER, put("kind", "ColumnOrder")),
+        (ORDER, put("kind", "ColumnQuery")),
         (ORDER, put("more", 1)),
         (ORDER, put("fields", [])),
         (ORDER, put("fields", "more", 1)),
@@ -300,7 +300,7 @@ def test_other_versions_are_named_as_such() -> None:
     with pytest.raises(VersionMismatch):  # a later version may have other fields, and other types
         decode(rewritten(ORDER, lambda header: {"kind": "New", "fields": {"version": 2, "new": 1}}), KINDS)
     with pytest.raises(VersionMismatch):
-        decode(encode(messages.ReviewRequest(replace(ORDER, version=MESSAGE_VERSION + 1))), KINDS)
+        decode(encode(messages.ConsentRequest(replace(ORDER, version=MESSAGE_VERSION + 1))), KINDS)
     data = encode(ORDER)
     with pytest.raises(VersionMismatch):
         decode(PREFIX.pack(b"VCMS", WIRE_FORMAT + 1, len(data)) + data[PREFIX.size :], KINDS)
@@ -320,7 +320,7 @@ class Picky:
     pair: tuple[str, int]
     blob: bytes
     raw: NDArray[np.uint8]
-    one: ColumnOrder | Imputation | None
+    one: ColumnQuery | Imputation | None
     grid: tuple[tuple[str, ...], ...]
 
     def __post_init__(self) -> None:
@@ -329,7 +329,7 @@ class Picky:
 
 
 def test_types_of_other_messages_are_understood() -> None:
-    for one in (ColumnOrder("x", 1.0, 2.0), Imputation("x", 1.0, np.zeros(1), np.zeros(0), np.arange(2)), None):
+    for one in (ColumnQuery("x", 1.0, 2.0), Imputation("x", 1.0, np.zeros(1), np.zeros(0), np.arange(2)), None):
         message = Picky(("a", 1), b"\x00\x01", np.arange(3, dtype=np.uint8), one, (("a", "b"), ()))
         assert fingerprint(decode(encode(message), [Picky])) == fingerprint(message)
     for change in (

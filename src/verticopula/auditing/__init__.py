@@ -7,23 +7,23 @@ Read study_audit.py first, then mechanism_audit.py.
 from verticopula.auditing.audit_report import AuditReport
 from verticopula.auditing.claims import Claim
 from verticopula.auditing.findings import Finding
-from verticopula.auditing.mechanism_audit import Measured, Neighbours, audit_release
+from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, audit_release
 from verticopula.auditing.study_audit import AuditSettings, audit_study
-from verticopula.auditing.sums_attacks import SumsMeasured, audit_sums
-from verticopula.auditing.sums_neighbours import SumsNeighbours, replaced_block, replaced_person
+from verticopula.auditing.sums_attacks import MeasuredSums, audit_sums
+from verticopula.auditing.sums_neighbours import SumsNeighbours, replaced_block, replaced_record
 
 __all__ = [
     "AuditReport",
     "AuditSettings",
     "Claim",
     "Finding",
-    "Measured",
+    "MeasuredClaim",
+    "MeasuredSums",
     "Neighbours",
-    "SumsMeasured",
     "SumsNeighbours",
     "audit_release",
     "audit_study",
     "audit_sums",
     "replaced_block",
-    "replaced_person",
+    "replaced_record",
 ]

@@ -11,21 +11,21 @@ import numpy as np
 from verticopula.auditing.attacked_outputs import OutputRelease
 from verticopula.auditing.attacked_releases import CompletedRelease, PartyRelease, PersonRelease, claim_of
 from verticopula.auditing.claims import Claim
-from verticopula.auditing.mechanism_audit import Measured, Neighbours, audit_release, check_trials
+from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, audit_release, check_trials
 from verticopula.auditing.neighbours import (
     between,
-    ends,
     fill,
     flipped_comparison,
-    replaced_person,
+    replaced_person_tables,
     replaced_value,
     typical_people,
 )
+from verticopula.data.column_ranges import public_range
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import SettingsError
-from verticopula.privacy.budget import BudgetRequest, ColumnBudget
+from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.messages import ColumnOrder, Imputation
+from verticopula.protocol.messages import ColumnQuery, Imputation
 from verticopula.schema.federation import ColumnKey, Federation, Party
 from verticopula.schema.methods import METHODS
 from verticopula.schema.progress import Progress
@@ -51,7 +51,7 @@ class StudyTerms:
     method: str
     delta: float
     bounds_from_data: bool = False
-    request: BudgetRequest | None = None
+    budget: StudyBudget | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class MechanismFinding:
     change: str
     pairs: str
     n_subjects: int
-    measured: Measured
+    measured: MeasuredClaim
 
 
 def plan_attacks(
@@ -205,7 +205,7 @@ def _on_completed(terms: StudyTerms, key: ColumnKey, n_subjects: int) -> Attack:
     party, column = terms.federation.party(key.party), terms.federation.column(key)
     n_missing = n_subjects // 4
     seen = np.arange(n_subjects) < n_subjects - n_missing
-    low, high = ends(column)
+    low, high = public_range(column)
     others = between(column, n_subjects - 1)
     pair = Neighbours(*(fill(party, {key.column: np.r_[end, others]}, seen) for end in (low, high)))
     epsilon = terms.budgets[key].epsilon_ranks
@@ -238,7 +238,7 @@ def _on_party(terms: StudyTerms, party: Party, n_subjects: int) -> Iterator[Atta
 
 
 def _on_person(terms: StudyTerms, n_subjects: int) -> Attack:
-    pair = replaced_person(terms.federation.parties, n_subjects)
+    pair = replaced_person_tables(terms.federation.parties, n_subjects)
     release = _person_release(terms, terms.federation.parties)
     claim = claim_of(Unit.PERSON, release.entries(pair.first, _ENTRIES), terms.delta)
     what, change = "everything from all parties", "one replaced person"
@@ -247,18 +247,18 @@ def _on_person(terms: StudyTerms, n_subjects: int) -> Attack:
 
 def _on_output(terms: StudyTerms, person: Attack, trials: int) -> Attack:
     """The same person, seen through synthetic tables by the study's own method: they may not leak more."""
-    assert terms.request is not None  # a study has one
+    assert terms.budget is not None  # a study has one
     check_trials(trials, 0.95)
     if not METHODS[terms.method].ranks:
         raise SettingsError(f"--output-trials cannot repeat a study with method {terms.method!r}")
-    request = terms.request
-    if request.unit is not Unit.VARIABLE:  # the study's own shares, which need no calibration in every trial
+    study_budget = terms.budget
+    if study_budget.unit is not Unit.VARIABLE:  # the study's own shares, which need no calibration in every trial
         sums: dict[str, tuple[float, float]] = {}
         for key, budget in terms.budgets.items():
             ranks, marginals = sums.get(key.party, (0.0, 0.0))
             sums[key.party] = (ranks + budget.epsilon_ranks, marginals + budget.epsilon_marginal)
-        request = replace(request, unit=Unit.CLIENT, parties=sums, per_round=True)  # a budget is of one round
-    release = OutputRelease(terms.federation, request, terms.method)
+        study_budget = replace(study_budget, unit=Unit.CLIENT, parties=sums, per_round=True)  # a budget is of one round
+    release = OutputRelease(terms.federation, study_budget, terms.method)
     assert isinstance(person.neighbours, Neighbours)
     claim = claim_of(Unit.PERSON, release.entries(person.neighbours.first, _ENTRIES), terms.delta)
     return replace(person, what="the synthetic tables", claim=claim, release=release, trials=trials)
@@ -293,7 +293,7 @@ def _release(terms: StudyTerms, party: Party, names: Sequence[str], rows: tuple[
     orders = []
     for name in names:
         budget = terms.budgets[ColumnKey(party.name, name)]
-        orders.append(ColumnOrder(name, budget.epsilon_ranks, budget.epsilon_marginal))
+        orders.append(ColumnQuery(name, budget.epsilon_ranks, budget.epsilon_marginal))
     return PartyRelease(terms.sampler, tuple(orders), rows, bounds_from_data=terms.bounds_from_data)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verticopula.auditing.attacked_releases import own_noise
 from verticopula.data.tables import AlignedTable
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.release import Release
 from verticopula.schema.federation import Federation
@@ -29,7 +29,7 @@ class OutputRelease:
     """A whole study by its own method and as many synthetic rows as subjects, as their moments and quantiles."""
 
     federation: Federation
-    request: BudgetRequest
+    budget: StudyBudget
     method: str = DEFAULT_METHOD.name
 
     def __call__(self, tables: Mapping[str, AlignedTable], noise: Noise) -> Floats:
@@ -52,7 +52,7 @@ class OutputRelease:
         return run_in_process(
             self.federation,
             self.method,
-            self.request,
+            self.budget,
             tables,
             study=_STUDY,
             noise=lambda name: own_noise(noise, name),

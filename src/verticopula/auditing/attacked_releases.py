@@ -20,7 +20,7 @@ from verticopula.privacy.noise import Noise
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons, state_privacy
 from verticopula.protocol.messages import (
-    ColumnOrder,
+    ColumnQuery,
     CompletedRanksReply,
     CompletedRanksRequest,
     Imputation,
@@ -49,7 +49,7 @@ class PartyRelease:
     """
 
     sampler: str
-    orders: tuple[ColumnOrder, ...]
+    orders: tuple[ColumnQuery, ...]
     rows: tuple[int, ...]
     parts: tuple[str, ...] = ("ranks", "cells")
     bounds_from_data: bool = False

@@ -9,6 +9,7 @@ from typing import Any
 
 from verticopula.auditing.attack_plan import MechanismFinding
 from verticopula.auditing.findings import Finding
+from verticopula.formatting import json_numbers
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon
 from verticopula.schema.units import Unit
 
@@ -78,7 +79,7 @@ class AuditReport:
         }
 
     def to_json(self) -> str:
-        return json.dumps(plain_values(self.to_dict()), indent=1) + "\n"
+        return json.dumps(json_numbers(self.to_dict(), "inf"), indent=1) + "\n"
 
     def to_text(self) -> str:
         """The same for a reader."""
@@ -103,7 +104,7 @@ class AuditReport:
 
 
 def verdict(report: AuditReport) -> str:
-    """In one line."""
+    """The audit's outcome in one line."""
     lines = []
     if report.mechanism:
         fine = "No claim was refuted. That is not a proof: another attack may do better."
@@ -171,14 +172,3 @@ def _mechanism_dict(finding: MechanismFinding) -> dict[str, Any]:
         "holds": m.holds,
         "means": meaning(finding),
     }
-
-
-def plain_values(value: Any) -> Any:
-    """JSON has no words for infinite and for not a number."""
-    if isinstance(value, dict):
-        return {key: plain_values(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_values(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf"
-    return value

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from verticopula.privacy.accounting import Coins, delta_of
+from verticopula.privacy.accounting import Coins, composed_delta
 
 _POINTS = 12
 _FURTHEST = 6.0  # a bound much above log(trials) cannot be measured
@@ -39,8 +39,8 @@ class Claim:
         if sum(c.count for c in self.coins) < 2 or math.isinf(self.epsilon):
             return ()  # one coin is best attacked at its own delta of zero
         furthest = min(self.epsilon, _FURTHEST)
-        if delta_of(self.coins, furthest) > _HOPELESS:
+        if composed_delta(self.coins, furthest) > _HOPELESS:
             return ()
         grid = [furthest * k / _POINTS for k in range(_POINTS)]
-        points = [(epsilon, delta_of(self.coins, epsilon)) for epsilon in grid]
+        points = [(epsilon, composed_delta(self.coins, epsilon)) for epsilon in grid]
         return tuple((epsilon, delta) for epsilon, delta in points if self.delta < delta < _HOPELESS)

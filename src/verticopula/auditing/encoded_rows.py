@@ -41,16 +41,16 @@ class EncodedRows:
         return len(self.values)
 
     def rows(self, index: Ints | slice) -> EncodedRows:
-        """Some of the rows."""
+        """The rows with these indices."""
         return replace(self, values=self.values[index])
 
     def without(self, position: int) -> EncodedRows:
-        """All columns but one."""
+        """The rows without one of their columns."""
         kept = [k for k in range(len(self.keys)) if k != position]
         return self.only(kept)
 
     def only(self, positions: Sequence[int]) -> EncodedRows:
-        """Some of the columns."""
+        """The rows with these columns only."""
         at = list(positions)
         return EncodedRows(
             tuple(self.keys[k] for k in at), self.values[:, at], self.unordered[at], tuple(self.columns[k] for k in at)
@@ -61,7 +61,7 @@ class EncodedRows:
         return replace(self, values=rng.permuted(self.values, axis=0))
 
 
-class Scale:
+class GradeScale:
     """Turns values into grades of a synthetic table."""
 
     def __init__(self, federation: Federation, synthetic: Mapping[str, pl.DataFrame]) -> None:

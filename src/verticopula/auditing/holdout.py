@@ -25,48 +25,48 @@ Frames = Mapping[str, pl.DataFrame]
 
 
 @dataclass(frozen=True, repr=False)
-class Subjects:
+class AuditedPeople:
     """The study's people and people who were left out, and the synthetic table to attack. No repr: raw values.
 
     Attributes
     ----------
-    study : the fitted study whose table it is
+    synthesizer : the fitted study whose table it is
     repeated : True if the study was repeated for the audit
     """
 
-    study: Synthesizer
+    synthesizer: Synthesizer
     members: Mapping[str, AlignedTable]
     others: Mapping[str, AlignedTable]
     synthetic: Frames
     repeated: bool
 
 
-def audited(study: Synthesizer, party: str | None) -> Federation:
+def audited(synthesizer: Synthesizer, party: str | None) -> Federation:
     """The federation under audit: the whole one, or one party alone."""
     if party is None:
-        return study.federation
-    own = study.federation.party(party)
+        return synthesizer.federation
+    own = synthesizer.federation.party(party)
     response = ColumnKey(party, own.columns[0].name)
-    if study.federation.response.party == party:
-        response = study.federation.response
-    return study.federation.model_copy(
+    if synthesizer.federation.response.party == party:
+        response = synthesizer.federation.response
+    return synthesizer.federation.model_copy(
         update={"parties": (own.model_copy(update={"epsilon": None}),), "response": response}
     )
 
 
-def restrict(study: Synthesizer, party: str | None) -> tuple[Federation, Synthesizer]:
+def restrict(synthesizer: Synthesizer, party: str | None) -> tuple[Federation, Synthesizer]:
     """The federation under audit and an unfitted study with the same settings on it.
 
     One party alone repeats its own part: the same epsilon for each of its columns, whatever the unit was.
     """
-    settings = replace(study.study_.settings, random_state=None)
-    alone = audited(study, party)
+    settings = replace(synthesizer.study_.settings, random_state=None)
+    alone = audited(synthesizer, party)
     if party is None:
         return alone, Synthesizer.from_settings(alone, settings)
     if not settings.record.ranks:
         raise SettingsError("a strict study's sums are of all parties together: one party alone cannot repeat its part")
     own = alone.party(party)
-    budgets = {c.name: study.result_.budgets[ColumnKey(party, c.name)] for c in own.columns}
+    budgets = {c.name: synthesizer.result_.budgets[ColumnKey(party, c.name)] for c in own.columns}
     columns = tuple(c.model_copy(update={"weight": budgets[c.name].epsilon_ranks}) for c in own.columns)
     alone = alone.model_copy(update={"parties": (own.model_copy(update={"columns": columns}),)})
     settings = replace(
@@ -80,13 +80,13 @@ def restrict(study: Synthesizer, party: str | None) -> tuple[Federation, Synthes
     return alone, Synthesizer.from_settings(alone, settings)
 
 
-def check_same_people(study: Synthesizer, federation: Federation, aligned: Mapping[str, AlignedTable]) -> None:
+def check_same_people(synthesizer: Synthesizer, federation: Federation, aligned: Mapping[str, AlignedTable]) -> None:
     """SettingsError unless these tables have as many people in every column as the study saw; the counts are public."""
     wrong = []
     for party in federation.parties:
         for column in party.columns:
             seen = int(aligned[party.name].columns[column.name].observed.sum())
-            expected = study.missingness_.observed[ColumnKey(party.name, column.name)]
+            expected = synthesizer.missingness_.observed[ColumnKey(party.name, column.name)]
             if seen != expected:
                 wrong.append(f"{party.name}.{column.name} has {seen:,} observed values, the study saw {expected:,}")
     if wrong:
@@ -116,13 +116,13 @@ def check_group_sizes(n_members: int, n_others: int) -> None:
 
 
 def given_holdout(
-    study: Synthesizer, federation: Federation, frames: Frames, holdout: Frames, synthetic: Frames
-) -> Subjects:
+    synthesizer: Synthesizer, federation: Federation, frames: Frames, holdout: Frames, synthetic: Frames
+) -> AuditedPeople:
     """The study as it is, against people whom the user left out of it."""
     check_no_overlap(federation, frames, holdout)
     members, others = (align_tables(federation, part, need_overlap=False) for part in (frames, holdout))
     check_group_sizes(_size(members), _size(others))
-    return Subjects(study, members, others, synthetic, repeated=False)
+    return AuditedPeople(synthesizer, members, others, synthetic, repeated=False)
 
 
 def repeat_without(
@@ -133,7 +133,7 @@ def repeat_without(
     aligned_rows: bool,
     rng: np.random.Generator,
     progress: Progress | None = None,
-) -> Subjects:
+) -> AuditedPeople:
     """The same settings on a random part of the people, in memory: its ledger and its tables go nowhere."""
     if not 0.0 < fraction < 1.0:
         raise SettingsError("--holdout needs a fraction between 0 and 1, or a folder")
@@ -150,7 +150,7 @@ def repeat_without(
         warnings.simplefilter("ignore", AlignedWarning)
         fresh.fit_aligned(members, ledger=Ledger(), progress=progress)
         synthetic = fresh.sample(aligned=aligned_rows)
-    return Subjects(fresh, members, others, synthetic, repeated=True)
+    return AuditedPeople(fresh, members, others, synthetic, repeated=True)
 
 
 def _size(tables: Mapping[str, AlignedTable]) -> int:

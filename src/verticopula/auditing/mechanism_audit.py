@@ -46,7 +46,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredClaim:
     """What an audit of one claim found.
 
     Attributes
@@ -82,7 +82,7 @@ def audit_release(
     seed: int | None = None,
     label: str = "release",
     workers: int = 1,
-) -> Measured:
+) -> MeasuredClaim:
     """The largest epsilon that an attacker who sees releases can refute.
 
     Parameters
@@ -114,14 +114,14 @@ def check_trials(trials: int, confidence: float) -> None:
         raise SettingsError("the confidence of an audit must be at least 0.5 and below 1")
 
 
-def judge(pairs: Sequence[tuple[Floats, Floats]], claim: Claim, confidence: float) -> Measured:
+def judge(pairs: Sequence[tuple[Floats, Floats]], claim: Claim, confidence: float) -> MeasuredClaim:
     """The bound from (trials, features) of both data sets of every pair."""
     chosen: list[tuple[Floats, Floats]] = []
     judged: list[list[tuple[Floats, Floats]]] = []
     for first, second in pairs:
         a, b = (int(len(first) * part) for part in (_FIT, _CHOOSE))
         scores = fit_scores(first[:a], second[:a])
-        best = max(scores, key=lambda score: _separation(score, first[a:b], second[a:b]))
+        best = max(scores, key=lambda score: abs(separation(score, first[a:b], second[a:b])))
         use = scores if len(pairs) == 1 else [best]
         chosen += [(score(first[a:b]), score(second[a:b])) for score in use]
         judged.append([(score(first[b:]), score(second[b:])) for score in use])
@@ -137,7 +137,7 @@ def judge(pairs: Sequence[tuple[Floats, Floats]], claim: Claim, confidence: floa
     point = _test_curve(tries, claim, alpha) if claim.curve else None
     size = len(candidates[0][1][0])
     total = sum(len(first) + len(second) for first, second in pairs)
-    return Measured(claim, at_claim, highest_visible(size, claim.delta, alpha), total, confidence, point)
+    return MeasuredClaim(claim, at_claim, highest_visible(size, claim.delta, alpha), total, confidence, point)
 
 
 def _test_curve(tries: Sequence[_Try], claim: Claim, alpha: float) -> CurvePoint:
@@ -147,10 +147,10 @@ def _test_curve(tries: Sequence[_Try], claim: Claim, alpha: float) -> CurvePoint
     return CurvePoint(epsilon, delta, best.measure(delta, alpha))
 
 
-def _separation(score: Score, first: Floats, second: Floats) -> float:
-    """How far apart a score puts the two data sets."""
+def separation(score: Score, first: Floats, second: Floats) -> float:
+    """How far above the first data set a score puts the second, in its standard deviations."""
     a, b = score(first), score(second)
-    return float(np.abs(b.mean() - a.mean()) / (np.sqrt((a.var() + b.var()) / 2.0) + 1e-12))
+    return float((b.mean() - a.mean()) / (np.sqrt((a.var() + b.var()) / 2.0) + 1e-12))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.auditing.mechanism_audit import Neighbours
+from verticopula.data.column_ranges import public_range
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.schema.federation import Column, Party
 
@@ -20,16 +21,9 @@ Floats = NDArray[np.float64]
 Tables = Mapping[str, AlignedTable]
 
 
-def ends(column: Column) -> tuple[float, float]:
-    """The two values that are furthest apart; two different categories where there is no order."""
-    if column.bounds is not None:
-        return column.bounds
-    return 0.0, float(len(column.categories or ("", "")) - 1)
-
-
 def between(column: Column, count: int) -> Floats:
     """`count` values of the other subjects: strictly between the ends where there is room, spread evenly."""
-    low, high = ends(column)
+    low, high = public_range(column)
     if column.kind == "continuous":
         return np.linspace(low, high, count + 2)[1:-1]
     steps = np.arange(count) % max(int(high - low) - 1, 1) if high - low > 1 else np.arange(count) % 2 - 1
@@ -53,7 +47,7 @@ def flipped_comparison(party: Party, names: Iterable[str], n_subjects: int = 2) 
     """
     first, second = {}, {}
     for name in names:
-        low, high = ends(party.column(name))
+        low, high = public_range(party.column(name))
         if n_subjects == 2:
             a = np.array([low, high])
         else:
@@ -72,12 +66,12 @@ def replaced_value(party: Party, names: Iterable[str], n_subjects: int) -> Neigh
     for name in names:
         column = party.column(name)
         others = between(column, n_subjects - 1)
-        low, high = ends(column)
+        low, high = public_range(column)
         first[name], second[name] = np.r_[low, others], np.r_[high, others]
     return Neighbours(fill(party, first), fill(party, second))
 
 
-def replaced_person(parties: Iterable[Party], n_subjects: int) -> Neighbours[Tables]:
+def replaced_person_tables(parties: Iterable[Party], n_subjects: int) -> Neighbours[Tables]:
     """The same at every party."""
     pairs = {p.name: replaced_value(p, [c.name for c in p.columns], n_subjects) for p in parties}
     return Neighbours({k: v.first for k, v in pairs.items()}, {k: v.second for k, v in pairs.items()})

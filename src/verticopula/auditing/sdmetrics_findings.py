@@ -13,7 +13,7 @@ from scipy.stats import t as student_t
 
 from verticopula.auditing.encoded_rows import EncodedRows
 from verticopula.auditing.findings import Finding, normal_interval
-from verticopula.auditing.table_attacks import Exposed, closer_share
+from verticopula.auditing.table_attacks import AttackedTable, closer_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def is_installed() -> bool:
     return find_spec("sdmetrics") is not None
 
 
-def sdmetrics_findings(exposed: Exposed, confidence: float, rng: np.random.Generator) -> Iterator[Finding]:
+def sdmetrics_findings(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Iterator[Finding]:
     """Overfitting, baseline and disclosure protection: 1 is best in each of them."""
     size = min(_MOST_ROWS, len(exposed.members), len(exposed.rows))
     parts = [exposed.members, exposed.others, exposed.rows]
@@ -46,7 +46,7 @@ def sdmetrics_findings(exposed: Exposed, confidence: float, rng: np.random.Gener
         warnings.simplefilter("ignore")
         over = DCROverfittingProtection.compute_breakdown(members, rows, others, _tables(metadata), "table")
         share = float(over["synthetic_data_percentages"]["closer_to_training"])
-        _, error = closer_share(Exposed(*some), some[2])  # of the same share in our own distance
+        _, error = closer_share(AttackedTable(*some), some[2])  # of the same share in our own distance
         low, high = normal_interval(share, error, confidence)
         means = "SDMetrics' count of synthetic rows that are nearer to people in the study; half is chance."
         yield Finding("SDMetrics: closer to training", share, low, high, 0.5, None, means, {"score": over["score"]})

@@ -17,19 +17,19 @@ from scipy.special import ndtri
 
 from verticopula.auditing.attack_plan import MechanismFinding
 from verticopula.auditing.claims import Claim
-from verticopula.auditing.mechanism_audit import Measured, Neighbours, check_trials
+from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, check_trials
 from verticopula.auditing.neighbours import replaced_value
 from verticopula.auditing.sums_attacks import audit_sums, judge_sums, mu_low
-from verticopula.auditing.sums_neighbours import SUBJECTS, SumsNeighbours, cut_plan, replaced_block, replaced_person
+from verticopula.auditing.sums_neighbours import SUBJECTS, SumsNeighbours, cut_plan, replaced_block, replaced_record
 from verticopula.auditing.trials import run_trials
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.mpc.gram_noise import compose, epsilon_of
 from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns
+from verticopula.privacy.gaussian_dp import compose, gaussian_epsilon
 from verticopula.privacy.noise import Noise, SeededNoise
 from verticopula.privacy.release import Release
-from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginOrder
+from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginQuery
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import ColumnKey, Party
 from verticopula.schema.methods import STRICT
@@ -82,14 +82,14 @@ class MarginsRelease:
         return list(ledger)
 
     def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
-        orders = tuple(MarginOrder(name, deviation) for name, deviation in self.deviations.items())
+        orders = tuple(MarginQuery(name, deviation) for name, deviation in self.deviations.items())
         reply = LocalParty(table, noise, ledger).handle(GaussianMarginsRequest(_STUDY, STRICT.name, orders))
         if not isinstance(reply, GaussianMarginsReply):
             raise ProtocolError("the party under audit did not answer with margins")
         return self._standardise(reply.cells)
 
     def exact(self, table: AlignedTable) -> Floats:
-        """The same without noise."""
+        """What would be released without noise."""
         found = []
         for name, deviation in self.deviations.items():
             column, values = table.party.column(name), table.columns[name].values
@@ -106,12 +106,12 @@ class MarginsRelease:
         return np.concatenate(parts)
 
 
-def plan_of(study: Synthesizer) -> SumsPlan:
+def plan_of(synthesizer: Synthesizer) -> SumsPlan:
     """The plan of a finished study's sums, from what it keeps: patterns of whole blocks, noisy margins, mu.
 
     Which cells were empty within a block is not kept; the sums' mu is the study's own all the same.
     """
-    result, federation = study.result_, study.federation
+    result, federation = synthesizer.result_, synthesizer.federation
     if result.spending is None:
         raise SettingsError("this is no strict study")
     known = result.missingness
@@ -121,7 +121,7 @@ def plan_of(study: Synthesizer) -> SumsPlan:
         axis=0,
     )
     observed = {key: rows[:, known.parties.index(key.party)] for key in federation.keys}
-    budget = plan_strict(federation, study.budget, observed)
+    budget = plan_strict(federation, synthesizer.budget, observed)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
     plan = plan_sums(federation, layout, observed, result.observed_marginals, budget)
     return replace(plan, mu=result.spending.mu)
@@ -144,7 +144,7 @@ def plan_sums_attacks(plan: SumsPlan, party: str | None) -> list[tuple[str, Sums
     attacks = []
     if party is None:
         largest = max(patterns, key=lambda one: int(one.columns.sum()))
-        attacks.append(("one replaced person", replaced_person(largest)))
+        attacks.append(("one replaced person", replaced_record(largest)))
     for name in plan.parties:
         if party in (None, name) and block_factor(plan, name) > 0.0:
             own = plan.parties.index(name)
@@ -154,7 +154,7 @@ def plan_sums_attacks(plan: SumsPlan, party: str | None) -> list[tuple[str, Sums
 
 
 def attack_strict(
-    study: Synthesizer,
+    synthesizer: Synthesizer,
     trials: int,
     *,
     confidence: float,
@@ -165,20 +165,20 @@ def attack_strict(
 ) -> tuple[list[MechanismFinding], list[str]]:
     """(findings, notes) about the claims of a strict study, or about one party's; all bounds hold together."""
     check_trials(trials, confidence)
-    plan, result = plan_of(study), study.result_
+    plan, result = plan_of(synthesizer), synthesizer.result_
     assert result.spending is not None  # `plan_of` has seen to it
-    delta = study.delta or 0.0
+    delta = synthesizer.delta or 0.0
     sums = plan_sums_attacks(plan, party)
-    owners = [own for own in study.federation.parties if party in (None, own.name)]
+    owners = [own for own in synthesizer.federation.parties if party in (None, own.name)]
     each = 1.0 - (1.0 - confidence) / (len(sums) + len(owners))
-    visible = epsilon_of(_most_mu(trials, each), delta)
+    visible = gaussian_epsilon(_most_mu(trials, each), delta)
     total, found = len(sums) + len(owners), []
     for k, (change, neighbours) in enumerate(sums):
         if progress is not None:
             progress("attacking opened sums", k, total)
         got = audit_sums(neighbours, trials, delta=delta, confidence=each, seed=seed, workers=workers)
         claim = Claim(got.unit.value, got.epsilon, delta)
-        measured = Measured(claim, got.epsilon_low, visible, got.trials, each)
+        measured = MeasuredClaim(claim, got.epsilon_low, visible, got.trials, each)
         what = f"opened sums (μ = {got.mu:.3g})"
         found.append(MechanismFinding(what, change, "chosen", neighbours.plan.pattern_of.size, measured))
     for k, own in enumerate(owners):
@@ -186,7 +186,7 @@ def attack_strict(
             progress(f"attacking margins of {own.name}", len(sums) + k, total)
         deviations = {c.name: result.spending.deviations[ColumnKey(own.name, c.name)] for c in own.columns}
         found.append(_attack_margins(own, deviations, delta, trials, each, seed, workers, visible))
-    return found, _notes(study, plan, [pair for _, pair in sums], trials, each)
+    return found, _notes(synthesizer, plan, [pair for _, pair in sums], trials, each)
 
 
 def _attack_margins(
@@ -210,8 +210,8 @@ def _attack_margins(
         for label, data in (("first", pair.first), ("second", pair.second))
     )
     judged = judge_sums(first, second, release.exact(pair.second) - known, confidence)
-    claim = Claim(Unit.BLOCK.value, epsilon_of(mu, delta), delta)
-    measured = Measured(claim, epsilon_of(judged.mu_low, delta), visible, 2 * half, confidence)
+    claim = Claim(Unit.BLOCK.value, gaussian_epsilon(mu, delta), delta)
+    measured = MeasuredClaim(claim, gaussian_epsilon(judged.mu_low, delta), visible, 2 * half, confidence)
     what, change = f"margins of {own.name} (μ = {mu:.3g})", f"one replaced block of {own.name}"
     return MechanismFinding(what, change, "chosen", MARGIN_SUBJECTS, measured)
 
@@ -228,7 +228,7 @@ def _counted(trials: int) -> int:
 
 
 def _notes(
-    study: Synthesizer, plan: SumsPlan, attacked: list[SumsNeighbours], trials: int, confidence: float
+    synthesizer: Synthesizer, plan: SumsPlan, attacked: list[SumsNeighbours], trials: int, confidence: float
 ) -> list[str]:
     # Cut in the middle, a probit has a standard error of sqrt(pi/2/n); the bound gives away two half-widths.
     short = -2.0 * float(ndtri((1.0 - confidence) / 2.0)) * math.sqrt(math.pi / 2.0 / _counted(trials))
@@ -244,9 +244,9 @@ def _notes(
             all=sum(plan.widths),
         ),
         TOGETHER.format(
-            person=study.privacy_.person,
-            block=max(stated.block for stated in study.privacy_.parties.values()),
-            delta=study.delta or 0.0,
+            person=synthesizer.privacy_.person,
+            block=max(stated.block for stated in synthesizer.privacy_.parties.values()),
+            delta=synthesizer.delta or 0.0,
         ),
         FEW.format(trials=trials, short=short),
     ]

@@ -23,17 +23,18 @@ from scipy.special import ndtri
 from verticopula.auditing.attacked_releases import own_noise
 from verticopula.auditing.epsilon_bounds import clopper_pearson
 from verticopula.auditing.guessing import Score, fit_scores
-from verticopula.auditing.mechanism_audit import check_trials
+from verticopula.auditing.mechanism_audit import check_trials, separation
 from verticopula.auditing.sums_neighbours import Scores, SumsNeighbours, claimed_deviations, repeat_plan
 from verticopula.auditing.trials import run_trials
 from verticopula.errors import SettingsError
-from verticopula.mpc.gram_noise import epsilon_of
 from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan, code_scores, own_columns, plan_slack
+from verticopula.privacy.gaussian_dp import gaussian_epsilon
 from verticopula.privacy.noise import Keystream, Noise
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import secure_sums
+from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
 from verticopula.storage.records import MemoryRecords
@@ -88,7 +89,7 @@ class SumsRelease:
 
     def _handler(self, name: str, scores: Floats | None, noise: Noise) -> SumsHandler:
         change = self.noises.get(name)
-        source = Pooled(noise) if noise.is_private else own_noise(noise, name)
+        source = PooledNoise(noise) if noise.is_private else own_noise(noise, name)
         return self.handler(
             name,
             None if scores is None else lambda plan: self.code(plan, name, scores),
@@ -106,7 +107,7 @@ class SumsRelease:
         return np.asarray((numbers - self.known) / deviations)
 
 
-class Pooled:
+class PooledNoise:
     """Secure noise, drawn many numbers at a time and handed out one after the other.
 
     Single draws are independent, so it makes no difference whose they are; a call for few of them costs as much as one
@@ -150,7 +151,7 @@ def _flat(sums: PatternSums) -> Floats:
 
 
 @dataclass(frozen=True)
-class SumsMeasured:
+class MeasuredSums:
     """What an audit of opened sums found.
 
     Attributes
@@ -185,7 +186,7 @@ def audit_sums(
     neighbours: SumsNeighbours,
     trials: int = 20_000,
     *,
-    delta: float = 1e-6,
+    delta: float = DEFAULT_DELTA,
     confidence: float = 0.95,
     seed: int | None = None,
     workers: int = 1,
@@ -193,7 +194,7 @@ def audit_sums(
     noises: Mapping[str, Callable[[Noise], Noise]] | None = None,
     code: Coding = code_scores,
     handler: type[SumsHandler] = SumsHandler,
-) -> SumsMeasured:
+) -> MeasuredSums:
     """The largest mu that somebody who sees the opened sums can refute.
 
     Parameters
@@ -220,15 +221,15 @@ def audit_sums(
     )
     found = judge_sums(first, second, direction, confidence)
     attained = float(np.linalg.norm(direction)) / neighbours.mu if neighbours.mu else math.inf
-    return SumsMeasured(
+    return MeasuredSums(
         neighbours.unit,
         neighbours.mu,
         found.mu_low,
         found.mu_estimate,
         attained,
         delta,
-        epsilon_of(neighbours.mu, delta, plan_slack(plan)),
-        epsilon_of(found.mu_low, delta),
+        gaussian_epsilon(neighbours.mu, delta, plan_slack(plan)),
+        gaussian_epsilon(found.mu_low, delta),
         len(first) + len(second),
         confidence,
         found.statistic,
@@ -236,15 +237,15 @@ def audit_sums(
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The bound on mu from trials; see `SumsMeasured`."""
+class MuBound:
+    """The bound on mu from trials; see `MeasuredSums`."""
 
     mu_low: float
     mu_estimate: float
     statistic: str
 
 
-def judge_sums(first: Floats, second: Floats, direction: Floats, confidence: float) -> Judged:
+def judge_sums(first: Floats, second: Floats, direction: Floats, confidence: float) -> MuBound:
     """From (trials, numbers) of both data sets. A tenth learns, a tenth chooses, the rest is counted."""
     a, b = (int(min(len(first), len(second)) * part) for part in (_FIT, _CHOOSE))
     length = float(np.linalg.norm(direction))
@@ -254,9 +255,9 @@ def judge_sums(first: Floats, second: Floats, direction: Floats, confidence: flo
         return np.asarray(features @ unit)
 
     choosing = (first[a:b], second[a:b])
-    learnt = max(fit_scores(first[:a], second[:a]), key=lambda score: _separation(score, *choosing))
+    learnt = max(fit_scores(first[:a], second[:a]), key=lambda score: separation(score, *choosing))
     margin = _CLEARLY * math.sqrt(2.0 / max(b - a, 1))
-    clearly = _separation(learnt, *choosing) > _separation(projection, *choosing) + margin
+    clearly = separation(learnt, *choosing) > separation(projection, *choosing) + margin
     score: Score = learnt if clearly else projection
     cut = _best_cut(score(choosing[0]), score(choosing[1]))
     low = mu_low(
@@ -266,7 +267,7 @@ def judge_sums(first: Floats, second: Floats, direction: Floats, confidence: flo
         len(first) - b,
         1.0 - confidence,
     )
-    return Judged(low, _separation(projection, first, second), "learnt" if clearly else "projection")
+    return MuBound(low, separation(projection, first, second), "learnt" if clearly else "projection")
 
 
 def mu_low(likely: int, likely_trials: int, unlikely: int, unlikely_trials: int, alpha: float) -> float:
@@ -279,12 +280,6 @@ def mu_low(likely: int, likely_trials: int, unlikely: int, unlikely_trials: int,
     if not (float(low) > 0.0 and float(high) < 1.0):
         return 0.0
     return max(0.0, float(ndtri(low) - ndtri(high)))
-
-
-def _separation(score: Score, first: Floats, second: Floats) -> float:
-    """How far apart a score puts the two data sets, in its standard deviations."""
-    a, b = score(first), score(second)
-    return float((b.mean() - a.mean()) / (math.sqrt((a.var() + b.var()) / 2.0) + 1e-12))
 
 
 def _best_cut(first: Floats, second: Floats) -> float:

@@ -43,7 +43,7 @@ class SumsNeighbours:
     mu: float
 
 
-def replaced_person(plan: SumsPlan, *, pattern: int = 0, subjects: int = SUBJECTS) -> SumsNeighbours:
+def replaced_record(plan: SumsPlan, *, pattern: int = 0, subjects: int = SUBJECTS) -> SumsNeighbours:
     """One person of a pattern becomes another one, at all parties."""
     one = cut_plan(plan, pattern, subjects)
     weights = _squares(one)

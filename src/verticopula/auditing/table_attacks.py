@@ -27,7 +27,7 @@ _CANDIDATES = 5  # rows that a link is looked for among
 
 
 @dataclass(frozen=True, repr=False)
-class Exposed:
+class AttackedTable:
     """A synthetic table and the people to attack with it. No repr: it holds raw values.
 
     Attributes
@@ -41,7 +41,9 @@ class Exposed:
     rows: EncodedRows
 
     @classmethod
-    def draw(cls, members: EncodedRows, others: EncodedRows, rows: EncodedRows, rng: np.random.Generator) -> Exposed:
+    def draw(
+        cls, members: EncodedRows, others: EncodedRows, rows: EncodedRows, rng: np.random.Generator
+    ) -> AttackedTable:
         """Equally many people of either kind, and not more of anything than attacks have time for."""
         size = min(len(members), len(others), MOST_PEOPLE)
         return cls(
@@ -51,7 +53,7 @@ class Exposed:
         )
 
 
-def attack_tables(exposed: Exposed, confidence: float, rng: np.random.Generator) -> Iterator[Finding]:
+def attack_tables(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Iterator[Finding]:
     """All attacks that need no more than the table."""
     yield membership_by_distance(exposed, confidence, rng)
     yield membership_by_likelihood(exposed, confidence)
@@ -62,7 +64,7 @@ def attack_tables(exposed: Exposed, confidence: float, rng: np.random.Generator)
         yield found
 
 
-def membership_by_distance(exposed: Exposed, confidence: float, rng: np.random.Generator) -> Finding:
+def membership_by_distance(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Finding:
     """Guess that somebody was in the study if a synthetic row is near."""
 
     def score(people: EncodedRows, rows: EncodedRows) -> Floats:
@@ -74,7 +76,7 @@ def membership_by_distance(exposed: Exposed, confidence: float, rng: np.random.G
     return Finding("membership, by distance", value, low, high, 0.5, baseline, _membership(low, high))
 
 
-def membership_by_likelihood(exposed: Exposed, confidence: float) -> Finding:
+def membership_by_likelihood(exposed: AttackedTable, confidence: float) -> Finding:
     """Guess that somebody was in the study if a Gaussian copula fitted to the synthetic rows makes them likely."""
     ordered = np.flatnonzero(~exposed.rows.unordered)
     scores = ndtri(np.clip(exposed.rows.values[:, ordered], 1e-3, 1 - 1e-3))
@@ -107,7 +109,7 @@ def _membership(low: float, high: float) -> str:
     return f"Knowing your record, nobody tells from this table whether you were in the study, up to {high:.3f}."
 
 
-def closeness(exposed: Exposed, confidence: float, rng: np.random.Generator) -> Finding:
+def closeness(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Finding:
     """Share of synthetic rows whose nearest person was in the study (distance to closest record)."""
     value, error = closer_share(exposed, exposed.rows)
     baseline, _ = closer_share(exposed, exposed.rows.shuffled(rng))
@@ -118,7 +120,7 @@ def closeness(exposed: Exposed, confidence: float, rng: np.random.Generator) -> 
     return Finding("closest record", value, low, high, 0.5, baseline, means)
 
 
-def closer_share(exposed: Exposed, rows: EncodedRows) -> tuple[float, float]:
+def closer_share(exposed: AttackedTable, rows: EncodedRows) -> tuple[float, float]:
     """The share, and its standard error over which people happened to be left out."""
     size = len(exposed.members)
     people = EncodedRows(
@@ -129,7 +131,7 @@ def closer_share(exposed: Exposed, rows: EncodedRows) -> tuple[float, float]:
     return float(times[:size].sum()), float(np.sqrt(np.sum(times**2) / 4.0))
 
 
-def attribute_inference(exposed: Exposed, confidence: float, rng: np.random.Generator) -> Finding:
+def attribute_inference(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Finding:
     """Guess one column of a person from the synthetic row that is nearest in all the others."""
     count = len(exposed.rows.keys)
     secrets = np.sort(rng.permutation(count)[:_MOST_SECRETS]) if count > 1 else np.arange(0)
@@ -178,7 +180,7 @@ def _mean_by_person(right: Floats) -> Floats:
     return np.asarray(np.nanmean(right[some], axis=1))
 
 
-def linkability(exposed: Exposed, confidence: float, rng: np.random.Generator) -> Finding | None:
+def linkability(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Finding | None:
     """Look up the two parts of a person separately: do they lead to the same synthetic rows?
 
     The parts are two parties' columns, or two halves of one party's.
@@ -210,7 +212,7 @@ def linkability(exposed: Exposed, confidence: float, rng: np.random.Generator) -
     return Finding("linkability, beyond the left-out", value, low, high, 0.0, base, means, details)
 
 
-def _two_parts(exposed: Exposed) -> tuple[list[int], list[int]] | None:
+def _two_parts(exposed: AttackedTable) -> tuple[list[int], list[int]] | None:
     """Columns of the two parties that know most people in common; halves if there is one party."""
     keys = exposed.rows.keys
     names = list(dict.fromkeys(key.party for key in keys))

@@ -38,7 +38,7 @@ from verticopula.errors import (
     VerticopulaError,
     WeakPrivacyWarning,
 )
-from verticopula.schema.defaults import IN_HOUSE_FILE, REPORT_FILE
+from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, REFINED
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def run(
     sampler: Annotated[
         str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
     ] = "exact",
-    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = 10,
+    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = DEFAULT_ROUNDS,
     per_round: Annotated[
         bool,
         typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round, not split over them."),
@@ -195,7 +195,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Fit on the parties' tables and write complete synthetic ones, and a report."""
-    from verticopula.estimators.regression_files import fit_if_cheap
+    from verticopula.estimators.default_regression import fit_if_cheap
     from verticopula.estimators.synthesizer import Synthesizer
     from verticopula.report.report_data import ReportData
     from verticopula.report.report_page import write_report
@@ -316,7 +316,7 @@ def report(
 @ledger_app.command("show")
 def ledger_show(
     folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
-    delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = DEFAULT_DELTA,
 ) -> None:
     """Every release, and what all of them together cost at every unit."""
     from verticopula.privacy.statement import format_price, state_privacy

@@ -95,11 +95,11 @@ def audit(
             study,
             settings,
             synthetic=synthetic,
-            data=None if data is None else read_tables(federation, data),
+            real=None if data is None else read_tables(federation, data),
             holdout=None if people is None or mechanism_only else read_tables(federation, people),
             aligned_rows=aligned,
-            mechanism=not release_only,
-            release=not mechanism_only,
+            attack_claims=not release_only,
+            attack_tables=not mechanism_only,
             progress=progress,
         )
     if out is not None:

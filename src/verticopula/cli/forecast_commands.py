@@ -80,7 +80,7 @@ def forecast(
         methods=method or None,
         observed=dict(_parse(text, "--observed party=share") for text in observed or ()),
         together=dict(_parse_pair(text) for text in together or ()),
-        at_random=pull if at_random else 0.0,
+        pull=pull if at_random else 0.0,
         shares=dict(_parse_shares(text) for text in share or ()),
         strength=strength,
     )

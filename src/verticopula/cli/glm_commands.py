@@ -124,7 +124,7 @@ def fit_and_write(
 
 
 def _family_of(federation: Federation, response: str) -> str:
-    from verticopula.estimators.regression_files import family_of_kind
+    from verticopula.estimators.default_regression import family_of_kind
     from verticopula.schema.federation import ColumnKey
 
     party, dot, _ = response.partition(".")

@@ -30,6 +30,7 @@ from verticopula.cli.shared_options import (
     whole_epsilon,
 )
 from verticopula.errors import ProtocolError, SettingsError
+from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, VCDS
 from verticopula.schema.progress import Progress
 
@@ -202,7 +203,7 @@ def submit(
     epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
     sampler: Annotated[str, typer.Option(help="exact, or binomial for very many subjects.")] = "exact",
-    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = 10,
+    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = DEFAULT_ROUNDS,
     per_round: Annotated[
         bool, typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round.")
     ] = False,

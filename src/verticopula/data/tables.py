@@ -88,12 +88,17 @@ def read_table(path: Path) -> pl.DataFrame:
         raise SchemaError([Problem(path.name, f"cannot be read as {kind} ({type(error).__name__})")]) from None
 
 
-def read_tables(federation: Federation, folder: Path) -> dict[str, pl.DataFrame]:
-    """Each party's `<party>.parquet` or `<party>.csv`; SchemaError lists every file that fails."""
+def read_tables(federation: Federation, folder: Path, *, all_parties: bool = True) -> dict[str, pl.DataFrame]:
+    """Each party's `<party>.parquet` or `<party>.csv`; SchemaError lists every file that fails.
+
+    Without `all_parties` those of some parties may be missing.
+    """
     tables: dict[str, pl.DataFrame] = {}
     problems: list[Problem] = []
     for party in federation.parties:
         found = [p for p in (folder / f"{party.name}.parquet", folder / f"{party.name}.csv") if p.is_file()]
+        if not found and not all_parties:
+            continue
         if len(found) != 1:
             what = "both .csv and .parquet are there; keep one" if found else "no .csv or .parquet file"
             problems.append(Problem(f"party {party.name!r}", f"{what} in {folder.name or 'the data folder'}"))

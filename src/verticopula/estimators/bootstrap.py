@@ -67,7 +67,7 @@ class SelectedModel:
 
 
 def bootstrap_inference(
-    study: FittedStudy,
+    fitted: FittedStudy,
     model: SelectedModel,
     *,
     n_repetitions: int,
@@ -82,7 +82,7 @@ def bootstrap_inference(
     for repetition in range(n_repetitions):
         show("repeating the study", repetition, n_repetitions)
         tables = repeat_study(
-            study, seed=int(np.random.SeedSequence([seed, repetition]).generate_state(1)[0]), n_rows=model.n_rows
+            fitted, seed=int(np.random.SeedSequence([seed, repetition]).generate_state(1)[0]), n_rows=model.n_rows
         )
         estimate = _estimate(tables, model)
         if estimate is not None:

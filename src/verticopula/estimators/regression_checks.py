@@ -131,7 +131,7 @@ def path_warnings(
 
 
 def posterior_warnings(found: Posterior) -> list[FitWarning]:
-    """From the chains alone."""
+    """Warnings that follow from the posterior's chains alone."""
     if found.chain_difference <= _RESTLESS:
         return []
     return [

@@ -17,10 +17,10 @@ from sklearn.exceptions import NotFittedError
 from verticopula.data.missingness import Missingness
 from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.errors import SettingsError, StudyWarning, VerticopulaError
-from verticopula.formatting import percent, several, small
+from verticopula.formatting import count_of, format_percent, format_small
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.notebook import alarm_html, box, text_html
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_generator
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import Release
@@ -29,9 +29,10 @@ from verticopula.protocol.coordinator_side import CoordinatorSide, needs_handler
 from verticopula.protocol.method_registry import PROTOCOLS
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
-from verticopula.protocol.study_opening import Alignment, LedgerHead, Opened, open_study
+from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStudy, open_study
 from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import write_report
+from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
 from verticopula.schema.methods import DEFAULT_METHOD
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Reported(Protocol):
+class ReportableRegression(Protocol):
     """A fitted regression, such as `VerticalGLM`, that can say what a report shows of it."""
 
     def to_dict(self, level: float) -> dict[str, Any]: ...
@@ -110,7 +111,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         epsilon_ranks: float | None = None,
         epsilon_marginals: float | None = None,
         sampler: str = "exact",
-        rounds: int = 10,
+        rounds: int = DEFAULT_ROUNDS,
         per_round: bool = False,
     ) -> None:
         self.federation = federation
@@ -142,18 +143,18 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         """The settings with the unit filled in; SettingsError says what makes no sense. Spends nothing."""
         given = self.get_params(deep=False)
         settings = StudySettings(**{name: value for name, value in given.items() if name != "federation"})
-        BudgetRequest.of(self.federation, settings)
+        StudyBudget.of(self.federation, settings)
         return settings.checked(self.federation)
 
     @property
     def settings_(self) -> dict[str, Any]:
-        """The settings as plain values: those that it was fitted with, once it is fitted."""
-        return (self.study_.settings if hasattr(self, "study_") else self.check()).to_dict()
+        """The settings that it was fitted with, as plain values."""
+        return self._fitted().settings.to_dict()
 
     @property
-    def budget(self) -> BudgetRequest:
+    def budget(self) -> StudyBudget:
         """What the settings allow to be spent."""
-        return BudgetRequest.of(self.federation, self.check())
+        return StudyBudget.of(self.federation, self.check())
 
     @property
     def needs_overlap(self) -> bool:
@@ -267,7 +268,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         progress: Progress | None = None,
         compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
-    ) -> Rounds[tuple[Opened, FitResult]]:
+    ) -> Rounds[tuple[OpenedStudy, FitResult]]:
         """The whole study over members, as rounds; `_price_and_adopt` takes what it returns.
 
         Parameters
@@ -301,7 +302,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         return own_handler(self.federation, settings.method, self._noise, records, authenticity, label)
 
     def _price_and_adopt(
-        self, study: str, opened: Opened, result: FitResult, server_seed: int | None = None
+        self, study: str, opened: OpenedStudy, result: FitResult, server_seed: int | None = None
     ) -> Synthesizer:
         """This synthesizer, fitted with what `_rounds` returned.
 
@@ -317,11 +318,11 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         priced = price_releases(self.federation, self.budget, study, result, is_private=settings.is_private)
         return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(priced)), opened, server_seed)
 
-    def _adopt(self, study: FittedStudy, opened: Opened | None, server_seed: int | None = None) -> Synthesizer:
-        self.study_, self.opened_ = study, opened
+    def _adopt(self, fitted: FittedStudy, opened: OpenedStudy | None, server_seed: int | None = None) -> Synthesizer:
+        self.study_, self.opened_ = fitted, opened
         self._samples, self._drew_aligned, self._backends = 0, False, dict[str, str]()
-        self._server_seed = server_seed if study.settings.is_private else study.settings.random_state
-        for warning in find_warnings(study):
+        self._server_seed = server_seed if fitted.settings.is_private else fitted.settings.random_state
+        for warning in find_warnings(fitted):
             _warn(warning, stacklevel=4)
         return self
 
@@ -456,7 +457,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         *,
         tables: Mapping[str, Any] | None = None,
         id: str | None = None,
-        regression: Reported | None = None,
+        regression: ReportableRegression | None = None,
     ) -> Path:
         """Path of `report.html`: everything about the study on one page that opens without a network.
 
@@ -484,16 +485,16 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         save_study(path, self._fitted())
 
     @classmethod
-    def from_study(cls, study: FittedStudy) -> Synthesizer:
+    def from_study(cls, fitted: FittedStudy) -> Synthesizer:
         """A synthesizer that is fitted with this study.
 
         Parameters
         ----------
-        study : as `study_` has it, or as it was read from a folder
+        fitted : as `study_` has it, or as it was read from a folder
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said when it was fitted, and in its summary
-            return cls.from_settings(study.federation, study.settings)._adopt(study, None)
+            return cls.from_settings(fitted.federation, fitted.settings)._adopt(fitted, None)
 
     @classmethod
     def load(cls, path: str | Path) -> Synthesizer:
@@ -515,22 +516,22 @@ def _warn(warning: StudyWarning, stacklevel: int) -> None:
 
 def _synthesizer_html(synthesizer: Synthesizer) -> str:
     """Settings; once it is fitted, what it cost and who is missing where."""
+    if not hasattr(synthesizer, "study_"):
+        return box([f"<b>{text_html(repr(synthesizer))}</b>", "Not fitted yet."], [], [])
     settings = ", ".join(f"{name} {value}" for name, value in synthesizer.settings_.items())
     head = f"<b>Synthesizer</b> for {text_html(str(synthesizer.federation.name))}: {text_html(settings)}"
-    if not hasattr(synthesizer, "study_"):
-        return box([head, "Not fitted yet."], [], [])
     missing, privacy = synthesizer.missingness_, synthesizer.privacy_
     lines = [head, *(alarm_html(line) for line in privacy.warnings)]
     asked, complete = synthesizer.study_.unit, missing.complete_cases / missing.n_subjects
     lines.append(
-        f"{several(missing.n_subjects, 'subject')}, {percent(complete)} known to every party; ε per {asked.value} "
-        f"{format_epsilon(privacy.epsilon(asked))}, per person {format_epsilon(privacy.person)} at δ = "
-        f"{small(privacy.delta)}"
+        f"{count_of(missing.n_subjects, 'subject')}, {format_percent(complete)} known to every party; "
+        f"ε per {asked.value} {format_epsilon(privacy.epsilon(asked))}, per person {format_epsilon(privacy.person)} "
+        f"at δ = {format_small(privacy.delta)}"
     )
     rows = [
         [
             name,
-            f"{percent(1.0 - missing.rate(name))}",
+            f"{format_percent(1.0 - missing.rate(name))}",
             *(format_epsilon(e) for e in (own.variable, own.client, own.block)),
         ]
         for name, own in privacy.parties.items()

@@ -48,7 +48,7 @@ ADVICE_TUNING = AdviceTuning()
 
 
 @dataclass(frozen=True)
-class Law(ABC):
+class ScalingLaw(ABC):
     """How a typical pair's standard error moves with the number of subjects and epsilon, at one unit."""
 
     unit: Unit
@@ -58,7 +58,7 @@ class Law(ABC):
 
     @abstractmethod
     def error(self, n_subjects: float, epsilon: float) -> float:
-        """Before shrinkage."""
+        """The standard error of a typical pair before shrinkage."""
 
     def subjects_for(self, target: float) -> float:
         """Number of subjects at which the error is `target`."""
@@ -70,7 +70,7 @@ class Law(ABC):
 
 
 @dataclass(frozen=True)
-class ErrorLaw(Law):
+class ErrorLaw(ScalingLaw):
     """Of a method that ranks.
 
     Attributes
@@ -101,8 +101,8 @@ class ErrorLaw(Law):
 
 
 @dataclass(frozen=True)
-class StrictLaw(Law):
-    """Of a strict study.
+class StrictLaw(ScalingLaw):
+    """How the errors of a strict study scale with subjects and epsilon.
 
     Attributes
     ----------
@@ -159,7 +159,11 @@ def strict_law_of(
 
 
 def advise(
-    rows: Sequence[Expected], laws: Mapping[tuple[str, str], Law], strength: float, *, strict_possible: bool = False
+    rows: Sequence[Expected],
+    laws: Mapping[tuple[str, str], ScalingLaw],
+    strength: float,
+    *,
+    strict_possible: bool = False,
 ) -> str:
     """The strictest unit that works with the better method, and what the next one would take.
 
@@ -201,7 +205,7 @@ def _misses_strict(worse: Sequence[Expected]) -> bool:
     return any(Unit.parse(row.unit).needs_delta and METHODS[row.method].ranks for row in worse)
 
 
-def _remedy(law: Law, target: float) -> str:
+def _remedy(law: ScalingLaw, target: float) -> str:
     """The number of subjects, or the epsilon, at which a typical pair's error is the target."""
     subjects, epsilon = law.subjects_for(target), law.epsilon_for(target)
     if math.isinf(epsilon):
@@ -210,6 +214,6 @@ def _remedy(law: Law, target: float) -> str:
 
 
 def _round(value: float) -> str:
-    """Two digits."""
+    """The number with two significant digits."""
     rounded = round(value, 1 - math.floor(math.log10(value)))
     return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"

@@ -62,7 +62,7 @@ class Forecast:
         return {(row.method, row.unit): row for row in self.rows}[method, unit]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """The forecast as plain values."""
         return asdict(self)
 
 
@@ -74,13 +74,13 @@ class SimulationSetting:
     n_subjects: int
     strength: float
     presence: AssumedPresence
-    told: Mapping[ColumnKey, Floats]
+    known_shares: Mapping[ColumnKey, Floats]
     seed: int
 
     def truth(self, number: int) -> Assumptions:
         """An assumed truth, drawn from the seed and its number."""
         rng = np.random.default_rng([self.seed, number])
-        return Assumptions.draw(self.federation, self.strength, rng, self.presence, self.told)
+        return Assumptions.draw(self.federation, self.strength, rng, self.presence, self.known_shares)
 
     def cohort(self, truth: Assumptions, n_simulated: int, rng: np.random.Generator, *, graded: bool = True) -> Cohort:
         """Subjects drawn from an assumed truth."""

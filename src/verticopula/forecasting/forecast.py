@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
 from verticopula.errors import SettingsError
-from verticopula.forecasting.advice import Law, advise, law_of, strict_law_of
+from verticopula.forecasting.advice import ScalingLaw, advise, law_of, strict_law_of
 from verticopula.forecasting.expected_errors import Expected, Forecast, SimulationSetting, sizes, typical
 from verticopula.forecasting.strict_forecast import expect_strict
 from verticopula.privacy.accounting import Coins
-from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget
+from verticopula.privacy.budget import ColumnBudget, StudyBudget, plan_budget
 from verticopula.privacy.root_finding import bisect
-from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION
+from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, TYPICAL_CORRELATION
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import METHODS, REFINED, STRICT, VCDS, find_method
 from verticopula.schema.study_settings import can_be_strict, check_parties
@@ -42,7 +42,6 @@ __all__ = ["METHODS", "Expected", "Forecast", "forecast", "plan_quickly"]
 Floats = NDArray[np.float64]
 
 FEWEST_SUBJECTS = 10
-ROUNDS = 10  # of ievcds
 MOST_PULL = 5.0
 
 _SMALLEST_COIN, _LARGEST_COIN = 1e-9, 40.0
@@ -81,7 +80,7 @@ def forecast(
     methods: Sequence[str] | None = None,
     observed: Mapping[str, float] | None = None,
     together: Mapping[tuple[str, str], float] | None = None,
-    at_random: float = 0.0,
+    pull: float = 0.0,
     shares: Mapping[ColumnKey, Sequence[float]] | None = None,
     strength: float = TYPICAL_CORRELATION,
     seed: int = 0,
@@ -98,7 +97,7 @@ def forecast(
         and `person` only
     observed : party -> share of the cohort it knows, in (0, 1]; 1 if not given
     together : two parties -> share that both know; about the product of their shares if not given
-    at_random : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
+    pull : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
         response's party holds; 0: completely at random
     shares : what is known of categorical columns: the categories' shares among the subjects that the party has
     strength : assumed root mean square of the latent correlations
@@ -109,16 +108,16 @@ def forecast(
     """
     check_size(n_subjects, strength)
     units, methods = choose_rows(federation, units, methods)
-    presence = check_presence(federation, observed or {}, together or {}, at_random)
-    told = check_shares(federation, shares or {})
-    setting = SimulationSetting(federation, n_subjects, strength, presence, told, seed)
+    presence = check_presence(federation, observed or {}, together or {}, pull)
+    known_shares = check_shares(federation, shares or {})
+    setting = SimulationSetting(federation, n_subjects, strength, presence, known_shares, seed)
     by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
     found: dict[tuple[str, str], Expected] = {}
-    laws: dict[tuple[str, str], Law] = {}
+    laws: dict[tuple[str, str], ScalingLaw] = {}
     ranking = [method for method in methods if METHODS[method].ranks]
     if ranking:
         requests = {
-            (unit, rounds): BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta, rounds=rounds)
+            (unit, rounds): StudyBudget.build(federation, unit=unit, epsilon=epsilon, delta=delta, rounds=rounds)
             for unit in units
             for rounds, _ in _by_rounds(ranking)
         }
@@ -129,7 +128,7 @@ def forecast(
             laws[row.method, row.unit] = law_of(row.unit, planned, by_name, n_subjects, epsilon, delta)
     if STRICT.name in methods:
         for unit in (unit for unit in units if Unit.parse(unit).needs_delta):
-            request = BudgetRequest.build(federation, unit=unit, epsilon=epsilon, delta=delta)
+            request = StudyBudget.build(federation, unit=unit, epsilon=epsilon, delta=delta)
             found[STRICT.name, unit], raw, mu = expect_strict(setting, unit, request)
             laws[STRICT.name, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
     ordered = tuple(found[method, unit] for unit in units for method in methods if (method, unit) in found)
@@ -160,7 +159,7 @@ def choose_rows(
 
 def _simulate_ranking(
     setting: SimulationSetting,
-    requests: Mapping[tuple[str, int], BudgetRequest],
+    requests: Mapping[tuple[str, int], StudyBudget],
     units: Sequence[str],
     methods: Sequence[str],
 ) -> tuple[list[Expected], dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]]]:
@@ -191,12 +190,12 @@ def _simulate_ranking(
 
 
 def _rounds_of(method: str) -> int:
-    return ROUNDS if METHODS[method].repeats_ranks else 1
+    return DEFAULT_ROUNDS if METHODS[method].repeats_ranks else 1
 
 
 def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
     """Methods by how often they rank. EVCDS's correlations are VCDS's; so, to first order, are its margins."""
-    groups = {rounds: [m for m in methods if _rounds_of(m) == rounds] for rounds in (1, ROUNDS)}
+    groups = {rounds: [m for m in methods if _rounds_of(m) == rounds] for rounds in (1, DEFAULT_ROUNDS)}
     return [(rounds, group) for rounds, group in groups.items() if group]
 
 
@@ -263,7 +262,7 @@ def check_size(n_subjects: int, strength: float) -> None:
 
 
 def check_presence(
-    federation: Federation, observed: Mapping[str, float], together: Mapping[tuple[str, str], float], at_random: float
+    federation: Federation, observed: Mapping[str, float], together: Mapping[tuple[str, str], float], pull: float
 ) -> AssumedPresence:
     """Shares by party and of two parties; SettingsError for those that cannot be."""
     names = [party.name for party in federation.parties]
@@ -287,14 +286,14 @@ def check_presence(
                 f"[{low:.3g}, {high:.3g}], given their own"
             )
         joint[j, k] = share
-    if not (math.isfinite(at_random) and 0.0 <= at_random <= MOST_PULL):
-        raise SettingsError(f"at_random, log odds per standard deviation, must lie between 0 and {MOST_PULL:g}")
-    return AssumedPresence(shares, joint, float(at_random))
+    if not (math.isfinite(pull) and 0.0 <= pull <= MOST_PULL):
+        raise SettingsError(f"pull, log odds per standard deviation, must lie between 0 and {MOST_PULL:g}")
+    return AssumedPresence(shares, joint, float(pull))
 
 
 def check_shares(federation: Federation, shares: Mapping[ColumnKey, Sequence[float]]) -> dict[ColumnKey, Floats]:
     """Categories' shares by column; SettingsError for those that cannot be. One number is the second category's."""
-    told = {}
+    known_shares = {}
     for key, given in shares.items():
         if key not in federation.keys:
             raise SettingsError(f"no column of this federation: {key}")
@@ -304,16 +303,16 @@ def check_shares(federation: Federation, shares: Mapping[ColumnKey, Sequence[flo
         found = np.array([1.0 - given[0], given[0]] if categories == 2 and len(given) == 1 else given, dtype=np.float64)
         if found.size != categories or not np.all(found > 0.0) or abs(found.sum() - 1.0) > 0.05:
             raise SettingsError(f"{key}: {categories} positive shares that add up to 1 are needed, one per category")
-        told[key] = found / found.sum()
-    return told
+        known_shares[key] = found / found.sum()
+    return known_shares
 
 
 # ---- budgets, quickly ------------------------------------------------------------------------
 
 
-def plan_quickly(federation: Federation, request: BudgetRequest, cohort: Cohort) -> Mapping[ColumnKey, ColumnBudget]:
+def plan_quickly(federation: Federation, budget: StudyBudget, cohort: Cohort) -> Mapping[ColumnKey, ColumnBudget]:
     """`plan_budget`, with the privacy loss of very many coins taken as normal for units `block` and `person`."""
-    return plan_budget(federation, request, cohort.counts(), cohort.n_subjects, calibrate_roughly)
+    return plan_budget(federation, budget, cohort.counts(), cohort.n_subjects, calibrate_roughly)
 
 
 def calibrate_roughly(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.forecasting.expected_errors import Expected, SimulationSetting, sizes
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.schema.methods import STRICT
 from verticopula.simulate.strict_simulation import StrictErrors, simulate_strict
 from verticopula.stats.copula import Layout
@@ -38,7 +38,7 @@ class StrictForecastSize:
 SIZE = StrictForecastSize()
 
 
-def expect_strict(setting: SimulationSetting, unit: str, request: BudgetRequest) -> tuple[Expected, float, float]:
+def expect_strict(setting: SimulationSetting, unit: str, budget: StudyBudget) -> tuple[Expected, float, float]:
     """(the row, a typical pair's standard error before other pairs help, mu of the sums)."""
     federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
@@ -52,7 +52,7 @@ def expect_strict(setting: SimulationSetting, unit: str, request: BudgetRequest)
         for again in range(each):
             rng = np.random.default_rng([seed, number, again])
             cohort = setting.cohort(truth, simulated, rng, graded=False)
-            of_truth.append(simulate_strict(federation, request, cohort, rng))
+            of_truth.append(simulate_strict(federation, budget, cohort, rng))
         found.append(of_truth)
     after = sizes([[e.after for e in of_truth] for of_truth in found], math.sqrt(simulated / n_subjects))
     every = [e for of_truth in found for e in of_truth]

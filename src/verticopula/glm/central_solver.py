@@ -62,7 +62,7 @@ class WeightedSolver(Protocol):
 
 
 def null_point(design: Standardised, y: Floats, family: Family, *, fit_intercept: bool) -> Point:
-    """No columns."""
+    """The fit without any column: the intercept alone."""
     return Point(np.zeros(design.columns.shape[1]), family.link(float(y.mean())) if fit_intercept else 0.0)
 
 

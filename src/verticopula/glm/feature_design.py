@@ -45,7 +45,7 @@ class Features:
 
 
 def join_features(parts: Sequence[Features]) -> Features:
-    """Side by side."""
+    """The parties' features side by side, as one design."""
     starts = [np.zeros(1, dtype=np.int64)]
     for part in parts:
         starts.append(starts[-1][-1] + part.starts[1:])

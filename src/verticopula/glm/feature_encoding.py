@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Coding:
-    """How one column enters.
+    """How one column becomes features.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Coding:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the features."""
+        """The features' names."""
         return tuple(f"{self.name}={level}" for level in (self.levels or ())[1:]) if self.grouped else (self.name,)
 
     def spread(self, codes: Floats) -> Floats:
@@ -45,7 +45,7 @@ class Coding:
 
 
 def code_schema_column(column: Column) -> Coding:
-    """From the federation file."""
+    """How a column enters a regression, by its entry in the federation file."""
     if column.kind in ("continuous", "count"):
         return Coding(column.name)
     return Coding(column.name, tuple(column.categories or ()), grouped=column.kind in ("nominal", "binary"))

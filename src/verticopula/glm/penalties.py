@@ -73,19 +73,3 @@ class Penalty:
         if self.name == "mcp":
             return np.maximum(lam - t / a, 0.0)
         return np.minimum(np.maximum((a * lam - t) / (a - 1.0), 0.0), lam)
-
-    def prox(self, norms: ArrayLike, strength: ArrayLike) -> Floats:
-        """The t >= 0 that minimises (t - norm)^2 / 2 + P_lambda(t), elementwise.
-
-        Unique, because the concavity is above 2 (SCAD) or 1 (MCP).
-        """
-        x, lam, a = np.asarray(norms, dtype=np.float64), np.asarray(strength, dtype=np.float64), self.concavity
-        if self.name == "none":
-            return np.broadcast_to(x, np.broadcast(x, lam).shape).copy()
-        soft = np.maximum(x - lam, 0.0)
-        if self.name == "lasso":
-            return soft
-        if self.name == "mcp":
-            return np.where(x <= a * lam, soft / (1.0 - 1.0 / a), x)
-        middle = ((a - 1.0) * x - a * lam) / (a - 2.0)
-        return np.where(x <= 2.0 * lam, soft, np.where(x <= a * lam, middle, x))

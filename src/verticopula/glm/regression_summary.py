@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
-from verticopula.formatting import number
+from verticopula.formatting import format_number, json_numbers
 from verticopula.glm.inference import SELECTION_NOTE, Inference
 from verticopula.notebook import alarm_html, box, text_html
 
@@ -185,10 +184,7 @@ def describe_regression(fit: FittedRegression, level: float) -> dict[str, Any]:
     """The summary as values that JSON can hold: what a report shows, and what a study's folder keeps."""
     summary = summarise_regression(fit, level)
     frame = summary.frame.rename(columns={"std. error": "error", "p-value": "p"})
-    rows = [
-        {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
-        for row in frame.to_dict("records")
-    ]
+    rows = json_numbers(frame.to_dict("records"))
     return {
         "response": fit.response,
         "family": fit.family,
@@ -210,7 +206,7 @@ def regression_html(settings: str, summary: RegressionSummary | None) -> str:
         [
             str(row["party"]),
             str(row["feature"]),
-            *(number(row.get(name)) for name in ("coefficient", "lower", "upper", "p-value")),
+            *(format_number(row.get(name)) for name in ("coefficient", "lower", "upper", "p-value")),
         ]
         for row in summary.frame.to_dict("records")
     ]

@@ -27,7 +27,7 @@ factor e^(+-t):
    (Poisson summation). So t = 5 exp(-2 pi^2 r^2), and it is post-processing.
 
 With r = 3 and s >= 3 that is below 1e-37 an entry. A share therefore has s^2 = (scale^2 + r^2)/2, and d released
-entries are (eps + 2 d t, e^(d t) delta) where the continuous mechanism is (eps, delta): `epsilon_of` adds it. The
+entries are (eps + 2 d t, e^(d t) delta) where the continuous mechanism is (eps, delta): `gaussian_epsilon` adds it. The
 third share, and wrapping around at 2^64, are post-processing.
 """
 
@@ -36,9 +36,6 @@ from __future__ import annotations
 import math
 
 from verticopula.errors import SettingsError
-from verticopula.privacy.gaussian_dp import compose, delta_of, epsilon_of, mu_of
-
-__all__ = ["compose", "delta_of", "epsilon_of", "gram_scales", "mu_of", "share_scale", "slack_of"]
 
 SMOOTHING = 3.0  # r above
 SMALLEST_SHARE = 3.0

@@ -152,7 +152,7 @@ def share_scales(plan: SumsPlan, pattern: int) -> NDArray[np.float64]:
 
 
 def plan_slack(plan: SumsPlan) -> float:
-    """What whole numbers and noise in shares add to epsilon, for any one person: for `gaussian_dp.epsilon_of`."""
+    """What whole numbers and noise in shares add to epsilon, for any one person: for `gaussian_dp.gaussian_epsilon`."""
     return max(
         slack_of(pattern_size(plan, index), float(share_scales(plan, index).min()))
         for index in range(plan.columns.shape[0])

@@ -42,8 +42,10 @@ class Greeting:
 
 
 @dataclass(frozen=True)
-class Working:
+class InProgress:
     """Your request is being processed, or waits for the steward's consent."""
+
+    WIRE_NAME = "Working"  # its name in stored and sent messages
 
     waits_for: Literal["computation", "steward"]
     version: int = MESSAGE_VERSION
@@ -78,7 +80,7 @@ class SubmitRequest:
 
 @dataclass(frozen=True)
 class SubmitReply:
-    """The study's name."""
+    """The name that the submitted study has from now on."""
 
     study: str
     version: int = MESSAGE_VERSION
@@ -147,7 +149,7 @@ class ResultFile:
 
 @dataclass(frozen=True)
 class ResultReply:
-    """All files."""
+    """The files of a finished study."""
 
     files: tuple[ResultFile, ...]
     version: int = MESSAGE_VERSION

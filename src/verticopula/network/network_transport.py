@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from verticopula import errors
 from verticopula.errors import PartyUnavailable, ProtocolError, VerticopulaError
-from verticopula.network.control_messages import Refusal, Topic, Working
+from verticopula.network.control_messages import InProgress, Refusal, Topic
 from verticopula.network.sanitizing import sanitize
 from verticopula.network.sessions import Sessions
 from verticopula.protocol.messages import Reply, Request, fingerprint
@@ -113,7 +113,7 @@ class PendingRequests:
             elif topic == "refusal":
                 pending.refusal = as_error(decode(body, (Refusal,)))
             elif topic == "working":
-                decode(body, (Working,))
+                decode(body, (InProgress,))
                 pending.sent = time.monotonic()
             self._changed.notify_all()
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from verticopula import errors
 from verticopula.errors import ProtocolError, VerticopulaError
-from verticopula.network.control_messages import Refusal, Topic, Working
+from verticopula.network.control_messages import InProgress, Refusal, Topic
 from verticopula.network.kit_process import frames_of
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
@@ -75,7 +75,7 @@ class PartyProcess:
             self._open.add(key)
         if known:
             waits_for: Literal["computation", "steward"] = "steward" if self.awaits_consent() else "computation"
-            self._sessions.send(peer, "working", key, encode(Working(waits_for)))
+            self._sessions.send(peer, "working", key, encode(InProgress(waits_for)))
         else:
             self._requests.put((key, body))
 

@@ -12,8 +12,9 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 
 from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError, WeakPrivacyWarning
+from verticopula.estimators.default_regression import fit_if_cheap
 from verticopula.estimators.regression_checks import check_settings as check_regression
-from verticopula.estimators.regression_files import fit_if_cheap, write_regression
+from verticopula.estimators.regression_files import write_regression
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity

@@ -29,7 +29,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from verticopula.errors import SettingsError
-from verticopula.privacy import gaussian_dp as gaussian
+from verticopula.privacy.gaussian_dp import gaussian_delta, gaussian_epsilon
 from verticopula.privacy.root_finding import bisect
 
 _TAIL_DEVIATIONS = 40.0  # beyond them a binomial has less than 1e-300 of its mass
@@ -52,7 +52,7 @@ class Coins:
     count: int
 
 
-def epsilon_of(coins: Iterable[Coins], delta: float, mu: float = 0.0) -> float:
+def composed_epsilon(coins: Iterable[Coins], delta: float, mu: float = 0.0) -> float:
     """Smallest ε such that touching all these coins is (ε, δ)-indistinguishable.
 
     Exact for coins of one ε, and for Gaussian noise alone. For mixed coins the losses are rounded up to a grid, so
@@ -72,7 +72,7 @@ def epsilon_of(coins: Iterable[Coins], delta: float, mu: float = 0.0) -> float:
         return math.inf
     if delta <= 0.0:
         return math.inf if mu > 0.0 else pure
-    total = pure + (gaussian.epsilon_of(mu, delta) if mu > 0.0 else 0.0)  # one after the other: never below the truth
+    total = pure + (gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0)  # in sequence: never below the truth
     if not merged or not _fits_grid(merged, mu):
         return total
     loss, mass, lost = _loss_distribution(merged, mu)
@@ -81,7 +81,7 @@ def epsilon_of(coins: Iterable[Coins], delta: float, mu: float = 0.0) -> float:
     return bisect(lambda e: _delta_at(e, loss, mass, lost) <= delta, total, 0.0, relative=1e-10, absolute=1e-22)
 
 
-def delta_of(coins: Iterable[Coins], epsilon: float, mu: float = 0.0) -> float:
+def composed_delta(coins: Iterable[Coins], epsilon: float, mu: float = 0.0) -> float:
     """Smallest δ such that touching all these coins, and moving Gaussian noise by mu, is (ε, δ)-indistinguishable."""
     merged = _merge(coins)
     mu = _checked_mu(mu, epsilon)
@@ -90,7 +90,7 @@ def delta_of(coins: Iterable[Coins], epsilon: float, mu: float = 0.0) -> float:
     if mu > _LARGEST or _pure(merged) > _LARGEST:
         return 1.0
     if not merged:
-        return gaussian.delta_of(mu, epsilon)
+        return gaussian_delta(mu, epsilon)
     if not _fits_grid(merged, mu):
         return 1.0
     loss, mass, lost = _loss_distribution(merged, mu)
@@ -102,10 +102,10 @@ def calibrate(coins_at: Callable[[float], list[Coins]], epsilon: float, delta: f
 
     `coins_at` must grow with the scale.
     """
-    if epsilon_of(coins_at(largest), delta) <= epsilon:
+    if composed_epsilon(coins_at(largest), delta) <= epsilon:
         return largest
     return bisect(
-        lambda scale: epsilon_of(coins_at(scale), delta) <= epsilon,
+        lambda scale: composed_epsilon(coins_at(scale), delta) <= epsilon,
         0.0,
         largest,
         relative=1e-5,

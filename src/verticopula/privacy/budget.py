@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Protocol
 
 from verticopula.errors import SettingsError
@@ -48,7 +49,7 @@ class ColumnBudget:
 
 
 @dataclass(frozen=True)
-class BudgetRequest:
+class StudyBudget:
     """What the study lead asks for.
 
     `epsilon_ranks` and `epsilon_marginals` are per column, party or person, as the unit says;
@@ -78,10 +79,10 @@ class BudgetRequest:
         sampler: str = "exact",
         rounds: int = 1,
         per_round: bool = False,
-    ) -> BudgetRequest:
+    ) -> StudyBudget:
         """Check the settings and fill in the defaults; SettingsError says what makes no sense."""
         parsed = Unit.parse(unit)
-        if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        if isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 1:
             raise SettingsError("rounds must be a whole number of at least 1")
         if sampler not in SAMPLERS:
             raise SettingsError(f"unknown sampler {sampler!r}; known: {', '.join(SAMPLERS)}")
@@ -90,7 +91,7 @@ class BudgetRequest:
             raise SettingsError(
                 f"unit {parsed.value!r} needs a delta (for example 1e-6, well below 1/number of subjects)"
             )
-        if delta is not None and not (math.isfinite(delta) and 0.0 < delta < 1.0):
+        if delta is not None and not (_is_number(delta) and 0.0 < delta < 1.0):
             raise SettingsError("delta must lie between 0 and 1")
         share = ranks / (ranks + marginals)
         own = {
@@ -103,10 +104,10 @@ class BudgetRequest:
             raise SettingsError(
                 f"unit 'person' has one epsilon in total, but these parties set their own: {', '.join(own)}"
             )
-        return cls(parsed, ranks, marginals, delta, own, sampler, rounds, per_round)
+        return cls(parsed, ranks, marginals, delta, own, sampler, int(rounds), per_round)
 
     @classmethod
-    def of(cls, federation: Federation, settings: StudySettings) -> BudgetRequest:
+    def of(cls, federation: Federation, settings: StudySettings) -> StudyBudget:
         """What these settings ask for; SettingsError says what makes no sense."""
         checked = settings.checked(federation)
         assert checked.unit is not None  # filled in by `checked`
@@ -147,11 +148,15 @@ def _split(epsilon: float | None, ranks: float | None, marginals: float | None) 
 
 def positive(value: float, name: str) -> float:
     """The value, if it is a positive number that a party may be asked for; SettingsError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0.0):
+    if not _is_number(value) or value <= 0.0:
         raise SettingsError(f"{name} must be a positive, finite number")
     if value > LARGEST_EPSILON:
         raise SettingsError(f"{name} must be at most {LARGEST_EPSILON:g}; above about 40 nothing is hidden any more")
     return float(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def coins_per_comparison(column: Column, sampler: str) -> int:
@@ -177,7 +182,7 @@ def rank_coins(column: Column, sampler: str, epsilon_ranks: float, n_observed: i
 
 def plan_budget(
     federation: Federation,
-    request: BudgetRequest,
+    budget: StudyBudget,
     n_observed: Mapping[ColumnKey, int],
     n_subjects: int,
     find_scale: Calibrate = calibrate,
@@ -190,7 +195,7 @@ def plan_budget(
     n_subjects : all of them
     find_scale : how strong coins may be at units `block` and `person`; exact by default
     """
-    plan = _plan(federation, request, n_observed, n_subjects, find_scale)
+    plan = _plan(federation, budget, n_observed, n_subjects, find_scale)
     too_small = [str(key) for key, b in plan.items() if min(b.epsilon_ranks, b.epsilon_marginal) < SMALLEST_EPSILON]
     if too_small:
         short = ", ".join(too_small[:3])
@@ -200,19 +205,19 @@ def plan_budget(
 
 def _plan(
     federation: Federation,
-    request: BudgetRequest,
+    budget: StudyBudget,
     n_observed: Mapping[ColumnKey, int],
     n_subjects: int,
     find_scale: Calibrate,
 ) -> dict[ColumnKey, ColumnBudget]:
-    if request.unit is Unit.PERSON:
+    if budget.unit is Unit.PERSON:
         keys = list(federation.keys)
         return _share(
             federation,
             keys,
-            request,
-            request.epsilon_ranks,
-            request.epsilon_marginals,
+            budget,
+            budget.epsilon_ranks,
+            budget.epsilon_marginals,
             n_observed,
             n_subjects,
             find_scale,
@@ -220,18 +225,18 @@ def _plan(
     plan: dict[ColumnKey, ColumnBudget] = {}
     for party in federation.parties:
         keys = [ColumnKey(party.name, c.name) for c in party.columns]
-        ranks, marginals = request.of_party(party.name)
-        if request.unit is Unit.VARIABLE:
-            plan |= dict.fromkeys(keys, ColumnBudget(ranks / request.split_over, marginals))
+        ranks, marginals = budget.of_party(party.name)
+        if budget.unit is Unit.VARIABLE:
+            plan |= dict.fromkeys(keys, ColumnBudget(ranks / budget.split_over, marginals))
         else:
-            plan |= _share(federation, keys, request, ranks, marginals, n_observed, n_subjects, find_scale)
+            plan |= _share(federation, keys, budget, ranks, marginals, n_observed, n_subjects, find_scale)
     return plan
 
 
 def _share(
     federation: Federation,
     keys: list[ColumnKey],
-    request: BudgetRequest,
+    budget: StudyBudget,
     ranks: float,
     marginals: float,
     n_observed: Mapping[ColumnKey, int],
@@ -246,15 +251,15 @@ def _share(
     def coins_at(scale: float) -> list[Coins]:
         # The dearest round, as often as the budget must last; the first is no dearer than the others.
         return [
-            Coins(coins.epsilon, coins.count * request.split_over)
+            Coins(coins.epsilon, coins.count * budget.split_over)
             for k in keys
-            for missing in [n_subjects - n_observed[k] if request.rounds > 1 else 0]
-            for coins in [rank_coins(columns[k], request.sampler, scale * weights[k], n_observed[k], missing)]
+            for missing in [n_subjects - n_observed[k] if budget.rounds > 1 else 0]
+            for coins in [rank_coins(columns[k], budget.sampler, scale * weights[k], n_observed[k], missing)]
         ]
 
-    if request.unit is Unit.CLIENT:
-        scale = ranks / total / request.split_over
+    if budget.unit is Unit.CLIENT:
+        scale = ranks / total / budget.split_over
     else:
-        assert request.delta is not None  # BudgetRequest.build has checked it
-        scale = find_scale(coins_at, ranks, request.delta, largest=_LARGEST_COIN / max(weights.values()))
+        assert budget.delta is not None  # StudyBudget.build has checked it
+        scale = find_scale(coins_at, ranks, budget.delta, largest=_LARGEST_COIN / max(weights.values()))
     return {key: ColumnBudget(scale * weights[key], marginals * weights[key] / total) for key in keys}

@@ -15,7 +15,7 @@ from verticopula.errors import SettingsError
 from verticopula.privacy.root_finding import bisect
 
 
-def delta_of(mu: float, epsilon: float) -> float:
+def gaussian_delta(mu: float, epsilon: float) -> float:
     """Smallest delta such that mu-Gaussian DP is (epsilon, delta)."""
     if mu <= 0.0:
         return 0.0
@@ -24,7 +24,7 @@ def delta_of(mu: float, epsilon: float) -> float:
     return max(0.0, -math.exp(first) * math.expm1(min(second - first, 0.0)))
 
 
-def epsilon_of(mu: float, delta: float, slack: float = 0.0) -> float:
+def gaussian_epsilon(mu: float, delta: float, slack: float = 0.0) -> float:
     """Smallest epsilon (from above, to 1e-12) such that mu-Gaussian DP is (epsilon, delta).
 
     `slack`: what `gram_noise.slack_of` says about the release; 0 for continuous noise.
@@ -35,10 +35,10 @@ def epsilon_of(mu: float, delta: float, slack: float = 0.0) -> float:
     if math.isinf(mu):
         return math.inf
     target = delta * math.exp(-slack)
-    if delta_of(mu, 0.0) <= target:
+    if gaussian_delta(mu, 0.0) <= target:
         return 2.0 * slack
     enough = mu * mu / 2.0 + mu * math.sqrt(-2.0 * math.log(target))  # by way of zCDP: not below the truth
-    found = bisect(lambda epsilon: delta_of(mu, epsilon) <= target, enough, 0.0, relative=1e-12, absolute=1e-12)
+    found = bisect(lambda epsilon: gaussian_delta(mu, epsilon) <= target, enough, 0.0, relative=1e-12, absolute=1e-12)
     return found + 2.0 * slack
 
 
@@ -48,9 +48,9 @@ def mu_of(epsilon: float, delta: float) -> float:
     if not (math.isfinite(epsilon) and epsilon > 0.0):
         raise SettingsError("epsilon must be positive")
     low, high = 0.0, 1.0
-    while delta_of(high, epsilon) <= delta:
+    while gaussian_delta(high, epsilon) <= delta:
         low, high = high, 2.0 * high
-    return bisect(lambda mu: delta_of(mu, epsilon) <= delta, low, high, relative=1e-13)
+    return bisect(lambda mu: gaussian_delta(mu, epsilon) <= delta, low, high, relative=1e-13)
 
 
 def compose(mus: Iterable[float]) -> float:

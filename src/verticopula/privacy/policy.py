@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -51,6 +51,12 @@ class Policy(BaseModel):
     synthetic: Literal["lead", "keep"] = "lead"
     allow_seeded: bool = False
 
+    def __init__(self, /, **raw: Any) -> None:
+        try:
+            super().__init__(**raw)
+        except ValidationError as error:
+            raise SchemaError(Problem(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()) from None
+
     @field_validator("methods")
     @classmethod
     def _methods_are_known(cls, methods: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -71,12 +77,13 @@ class Policy(BaseModel):
         """
         where = Path(path).name
         try:
-            return cls.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except ValidationError as error:
-            problems = [Problem(f"{where}, {'.'.join(map(str, e['loc']))}", e["msg"]) for e in error.errors()]
-            raise SchemaError(problems) from None
+            raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise SchemaError([Problem(where, f"cannot be read as TOML ({type(error).__name__})")]) from None
+        try:
+            return cls(**raw)
+        except SchemaError as error:
+            raise SchemaError(Problem(f"{where}, {p.where}", p.what) for p in error.problems) from None
 
     def check_columns(self, party: str, columns: Iterable[str]) -> None:
         """Raise PolicyRefused if one of these columns is not shared; even who has a value in it is not told.

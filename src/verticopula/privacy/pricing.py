@@ -116,7 +116,7 @@ class Pricing:
         }
 
     def exact(self, column: Column, n_subjects: int) -> Release:
-        """A column's own values."""
+        """The price of a column's own values: infinite."""
         return Release(
             **self._common(column.name, n_subjects),
             what="exact",

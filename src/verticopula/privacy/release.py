@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+from verticopula.formatting import json_numbers
 from verticopula.privacy.accounting import Coins
 
 _MAY_BE_INFINITE = ("epsilon", "mu", "mu_person")
@@ -67,7 +68,7 @@ class Release:
 
     def to_json(self) -> str:
         """One line. Infinite epsilons become the string "inf": JSON has no word for them."""
-        return json.dumps({k: _finite(v) for k, v in asdict(self).items()}, sort_keys=True, ensure_ascii=True)
+        return json.dumps(json_numbers(asdict(self), "inf"), sort_keys=True, ensure_ascii=True)
 
     @classmethod
     def from_json(cls, line: str) -> Release:
@@ -87,10 +88,6 @@ class Release:
 def hash_line(raw: Mapping[str, Any]) -> str:
     """Hash of a line as it stands, its own hash left out: fields this version does not know count too."""
     return hashlib.sha256(json.dumps({**raw, "hash": ""}, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
-
-
-def _finite(value: Any) -> Any:
-    return "inf" if isinstance(value, float) and value == float("inf") else value
 
 
 def spent_on(entries: Iterable[Release], party: str, table: str) -> list[Release]:

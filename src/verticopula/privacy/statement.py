@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from verticopula.errors import StudyWarning
-from verticopula.formatting import small
+from verticopula.formatting import format_small
 from verticopula.notebook import alarm_html, box
-from verticopula.privacy.accounting import Coins, epsilon_of
+from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.gaussian_dp import compose
 from verticopula.privacy.release import Release
 from verticopula.schema.defaults import DEFAULT_DELTA
@@ -143,7 +143,7 @@ def state_privacy(releases: Iterable[Release], delta: float | None = None) -> Pr
     return PrivacyStatement(
         delta=at,
         parties=parties,
-        person=epsilon_of(_coins_of(entries), at, _person_mu(entries)),
+        person=composed_epsilon(_coins_of(entries), at, _person_mu(entries)),
         is_private=all(e.noise == "secure" for e in entries),
         bounds_from_data=any(e.bounds == "from-data" for e in entries),
         exact=any(e.what == "exact" for e in entries),
@@ -158,11 +158,11 @@ def party_epsilons(entries: list[Release], delta: float) -> PartyEpsilons:
         if not entry.is_gaussian:
             columns[entry.column] = columns.get(entry.column, 0.0) + entry.epsilon
     mu = compose(entry.mu for entry in entries if entry.is_gaussian)
-    more = epsilon_of((), delta, mu)
+    more = composed_epsilon((), delta, mu)
     return PartyEpsilons(
         variable=max(columns.values(), default=0.0) + more,
         client=sum(columns.values()) + more,
-        block=epsilon_of(_coins_of(entries), delta, mu),
+        block=composed_epsilon(_coins_of(entries), delta, mu),
     )
 
 
@@ -199,7 +199,7 @@ def _statement_html(statement: PrivacyStatement) -> str:
         [
             unit.value,
             format_epsilon(statement.epsilon(unit)),
-            small(statement.delta) if statement.has_delta(unit) else "0",
+            format_small(statement.delta) if statement.has_delta(unit) else "0",
             unit.meaning,
         ]
         for unit in Unit

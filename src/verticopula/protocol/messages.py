@@ -19,7 +19,7 @@ from verticopula.protocol.regression_messages import (
     CoefficientsRequest,
     DesignReply,
     DesignRequest,
-    RawReviewRequest,
+    RawConsentRequest,
     RegressionReply,
     RegressionRequest,
     ResponseReply,
@@ -32,11 +32,11 @@ from verticopula.protocol.regression_messages import (
 from verticopula.protocol.strict_messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
-    MarginOrder,
+    MarginQuery,
     SecureReply,
     SecureRequest,
+    StrictConsentRequest,
     StrictRequest,
-    StrictReviewRequest,
     SumsKeyReply,
     SumsKeyRequest,
     SumsReply,
@@ -67,16 +67,18 @@ __all__ = [
     "CloseRequest",
     "CoefficientsReply",
     "CoefficientsRequest",
-    "ColumnOrder",
+    "ColumnQuery",
     "ColumnRelease",
     "CompletedRanksReply",
     "CompletedRanksRequest",
+    "ConsentReply",
+    "ConsentRequest",
     "DesignReply",
     "DesignRequest",
     "GaussianMarginsReply",
     "GaussianMarginsRequest",
     "Imputation",
-    "MarginOrder",
+    "MarginQuery",
     "MaskReply",
     "MaskRequest",
     "OpenReply",
@@ -85,7 +87,7 @@ __all__ = [
     "PlaceRequest",
     "PresenceReply",
     "PresenceRequest",
-    "RawReviewRequest",
+    "RawConsentRequest",
     "RegressionReply",
     "RegressionRequest",
     "ReleaseReply",
@@ -94,14 +96,12 @@ __all__ = [
     "Request",
     "ResponseReply",
     "ResponseRequest",
-    "ReviewReply",
-    "ReviewRequest",
     "SecureReply",
     "SecureRequest",
     "StrengthReply",
     "StrengthRequest",
+    "StrictConsentRequest",
     "StrictRequest",
-    "StrictReviewRequest",
     "StudyReply",
     "StudyRequest",
     "SumsKeyReply",
@@ -136,11 +136,13 @@ class PresenceReply:
 
 
 @dataclass(frozen=True)
-class ColumnOrder:
+class ColumnQuery:
     """What is asked of one column.
 
     `epsilon_ranks` is per comparison, `epsilon_marginal` per person's value in this column.
     """
+
+    WIRE_NAME = "ColumnOrder"  # its name in stored and sent messages
 
     column: str
     epsilon_ranks: float
@@ -154,13 +156,15 @@ class ReleaseRequest:
     study: str
     method: str
     sampler: str
-    orders: tuple[ColumnOrder, ...]
+    orders: tuple[ColumnQuery, ...]
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
-class ReviewRequest:
+class ConsentRequest:
     """Would you answer this, and then `rounds` - 1 rounds on completed columns? Nothing is drawn or recorded."""
+
+    WIRE_NAME = "ReviewRequest"  # its name in stored and sent messages
 
     release: ReleaseRequest
     rounds: int = 1
@@ -168,8 +172,10 @@ class ReviewRequest:
 
 
 @dataclass(frozen=True)
-class ReviewReply:
+class ConsentReply:
     """Yes. (A no is an error with a reason.)"""
+
+    WIRE_NAME = "ReviewReply"  # its name in stored and sent messages
 
     party: str
     version: int = MESSAGE_VERSION
@@ -245,10 +251,10 @@ class CompletedRanksReply:
 
 Request = (
     PresenceRequest
-    | ReviewRequest
+    | ConsentRequest
     | ReleaseRequest
     | CompletedRanksRequest
-    | RawReviewRequest
+    | RawConsentRequest
     | RegressionRequest
     | StrictRequest
     | SecureRequest
@@ -256,7 +262,7 @@ Request = (
 )
 Reply = (
     PresenceReply
-    | ReviewReply
+    | ConsentReply
     | ReleaseReply
     | CompletedRanksReply
     | RegressionReply

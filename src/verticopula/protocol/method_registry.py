@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.rank_methods import evcds, ievcds, refined, vcds
 from verticopula.protocol.shared_rounds import Rounds
@@ -13,7 +13,7 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.methods import EVCDS, IEVCDS, REFINED, STRICT, VCDS
 from verticopula.stats.fit_result import FitResult
 
-StudyProtocol = Callable[[Federation, BudgetRequest, str, CoordinatorSide], Rounds[FitResult]]
+StudyProtocol = Callable[[Federation, StudyBudget, str, CoordinatorSide], Rounds[FitResult]]
 
 PROTOCOLS: Mapping[str, StudyProtocol] = {
     VCDS.name: vcds,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError
-from verticopula.privacy.budget import BudgetRequest, ColumnBudget
+from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
 from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
@@ -29,42 +29,42 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def vcds(federation: Federation, request: BudgetRequest, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
+def vcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """Algorithm 1: the shared rounds, then correlations pair by pair."""
-    return fit_vcds((yield from collect(federation, request, study, VCDS.name)))
+    return fit_vcds((yield from collect(federation, budget, study, VCDS.name)))
 
 
-def evcds(federation: Federation, request: BudgetRequest, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
+def evcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """Algorithm 2: the shared rounds, then one rank-constrained draw of the cohort's latents."""
-    return fit_evcds((yield from collect(federation, request, study, EVCDS.name)), federation.response, side.rng)
+    return fit_evcds((yield from collect(federation, budget, study, EVCDS.name)), federation.response, side.rng)
 
 
-def refined(federation: Federation, request: BudgetRequest, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
+def refined(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """The shared rounds, then the coordinator undoes what missingness did, for no further budget."""
-    got = yield from collect(federation, request, study, REFINED.name)
+    got = yield from collect(federation, budget, study, REFINED.name)
     return fit_refined(got, lambda done, most: side.progress("refining", done, most))
 
 
-def ievcds(federation: Federation, request: BudgetRequest, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
+def ievcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """Algorithm 3: the shared rounds, which are the first of `request.rounds`, then the others."""
-    got = yield from collect(federation, request, study, IEVCDS.name)
+    got = yield from collect(federation, budget, study, IEVCDS.name)
     released, layout, observed = got.released, got.released.layout, got.released.observed
     everybody = {key: np.ones(released.n_subjects, dtype=bool) for key in layout.keys}
     fit = fit_round(got, released, federation.response, side.rng)
-    for round_number in range(2, request.rounds + 1):
+    for round_number in range(2, budget.rounds + 1):
         completed = draw_missing(released, fit.copula, fit.latents, observed, side.rng)
         replies = yield ask_completed(
-            federation, request, study, round_number, fit.copula, completed, observed, got.budgets
+            federation, budget, study, round_number, fit.copula, completed, observed, got.budgets
         )
         ranks = gather_completed(federation, replies, released.n_subjects)
-        released = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, got.budgets, request.sampler)
+        released = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, got.budgets, budget.sampler)
         fit = fit_round(got, released, federation.response, side.rng)
     return finish_rounds(got, released, fit, federation.response)
 
 
 def ask_completed(
     federation: Federation,
-    request: BudgetRequest,
+    budget: StudyBudget,
     study: str,
     round_number: int,
     copula: FittedCopula,
@@ -79,7 +79,7 @@ def ask_completed(
         places = place_missing(copula, latents, observed, key, part)
         asked[key.party].append(Imputation(key.column, budgets[key].epsilon_ranks, *places))
     return {
-        name: CompletedRanksRequest(study, IEVCDS.name, request.sampler, round_number, tuple(imputations))
+        name: CompletedRanksRequest(study, IEVCDS.name, budget.sampler, round_number, tuple(imputations))
         for name, imputations in asked.items()
     }
 

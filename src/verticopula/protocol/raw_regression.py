@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.glm.feature_encoding import check_response_kind
 from verticopula.protocol.messages import (
+    ConsentReply,
     PresenceRequest,
-    RawReviewRequest,
+    RawConsentRequest,
     ResponseReply,
     ResponseRequest,
-    ReviewReply,
 )
 from verticopula.protocol.shared_rounds import Rounds, gather_presence
 from verticopula.schema.federation import ColumnKey, Federation
@@ -34,9 +34,9 @@ def complete_responses(
     complete = np.logical_and.reduce(list(masks.values()))
     if complete.sum() < 2:
         raise ProtocolError("fewer than two subjects have a value in every column: nothing to fit on")
-    replies = yield {party.name: RawReviewRequest(study, complete) for party in federation.parties}
+    replies = yield {party.name: RawConsentRequest(study, complete) for party in federation.parties}
     for party in federation.parties:  # if one refuses, no other has sent anything yet
-        if not isinstance(replies.get(party.name), ReviewReply):
+        if not isinstance(replies.get(party.name), ConsentReply):
             raise ProtocolError(f"party {party.name!r} did not agree to a regression on raw columns")
     replies = yield {response.party: ResponseRequest(study, response.column, complete)}
     reply = replies.get(response.party)

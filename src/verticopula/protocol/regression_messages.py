@@ -12,8 +12,10 @@ from verticopula.protocol.message_version import MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
-class RawReviewRequest:
+class RawConsentRequest:
     """Would you take part, with exact values of all your columns for these subjects? Nothing is sent or recorded."""
+
+    WIRE_NAME = "RawReviewRequest"  # its name in stored and sent messages
 
     study: str
     subjects: NDArray[np.bool_]
@@ -91,7 +93,7 @@ class StrengthRequest:
 
 @dataclass(frozen=True)
 class StrengthReply:
-    """That strength."""
+    """The strength from which on none of the party's columns enters."""
 
     party: str
     strength: float

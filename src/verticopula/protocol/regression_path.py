@@ -85,12 +85,11 @@ class Traffic:
 
     rounds: int
     bytes: int
-    rounds_per_strength: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class FederatedPath:
-    """A whole path.
+    """The solutions at all strengths, and what they cost.
 
     Attributes
     ----------
@@ -207,10 +206,9 @@ class _Run:
         self._n_rows = 0
         self._number = 0
         self._bytes = 0
-        self._rounds: list[int] = []
 
     def traffic(self) -> Traffic:
-        return Traffic(self._number, self._bytes, tuple(self._rounds))
+        return Traffic(self._number, self._bytes)
 
     def _ask(self, requests: dict[str, Request]) -> Rounds[dict[str, Reply]]:
         replies = yield requests
@@ -259,7 +257,6 @@ class _Run:
 
     def solve(self, tracks: Mapping[Track, Sharing], strength: float) -> Rounds[_Solved]:
         """One strength: a convex penalty at once, a concave one by local linear approximation from the lasso."""
-        self._rounds.append(0)
         tolerance = self._settings.tolerance
         if not self._settings.penalty.is_concave:
             return (yield from self._iterate(tracks["main"], "main", "plain", strength, tolerance))
@@ -303,7 +300,6 @@ class _Run:
             self.to_record = False
             replies = yield from self._ask(requests)
             self._number += 1
-            self._rounds[-1] += 1
             answers = tuple(self._checked(name, replies.get(name)) for name in self._parties)
             learnt = np.array([r.prediction if self._rows is None else r.prediction[self._rows] for r in answers])
             if sharing.absorb(learnt, tolerance).done:

@@ -10,30 +10,30 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import overlap_problems, summarise_missingness
 from verticopula.errors import ProtocolError, SchemaError
-from verticopula.privacy.budget import BudgetRequest, ColumnBudget, plan_budget
+from verticopula.privacy.budget import ColumnBudget, StudyBudget, plan_budget
 from verticopula.protocol.messages import (
-    ColumnOrder,
+    ColumnQuery,
     ColumnRelease,
+    ConsentReply,
+    ConsentRequest,
     PresenceReply,
     PresenceRequest,
     ReleaseReply,
     ReleaseRequest,
     Reply,
     Request,
-    ReviewReply,
-    ReviewRequest,
 )
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import find_method
 from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.marginals import Marginal, cell_count
-from verticopula.stats.rank_release import Collected, Masks, RankRelease
+from verticopula.stats.rank_release import CollectedReleases, Masks, RankRelease
 
 Result = TypeVar("Result")
 Rounds = Generator[dict[str, Request], dict[str, Reply], Result]
 
 
-def collect(federation: Federation, request: BudgetRequest, study: str, method: str) -> Rounds[Collected]:
+def collect(federation: Federation, budget: StudyBudget, study: str, method: str) -> Rounds[CollectedReleases]:
     """Three rounds: who is observed where, whether everybody agrees, then every party's releases.
 
     The second round spends nothing: if one party refuses, no other has released anything yet. It
@@ -46,23 +46,23 @@ def collect(federation: Federation, request: BudgetRequest, study: str, method: 
     apart = overlap_problems(missingness.never_together) if find_method(method).needs_overlap else []
     if apart:
         raise SchemaError(apart)
-    budgets = plan_budget(federation, request, counts, missingness.n_subjects)
+    budgets = plan_budget(federation, budget, counts, missingness.n_subjects)
     orders = {
         party.name: ReleaseRequest(
             study,
             method,
-            request.sampler,
+            budget.sampler,
             tuple(
-                ColumnOrder(c.name, budgets[key].epsilon_ranks, budgets[key].epsilon_marginal)
+                ColumnQuery(c.name, budgets[key].epsilon_ranks, budgets[key].epsilon_marginal)
                 for c in party.columns
                 for key in [ColumnKey(party.name, c.name)]
             ),
         )
         for party in federation.parties
     }
-    replies = yield {name: ReviewRequest(order, request.rounds) for name, order in orders.items()}
+    replies = yield {name: ConsentRequest(order, budget.rounds) for name, order in orders.items()}
     for name in orders:
-        if not isinstance(replies.get(name), ReviewReply):
+        if not isinstance(replies.get(name), ConsentReply):
             raise ProtocolError(f"party {name!r} did not agree to the releases asked of it")
     replies = yield dict(orders)
     releases = gather_releases(federation, replies, observed, budgets)
@@ -74,8 +74,8 @@ def collect(federation: Federation, request: BudgetRequest, study: str, method: 
         for key in layout.keys
     }
     ranks = {key: release.ranks for key, release in releases.items()}
-    released = RankRelease.build(layout, marginals, observed, ranks, budgets, request.sampler)
-    return Collected(released, observed, missingness, budgets)
+    released = RankRelease.build(layout, marginals, observed, ranks, budgets, budget.sampler)
+    return CollectedReleases(released, observed, missingness, budgets)
 
 
 def gather_presence(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, NDArray[np.bool_]]:

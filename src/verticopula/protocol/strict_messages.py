@@ -13,23 +13,27 @@ from verticopula.protocol.message_version import MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
-class MarginOrder:
+class MarginQuery:
     """One column's cell counts, with Gaussian noise worth that of this standard deviation."""
+
+    WIRE_NAME = "MarginOrder"  # its name in stored and sent messages
 
     column: str
     deviation: float
 
 
 @dataclass(frozen=True)
-class StrictReviewRequest:
+class StrictConsentRequest:
     """Would you send these margins, and then take part in secure sums? Nothing is drawn or recorded.
 
     `mu_moments` : what the sums would cost a person's block at this party at most, as Gaussian differential privacy
     """
 
+    WIRE_NAME = "StrictReviewRequest"  # its name in stored and sent messages
+
     study: str
     method: str
-    orders: tuple[MarginOrder, ...]
+    orders: tuple[MarginQuery, ...]
     mu_moments: float
     version: int = MESSAGE_VERSION
 
@@ -40,7 +44,7 @@ class GaussianMarginsRequest:
 
     study: str
     method: str
-    orders: tuple[MarginOrder, ...]
+    orders: tuple[MarginQuery, ...]
     version: int = MESSAGE_VERSION
 
 
@@ -67,7 +71,7 @@ class SumsKeyRequest:
 
 @dataclass(frozen=True)
 class SumsKeyReply:
-    """That key, signed."""
+    """The party's public key for this study, signed."""
 
     party: str
     key: SignedPublicKey
@@ -120,4 +124,4 @@ class SumsReply:
 
 SecureRequest = SumsKeyRequest | SumsShareRequest | SumsRequest
 SecureReply = SumsKeyReply | SumsShareReply | SumsReply
-StrictRequest = StrictReviewRequest | GaussianMarginsRequest
+StrictRequest = StrictConsentRequest | GaussianMarginsRequest

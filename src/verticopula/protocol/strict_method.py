@@ -14,16 +14,16 @@ from verticopula.data.missingness import Missingness, summarise_missingness
 from verticopula.errors import ProtocolError
 from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import (
+    ConsentReply,
     GaussianMarginsReply,
     GaussianMarginsRequest,
-    MarginOrder,
+    MarginQuery,
     PresenceRequest,
     Reply,
-    ReviewReply,
-    StrictReviewRequest,
+    StrictConsentRequest,
 )
 from verticopula.protocol.secure_sums import ComputeHandler, secure_sums
 from verticopula.protocol.shared_rounds import Rounds, gather_presence
@@ -58,12 +58,12 @@ class StrictReleases:
 
 def strict(
     federation: Federation,
-    request: BudgetRequest,
+    budget: StudyBudget,
     study: str,
     side: CoordinatorSide,
 ) -> Rounds[FitResult]:
     """Six rounds: who is observed, whether everybody agrees, margins, and three of secure sums; then the fit."""
-    opened = yield from open_all(federation, request, study, side.progress, side.compute_handler)
+    opened = yield from open_all(federation, budget, study, side.progress, side.compute_handler)
     fit = fit_strict(
         opened.sums,
         opened.plan,
@@ -93,7 +93,7 @@ def strict(
 
 def open_all(
     federation: Federation,
-    request: BudgetRequest,
+    study_budget: StudyBudget,
     study: str,
     progress: Progress,
     compute_handler: ComputeHandler | None,
@@ -104,20 +104,20 @@ def open_all(
     replies = yield {name: PresenceRequest(study, STRICT.name) for name in names}
     observed = gather_presence(federation, replies)
     missingness = summarise_missingness(observed)
-    budget = plan_strict(federation, request, observed)
+    budget = plan_strict(federation, study_budget, observed)
     orders = {
         party.name: tuple(
-            MarginOrder(column.name, budget.deviations[ColumnKey(party.name, column.name)]) for column in party.columns
+            MarginQuery(column.name, budget.deviations[ColumnKey(party.name, column.name)]) for column in party.columns
         )
         for party in federation.parties
     }
     progress("asking for agreement", 0, 4)
     replies = yield {
-        name: StrictReviewRequest(study, STRICT.name, orders[name], budget.moments_mu(name if budget.totals else None))
+        name: StrictConsentRequest(study, STRICT.name, orders[name], budget.moments_mu(name if budget.totals else None))
         for name in names
     }
     for name in names:
-        if not isinstance(replies.get(name), ReviewReply):
+        if not isinstance(replies.get(name), ConsentReply):
             raise ProtocolError(f"party {name!r} did not agree to the releases asked of it")
     progress("collecting margins", 1, 4)
     replies = yield {name: GaussianMarginsRequest(study, STRICT.name, orders[name]) for name in names}

@@ -41,7 +41,7 @@ LedgerHead = tuple[int, str]  # how many entries, and the hash of the last
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedStudy:
     """What the coordinator knows once a study is open.
 
     Attributes
@@ -71,7 +71,7 @@ def open_study(
     seed: int | None = None,
     alignment: Alignment = "hash",
     witnesses: Mapping[str, LedgerHead] | None = None,
-) -> Rounds[Opened]:
+) -> Rounds[OpenedStudy]:
     """Two rounds: everybody's keyed hashes, then everybody's places in the cohort.
 
     Parameters
@@ -102,7 +102,7 @@ def open_study(
         answer = replies.get(name)
         if not isinstance(answer, PlaceReply) or answer.n_subjects != placement.n_subjects:
             raise ProtocolError(f"party {name!r} did not put its table in the order of the cohort")
-    return Opened(
+    return OpenedStudy(
         study,
         placement.n_subjects,
         {name: reply.keeps_block for name, reply in opened.items()},

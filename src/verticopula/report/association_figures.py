@@ -144,12 +144,12 @@ def realised_errors(subject: ReportData) -> dict[str, Any] | None:
         owner = [key for key, name in labels]
         found, common = rank_correlation(values[:MOST_ROWS], observed[:MOST_ROWS])
         made, _ = rank_correlation(synthetic, np.ones_like(synthetic, dtype=bool))
-        told = (common >= FEWEST_COMMON) & np.isfinite(found + made)
+        enough = (common >= FEWEST_COMMON) & np.isfinite(found + made)
         points += [
             [labels[k][1], labels[j][1], round(float(found[j, k]), 3), round(float(made[j, k]), 3)]
             for j in range(len(labels))
             for k in range(j)
-            if owner[j] != owner[k] and told[j, k]
+            if owner[j] != owner[k] and enough[j, k]
         ]
     if not points:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.formatting import number, percent
+from verticopula.formatting import format_number, format_percent
 from verticopula.report.report_data import ReportData, real_columns
 from verticopula.schema.federation import Column, ColumnKey
 from verticopula.stats.marginals import Marginal, from_unit, to_cells
@@ -60,7 +60,7 @@ class _Bars:
         column = observed.column
         if column.kind == "continuous":
             edges = from_unit(np.linspace(0.0, 1.0, MOST_BARS + 1), column.model_copy(update={"decimals": None}))
-            labels = [f"{number(low)} – {number(high)}" for low, high in pairwise(edges)]
+            labels = [f"{format_number(low)} – {format_number(high)}" for low, high in pairwise(edges)]
             return cls(column, edges, labels, None)
         size = observed.probabilities.size
         if column.kind != "count":
@@ -103,14 +103,14 @@ def _facts(key: ColumnKey, observed: Marginal, corrected: Marginal) -> list[list
             ("three quarters are at most", 0.75),
         )
         rows = [
-            [name, *(number(float(m.quantile(np.array([at]))[0])) for m in (observed, corrected))]
+            [name, *(format_number(float(m.quantile(np.array([at]))[0])) for m in (observed, corrected))]
             for name, at in (*points, ("95 % are at most", 0.95))
         ]
-        return [["mean", *(number(mean_of(m)) for m in (observed, corrected))], *rows]
+        return [["mean", *(format_number(mean_of(m)) for m in (observed, corrected))], *rows]
     order = np.argsort(-corrected.probabilities, kind="stable")[:8]
     categories = observed.column.categories or ()
     return [
-        [f"share of {categories[i]}", *(percent(float(m.probabilities[i])) for m in (observed, corrected))]
+        [f"share of {categories[i]}", *(format_percent(float(m.probabilities[i])) for m in (observed, corrected))]
         for i in order
     ]
 

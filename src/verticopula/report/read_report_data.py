@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from verticopula.data.tables import read_table
+import polars as pl
+
+from verticopula.data.tables import read_tables
 from verticopula.errors import SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
 from verticopula.report.report_data import ReportData, read_real
@@ -28,16 +30,11 @@ def read_report_data(folder: Path, data: Path | None = None) -> ReportData:
     )
 
 
-def _tables(federation: Federation, data: Path) -> dict[str, object]:
+def _tables(federation: Federation, data: Path) -> dict[str, pl.DataFrame]:
     """Those parties' tables that are in the folder."""
     if not data.is_dir():
         raise SettingsError(f"--data {data}: no such folder")
-    found: dict[str, object] = {}
-    for party in federation.parties:
-        paths = [data / f"{party.name}{end}" for end in (".parquet", ".csv")]
-        path = next((path for path in paths if path.is_file()), None)
-        if path is not None:
-            found[party.name] = read_table(path)
+    found = read_tables(federation, data, all_parties=False)
     if not found:
         raise SettingsError(f"--data {data}: no table of any party of this study")
     return found

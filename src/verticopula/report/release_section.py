@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from verticopula.formatting import odds, several, small
+from verticopula.formatting import count_of, format_small, odds_in_words
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import PartyEpsilons, PrivacyStatement, format_epsilon, format_price
 from verticopula.report.report_data import ReportData
@@ -24,15 +24,15 @@ _ALL_OF_IT = " The Gaussian noise is counted in full, as for a whole person."
 
 def describe_units(subject: ReportData) -> list[dict[str, Any]]:
     """Every unit with its epsilon and what that means; the one that was asked for is marked."""
-    privacy = subject.study.privacy
+    privacy = subject.fitted.privacy
     return [
         {
             "unit": unit.value,
             "epsilon": format_epsilon(privacy.epsilon(unit)),
-            "delta": small(privacy.delta) if privacy.has_delta(unit) else "0",
+            "delta": format_small(privacy.delta) if privacy.has_delta(unit) else "0",
             "sentence": _SENTENCES[unit] + (_ALL_OF_IT if privacy.gaussian and not unit.needs_delta else ""),
-            "odds": odds(privacy.epsilon(unit)),
-            "asked": unit == subject.study.unit,
+            "odds": odds_in_words(privacy.epsilon(unit)),
+            "asked": unit == subject.fitted.unit,
         }
         for unit in Unit
     ]
@@ -40,8 +40,8 @@ def describe_units(subject: ReportData) -> list[dict[str, Any]]:
 
 def describe_parties(subject: ReportData) -> list[dict[str, Any]]:
     """Every party's releases, column by column, and what they cost."""
-    privacy = subject.study.privacy
-    entries = subject.study.releases
+    privacy = subject.fitted.privacy
+    entries = subject.fitted.releases
     return [
         _party(name, [entry for entry in entries if entry.party == name], privacy)
         for name in dict.fromkeys(entry.party for entry in entries)
@@ -52,7 +52,7 @@ def _party(name: str, entries: list[Release], privacy: PrivacyStatement) -> dict
     own = privacy.parties[name]
     times = sorted(entry.time for entry in entries)
     columns = list(dict.fromkeys(entry.column for entry in entries))
-    named = several(len([column for column in columns if column != ALL_COLUMNS]), "column")
+    named = count_of(len([column for column in columns if column != ALL_COLUMNS]), "column")
     at_most = f"{max(entry.n_subjects for entry in entries):,} subjects at most"
     marks = [f"{noise} noise" for noise in sorted({entry.noise for entry in entries})]
     marks += [f"{bounds} bounds" for bounds in sorted({entry.bounds for entry in entries})]
@@ -77,12 +77,13 @@ _WHAT_LEFT = {
 
 def _sentence(own: PartyEpsilons, privacy: PrivacyStatement, *, gaussian: bool) -> str:
     person = (
-        f"For a whole person at this party epsilon is {format_epsilon(own.block)} at δ = {small(privacy.delta)}: "
-        f"{odds(own.block)}."
+        f"For a whole person at this party epsilon is {format_epsilon(own.block)} at δ = "
+        f"{format_small(privacy.delta)}: {odds_in_words(own.block)}."
     )
     if gaussian:
         return f"{person} “mu” is how far one person moves a release, in standard deviations of its Gaussian noise."
-    lesser = f"This bounds what one comparison or value reveals: it changes the odds of a guess {odds(own.variable)}."
+    change = odds_in_words(own.variable)
+    lesser = f"This bounds what one comparison or value reveals: it changes the odds of a guess {change}."
     return f"{lesser} {person}"
 
 

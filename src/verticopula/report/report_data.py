@@ -34,7 +34,7 @@ class ReportData:
     notes : whatever else a reader must know
     """
 
-    study: FittedStudy
+    fitted: FittedStudy
     real: Mapping[str, AlignedTable] = field(default_factory=dict)
     regression: Mapping[str, Any] | None = None
     aligned: bool = False
@@ -42,11 +42,11 @@ class ReportData:
 
     @property
     def federation(self) -> Federation:
-        return self.study.federation
+        return self.fitted.federation
 
     @property
     def result(self) -> FitResult:
-        return self.study.result
+        return self.fitted.result
 
     @property
     def layout(self) -> Layout:

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from verticopula.formatting import clean, number, percent, readable, several, small
+from verticopula.formatting import count_of, format_number, format_percent, format_small, json_safe, readable
 from verticopula.report import (
     association_figures,
     margin_figures,
@@ -23,6 +23,7 @@ from verticopula.report import (
     release_section,
     sensitivity_analysis,
 )
+from verticopula.report.regression_section import effects_per_deviation, largest_moves
 from verticopula.report.report_data import ReportData
 from verticopula.report.report_warnings import report_warnings
 from verticopula.study.text_summary import margin_shifts
@@ -77,13 +78,13 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "version": version("verticopula"),
         "in_house": bool(subject.real),
         "federation": federation,
-        "settings": subject.study.settings.to_dict(),
+        "settings": subject.fitted.settings.to_dict(),
         "n_subjects": result.n_subjects,
         "n_columns": len(federation.keys),
         "warnings": report_warnings(subject),
         "units": release_section.describe_units(subject),
         "releases": release_section.describe_parties(subject),
-        "delta": small(subject.study.privacy.delta),
+        "delta": format_small(subject.fitted.privacy.delta),
         "missingness": result.missingness,
         "patterns": patterns,
         "columns": columns,
@@ -101,7 +102,7 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "scores": propensity_check.propensity_scores(subject),
         "regression": regression,
         "moving": moving,
-        "moving_fit": _largest_moves(regression, moving_fit),
+        "moving_fit": largest_moves(regression, moving_fit),
         "deltas": sensitivity_analysis.DELTAS,
         "drawn": {
             "parties": list(result.missingness.parties),
@@ -112,7 +113,7 @@ def gather(subject: ReportData) -> dict[str, Any]:
             "likelihood": [] if refinement is None else list(refinement.log_likelihood),
             "expected": {name: expected[name] for name in ("counts", "edges") if name in expected},
             "realised": [] if realised is None else realised["points"],
-            "effects": [] if regression is None else _effects(regression),
+            "effects": [] if regression is None else effects_per_deviation(regression),
             "deltas": list(sensitivity_analysis.DELTAS),
             "moving": moving,
             "movingFit": moving_fit,
@@ -122,7 +123,7 @@ def gather(subject: ReportData) -> dict[str, Any]:
 
 def as_json(value: Any) -> str:
     """JSON that cannot end the script element it stands in, nor begin anything else."""
-    text = json.dumps(clean(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(json_safe(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -140,47 +141,6 @@ def _most_moved(columns: list[dict[str, Any]], response: str) -> str:
     return str(max(numbers, key=lambda column: column["moved"])["key"]) if numbers else response
 
 
-def _effects(regression: dict[str, Any]) -> list[dict[str, Any]]:
-    """Effects per standard deviation, with intervals, for the figure."""
-    found = []
-    for row in regression["rows"]:
-        if row["party"] and row["sd"] > 0.0:
-            ends = [None if row.get(end) is None else row[end] * row["sd"] for end in ("lower", "upper")]
-            value = row["coefficient"] * row["sd"]
-            found.append({"name": row["name"], "value": value, "low": ends[0], "high": ends[1], "sd": row["sd"]})
-    return found
-
-
-def _largest_moves(regression: dict[str, Any] | None, moving: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Per selected feature: the reported coefficient, and the furthest it goes over all parties and deltas."""
-    if regression is None or moving is None:
-        return []
-    rows = [row for row in regression["rows"] if row["party"]]
-    found = []
-    for index, row in enumerate(rows):
-        moves = [
-            (move[index], part["party"], delta)
-            for part in moving["parties"]
-            for move, delta in zip(part["moves"], sensitivity_analysis.DELTAS, strict=True)
-            if move is not None
-        ]
-        far = max(moves, key=lambda move: abs(move[0]))
-        low, high = (row["coefficient"] + pick(move[0] for move in moves) for pick in (min, max))
-        found.append(
-            {
-                "name": row["name"],
-                "coefficient": row["coefficient"],
-                "low": low,
-                "high": high,
-                "party": far[1],
-                "delta": far[2],
-                "errors": abs(far[0]) / row["error"] if row.get("error") else None,
-                "turns": low < 0.0 < high,
-            }
-        )
-    return found
-
-
 @cache
 def _environment() -> Environment:
     """Escapes everything, and spells out what cannot be seen."""
@@ -190,7 +150,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: readable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-    environment.filters |= {"number": number, "percent": percent, "several": several}
+    environment.filters |= {"number": format_number, "percent": format_percent, "several": count_of}
     return environment
 
 

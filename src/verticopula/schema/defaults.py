@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 DEFAULT_DELTA = 1e-6  # at which units `block` and `person` are counted where nobody names another
+DEFAULT_ROUNDS = 10  # of ranks, for methods that send them repeatedly
 REPORT_FILE = "report.html"
 IN_HOUSE_FILE = "report-in-house.html"  # made with real tables: not for the lead
 TYPICAL_CORRELATION = 0.25  # root mean square of latent correlations that a forecast assumes

@@ -20,7 +20,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from verticopula.errors import Problem, SchemaError
-from verticopula.formatting import listed, number, several
+from verticopula.formatting import count_of, format_number, join_names
 from verticopula.notebook import alarm_html, box, text_html
 from verticopula.schema.draft import draft_federation
 
@@ -248,6 +248,15 @@ class Federation(_Frozen):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
+    def __init__(self, /, **raw: Any) -> None:
+        problems = _cross_problems(raw)
+        try:
+            super().__init__(**raw)
+        except ValidationError as error:
+            raise SchemaError([*problems, *(_as_problem(e, raw) for e in error.errors())]) from None
+        if problems:
+            raise SchemaError(problems)
+
     @field_validator("response", mode="before")
     @classmethod
     def _response_is_party_dot_column(cls, response: Any) -> Any:
@@ -273,16 +282,7 @@ class Federation(_Frozen):
         ----------
         raw : in the layout of the federation file
         """
-        raw = dict(raw)
-        problems = _cross_problems(raw)
-        try:
-            federation = cls.model_validate(raw)
-        except ValidationError as error:
-            problems += [_as_problem(e, raw) for e in error.errors()]
-            raise SchemaError(problems) from None
-        if problems:
-            raise SchemaError(problems)
-        return federation
+        return cls(**raw)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Federation:
@@ -412,7 +412,7 @@ def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
     """Problems between parts of the file; looked for in the raw mapping, so that they are
     reported together with the problems inside the parts."""
     problems: list[Problem] = []
-    parties = [p for p in _as_list(raw.get("party", raw.get("parties"))) if isinstance(p, Mapping)]
+    parties = _mappings(raw.get("party", raw.get("parties")))
     if not parties:
         problems.append(Problem("federation", "at least one [[party]] is needed"))
     folded = Counter(str(p.get("name", "")).casefold() for p in parties)
@@ -420,10 +420,11 @@ def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
         if count > 1:  # party names become file names, and some file systems ignore case
             problems.append(Problem(f"party {name!r}", f"the name is used by {count} parties (case does not count)"))
     id_value = raw.get("id", "subject_id")
+    id_value = dict(id_value) if isinstance(id_value, BaseModel) else id_value
     id_name = id_value.get("name", "subject_id") if isinstance(id_value, Mapping) else id_value
     known: set[tuple[str, str]] = set()
     for party in parties:
-        columns = [c for c in _as_list(party.get("column", party.get("columns"))) if isinstance(c, Mapping)]
+        columns = _mappings(party.get("column", party.get("columns")))
         names = Counter(str(c.get("name", "")) for c in columns)
         known |= {(str(party.get("name")), name) for name in names}
         where = f"party {party.get('name', '?')!r}"
@@ -435,6 +436,7 @@ def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
             if name == id_name:
                 problems.append(Problem(f"{where}, column {name!r}", "is the subject id and cannot be a study column"))
     response = raw.get("response")
+    response = str(response) if isinstance(response, ColumnKey) else response
     if isinstance(response, str) and "." in response:
         party_name, _, column = response.partition(".")
         if (party_name, column) not in known:
@@ -442,8 +444,10 @@ def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
     return problems
 
 
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else []
+def _mappings(parts: Any) -> list[Mapping[str, Any]]:
+    """Those parts of a list that are, or can be written as, mappings."""
+    plain = [dict(p) if isinstance(p, BaseModel) else p for p in parts] if isinstance(parts, (list, tuple)) else []
+    return [p for p in plain if isinstance(p, Mapping)]
 
 
 def _as_problem(error: Any, raw: Mapping[str, Any]) -> Problem:
@@ -487,8 +491,8 @@ def _federation_html(federation: Federation) -> str:
         for column in [federation.column(key)]
     ]
     lines = [
-        f"Federation <b>{text_html(federation.name)}</b>: {several(len(federation.parties), 'party', 'parties')}, "
-        f"{several(len(federation.keys), 'column')}, response {text_html(str(federation.response))}"
+        f"Federation <b>{text_html(federation.name)}</b>: {count_of(len(federation.parties), 'party', 'parties')}, "
+        f"{count_of(len(federation.keys), 'column')}, response {text_html(str(federation.response))}"
     ]
     if federation.bounds_source == "from-data":
         lines.append(alarm_html("Bounds or categories were taken from the data: epsilon will be infinite."))
@@ -499,5 +503,5 @@ def _public_range(column: Column) -> str:
     if column.bounds is not None:
         low, high = column.bounds
         scale = "" if column.scale == "linear" else f", {column.scale}"
-        return f"{number(low)} to {number(high)}{scale}{', clamped' if column.clamp else ''}"
-    return listed([str(category) for category in column.categories or ()], 6)
+        return f"{format_number(low)} to {format_number(high)}{scale}{', clamped' if column.clamp else ''}"
+    return join_names([str(category) for category in column.categories or ()], 6)

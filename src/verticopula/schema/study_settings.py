@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from verticopula.errors import SettingsError
+from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import DEFAULT_METHOD, METHODS, STRICT, Method, find_method
 from verticopula.schema.units import Unit
@@ -41,7 +42,7 @@ class StudySettings:
     epsilon_ranks: float | None = None
     epsilon_marginals: float | None = None
     sampler: str = "exact"
-    rounds: int = 10
+    rounds: int = DEFAULT_ROUNDS
     per_round: bool = False
 
     @classmethod
@@ -74,7 +75,7 @@ class StudySettings:
     def checked(self, federation: Federation) -> StudySettings:
         """These settings with the unit filled in, if they make sense for the federation; SettingsError otherwise.
 
-        Epsilons are checked where they become a budget (`BudgetRequest.of`).
+        Epsilons are checked where they become a budget (`StudyBudget.of`).
         """
         method = self.record
         if self.per_round and not method.repeats_ranks:

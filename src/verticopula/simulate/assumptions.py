@@ -12,7 +12,7 @@ Everything here follows from the public schema and a seed. The assumptions, also
 - blocks missing at random: presence depends on a mixture of the response party's columns, by one unit of log odds
   per standard deviation unless another number is given
 
-What is told of a column's categories (their shares among the subjects its party knows) replaces what is assumed.
+Known shares of a column's categories, among the subjects its party knows, replace what is assumed.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class AssumedMargin:
         return np.diff(cumulative, prepend=0.0, append=1.0)
 
     def cells(self, values: Floats, n_cells: int) -> NDArray[np.int64]:
-        """Cell of each value."""
+        """The margin's cell that each value lies in."""
         if self.shares.size:
             return values.astype(np.int64)
         return np.searchsorted(self.inner_cuts(n_cells), values, side="right")
@@ -171,11 +171,11 @@ class Assumptions:
         strength: float,
         rng: np.random.Generator,
         presence: AssumedPresence | None = None,
-        told: Mapping[ColumnKey, Floats] | None = None,
+        known_shares: Mapping[ColumnKey, Floats] | None = None,
     ) -> Assumptions:
         """Margins and correlations for the federation's schema.
 
-        `strength` is the root mean square correlation, `told` the categories' shares among those their party has.
+        `strength` is the root mean square correlation; `known_shares` are of categories among those their party has.
         """
         layout = Layout.of({key: federation.column(key) for key in federation.keys})
         margins = {key: AssumedMargin.draw(federation.column(key), rng) for key in federation.keys}
@@ -186,11 +186,11 @@ class Assumptions:
             score[part] *= key.party == federation.response.party
         score /= math.sqrt(float(score @ correlation @ score))
         pull = presence.pull * rng.choice(np.array([-1.0, 1.0]), presence.shares.size)
-        for key, shares in (told or {}).items():
+        for key, shares in (known_shares or {}).items():
             margins[key] = AssumedMargin(federation.column(key), shares=np.asarray(shares, dtype=np.float64))
         truth = cls(layout, margins, correlation, score, pull)
-        if told and presence.pull:
-            truth = replace(truth, margins=margins | _in_population(federation, truth, presence, told, rng))
+        if known_shares and presence.pull:
+            truth = replace(truth, margins=margins | _in_population(federation, truth, presence, known_shares, rng))
         return truth
 
 
@@ -198,24 +198,24 @@ def _in_population(
     federation: Federation,
     truth: Assumptions,
     presence: AssumedPresence,
-    told: Mapping[ColumnKey, Floats],
+    known_shares: Mapping[ColumnKey, Floats],
     rng: np.random.Generator,
 ) -> dict[ColumnKey, AssumedMargin]:
-    """Margins under which the subjects that a party has show the shares that were told."""
+    """Margins under which the subjects that a party has show the known shares."""
     latents = rng.standard_normal((_CALIBRATION, truth.score.size)) @ np.linalg.cholesky(truth.correlation).T
     masks = presence.draw(latents @ truth.score, rng, truth.pull)
     parties = [party.name for party in federation.parties]
     found = {}
     for key, part in zip(truth.layout.keys, truth.layout.slices, strict=True):
         party = parties.index(key.party)
-        if key not in told or presence.shares[party] >= 1.0:
+        if key not in known_shares or presence.shares[party] >= 1.0:
             continue
         seen = latents[masks[:, party], part]
         if seen.shape[1] > 1:
-            thresholds = thresholds_in(seen, told[key])
+            thresholds = thresholds_in(seen, known_shares[key])
             shares = category_probabilities(thresholds)
         else:
-            cuts = np.quantile(seen[:, 0], np.clip(np.cumsum(told[key])[:-1], 0.0, 1.0))
+            cuts = np.quantile(seen[:, 0], np.clip(np.cumsum(known_shares[key])[:-1], 0.0, 1.0))
             shares = np.diff(ndtr(cuts), prepend=0.0, append=1.0)
         found[key] = AssumedMargin(federation.column(key), shares=shares / shares.sum())
     return found

@@ -15,7 +15,7 @@ import numpy as np
 
 from verticopula.data.tables import AlignedTable
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
@@ -34,7 +34,7 @@ from verticopula.transport.in_process_transport import InProcessTransport
 def run_in_process(
     federation: Federation,
     method: str,
-    request: BudgetRequest,
+    budget: StudyBudget,
     tables: Mapping[str, AlignedTable],
     *,
     study: str,
@@ -49,7 +49,7 @@ def run_in_process(
 
     Parameters
     ----------
-    request : what may be spent
+    budget : what may be spent
     tables : party -> its checked and aligned table
     study : its name, under which seeded noise is drawn, too
     noise : party (or the coordinator) -> its own source
@@ -59,7 +59,7 @@ def run_in_process(
     progress : called with (what, done, total)
     threads : at work on columns at a time; None for one per core
     """
-    total = sum(_comparisons(table, request.rounds) for table in tables.values())
+    total = sum(_comparisons(table, budget.rounds) for table in tables.values())
     counter = _Counter(progress, "flipping comparisons", total)
     authenticity = shared_authenticity(secrets.token_bytes(32))
     with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as executor:
@@ -79,7 +79,7 @@ def run_in_process(
         }
         compute_handler = own_handler(federation, method, noise, MemoryRecords(), authenticity)
         side = CoordinatorSide(rng, progress or show_nothing, compute_handler)
-        return drive(PROTOCOLS[method](federation, request, study, side), InProcessTransport(parties))
+        return drive(PROTOCOLS[method](federation, budget, study, side), InProcessTransport(parties))
 
 
 def _comparisons(table: AlignedTable, rounds: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from verticopula.data.tables import AlignedTable, EncodedColumn
-from verticopula.privacy.budget import LARGEST_EPSILON, BudgetRequest
+from verticopula.privacy.budget import LARGEST_EPSILON, StudyBudget
 from verticopula.privacy.noise import SeededNoise, server_generator
 from verticopula.schema.federation import ColumnKey, seeded_study_name
 from verticopula.schema.study_settings import StudySettings
@@ -18,7 +18,7 @@ from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.synthetic_tables import SyntheticTables, decode_tables
 
 
-def repeat_study(study: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTables:
+def repeat_study(fitted: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTables:
     """Synthetic tables of a study like the given one, on data from its fitted copula.
 
     Parameters
@@ -26,12 +26,12 @@ def repeat_study(study: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTabl
     seed : of the data, the noise and the rows
     n_rows : of the synthetic tables
     """
-    federation, settings = study.federation, quicker(study)
+    federation, settings = fitted.federation, quicker(fitted)
     result = run_in_process(
         federation,
         settings.method,
-        BudgetRequest.of(federation, settings),
-        draw_from_copula(study, np.random.default_rng(seed)),
+        StudyBudget.of(federation, settings),
+        draw_from_copula(fitted, np.random.default_rng(seed)),
         study=seeded_study_name(federation),
         noise=lambda name: SeededNoise(seed).derive(name),
         rng=server_generator(seed, "fit"),
@@ -41,19 +41,19 @@ def repeat_study(study: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTabl
     return decode_tables(values, federation, result)
 
 
-def quicker(study: FittedStudy) -> StudySettings:
+def quicker(fitted: FittedStudy) -> StudySettings:
     """Settings with the same noise on ranks, drawn in no time where that can be.
 
     The binomial sampler is as noisy as flipping every comparison if it pays for its two coins with twice the epsilon.
     """
-    own_budgets = any(party.epsilon is not None for party in study.federation.parties)
-    budget, ranks = study.budget, study.method.ranks
-    if not ranks or study.unit not in (Unit.VARIABLE, Unit.CLIENT) or budget.sampler != "exact" or own_budgets:
-        return study.settings
+    own_budgets = any(party.epsilon is not None for party in fitted.federation.parties)
+    budget, ranks = fitted.budget, fitted.method.ranks
+    if not ranks or fitted.unit not in (Unit.VARIABLE, Unit.CLIENT) or budget.sampler != "exact" or own_budgets:
+        return fitted.settings
     if 2.0 * budget.epsilon_ranks > LARGEST_EPSILON:
-        return study.settings
+        return fitted.settings
     return replace(
-        study.settings,
+        fitted.settings,
         sampler="binomial",
         epsilon=None,
         epsilon_ranks=2.0 * budget.epsilon_ranks,
@@ -61,9 +61,9 @@ def quicker(study: FittedStudy) -> StudySettings:
     )
 
 
-def draw_from_copula(study: FittedStudy, rng: np.random.Generator) -> dict[str, AlignedTable]:
+def draw_from_copula(fitted: FittedStudy, rng: np.random.Generator) -> dict[str, AlignedTable]:
     """Subjects from the copula, known to parties in the real study's pattern."""
-    result, federation = study.result, study.federation
+    result, federation = fitted.result, fitted.federation
     values = result.copula.sample(result.n_subjects, rng)
     known = np.repeat(
         [pattern for pattern, _ in result.missingness.patterns],

@@ -19,7 +19,7 @@ from verticopula.data.missingness import summarise_missingness
 from verticopula.mpc.gram_noise import SMOOTHING
 from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sums_plan import SumsPlan, code_scores, noise_deviation, own_columns, own_rows
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.simulate.rank_simulation import Cohort, kolmogorov, same_party, scale_margin
 from verticopula.stats.marginals import Marginal
@@ -55,12 +55,12 @@ class StrictErrors:
 
 
 def simulate_strict(
-    federation: Federation, request: BudgetRequest, cohort: Cohort, rng: np.random.Generator
+    federation: Federation, study_budget: StudyBudget, cohort: Cohort, rng: np.random.Generator
 ) -> StrictErrors:
     """Errors of correlations and margins of one strict study."""
     layout, truth = cohort.truth.layout, cohort.truth
     observed = {key: cohort.observed[:, part.start] for key, part in zip(layout.keys, layout.slices, strict=True)}
-    budget = plan_strict(federation, request, observed)  # its noise depends on shares observed only, not on numbers
+    budget = plan_strict(federation, study_budget, observed)  # noise by shares observed, not by numbers
     marginals = _draw_margins(cohort, budget, rng)
     more = 1.0 / cohort.reduction
     louder = replace(budget, mu=more * budget.mu, totals={name: more * mu for name, mu in budget.totals.items()})

@@ -16,18 +16,18 @@ from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.em import find_patterns
 from verticopula.stats.fit_result import AlignedDraw, FitResult
-from verticopula.stats.latent_draws import conditional_sensitivity, curve_from_latents, draw_constrained, redraw_missing
-from verticopula.stats.margin_curves import MarginCurve, correct_marginals
+from verticopula.stats.latent_draws import draw_constrained, redraw_missing
+from verticopula.stats.margin_curves import MarginCurve, conditional_sensitivity, correct_marginals, curve_from_latents
 from verticopula.stats.pairwise import fit_pairwise
-from verticopula.stats.rank_release import Collected, RankRelease
+from verticopula.stats.rank_release import CollectedReleases, RankRelease
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def fit_evcds(got: Collected, response: ColumnKey, rng: np.random.Generator) -> FitResult:
+def fit_evcds(collected: CollectedReleases, response: ColumnKey, rng: np.random.Generator) -> FitResult:
     """A copula from one rank-constrained draw of the cohort's latents."""
-    released = got.released
+    released = collected.released
     correlation, report = fit_pairwise(released)
     first = response_latents(response, released)
     latents = draw_in_order(released, correlation, first, rng)
@@ -37,8 +37,8 @@ def fit_evcds(got: Collected, response: ColumnKey, rng: np.random.Generator) -> 
         FittedCopula(released.layout, marginals, correlation),
         released.marginals,
         report,
-        got.missingness,
-        got.budgets,
+        collected.missingness,
+        collected.budgets,
         margin_sensitivity=largest_sensitivity(latents, released.observed),
         draw_aligned=align_by_ranks(released, correlation, first, released.observed),
     )

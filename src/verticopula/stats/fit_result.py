@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,7 @@ from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport
 from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.stats.refinement import RefineReport
-
-if TYPE_CHECKING:
-    from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict.strict_report import StrictReport
 
 Floats = NDArray[np.float64]
 
@@ -99,6 +97,10 @@ class FitResult:
     @property
     def n_subjects(self) -> int:
         return self.missingness.n_subjects
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle keeps: as in a saved study, no releases, and so nothing that is drawn from them."""
+        return {**vars(self), "draw_aligned": None, "posterior_draws": None}
 
 
 def find_unidentified(correlation: Floats, layout: Layout, overlap: NDArray[np.int64]) -> tuple[Unidentified, ...]:

@@ -26,7 +26,7 @@ from verticopula.stats.fit_result import FitResult
 from verticopula.stats.loadings import Loadings
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.pairwise import FitReport, fit_pairwise
-from verticopula.stats.rank_release import Collected, RankRelease
+from verticopula.stats.rank_release import CollectedReleases, RankRelease
 from verticopula.stats.readings import read_release
 
 Floats = NDArray[np.float64]
@@ -47,25 +47,29 @@ class RoundFit:
     report: FitReport
 
 
-def fit_round(got: Collected, released: RankRelease, response: ColumnKey, rng: np.random.Generator) -> RoundFit:
+def fit_round(
+    collected: CollectedReleases, released: RankRelease, response: ColumnKey, rng: np.random.Generator
+) -> RoundFit:
     """The copula that the ranks of this round imply; margins are those of the first round, corrected."""
-    observed = got.released.observed
+    observed = collected.released.observed
     correlation, report = fit_pairwise(released, observed)
     latents = draw_in_order(released, correlation, response_latents(response, released), rng)
-    layout = got.released.layout
-    marginals = correct_marginals(layout, got.released.marginals, observed_curves(latents, observed))
+    layout = collected.released.layout
+    marginals = correct_marginals(layout, collected.released.marginals, observed_curves(latents, observed))
     return RoundFit(FittedCopula(layout, marginals, correlation), latents, report)
 
 
-def finish_rounds(got: Collected, released: RankRelease, last: RoundFit, response: ColumnKey) -> FitResult:
+def finish_rounds(
+    collected: CollectedReleases, released: RankRelease, last: RoundFit, response: ColumnKey
+) -> FitResult:
     """The study's result, from its last round."""
-    observed, correlation = got.released.observed, last.copula.correlation
+    observed, correlation = collected.released.observed, last.copula.correlation
     return FitResult(
         last.copula,
-        got.released.marginals,
+        collected.released.marginals,
         last.report,
-        got.missingness,
-        got.budgets,
+        collected.missingness,
+        collected.budgets,
         margin_sensitivity=largest_sensitivity(last.latents, observed),
         draw_aligned=align_by_ranks(released, correlation, response_latents(response, released), observed),
     )

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from verticopula.stats.em import Pattern, regress
-from verticopula.stats.margin_curves import MarginCurve
 from verticopula.stats.matrix_repair import clipped_root
 
 Floats = NDArray[np.float64]
@@ -217,19 +216,3 @@ def sweep_latents(
             column[seen.rows] = seen.draw(mean[seen.rows], deviation, rng)
             drawn[:, j] = column
     return drawn
-
-
-def curve_from_latents(latents: Floats) -> MarginCurve:
-    """The margin of Eqs. (7), (8) and (10), as a map of grades: the k-th smallest of n values has the
-    grade Phi of the k-th smallest latent of the observed subjects."""
-    ordered = np.sort(latents)
-    return MarginCurve(np.arange(1, ordered.size) / ordered.size, ndtr(ordered[:-1]))
-
-
-def conditional_sensitivity(latents: Floats) -> float:
-    """Largest change of Phi(Z(x)) at any x when one value is replaced, the latents being public.
-
-    Replacing a value moves the values between by one place, and the margin at x by one gap between
-    neighbouring Phi(Z); the gaps to 0 and 1 count too. About log(n)/n, where the paper says 1/n.
-    """
-    return float(np.max(np.diff(np.sort(ndtr(latents)), prepend=0.0, append=1.0)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import Layout
@@ -55,3 +56,19 @@ def _correct(marginal: Marginal, curves: Sequence[MarginCurve]) -> Marginal:
             [1.0 - float(curve(1.0 - p)) for curve, p in zip(curves, marginal.probabilities, strict=True)]
         )
     return Marginal(marginal.column, np.asarray(probabilities / probabilities.sum()), marginal.repair)
+
+
+def curve_from_latents(latents: Floats) -> MarginCurve:
+    """The margin of Eqs. (7), (8) and (10), as a map of grades: the k-th smallest of n values has the
+    grade Phi of the k-th smallest latent of the observed subjects."""
+    ordered = np.sort(latents)
+    return MarginCurve(np.arange(1, ordered.size) / ordered.size, ndtr(ordered[:-1]))
+
+
+def conditional_sensitivity(latents: Floats) -> float:
+    """Largest change of Phi(Z(x)) at any x when one value is replaced, the latents being public.
+
+    Replacing a value moves the values between by one place, and the margin at x by one gap between
+    neighbouring Phi(Z); the gaps to 0 and 1 count too. About log(n)/n, where the paper says 1/n.
+    """
+    return float(np.max(np.diff(np.sort(ndtr(latents)), prepend=0.0, append=1.0)))

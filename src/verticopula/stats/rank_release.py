@@ -91,7 +91,7 @@ class RankRelease:
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectedReleases:
     """What the shared rounds of a study gathered.
 
     Attributes

@@ -21,16 +21,18 @@ from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport, PairwiseLatents, assemble, finish
 from verticopula.stats.posterior_draws import PosteriorDraws
-from verticopula.stats.rank_release import Collected, RankRelease
+from verticopula.stats.rank_release import CollectedReleases, RankRelease
 from verticopula.stats.readings import reading_noise
 from verticopula.stats.refinement import Refinement, gather_evidence, refine
 
 Floats = NDArray[np.float64]
 
 
-def fit_refined(got: Collected, progress: Callable[[int, int], None] = lambda done, total: None) -> FitResult:
+def fit_refined(
+    collected: CollectedReleases, progress: Callable[[int, int], None] = lambda done, total: None
+) -> FitResult:
     """A copula of everybody from what was released about the observed (`refinement.py`)."""
-    released = got.released
+    released = collected.released
     refinement = refine(released, progress=progress)
     marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
     correlation, report = latent_correlation(released, refinement, marginals)
@@ -39,8 +41,8 @@ def fit_refined(got: Collected, progress: Callable[[int, int], None] = lambda do
         copula,
         released.marginals,
         report,
-        got.missingness,
-        got.budgets,
+        collected.missingness,
+        collected.budgets,
         refinement=refinement.report,
         unidentified=find_unidentified(correlation, released.layout, report.overlap),
         draw_aligned=align_by_readings(released, refinement, copula),

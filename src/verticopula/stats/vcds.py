@@ -8,11 +8,11 @@ from __future__ import annotations
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.pairwise import fit_pairwise
-from verticopula.stats.rank_release import Collected
+from verticopula.stats.rank_release import CollectedReleases
 
 
-def fit_vcds(got: Collected) -> FitResult:
+def fit_vcds(collected: CollectedReleases) -> FitResult:
     """A copula from what the parties released once."""
-    correlation, report = fit_pairwise(got.released)
-    copula = FittedCopula(got.released.layout, got.released.marginals, correlation)
-    return FitResult(copula, got.released.marginals, report, got.missingness, got.budgets)
+    correlation, report = fit_pairwise(collected.released)
+    copula = FittedCopula(collected.released.layout, collected.released.marginals, correlation)
+    return FitResult(copula, collected.released.marginals, report, collected.missingness, collected.budgets)

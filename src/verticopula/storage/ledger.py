@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from verticopula.errors import LedgerError
-from verticopula.formatting import listed, several
+from verticopula.formatting import count_of, join_names
 from verticopula.notebook import MOST_ROWS, box, text_html
 from verticopula.privacy.release import Release, hash_line
 from verticopula.privacy.statement import format_price
@@ -181,8 +181,8 @@ def _ledger_html(entries: Iterable[Release]) -> str:
         [e.time, e.study, f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", format_price(e)]
         for e in known[-MOST_ROWS:]
     ]
-    parties = listed(list(dict.fromkeys(entry.party for entry in known)))
-    lines = [f"<b>Ledger</b>: {several(len(known), 'release')}{f' by {text_html(parties)}' if parties else ''}"]
+    parties = join_names(list(dict.fromkeys(entry.party for entry in known)))
+    lines = [f"<b>Ledger</b>: {count_of(len(known), 'release')}{f' by {text_html(parties)}' if parties else ''}"]
     if len(known) > MOST_ROWS:
         lines.append(f"The last {MOST_ROWS} of them:")
     return box(lines, ["time", "study", "column", "what", "subjects", "ε"], rows)

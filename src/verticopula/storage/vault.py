@@ -35,7 +35,7 @@ _RESTORE = "put back the newest copy of the whole folder; budget that was spent 
 
 
 @dataclass(frozen=True)
-class Head:
+class VaultHead:
     """Where the ledger ended, and how many replies were stored, when last written."""
 
     count: int = 0
@@ -132,7 +132,7 @@ class Vault:
                 f"it was put back from an old copy or replaced; {_RESTORE}"
             )
 
-    def _read(self) -> tuple[list[Release], Head]:
+    def _read(self) -> tuple[list[Release], VaultHead]:
         path = self.folder / LEDGER
         entries = list(Ledger(path)) if path.exists() else []
         head = _read_head(self.folder)
@@ -152,7 +152,7 @@ class Vault:
 
     def _write_head(self, count: int, digest: str, replies: int) -> None:
         with self._guard:
-            head = Head(count, digest, replies)
+            head = VaultHead(count, digest, replies)
             if head != self._head or not (self.folder / HEAD).exists():
                 write_atomically(self.folder / HEAD, json.dumps(vars(head)).encode())
                 self._head = head
@@ -208,7 +208,7 @@ def is_vault(folder: Path) -> bool:
     return folder.is_dir() and (folder / HEAD).is_file()
 
 
-def _check_head(entries: list[Release], head: Head) -> None:
+def _check_head(entries: list[Release], head: VaultHead) -> None:
     if head.count > len(entries):
         raise LedgerError(
             f"the ledger has {len(entries)} entries and had {head.count}: it was put back from an old copy, or its "
@@ -218,7 +218,7 @@ def _check_head(entries: list[Release], head: Head) -> None:
         raise LedgerError(f"entry {head.count} of the ledger is not the one that was written: {_RESTORE}")
 
 
-def _check_replies(entries: list[Release], keys: set[str], head: Head) -> None:
+def _check_replies(entries: list[Release], keys: set[str], head: VaultHead) -> None:
     if strangers := len(keys - {entry.request for entry in entries}):
         raise LedgerError(
             f"{strangers} stored replies answer requests that the ledger does not know: it was put back from an old "
@@ -237,13 +237,13 @@ def _check_tables(entries: list[Release], tables: list[_Table]) -> None:
         raise LedgerError(f"the ledger names tables that {TABLES} does not know: it was put back or lost; {_RESTORE}")
 
 
-def _read_head(folder: Path) -> Head:
+def _read_head(folder: Path) -> VaultHead:
     path = folder / HEAD
     if not path.exists():
-        return Head()
+        return VaultHead()
     raw = _read_json(path)
     try:
-        head = Head(raw["count"], raw["hash"], raw["replies"])
+        head = VaultHead(raw["count"], raw["hash"], raw["replies"])
         if not (type(head.count) is int and isinstance(head.hash, str) and type(head.replies) is int):
             raise TypeError
     except (KeyError, TypeError):

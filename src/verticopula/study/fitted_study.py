@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement, state_privacy
 from verticopula.schema.federation import Federation
@@ -42,8 +42,8 @@ class FittedStudy:
         return self.method.default_unit if self.settings.unit is None else Unit.parse(self.settings.unit)
 
     @property
-    def budget(self) -> BudgetRequest:
-        return BudgetRequest.of(self.federation, self.settings)
+    def budget(self) -> StudyBudget:
+        return StudyBudget.of(self.federation, self.settings)
 
     @property
     def privacy(self) -> PrivacyStatement:

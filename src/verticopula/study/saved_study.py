@@ -30,17 +30,17 @@ STUDY_FORMAT = 2
 _VERSIONS_OF = ("verticopula", "numpy", "numba", "opendp", "cryptography")
 
 
-def save_study(path: str | Path, study: FittedStudy) -> None:
+def save_study(path: str | Path, fitted: FittedStudy) -> None:
     """Write settings, fitted copula and releases as JSON: numbers and names, nothing executable."""
     content = {
         "format": STUDY_FORMAT,
         "versions": {name: version(name) for name in _VERSIONS_OF},
-        "study": study.name,
-        "settings": study.settings.to_dict(),
-        "federation": study.federation.to_dict(),
-        "fit": result_to_dict(study.result),
-        "releases": [json.loads(entry.to_json()) for entry in study.releases],
-        "privacy": study.privacy.lines(),
+        "study": fitted.name,
+        "settings": fitted.settings.to_dict(),
+        "federation": fitted.federation.to_dict(),
+        "fit": result_to_dict(fitted.result),
+        "releases": [json.loads(entry.to_json()) for entry in fitted.releases],
+        "privacy": fitted.privacy.lines(),
     }
     Path(path).write_text(json.dumps(content, indent=1), encoding="utf-8")
 

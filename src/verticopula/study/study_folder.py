@@ -47,7 +47,7 @@ def prepare_folder(out: Path, *, overwrite: bool) -> None:
 
 def write_study(
     out: Path,
-    study: FittedStudy,
+    fitted: FittedStudy,
     tables: Mapping[str, pl.DataFrame],
     summary: str,
     notes: tuple[str, ...] = (),
@@ -64,20 +64,20 @@ def write_study(
         written += [folder / f"{name}.csv", folder / f"{name}.parquet"]
     notice = folder / NOTICE_FILE
     notice.unlink(missing_ok=True)
-    warnings = (*study.privacy.warnings, *notes)  # beside the tables: a copied folder takes them along
+    warnings = (*fitted.privacy.warnings, *notes)  # beside the tables: a copied folder takes them along
     if warnings:
         notice.write_text("\n".join(warnings) + "\n", encoding="utf-8")
         written.append(notice)
     diagnostics = out / DIAGNOSTICS_FOLDER
     diagnostics.mkdir(exist_ok=True)
     (diagnostics / CERTAINTY_FILE).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
-    margins_table(study.result).write_csv(diagnostics / MARGINS_FILE)
-    missingness = json.dumps(study.result.missingness.to_dict(), indent=1)
+    margins_table(fitted.result).write_csv(diagnostics / MARGINS_FILE)
+    missingness = json.dumps(fitted.result.missingness.to_dict(), indent=1)
     (diagnostics / MISSINGNESS_FILE).write_text(missingness + "\n", encoding="utf-8")
     written += [diagnostics / MARGINS_FILE, diagnostics / MISSINGNESS_FILE]
-    save_study(out / STUDY_FILE, study)
+    save_study(out / STUDY_FILE, fitted)
     (out / SUMMARY_FILE).write_text(summary, encoding="utf-8")
-    written += _write_certainty(diagnostics / CERTAINTY_FILE, study.result)
+    written += _write_certainty(diagnostics / CERTAINTY_FILE, fitted.result)
     return [*written, out / STUDY_FILE, out / SUMMARY_FILE, out / LEDGER_FILE]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
 from verticopula.schema.federation import ColumnKey, Federation
@@ -13,7 +13,7 @@ from verticopula.stats.strict.gaussian_margins import margin_mu
 
 
 def price_releases(
-    federation: Federation, request: BudgetRequest, study: str, result: FitResult, *, is_private: bool
+    federation: Federation, study_budget: StudyBudget, study: str, result: FitResult, *, is_private: bool
 ) -> Iterator[Release]:
     """Party by party for a strict study, round by round for the others."""
     pricings = {
@@ -23,15 +23,16 @@ def price_releases(
     if result.spending is not None:
         yield from _price_strict(federation, pricings, result, result.spending)
         return
-    for round_number in range(request.rounds):
+    for round_number in range(study_budget.rounds):
         for key, budget in result.budgets.items():
             pricing, column, n = pricings[key.party], federation.column(key), result.missingness.observed[key]
             if round_number == 0:
                 yield from pricing.first_round(
-                    column, request.sampler, n, budget.epsilon_ranks, budget.epsilon_marginal
+                    column, study_budget.sampler, n, budget.epsilon_ranks, budget.epsilon_marginal
                 )
             else:
-                yield pricing.completed_round(column, request.sampler, n, result.n_subjects - n, budget.epsilon_ranks)
+                n_missing = result.n_subjects - n
+                yield pricing.completed_round(column, study_budget.sampler, n, n_missing, budget.epsilon_ranks)
 
 
 def _price_strict(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, WeakPrivacyWarning
-from verticopula.formatting import listed, percent, several, small
+from verticopula.formatting import count_of, format_percent, format_small, join_names
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema.federation import ColumnKey
 from verticopula.schema.units import Unit
@@ -40,9 +40,9 @@ CATEGORIES: dict[str, type[UserWarning]] = {
 _RANK = {"stop": 0, "care": 1, "note": 2}
 
 
-def find_warnings(study: FittedStudy) -> list[StudyWarning]:
+def find_warnings(fitted: FittedStudy) -> list[StudyWarning]:
     """Every warning that a fitted study deserves, the gravest first."""
-    return gravest_first([*_privacy(study), *_range(study), *_overlap(study), *_missing(study), *_fit(study)])
+    return gravest_first([*_privacy(fitted), *_range(fitted), *_overlap(fitted), *_missing(fitted), *_fit(fitted)])
 
 
 def gravest_first(warnings: Iterable[StudyWarning]) -> list[StudyWarning]:
@@ -50,10 +50,10 @@ def gravest_first(warnings: Iterable[StudyWarning]) -> list[StudyWarning]:
     return sorted(warnings, key=lambda warning: _RANK[warning.level])
 
 
-def _privacy(study: FittedStudy) -> Iterator[StudyWarning]:
-    privacy, delta, n = study.privacy, study.settings.delta, study.n_subjects
+def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
+    privacy, delta, n = fitted.privacy, fitted.settings.delta, fitted.n_subjects
     yield from privacy.study_warnings
-    if delta is not None and study.unit.needs_delta and delta * n >= 1.0:
+    if delta is not None and fitted.unit.needs_delta and delta * n >= 1.0:
         yield StudyWarning(
             "delta",
             "care",
@@ -61,34 +61,34 @@ def _privacy(study: FittedStudy) -> Iterator[StudyWarning]:
             "Such a delta would allow everything about one of the subjects to be told.",
             f"Run again with one well below, for example {0.01 / n:.0e}.",
         )
-    if study.unit in (Unit.VARIABLE, Unit.CLIENT):
-        per = "one column" if study.unit == Unit.VARIABLE else "one party's columns"
+    if fitted.unit in (Unit.VARIABLE, Unit.CLIENT):
+        per = "one column" if fitted.unit == Unit.VARIABLE else "one party's columns"
         yield StudyWarning(
             "unit",
             "care",
-            f"The budget's unit, {study.unit}, does not protect a whole person",
+            f"The budget's unit, {fitted.unit}, does not protect a whole person",
             f"It bounds what single comparisons and values in {per} reveal. Everything about one person together has "
-            f"epsilon {format_epsilon(privacy.person)} at δ = {small(privacy.delta)}.",
+            f"epsilon {format_epsilon(privacy.person)} at δ = {format_small(privacy.delta)}.",
             "Decide by the line for “person” in the table below; ask for unit “person” or “block” if that is too much.",
         )
 
 
-def _range(study: FittedStudy) -> Iterator[StudyWarning]:
-    heaps = list(piled_up(study))
+def _range(fitted: FittedStudy) -> Iterator[StudyWarning]:
+    heaps = list(piled_up(fitted))
     if heaps:
-        names = [f"{key} ({percent(share)} at {end})" for key, end, share in heaps]
+        names = [f"{key} ({format_percent(share)} at {end})" for key, end, share in heaps]
         yield StudyWarning(
             "at-bounds",
             "care",
-            f"{several(len(heaps), 'column')} with a heap of values at a bound",
-            f"Synthetic values pile up at the end of the public range: {listed(names)}.",
+            f"{count_of(len(heaps), 'column')} with a heap of values at a bound",
+            f"Synthetic values pile up at the end of the public range: {join_names(names)}.",
             "The range may be too narrow, so that values were clamped, or badly cut: try wider bounds or a log scale.",
         )
 
 
-def piled_up(study: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
+def piled_up(fitted: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
     """Columns whose outermost cell holds much more than the one beside it; a bound of zero is a natural heap."""
-    for key, marginal in study.result.copula.marginals.items():
+    for key, marginal in fitted.result.copula.marginals.items():
         shares, bounds = marginal.probabilities, marginal.column.bounds
         if bounds is None or shares.size < 4:
             continue
@@ -97,9 +97,9 @@ def piled_up(study: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
                 yield key, f"{bound:,g}", float(outer)
 
 
-def _overlap(study: FittedStudy) -> Iterator[StudyWarning]:
-    result = study.result
-    keys, apart = study.result.copula.layout.latent_keys, set(result.missingness.never_together)
+def _overlap(fitted: FittedStudy) -> Iterator[StudyWarning]:
+    result = fitted.result
+    keys, apart = fitted.result.copula.layout.latent_keys, set(result.missingness.never_together)
     close = np.argwhere(np.triu(result.report.overlap < LOW_OVERLAP, 1))
     few = {(keys[j], keys[k]) for j, k in close if keys[j] != keys[k]} - apart
     if few:
@@ -107,8 +107,8 @@ def _overlap(study: FittedStudy) -> Iterator[StudyWarning]:
         yield StudyWarning(
             "low-overlap",
             "care",
-            f"{several(len(few), 'pair')} of columns share fewer than {LOW_OVERLAP} subjects",
-            f"Their correlation is mostly noise (between {listed([f'{a} and {b}' for a, b in between])}).",
+            f"{count_of(len(few), 'pair')} of columns share fewer than {LOW_OVERLAP} subjects",
+            f"Their correlation is mostly noise (between {join_names([f'{a} and {b}' for a, b in between])}).",
             "Do not rest a conclusion on these pairs; look at their standard error in the heat map.",
         )
     if apart:
@@ -123,21 +123,21 @@ def _overlap(study: FittedStudy) -> Iterator[StudyWarning]:
         yield StudyWarning(
             "unidentified",
             "care",
-            f"{listed([f'{a} and {b}' for a, b in between])} were never observed together in "
-            f"{several(len(apart), 'pair')} of columns",
+            f"{join_names([f'{a} and {b}' for a, b in between])} were never observed together in "
+            f"{count_of(len(apart), 'pair')} of columns",
             f"What associates them beyond the other columns cannot be known from these data.{example}",
             "Treat these correlations as an assumption, or find subjects that both parties know.",
         )
 
 
-def _missing(study: FittedStudy) -> Iterator[StudyWarning]:
-    missing = study.result.missingness
+def _missing(fitted: FittedStudy) -> Iterator[StudyWarning]:
+    missing = fitted.result.missingness
     if missing.complete_cases == missing.n_subjects:
         return
-    yield replace(study.method.missing_blocks, code=f"method-{study.method.name}")
+    yield replace(fitted.method.missing_blocks, code=f"method-{fitted.method.name}")
     rare = [count for _, count in missing.patterns if count < FEW_IN_PATTERN]
     example = (
-        f" {several(len(rare), 'pattern')} hold{'s' if len(rare) == 1 else ''} fewer than {FEW_IN_PATTERN} subjects."
+        f" {count_of(len(rare), 'pattern')} hold{'s' if len(rare) == 1 else ''} fewer than {FEW_IN_PATTERN} subjects."
         if rare
         else ""
     )
@@ -159,30 +159,30 @@ def _strict(report: StrictReport | None) -> Iterator[StudyWarning]:
         yield StudyWarning(
             "unsupported",
             "care",
-            f"The data do not support correlations of {several(len(pairs), 'pair')} of parties at this budget",
-            f"There the fit says what the other pairs let one expect: {listed(pairs)}.",
+            f"The data do not support correlations of {count_of(len(pairs), 'pair')} of parties at this budget",
+            f"There the fit says what the other pairs let one expect: {join_names(pairs)}.",
             "Do not rest a conclusion on these pairs. More subjects in common or a larger epsilon would help.",
         )
     if report.flat:
         yield StudyWarning(
             "flat",
             "care",
-            f"{several(len(report.flat), 'column')} with nearly all values in one cell",
-            f"Nothing can be learnt about their associations at this budget: {listed(list(report.flat))}.",
+            f"{count_of(len(report.flat), 'column')} with nearly all values in one cell",
+            f"Nothing can be learnt about their associations at this budget: {join_names(list(report.flat))}.",
             "They are drawn independently of everything else. A coarser column, or a larger epsilon, would help.",
         )
     if not report.converged:
         yield StudyWarning(
             "not-converged",
             "care",
-            f"The fit had not settled after {several(report.iterations, 'round')}",
+            f"The fit had not settled after {count_of(report.iterations, 'round')}",
             f"In the last round a correlation still moved by {report.change:.1e}.",
             "Small moves do little harm; large ones mean that the data hardly determine the model.",
         )
 
 
-def _fit(study: FittedStudy) -> Iterator[StudyWarning]:
-    error = study.result.report.standard_error
+def _fit(fitted: FittedStudy) -> Iterator[StudyWarning]:
+    error = fitted.result.report.standard_error
     off = ~np.eye(error.shape[0], dtype=bool)
     typical = float(np.median(error[off])) if off.any() else 0.0
     if typical > NOISY:
@@ -193,7 +193,7 @@ def _fit(study: FittedStudy) -> Iterator[StudyWarning]:
             f"The typical standard error of a correlation is {typical:.2f} before shrinking.",
             "More subjects, fewer columns, or a larger epsilon; margins may still be of use.",
         )
-    refinement = study.result.refinement
+    refinement = fitted.result.refinement
     if refinement is not None and not refinement.converged:
         yield StudyWarning(
             "not-converged",
@@ -203,4 +203,4 @@ def _fit(study: FittedStudy) -> Iterator[StudyWarning]:
             f"{refinement.curve_change:.1e}.",
             "Small moves do little harm; large ones mean that the data hardly determine the model.",
         )
-    yield from _strict(study.result.strict)
+    yield from _strict(fitted.result.strict)

@@ -15,16 +15,16 @@ from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.study_warnings import find_warnings
 
 
-def summarise_study(study: FittedStudy) -> str:
+def summarise_study(fitted: FittedStudy) -> str:
     """What was fitted, what it cost and what was repaired; warnings first."""
-    federation, result, privacy = study.federation, study.result, study.privacy
+    federation, result, privacy = fitted.federation, fitted.result, fitted.privacy
     lines = [
         f"Study {federation.name!r}: {result.n_subjects:,} subjects, {len(federation.keys)} columns, "
         f"{len(federation.parties)} parties, response {federation.response}"
     ]
-    lines += [f"! {warning}" for warning in find_warnings(study)]
+    lines += [f"! {warning}" for warning in find_warnings(fitted)]
     lines += ["", "Settings"]
-    lines += [f"  {name}: {value}" for name, value in study.settings.to_dict().items()]
+    lines += [f"  {name}: {value}" for name, value in fitted.settings.to_dict().items()]
     lines += ["", "Privacy", *(f"  {line}" for line in privacy.lines()[len(privacy.warnings) :])]
     lines += ["", "Observed subjects", *(f"  {line}" for line in missingness_lines(result.missingness))]
     report = result.report

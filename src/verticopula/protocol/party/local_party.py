@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.column_ranges import can_hold
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import PolicyRefused, ProtocolError, VersionMismatch
 from verticopula.glm.feature_design import Features
@@ -29,17 +30,19 @@ from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
-    ColumnOrder,
+    ColumnQuery,
     ColumnRelease,
     CompletedRanksReply,
     CompletedRanksRequest,
+    ConsentReply,
+    ConsentRequest,
     DesignRequest,
     GaussianMarginsReply,
     GaussianMarginsRequest,
     Imputation,
     PresenceReply,
     PresenceRequest,
-    RawReviewRequest,
+    RawConsentRequest,
     RegressionRequest,
     ReleaseReply,
     ReleaseRequest,
@@ -47,10 +50,8 @@ from verticopula.protocol.messages import (
     Request,
     ResponseReply,
     ResponseRequest,
-    ReviewReply,
-    ReviewRequest,
     SecureRequest,
-    StrictReviewRequest,
+    StrictConsentRequest,
     fingerprint,
 )
 from verticopula.protocol.party.regression_handler import RegressionHandler
@@ -138,18 +139,18 @@ class LocalParty:
         if isinstance(request, PresenceRequest):
             self._check_method(request.method)
             return PresenceReply(self.name, self.table.observed())
-        if isinstance(request, ReviewRequest):
+        if isinstance(request, ConsentRequest):
             self._approve(request.release.method, self._price_all(request), list(self.ledger))
-            return ReviewReply(self.name)
-        if isinstance(request, RawReviewRequest):
+            return ConsentReply(self.name)
+        if isinstance(request, RawConsentRequest):
             names = [column.name for column in self.table.party.columns]
             self._approve(
                 RAW_REGRESSION, self._price_exact(request.study, names, request.subjects)[0], list(self.ledger)
             )
-            return ReviewReply(self.name)
-        if isinstance(request, StrictReviewRequest):
-            self._approve(STRICT.name, self._strict.price_review(request), list(self.ledger))
-            return ReviewReply(self.name)
+            return ConsentReply(self.name)
+        if isinstance(request, StrictConsentRequest):
+            self._approve(STRICT.name, self._strict.price_all(request), list(self.ledger))
+            return ConsentReply(self.name)
         if isinstance(request, OnceRequest):
             return self._release_once(request)
         if isinstance(request, RegressionRequest):
@@ -287,7 +288,7 @@ class LocalParty:
                 left.append(entry)
         return left
 
-    def _price_all(self, request: ReviewRequest) -> list[Release]:
+    def _price_all(self, request: ConsentRequest) -> list[Release]:
         """The ledger entries of a whole protocol: the first release and the rounds on completed columns."""
         whole = isinstance(request.rounds, int) and not isinstance(request.rounds, bool)
         if not whole or not 1 <= request.rounds <= _MOST_ROUNDS:
@@ -342,7 +343,7 @@ class LocalParty:
                 f"below {SMALLEST_EPSILON:g} nothing would be learnt"
             )
 
-    def _entries(self, request: ReleaseRequest, order: ColumnOrder) -> tuple[Release, Release]:
+    def _entries(self, request: ReleaseRequest, order: ColumnQuery) -> tuple[Release, Release]:
         column = self.table.party.column(order.column)
         n_observed = int(self.table.columns[order.column].observed.sum())
         return self._pricing(request.study).first_round(
@@ -359,7 +360,7 @@ class LocalParty:
     def _pricing(self, study: str) -> Pricing:
         return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id)
 
-    def _release_column(self, request: ReleaseRequest, order: ColumnOrder) -> ColumnRelease:
+    def _release_column(self, request: ReleaseRequest, order: ColumnQuery) -> ColumnRelease:
         column = self.table.party.column(order.column)
         encoded = self.table.columns[order.column]
         values = encoded.values[encoded.observed]
@@ -429,12 +430,6 @@ def complete_column(encoded: EncodedColumn, item: Imputation, keys: NDArray[np.u
     places[unseen[by_grade]] = passed + np.arange(unseen.size)
     places[ordered] = np.arange(seen.size) + np.searchsorted(passed, np.arange(1, seen.size + 1))
     return places
-
-
-def can_hold(column: Column, values: NDArray[np.float64] | NDArray[np.int64]) -> bool:
-    """Whether a discrete column's public range has all these values (category codes, or counts)."""
-    low, high = column.bounds if column.bounds is not None else (0, len(column.categories or ()) - 1)
-    return bool(np.all((values >= low) & (values <= high) & (values == np.floor(values))))
 
 
 def _latent_values(values: NDArray[np.float64], column: Column) -> list[NDArray[np.float64]]:

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from verticopula.data.column_ranges import can_hold
 from verticopula.data.tables import OwnTable, decode_column
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.matching.keyed_hashes import CHECK_BYTES, hash_ids, hash_order, key_check, study_key
@@ -36,6 +37,7 @@ from verticopula.protocol.messages import (
     BlockRequest,
     CloseReply,
     CloseRequest,
+    ConsentRequest,
     MaskReply,
     MaskRequest,
     OpenReply,
@@ -44,7 +46,6 @@ from verticopula.protocol.messages import (
     PlaceRequest,
     Reply,
     Request,
-    ReviewRequest,
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.study_opening import Alignment, LedgerHead, federation_fingerprint
@@ -355,7 +356,7 @@ class Member:
 
     def _party(self, request: Request) -> LocalParty:
         """Who answers this request: the study's party, made ready if need be."""
-        study = request.release.study if isinstance(request, ReviewRequest) else getattr(request, "study", "")
+        study = request.release.study if isinstance(request, ConsentRequest) else getattr(request, "study", "")
         with self._lock:
             record = self._known(study)
             if not record.is_placed:
@@ -448,7 +449,7 @@ class Member:
 
 def _method_of(request: Request) -> str:
     """The method that a request belongs to; those of a regression on raw columns do not say it."""
-    asked = request.release if isinstance(request, ReviewRequest) else request
+    asked = request.release if isinstance(request, ConsentRequest) else request
     return str(getattr(asked, "method", RAW_REGRESSION))
 
 
@@ -460,11 +461,7 @@ def _fits(values: NDArray[np.float64], column: Column, rows: int) -> bool:
     """Whether these can be synthetic values, or category codes, of the column."""
     if values.dtype != np.float64 or values.shape != (rows,) or not np.isfinite(values).all():
         return False
-    if column.kind in ("continuous", "count"):
-        low, high = column.bounds or (0.0, 0.0)
-        whole = column.kind == "continuous" or np.array_equal(values, np.floor(values))
-        return bool(whole and values.min() >= low and values.max() <= high)
-    return bool(np.isin(values, np.arange(len(column.categories or ()))).all())
+    return can_hold(column, values)
 
 
 def _file_name(study: str) -> str:

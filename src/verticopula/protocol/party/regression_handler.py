@@ -81,7 +81,7 @@ class _LastReply:
 
 @dataclass(frozen=True, repr=False)
 class _Fit:
-    """An open fit."""
+    """What a party keeps of a fit that is under way."""
 
     design: DesignRequest
     design_key: str

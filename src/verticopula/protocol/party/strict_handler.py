@@ -25,8 +25,8 @@ from verticopula.protocol.messages import (
     GaussianMarginsRequest,
     SecureReply,
     SecureRequest,
+    StrictConsentRequest,
     StrictRequest,
-    StrictReviewRequest,
     SumsKeyRequest,
     fingerprint,
 )
@@ -84,7 +84,7 @@ class StrictHandler:
 
     # ---- margins -------------------------------------------------------------------------
 
-    def price_review(self, request: StrictReviewRequest) -> list[Release]:
+    def price_all(self, request: StrictConsentRequest) -> list[Release]:
         """The ledger entries of a whole study, its sums at what they may cost at most."""
         if not (math.isfinite(request.mu_moments) and request.mu_moments > 0.0):
             raise PolicyRefused(f"party {self.name!r}: mu must be positive")

@@ -54,7 +54,7 @@ class ClipGap:
 
 
 @dataclass(frozen=True)
-class Simulator:
+class ScoreSimulator:
     """Draws scores from a latent correlation; the same normals every time.
 
     Attributes

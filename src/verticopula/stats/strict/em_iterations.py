@@ -1,6 +1,6 @@
 """One round of the fit, and EM where there is next to no noise.
 
-A round: the patterns' moments become those of everybody (`pair_selection`); latent correlations are read off
+A round: the patterns' moments become those of everybody (`population_moments`); latent correlations are read off
 (`score_model`), and moved towards a factor structure as far as the noise says (`factor_structure`).
 """
 
@@ -17,7 +17,7 @@ from verticopula.stats.mixing import AndersonMixer
 from verticopula.stats.refinement import REFINEMENT_TUNING
 from verticopula.stats.strict.factor_structure import FactorStructure, fit_structure, group_pairs, start_structure
 from verticopula.stats.strict.noisy_moments import NoisyMoments
-from verticopula.stats.strict.pair_selection import expect, find_base, pool, settle
+from verticopula.stats.strict.population_moments import expect, find_base, pool, settle
 from verticopula.stats.strict.score_model import PlacedLatents, ScoreModel, build_moments, repair_moments
 from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
@@ -31,7 +31,7 @@ _LEAST_PRIOR = 1e-3
 
 @dataclass(frozen=True)
 class StrictState:
-    """Where the iteration stands.
+    """Correlations, moments and structure after a round of the iteration.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ def advance(noisy: Sequence[NoisyMoments], model: ScoreModel, before: StrictStat
     return StrictState(mixer, found, build_moments(model, placed, fitted), placed, structure, raw, noise, fitted)
 
 
-def is_quiet(noisy: Sequence[NoisyMoments]) -> bool:
+def sampling_dominates(noisy: Sequence[NoisyMoments]) -> bool:
     """Whether noise is small beside sampling in every pattern: then plain EM is the better estimator.
 
     With more noise, EM's regressions of everything on everything a pattern has would amplify it.

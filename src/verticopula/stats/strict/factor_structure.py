@@ -97,9 +97,9 @@ def _spread_errors(structure: FactorStructure, variance: Floats) -> Floats:
     """Standard error of every tau^2: its information is the sum over pairs of 1/(2 (tau^2 + v)^2)."""
     errors = np.full(structure.spread.size, TUNING.most_residual)
     for group, spread in enumerate(structure.spread):
-        told = variance[(structure.groups == group) & np.isfinite(variance)]
-        if told.size:  # every pair is in there twice
-            errors[group] = min(1.0 / math.sqrt(float(np.sum(0.25 / (spread + told) ** 2))), TUNING.most_residual)
+        known = variance[(structure.groups == group) & np.isfinite(variance)]
+        if known.size:  # every pair is in there twice
+            errors[group] = min(1.0 / math.sqrt(float(np.sum(0.25 / (spread + known) ** 2))), TUNING.most_residual)
     return errors
 
 

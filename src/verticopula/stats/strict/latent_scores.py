@@ -71,7 +71,7 @@ class LatentScore:
         return float(np.diff(self.scores) @ _density(self.thresholds - shift))
 
     def read(self, latent: Floats) -> Floats:
-        """Scores of latents."""
+        """The scores of these latents."""
         return np.asarray(self.scores[np.searchsorted(self.thresholds, latent)])
 
     @property

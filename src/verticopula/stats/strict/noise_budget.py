@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
-from verticopula.mpc.gram_noise import mu_of
-from verticopula.privacy.budget import BudgetRequest
+from verticopula.privacy.budget import StudyBudget
+from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import count_ranges
@@ -49,28 +49,28 @@ class StrictBudget:
 
 
 def plan_strict(
-    federation: Federation, request: BudgetRequest, observed: Mapping[ColumnKey, NDArray[np.bool_]]
+    federation: Federation, budget: StudyBudget, observed: Mapping[ColumnKey, NDArray[np.bool_]]
 ) -> StrictBudget:
     """The budget of a strict study; SettingsError for a unit that makes no sense here.
 
     Parameters
     ----------
-    request : its two epsilons are added up: how they are split is decided here
+    budget : its two epsilons are added up: how they are split is decided here
     observed : public masks
     """
-    if request.unit not in (Unit.PERSON, Unit.BLOCK) or request.delta is None:
+    if budget.unit not in (Unit.PERSON, Unit.BLOCK) or budget.delta is None:
         raise SettingsError("strict mode protects a whole person: unit 'person' or 'block', with a delta")
     counts = {key: int(mask.sum()) for key, mask in observed.items()}
-    if request.unit is Unit.PERSON:
-        mu = mu_of(request.epsilon_ranks + request.epsilon_marginals, request.delta)
+    if budget.unit is Unit.PERSON:
+        mu = mu_of(budget.epsilon_ranks + budget.epsilon_marginals, budget.delta)
         deviations = split_noise(federation, federation.keys, counts, (1.0 - TUNING.moments_share) * mu**2)
-        return StrictBudget(request.unit, request.delta, {}, mu, TUNING.moments_share, deviations)
-    totals = {party.name: mu_of(sum(request.of_party(party.name)), request.delta) for party in federation.parties}
+        return StrictBudget(budget.unit, budget.delta, {}, mu, TUNING.moments_share, deviations)
+    totals = {party.name: mu_of(sum(budget.of_party(party.name)), budget.delta) for party in federation.parties}
     deviations = {}
     for party in federation.parties:
         keys = [ColumnKey(party.name, column.name) for column in party.columns]
         deviations |= split_noise(federation, keys, counts, (1.0 - TUNING.moments_share) * totals[party.name] ** 2)
-    return StrictBudget(request.unit, request.delta, totals, min(totals.values()), TUNING.moments_share, deviations)
+    return StrictBudget(budget.unit, budget.delta, totals, min(totals.values()), TUNING.moments_share, deviations)
 
 
 def split_noise(

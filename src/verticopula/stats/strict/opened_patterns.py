@@ -43,10 +43,10 @@ def choose_patterns(observed: Bools, noise_per_column: float, most: int = TUNING
     columns, labels, counts = np.unique(observed, axis=0, return_inverse=True, return_counts=True)
     labels = labels.reshape(-1)
     widths = columns.sum(axis=1)
-    loud = (widths > 0) & (counts >= noise_per_column * (widths + 1))
-    if not loud.any():  # everything is noise: open what there is most of
-        loud = (widths > 0) & (counts == counts[widths > 0].max(initial=0))
-    order = np.flatnonzero(loud)[np.argsort(-counts[loud], kind="stable")][:most]
+    worth_opening = (widths > 0) & (counts >= noise_per_column * (widths + 1))
+    if not worth_opening.any():  # everything is noise: open what there is most of
+        worth_opening = (widths > 0) & (counts == counts[widths > 0].max(initial=0))
+    order = np.flatnonzero(worth_opening)[np.argsort(-counts[worth_opening], kind="stable")][:most]
     kept = columns[order]
     place = np.full(counts.size, -1, dtype=np.int64)
     place[order] = np.arange(order.size)

@@ -22,8 +22,8 @@ from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.pairwise import FitReport
-from verticopula.stats.strict.clipping import DRAWS, ClipGap, Simulator
-from verticopula.stats.strict.em_iterations import StrictState, advance, is_quiet, iterate_em
+from verticopula.stats.strict.clipping import DRAWS, ClipGap, ScoreSimulator
+from verticopula.stats.strict.em_iterations import StrictState, advance, iterate_em, sampling_dominates
 from verticopula.stats.strict.factor_structure import posterior_variance
 from verticopula.stats.strict.latent_scores import latent_scores
 from verticopula.stats.strict.noise_budget import StrictBudget
@@ -66,7 +66,9 @@ def fit_strict(
     model = ScoreModel(layout, marginals, scores, owners)
     noisy = read_sums(sums, plan, scores)
     overlap = count_overlap(noisy, len(scores))
-    simulator = Simulator(layout, marginals, scores, owners, plan_clip(plan), rng.standard_normal((DRAWS, len(scores))))
+    simulator = ScoreSimulator(
+        layout, marginals, scores, owners, plan_clip(plan), rng.standard_normal((DRAWS, len(scores)))
+    )
     gap = ClipGap.none(len(scores))
     state: StrictState | None = None
     change = np.inf
@@ -84,7 +86,7 @@ def fit_strict(
         progress(rounds, MOST_ROUNDS)
     assert state is not None
     whole = [gap.undo(pattern) for pattern in noisy]
-    if is_quiet(whole):
+    if sampling_dominates(whole):
         state, rounds, change = iterate_em(whole, model, state)
     pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
     repaired = nearest_correlation(pairs.correlation)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.formatting import json_numbers
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport
@@ -57,7 +58,11 @@ class StrictReport:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for files and reports; None where an error is infinite."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain: dict[str, Any] = json_numbers(
+            {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        )
+        return plain
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> StrictReport:
@@ -82,12 +87,6 @@ _ARRAYS: dict[str, type] = {
     "realised_error": np.float64,
     "supported": np.bool_,
 }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return [[None if x == np.inf else x for x in row] for row in value.tolist()]
-    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True)
