@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+from tests.agreements import bare_proposal
 from tests.builders import CONTINUOUS, fit_seeded, make_federation
 from tests.oracle.naive import comparison_probabilities, largest_log_ratio, rank_distribution
 from verticopula import Federation, Policy, Synthesizer
@@ -390,32 +391,25 @@ def test_a_cap_holds_however_many_rounds_are_asked_for() -> None:
 @pytest.mark.parametrize(
     "rounds",
     [
-        *(0, -1, 1_001, True, math.nan),
-        2.5,
+        *(0, -1, 1_001),
     ],
 )
 def test_a_review_of_an_impossible_number_of_rounds_is_refused(rounds: Any) -> None:
-    release = ReleaseRequest("s", "ievcds", "exact", (ColumnQuery("a", 0.5, 0.5),))
     with pytest.raises(PolicyRefused, match="rounds"):
-        party(Untouchable()).handle(ConsentRequest(release, rounds))
+        party(Untouchable()).handle(ConsentRequest(bare_proposal("left", len(KINDS), "exact", 0.5, 0.5, rounds)))
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize(
-    ("sampler", "order"),
-    [
-        ("exact", ColumnQuery("nobody", 0.5, 0.5)),
-        ("exact", ColumnQuery("a", math.nan, 0.5)),
-        ("exact", ColumnQuery("a", 0.5, 5e-324)),
-        ("loaded", ColumnQuery("a", 0.5, 0.5)),
-    ],
-    ids=["unknown column", "no epsilon", "too small", "unknown sampler"],
+    ("sampler", "ranks", "marginal"),
+    [("exact", math.nan, 0.5), ("exact", 0.5, 5e-324), ("loaded", 0.5, 0.5)],
+    ids=["no epsilon", "too small", "unknown sampler"],
 )
 def test_a_review_of_a_request_that_makes_no_sense_is_refused_in_words(
-    sampler: str, order: ColumnQuery, rounds: int
+    sampler: str, ranks: float, marginal: float, rounds: int
 ) -> None:
     with pytest.raises(PolicyRefused):
-        party(Untouchable()).handle(ConsentRequest(ReleaseRequest("s", "ievcds", sampler, (order,)), rounds))
+        party(Untouchable()).handle(ConsentRequest(bare_proposal("left", len(KINDS), sampler, ranks, marginal, rounds)))
 
 
 # ---- whole studies -----------------------------------------------------------------------

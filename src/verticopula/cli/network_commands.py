@@ -140,7 +140,12 @@ def join(
         typer.Option("--out", help="Where the party's own synthetic blocks go; default: inside the kit."),
     ] = None,
     review: Annotated[
-        bool, typer.Option("--review", help="Show exactly what would leave, with its price, and wait for a yes.")
+        bool,
+        typer.Option(
+            "--review",
+            help="Ask the steward at this terminal: before a study is opened, and before everything that it would "
+            "release, with its price. Nobody releases anything before every party has said yes.",
+        ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -164,7 +169,7 @@ def join(
         keep_log(own, quiet=quiet)
         from verticopula.network.party_process import PartyProcess
 
-        prompt = ConsentPrompt(own.name, rules.delta)
+        prompt = ConsentPrompt(own.name, rules)
         member = Member(
             own.federation,
             own.name,
@@ -175,7 +180,7 @@ def join(
             out=out or own.folder / "synthetic",
             authenticity=certificate_authenticity(own),
             executor=ThreadPoolExecutor(os.cpu_count()),
-            consent=prompt.request if review else lambda method, proposed, spent: None,
+            consent=prompt.request if review else lambda question: None,
         )
         process = PartyProcess(own, member, awaits_consent=lambda: prompt.is_waiting)
         if not quiet:
@@ -222,6 +227,10 @@ def submit(
     resume: Annotated[
         str | None, typer.Option(help="Go on with this failed study instead of a new one.", show_default=False)
     ] = None,
+    requester: Annotated[
+        str, typer.Option("--requester", help="Who asks, for the parties' stewards: a name and an organisation.")
+    ] = "",
+    purpose: Annotated[str, typer.Option("--purpose", help="Why, for the parties' stewards: one sentence.")] = "",
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -264,6 +273,8 @@ def submit(
         float(seconds),
         secrets.token_hex(16),
         "psi" if alignment == "psi" else "hash",
+        requester,
+        purpose,
     )
     from verticopula.network.study_lead import Lead, write_result
 

@@ -232,6 +232,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         study: str | None = None,
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
+        requester: str = "",
+        purpose: str = "",
         progress: Progress | None = None,
         compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
@@ -244,6 +246,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         study : its name; None for one that nobody used before
         alignment : how rows of one person are found: `hash` or `psi`
         witnesses : party -> the end of its ledger as `opened_` last showed it
+        requester, purpose : who asks for the study and why, shown to every party's steward
         progress : called with (what, done, total)
         compute_handler : what `make_compute_handler` made, for a strict study of two parties
         server_seed : of the coordinator's own draws, which protect nobody; repeats them after a crash
@@ -253,6 +256,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             name,
             alignment=alignment,
             witnesses=witnesses,
+            requester=requester,
+            purpose=purpose,
             progress=progress,
             compute_handler=compute_handler,
             server_seed=server_seed,
@@ -265,6 +270,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         *,
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
+        requester: str = "",
+        purpose: str = "",
         progress: Progress | None = None,
         compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
@@ -273,7 +280,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        study, alignment, witnesses, progress, compute_handler, server_seed : as `fit_transport` has them
+        study, alignment, witnesses, requester, purpose, progress, compute_handler, server_seed : as `fit_transport` has
+            them
         """
         settings, budget = self.check(), self.budget
         if compute_handler is None and needs_handler(self.federation, settings.method):
@@ -283,10 +291,17 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             )
         seed = settings.random_state
         opened = yield from open_study(
-            self.federation, study, settings.method, seed=seed, alignment=alignment, witnesses=witnesses
+            self.federation,
+            study,
+            settings.method,
+            seed=seed,
+            alignment=alignment,
+            witnesses=witnesses,
+            requester=requester,
+            purpose=purpose,
         )
         rng = server_generator(server_seed if seed is None else seed, "fit")
-        side = CoordinatorSide(rng, progress or show_nothing, compute_handler)
+        side = CoordinatorSide(rng, progress or show_nothing, compute_handler, opened.context)
         return opened, (yield from PROTOCOLS[settings.method](self.federation, budget, study, side))
 
     def make_compute_handler(self, records: RecordStore, authenticity: Authenticity) -> ComputeHandler | None:

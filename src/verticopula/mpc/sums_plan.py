@@ -78,6 +78,16 @@ def check_plan(plan: SumsPlan) -> None:
     plan_slack(plan)
 
 
+def same_plan(plan: SumsPlan, other: SumsPlan, tolerance: float = 1e-6) -> bool:
+    """Whether two plans are equal: bounds and mu, which come from floating-point numbers, up to a tolerance."""
+    roles = (plan.parties, plan.widths, plan.compute) == (other.parties, other.widths, other.compute)
+    arrays = np.array_equal(plan.pattern_of, other.pattern_of) and np.array_equal(plan.columns, other.columns)
+    near = plan.bounds.shape == other.bounds.shape
+    near = near and bool(np.allclose(plan.bounds, other.bounds, rtol=tolerance, atol=1.0))
+    near = near and math.isclose(plan.mu, other.mu, rel_tol=tolerance)
+    return roles and plan.bits == other.bits and arrays and near
+
+
 def own_columns(plan: SumsPlan, party: str) -> slice:
     """The slice of a party's columns among all columns."""
     index = plan.parties.index(party)
@@ -135,6 +145,16 @@ def block_factor(plan: SumsPlan, party: str) -> float:
         squared = 4 * part * (whole - part) / whole**2 if 2 * part <= whole else 1.0
         largest = max(largest, squared)
     return min(math.sqrt(largest) * (1.0 + 2.0**-50), 1.0)
+
+
+def person_mu(plan: SumsPlan, *, rows_agreed: bool) -> float:
+    """The plan's mu for everything about one person.
+
+    Where the parties do not know that rows of one person stand in one place, a coordinator may have put each party's
+    block into another row. Replacing the person then moves several records, each by its block: at most the sum.
+    """
+    blocks = math.fsum(block_factor(plan, party) for party in plan.parties)
+    return plan.mu if rows_agreed else plan.mu * max(1.0, blocks) * (1.0 + 2.0**-50)
 
 
 def pattern_size(plan: SumsPlan, pattern: int) -> int:

@@ -106,6 +106,8 @@ def _synthesise(
         study=record.study,
         alignment=record.alignment,
         witnesses=record.witnesses,
+        requester=record.requester,
+        purpose=record.purpose,
         compute_handler=compute_handler,
         server_seed=record.server_seed,
     )
@@ -140,9 +142,15 @@ def _report(record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTabl
 
 def _regress(record: StudyRecord, federation: Federation, transport: Transport, out: Path) -> None:
     opening = open_study(
-        federation, record.study, RAW_REGRESSION, alignment=record.alignment, witnesses=record.witnesses
+        federation,
+        record.study,
+        RAW_REGRESSION,
+        alignment=record.alignment,
+        witnesses=record.witnesses,
+        requester=record.requester,
+        purpose=record.purpose,
     )
-    drive(opening, transport)
+    opened = drive(opening, transport)
     model = VerticalGLM(**record.settings)
-    model.fit_transport(transport, federation, study=record.study)
+    model.fit_transport(transport, federation, study=record.study, opened=opened)
     write_regression(out, model, _LEVEL)

@@ -38,6 +38,9 @@ class Policy(BaseModel):
     delta : the δ at which the `block` cap is counted, and Gaussian noise at every unit
     min_subjects : the smallest number of observed subjects from which a column may be released
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
+    consent_days : how long a consent to a study lives, in days
+    open_studies : how many studies may be open that not everybody has consented to; each shows the coordinator who is
+        observed, and some ids if it guesses them
     allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
     """
 
@@ -49,6 +52,8 @@ class Policy(BaseModel):
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
     min_subjects: int = Field(default=2, ge=2)
     synthetic: Literal["lead", "keep"] = "lead"
+    consent_days: float = Field(default=30.0, gt=0, le=3_650)
+    open_studies: int = Field(default=10, ge=1)
     allow_seeded: bool = False
 
     def __init__(self, /, **raw: Any) -> None:

@@ -16,6 +16,7 @@ from verticopula.errors import PartyUnavailable, ProtocolError
 from verticopula.mpc.opened_sums import PatternSums, open_sums
 from verticopula.mpc.sums_plan import SumsPlan, check_plan, pattern_size
 from verticopula.protocol.messages import (
+    PlanEvidence,
     Reply,
     SecureReply,
     SecureRequest,
@@ -41,13 +42,18 @@ class ComputeHandler(Protocol):
 
 
 def secure_sums(
-    plan: SumsPlan, study: str, method: str, own: ComputeHandler | None = None
+    plan: SumsPlan,
+    study: str,
+    method: str,
+    own: ComputeHandler | None = None,
+    evidence: PlanEvidence | None = None,
 ) -> Rounds[tuple[PatternSums, ...]]:
     """Three rounds; the sums of every pattern, in the plan's order.
 
     Parameters
     ----------
     own : the coordinator's handler, where it is a compute party of the plan; None otherwise
+    evidence : from which parties compute the plan themselves
 
     Raises
     ------
@@ -63,7 +69,7 @@ def secure_sums(
     keys = tuple(_reply_of(name, replies, SumsKeyReply).key for name in everybody)
     if [key.party for key in keys] != everybody:
         raise ProtocolError("a party sent a public key under another name")
-    requests = {name: SumsShareRequest(study, method, plan, keys) for name in plan.parties}
+    requests = {name: SumsShareRequest(study, method, plan, keys, evidence) for name in plan.parties}
     replies = yield from _run_round(requests, own)
     sealed = {name: _checked_messages(name, _reply_of(name, replies, SumsShareReply), plan) for name in plan.parties}
     requests = {

@@ -20,6 +20,7 @@ from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
 from verticopula.protocol.method_registry import PROTOCOLS
+from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Federation
 from verticopula.schema.progress import Progress, show_nothing
@@ -44,6 +45,7 @@ def run_in_process(
     policies: Mapping[str, Policy] | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
+    ask_consent: bool = True,
 ) -> FitResult:
     """The result of a study whose parties all live in this process.
 
@@ -58,6 +60,7 @@ def run_in_process(
     policies : party -> what it allows; none means no limits
     progress : called with (what, done, total)
     threads : at work on columns at a time; None for one per core
+    ask_consent : whether parties compute the proposal themselves and consent to it; not where a budget was made by hand
     """
     total = sum(_comparisons(table, budget.rounds) for table in tables.values())
     counter = _Counter(progress, "flipping comparisons", total)
@@ -74,6 +77,7 @@ def run_in_process(
                 on_column=counter.add,
                 authenticity=authenticity,
                 federation=federation,
+                agreements=AgreementBook(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
             )
             for name, table in tables.items()
         }
