@@ -150,6 +150,10 @@ class Session:
         """What a receiver got in a round, by sender."""
         return {s: message for (s, r), message in self.sent[round_name].items() if r == receiver}
 
+    def got_by(self, round_name: str, sender: str) -> dict[str, Any]:
+        """What a sender sent in a round, by receiver."""
+        return {r: message for (s, r), message in self.sent[round_name].items() if s == sender}
+
     def _to_all(self, sender: str, message: Any, dealer: bool = False) -> dict[str, Any]:
         receivers = [name for name in self.verifiers if name != sender]
         return dict.fromkeys([*receivers, self.statement.dealer] if dealer else receivers, message)
