@@ -26,6 +26,7 @@ from verticopula.mpc.prime_field import (
     multiply,
     pack_field,
     subtract,
+    subtract_expanded,
     total_of,
     unpack_field,
     weighted_gram,
@@ -150,6 +151,18 @@ def test_bytes_that_are_no_elements_are_refused() -> None:
         unpack_field(bytes(15), (2,))
     with pytest.raises(ProtocolError, match="16 bytes"):
         expand_field(bytes(15), (2,))
+
+
+@settings(max_examples=10)
+@given(st.sampled_from([1, 5, 16_384, 16_385, 40_000]), st.integers(0, 3))
+def test_what_seeds_stand_for_is_subtracted(size: int, count: int) -> None:
+    values = expand_field(bytes([9]).ljust(16), (size,))
+    seeds = [bytes([number]).ljust(16) for number in range(count)]
+    expected = values
+    for seed in seeds:
+        expected = subtract(expected, expand_field(seed, (size,)))
+    np.testing.assert_array_equal(subtract_expanded(values, seeds), expected)
+    np.testing.assert_array_equal(expand_field(bytes([9]).ljust(16), (size, 1))[:, 0], values)
 
 
 class Scripted(Keystream):

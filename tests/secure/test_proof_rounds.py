@@ -681,6 +681,18 @@ def test_one_refusal_is_enough() -> None:
                 machine.conclude(missing)
 
 
+def test_verdicts_about_two_proofs_are_refused() -> None:
+    statement = make_statement("d")
+    session = Session(statement, make_codes(statement)).run_until("judge")
+    got = session.got("verdicts", "d")
+    with pytest.raises(ProtocolError, match="not about one proof"):
+        session.dealer.conclude({**got, "a": replace(got["a"], transcript=bytes(32))})
+    unproven = CellsDealer(statement, make_codes(statement), secret_of("d"))
+    with pytest.raises(ProtocolError, match="not about one proof"):
+        unproven.conclude(got)
+    assert session.dealer.conclude(got) is None
+
+
 def test_a_verifier_that_does_not_accept_does_not_go_on_though_the_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
     statement = make_statement("a")
     values = bad_values(statement, "two")

@@ -7,6 +7,7 @@ products of two limbs are below 2^53.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ _LIMB = 20
 _LIMBS = 3
 _BLOCK = 2048  # rows whose products of limbs add up below 2^53
 _BLOCKS = 1024  # blocks whose sums add up below 2^63
+_DRAWN = 2**14  # elements drawn at a time; part of what a seed means
 _P = np.uint64(PRIME)
 _LOW = np.uint64(2**_LIMB - 1)
 
@@ -154,9 +156,31 @@ def draw_field(stream: Keystream, count: int) -> Field:
 
 def expand_field(seed: bytes, shape: tuple[int, ...]) -> Field:
     """The elements that a seed stands for. A seed is used for one array only."""
+    out = np.empty(shape, dtype=np.uint64)
+    flat = out.reshape(-1)
+    for start, block in _expand_blocks(seed, flat.size):
+        flat[start : start + block.size] = block
+    return out
+
+
+def subtract_expanded(values: Field, seeds: Sequence[bytes]) -> Field:
+    """`values` minus what each seed stands for in this shape; faster than one after the other."""
+    out = values.copy()
+    flat = out.reshape(-1)
+    for blocks in zip(*(_expand_blocks(seed, flat.size) for seed in seeds), strict=True):
+        for start, block in blocks:
+            part = flat[start : start + block.size]
+            _subtract(part, block, out=part)
+    return out
+
+
+def _expand_blocks(seed: bytes, count: int) -> Iterator[tuple[int, Field]]:
+    """Starts and blocks, small enough to stay in the processor's cache."""
     if len(seed) != FIELD_SEED_BYTES:
         raise ProtocolError(f"a seed has {FIELD_SEED_BYTES} bytes")
-    return draw_field(Keystream(seed), int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    stream = Keystream(seed)
+    for start in range(0, count, _DRAWN):
+        yield start, draw_field(stream, min(_DRAWN, count - start))
 
 
 # ---- Gram matrices -----------------------------------------------------------------------

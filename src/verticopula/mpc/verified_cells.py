@@ -36,7 +36,7 @@ from verticopula.mpc.prime_field import (
     add,
     expand_field,
     pack_field,
-    subtract,
+    subtract_expanded,
     unpack_field,
 )
 from verticopula.mpc.secret_sharing import COMPUTE, held_indices
@@ -234,10 +234,7 @@ def dealing_seeds(statement: CellsStatement, codes: Codes, secret: bytes) -> tup
 
 def deal_values(statement: CellsStatement, values: Field, seeds: tuple[bytes, ...]) -> CellsDealing:
     """The dealing of numbers that nobody has looked at: what a dishonest dealer can send as well."""
-    rest = values
-    for seed in seeds:
-        rest = subtract(rest, expand_field(seed, statement.shape))
-    body = pack_field(rest)
+    body = pack_field(subtract_expanded(values, seeds))
     digest = hashlib.sha256(body).digest()
     bundles = {
         name: CellsBundle(statement.digest, tuple(seeds[i] for i in held_indices(index)), digest)
