@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import kstest
 
-from tests.secure.cells_world import COMPUTE, Session, forge_dealing, make_codes, make_statement
+from tests.secure.cells_world import COMPUTE, ForgedProver, Session, cheat, forge_dealing, make_codes, make_statement
 from tests.secure.test_verified_cells import receive_all
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import needed_room
@@ -233,6 +233,31 @@ def test_a_compute_party_that_lies_adds_a_number_that_it_knows() -> None:
     lie = encode_signed(np.arange(terms[0].size))
     opened = open_terms([terms[0], add(terms[1], lie), terms[2]])
     assert (opened - np.array(exact_sums(statements, rows, codes))).tolist() == list(range(terms[0].size))
+
+
+def test_a_record_that_is_too_long_reads_a_person_and_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack that proofs prevent: 1000016 in place of 0 lifts one person's products out of the noise."""
+    statements, rows, codes = two_dealers()
+    target = int(np.flatnonzero(rows[0] & rows[1])[0])
+    row, theirs = int(rows[0][:target].sum()), int(rows[1][:target].sum())
+    values = encode_cells(statements[0], codes[0])
+    values[row, 0] = 1_000_016 * 10**6
+    tables = make_tables(statements[0])
+    other = hold_all(statements[1], encode_cells(statements[1], codes[1]))
+    lifted = 1_000_016 * 10**6 * int(tables[0][0, 0] - tables[0][-1, 0])
+    # rows and columns in the upper triangle: the dealer's first feature comes before the other party's
+    held = [hold_all(statements[0], values), other]
+    bound, mu, width = 10**6, 1.0, 16
+    scales = term_scales(width, bound, mu)
+    noises = [draw_term_noise(SecureNoise(), scales) for _ in range(3)]
+    terms = [noised_term(index, records_at(index, held, rows), keys_at(index), noises[index]) for index in range(3)]
+    opened = np.zeros((width, width))
+    opened[np.triu_indices(width)] = [*open_terms(terms), 0]
+    truth = features_of(codes[1][theirs : theirs + 1], make_tables(statements[1]))[0]
+    np.testing.assert_allclose(opened[0, 6:15] / lifted, truth, atol=0.01)
+    cheat(monkeypatch, values, ForgedProver(values, True))
+    with pytest.raises(ProtocolError, match="not proven to be one-hot"):
+        Session(statements[0], codes[0]).run()
 
 
 # ---- room --------------------------------------------------------------------------------
