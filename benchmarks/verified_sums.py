@@ -252,16 +252,8 @@ def present(record: Record, places: Places) -> list[Table]:
             spent = found["seconds"][name]
             checking = sum(spent[stage] for stage in CHECKING)
             parts = " / ".join(f"{spent[stage]:.2f}" for stage in CHECKING)
-            seconds.append(
-                (
-                    label,
-                    name,
-                    f"{spent['deal']:.2f}",
-                    parts,
-                    f"{spent['product']:.2f}",
-                    verdict(checking, TARGET_SECONDS),
-                )
-            )
+            sums = f"{spent['product']:.2f}"
+            seconds.append((label, name, parts, sums, verdict(checking, TARGET_SECONDS)))
     n = record.settings["n_subjects"]
     return [
         Table(

@@ -27,6 +27,7 @@ from verticopula.mpc.verified_cells import (
     column_starts,
     deal_cells,
     encode_cells,
+    own_cells,
     receive_cells,
     share_tag,
     verifiers_of,
@@ -183,6 +184,18 @@ def test_tags_are_bound_to_the_statement(change: dict[str, str]) -> None:
         check_tag(held["a"], "b", key, share_tag(replace(held["b"], statement=other), "a", key))
     with pytest.raises(ProtocolError, match="different shares"):
         check_tag(held["a"], "b", key_of("a", "c"), share_tag(held["b"], "a", key))
+
+
+@pytest.mark.parametrize("dealer", COMPUTE)
+def test_a_dealers_own_shares_are_those_that_it_would_receive(dealer: str) -> None:
+    statement = make_statement(dealer)
+    codes = make_codes(statement)
+    dealing = deal_cells(statement, codes, secret_of(dealer))
+    own = own_cells(statement, codes, secret_of(dealer), dealing.bundles[dealer])
+    received = receive_cells(statement, dealer, dealing.bundles[dealer], dealing.body)
+    np.testing.assert_array_equal(own.first, received.first)
+    np.testing.assert_array_equal(own.second, received.second)
+    assert own.digest == received.digest
 
 
 # ---- refusals ----------------------------------------------------------------------------

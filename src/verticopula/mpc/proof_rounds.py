@@ -71,7 +71,7 @@ from verticopula.mpc.verified_cells import (
     deal_cells,
     derive_bytes,
     digest_of,
-    receive_cells,
+    own_cells,
     share_tag,
     verifiers_of,
 )
@@ -228,11 +228,14 @@ class CellsDealer:
         self.record = record or DealerRecord()
         self._codes = codes
         self._secret = secret
+        self._bundle: CellsBundle | None = None  # a computing dealer's own, without the body
 
     def deal(self) -> CellsDealing:
         """The dealing; the same one each time."""
         self._fix("cells", _digest_codes(self._codes))
-        return deal_cells(self.statement, self._codes, self._secret)
+        dealing = deal_cells(self.statement, self._codes, self._secret)
+        self._bundle = dealing.bundles.get(self.statement.dealer)
+        return dealing
 
     def prove(
         self, commitments: Mapping[str, CellsCommitment], reveals: Mapping[str, CoefficientReveal]
@@ -273,9 +276,10 @@ class CellsDealer:
         _check_verdicts(self.statement, verdicts)
         if self.statement.dealer not in self.statement.compute:
             return None
-        dealing = self.deal()
-        name = self.statement.dealer
-        return VerifiedCells(receive_cells(self.statement, name, dealing.bundles[name], dealing.body))
+        if self._bundle is None:
+            self.deal()
+        assert self._bundle is not None
+        return VerifiedCells(own_cells(self.statement, self._codes, self._secret, self._bundle))
 
     def _fix(self, field: Literal["cells", "challenge"], digest: str) -> None:
         self.record = _fixed(self.record, field, digest, self.statement.dealer)

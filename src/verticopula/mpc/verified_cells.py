@@ -269,6 +269,18 @@ def receive_cells(statement: CellsStatement, party: str, bundle: CellsBundle, bo
     return HeldCells(statement, party, shares[0], shares[1], bundle)
 
 
+def own_cells(statement: CellsStatement, codes: Codes, secret: bytes, bundle: CellsBundle) -> HeldCells:
+    """The shares that a computing dealer holds itself, as `receive_cells` would make them; the body is not needed.
+
+    S_i is a keystream, and S_(i+1), which has the body, is X - P_i - P_(i+2).
+    """
+    index = statement.compute.index(statement.dealer)
+    seeds = dealing_seeds(statement, codes, secret)
+    others = (seeds[index], seeds[(index + 2) % COMPUTE])
+    second = subtract_expanded(encode_cells(statement, codes), others)
+    return HeldCells(statement, statement.dealer, expand_field(seeds[index], statement.shape), second, bundle)
+
+
 # ---- tags --------------------------------------------------------------------------------
 
 
