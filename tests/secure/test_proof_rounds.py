@@ -56,6 +56,7 @@ from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.verified_cells import (
     CellsBundle,
     CellsStatement,
+    body_receivers,
     deal_values,
     encode_cells,
     receive_cells,
@@ -471,6 +472,33 @@ def test_a_dealer_proves_for_one_challenge_only() -> None:
         changed.deal()
 
 
+def test_a_proof_hides_behind_keystreams_of_its_own() -> None:
+    """One for each part; other challenges, cells, statements and secrets have others: no keystream hides two proofs."""
+    statement = make_statement("d")
+    seen = []
+    for change, cells, secret in (({}, 0, "d"), ({"opening": 1}, 0, "d"), ({}, 1, "d"), ({}, 0, "e")):
+        other = replace(statement, **change)  # type: ignore[arg-type]
+        session = Session(other, make_codes(other, cells))
+        session.dealer = CellsDealer(other, make_codes(other, cells), secret_of(secret))
+        session.run_until("prove")
+        seen += [seed for share in session.got_by("proof", "d").values() for seed in share.seeds]
+        if not change and not cells:  # the same dealing at verifiers with other secrets, who choose another challenge
+            dealt = session.dealer.deal()
+            body = {"a": b"", "b": dealt.body, "c": dealt.body}
+            session.verifiers = {
+                name: CellsVerifier(
+                    receive_cells(other, name, dealt.bundles[name], body[name]), bytes(32), keys_of(other, name)
+                )
+                for name in COMPUTE
+            }
+            session.dealer = CellsDealer(other, make_codes(other, cells), secret_of(secret))
+            for step in STEPS[1:4]:
+                getattr(session, step)()
+            seen += [seed for share in session.got_by("proof", "d").values() for seed in share.seeds]
+    assert len(seen) == 6 * 6
+    assert len(set(seen)) == 6 * 3  # two verifiers hold each part
+
+
 # ---- replays -----------------------------------------------------------------------------
 
 
@@ -657,6 +685,58 @@ def opened_by(session: Session, name: str) -> list[PieceOpening]:
     machine = session.verifiers[name]
     machine.open_queries(session.got("point", name))
     return list(machine._openings.values())
+
+
+def test_a_verifier_has_a_key_in_common_with_each_other_one() -> None:
+    statement = make_statement("d")
+    dealing = CellsDealer(statement, make_codes(statement), secret_of("d")).deal()
+    held = receive_cells(statement, "b", dealing.bundles["b"], dealing.body)
+    for keys in ({"a": key_of("a", "b")}, {"a": key_of("a", "b"), "c": key_of("b", "c"), "d": bytes(32)}):
+        with pytest.raises(ProtocolError, match="key in common"):
+            CellsVerifier(held, secret_of("b"), keys)
+    short = CellsVerifier(held, secret_of("b"), {"a": b"short", "c": b"short"})
+    with pytest.raises(ProtocolError, match="at least 16 bytes"):
+        short.commit()
+
+
+ANY_BYTES = st.binary(max_size=40) | st.just(bytes(8 * 129)) | st.just(b"\xff" * 8 * 129)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_message_makes_anything_but_a_refusal(data: st.DataObject) -> None:
+    """Any bytes in any field of any message, from a dealer too: everybody accepts what is right, or refuses."""
+    statement = make_statement(data.draw(st.sampled_from("ad")), 4, (3, 2))
+    codes = make_codes(statement)
+    target = data.draw(st.sampled_from(["deal", *RECEIVED]))
+    hit: list[bool] = []  # whether somebody reads what was changed
+
+    def garble(round_name: str, sender: str, receiver: str, message: Any) -> Any:
+        if round_name != target or hit or not data.draw(st.booleans()):
+            return message
+        name = data.draw(st.sampled_from([field.name for field in fields(message)]))
+        said = getattr(message, name)
+        other: Any = data.draw(ANY_BYTES)
+        if isinstance(said, bool):
+            other = not said
+        elif isinstance(said, str):
+            other = data.draw(st.text(max_size=70))
+        elif isinstance(said, tuple):
+            other = tuple(data.draw(st.lists(st.binary(min_size=15, max_size=17), max_size=3)))
+        # the dealer reads no tag, and a body's digest is read by those who receive the body
+        unread = name == "tag" and receiver == statement.dealer
+        unread |= round_name == "deal" and name == "body" and receiver not in body_receivers(statement)
+        if other != said:
+            hit.append(not unread)
+        return replace(message, **{name: other})
+
+    session = Session(statement, codes, garble)
+    try:
+        session.run()
+    except ProtocolError:
+        assert hit
+    else:
+        assert not any(hit)
 
 
 def test_openings_for_other_challenges_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,15 +17,17 @@ from tests.secure.test_verified_cells import receive_all
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import needed_room
 from verticopula.mpc.gram_noise import share_scale
-from verticopula.mpc.prime_field import HALF, PRIME, add, decode_signed, encode_signed, expand_field
+from verticopula.mpc.prime_field import HALF, PRIME, add, decode_signed, encode_signed, expand_field, subtract
 from verticopula.mpc.proof_rounds import VerifiedCells
 from verticopula.mpc.verified_cells import CellsStatement, encode_cells
 from verticopula.mpc.verified_sums import (
+    VerifiedPart,
     check_field_room,
     check_tables,
     choose_field_bits,
     draw_term_noise,
     gram_term,
+    make_records,
     map_cells,
     noised_term,
     open_terms,
@@ -161,11 +164,9 @@ def two_dealers() -> tuple[list[CellsStatement], list[np.ndarray], list[np.ndarr
 def records_at(
     index: int, held: list[dict[str, VerifiedCells]], rows: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    parts = [
-        (mask, map_cells(cells[COMPUTE[index]], make_tables(cells[COMPUTE[index]].held.statement)))
-        for mask, cells in zip(rows, held, strict=True)
-    ]
-    return stack_records(index, parts, UNIT)
+    cells = [each[COMPUTE[index]] for each in held]
+    parts = [VerifiedPart(c, mask, make_tables(c.held.statement)) for c, mask in zip(cells, rows, strict=True)]
+    return make_records(parts, UNIT)
 
 
 def exact_sums(statements: list[CellsStatement], rows: list[np.ndarray], codes: list[np.ndarray]) -> list[int]:
@@ -224,6 +225,38 @@ def test_terms_say_nothing_but_their_sum() -> None:
         assert kstest(zero / PRIME, "uniform").pvalue > 1e-5
     with pytest.raises(ProtocolError, match="each of the two others"):
         zero_term(0, {1: bytes(16)}, 3)
+
+
+def test_a_term_leaves_with_its_share_of_zero() -> None:
+    """Without it two terms would tell more than their sum."""
+    statements, rows, codes = two_dealers()
+    held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
+    for index in range(3):
+        records = records_at(index, held, rows)
+        noise = np.arange(gram_term(*records).size)
+        sent = noised_term(index, records, keys_at(index), noise)
+        rest = subtract(sent, add(gram_term(*records), encode_signed(noise)))
+        np.testing.assert_array_equal(rest, zero_term(index, keys_at(index), noise.size))
+        assert rest.all()
+
+
+def test_records_are_made_of_one_opening() -> None:
+    statements, rows, codes = two_dealers()
+    held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
+    first, second = (
+        VerifiedPart(each["a"], mask, make_tables(each["a"].held.statement))
+        for each, mask in zip(held, rows, strict=True)
+    )
+    make_records([first, second], UNIT)
+    others = [VerifiedPart(held[1]["b"], rows[1], second.tables), first]
+    for change in ({"study": "x"}, {"plan": "x"}, {"opening": 1}, {"compute": ("a", "b", "x")}):
+        other = replace(second.cells.held, statement=replace(statements[1], **change))
+        others.append(VerifiedPart(VerifiedCells(other), rows[1], second.tables))
+    for wrong in others:
+        with pytest.raises(ProtocolError, match="one dealing of each dealer"):
+            make_records([first, wrong], UNIT)
+    with pytest.raises(ProtocolError, match="one dealing of each dealer"):
+        make_records([], UNIT)
 
 
 def test_a_compute_party_that_lies_adds_a_number_that_it_knows() -> None:

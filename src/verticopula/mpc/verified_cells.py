@@ -52,6 +52,8 @@ _VERSION = "verticopula verified cells 1"
 class CellsStatement:
     """What one dealer states about one dealing. All of it is public, and its digest is in every message.
 
+    Every party makes it from its own plan and federation file; nobody takes it from a message.
+
     Attributes
     ----------
     study : the study's name

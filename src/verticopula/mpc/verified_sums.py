@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
@@ -160,6 +161,34 @@ def stack_records(index: int, parts: Sequence[tuple[Bools, tuple[Field, Field]]]
         last = np.full((columns[0].shape[0], 1), unit if number == 0 else 0, dtype=np.uint64)
         whole.append(np.concatenate([*columns, last], axis=1))
     return whole[0], whole[1]
+
+
+@dataclass(frozen=True, repr=False)
+class VerifiedPart:
+    """One dealer's part of the records at one compute party.
+
+    Attributes
+    ----------
+    rows : (N,) the people whom the dealer knows, public
+    tables : for each of its columns (cells, features)
+    weights : public weights of its rows, in their order; None for 1
+    """
+
+    cells: VerifiedCells
+    rows: Bools
+    tables: Tables
+    weights: Ints | None = None
+
+
+def make_records(parts: Sequence[VerifiedPart], unit: int) -> tuple[Field, Field]:
+    """(N, q + 1) a compute party's shares of whole records; ProtocolError unless all parts are of one opening."""
+    statements = [part.cells.held.statement for part in parts]
+    openings = {(s.study, s.plan, s.compute, s.opening) for s in statements}
+    holders = {part.cells.held.party for part in parts}
+    if len(openings) != 1 or len(holders) != 1 or len({s.dealer for s in statements}) != len(statements):
+        raise ProtocolError("records are made of one dealing of each dealer, all of one opening and at one holder")
+    mapped = [(part.rows, map_cells(part.cells, part.tables, part.weights)) for part in parts]
+    return stack_records(parts[0].cells.held.index, mapped, unit)
 
 
 # ---- room --------------------------------------------------------------------------------
