@@ -105,6 +105,21 @@ def test_the_polynomial_in_r_is_zero_for_one_hot_rows_only() -> None:
         assert zero == good, x
 
 
+@pytest.mark.parametrize("prime", [5, 7, 31])
+def test_the_bounds_hold_for_every_row_in_small_fields(prime: int) -> None:
+    """All x and all r in F^2, then all lambda and sigma of two groups of two: how often a bad row looks good."""
+    pairs = np.array(list(itertools.product(range(prime), repeat=2)))
+    equation = ((pairs @ pairs.T) ** 2 - pairs @ (pairs**2).T) % prime  # (x, r)
+    hits = (equation == 0).mean(axis=1)
+    good = [x.tolist() in ([0, 0], [0, 1], [1, 0]) for x in pairs]
+    assert (hits[good] == 1.0).all()
+    assert hits[~np.array(good)].max() <= 2 / prime
+    if prime < 31:
+        combined = np.einsum("li,sj->lsij", pairs, pairs).reshape(-1, 4)  # lambda_i sigma_j
+        rest = np.array(list(itertools.product(range(prime), repeat=4)))[1:]  # what rows and columns leave over
+        assert (rest @ combined.T % prime == 0).mean(axis=1).max() <= 2 / prime
+
+
 def test_coefficients_known_beforehand_would_let_a_bad_row_pass() -> None:
     """For any y there is a multiple of it that satisfies the equation for one r: so r must come after the cells."""
     statement = make_statement(rows=1, cells=(4,))
