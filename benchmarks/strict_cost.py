@@ -26,15 +26,15 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.coordinator_side import CoordinatorSide
-from verticopula.protocol.messages import SumsKeyRequest, SumsRequest, SumsShareRequest
+from verticopula.protocol.messages import SumsKeyRequest, SumsProofRequest, SumsRequest, SumsShareRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.strict_method import strict
 from verticopula.transport.delivery import drive
 
 EPSILON, DELTA = 1.0, 1e-6
-MOST_SECONDS, MOST_MB, MOST_RATIO = 3.0, 100.0, 1.0
+MOST_SECONDS, MOST_MB, MOST_RATIO = 5.0, 200.0, 4.0
 WARM_UP = 500
-MOMENTS = (SumsKeyRequest, SumsShareRequest, SumsRequest)
+MOMENTS = (SumsKeyRequest, SumsShareRequest, SumsProofRequest, SumsRequest)
 
 
 def meter(study: SmeStudy) -> Metered:
@@ -154,7 +154,7 @@ def _page(n: int, tables: list[Table]) -> str:
 per person; cryptographic noise. Seconds are the processor's.
 
 ## Secure moments, per party
-Keys, shares and sums; coding and decoding of messages counts as computing.
+Keys, shares, proofs and sums; coding and decoding of messages counts as computing.
 
 {tables[0].to_markdown()}
 

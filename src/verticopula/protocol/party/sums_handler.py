@@ -165,7 +165,6 @@ class SumsHandler:
             stop = start + sums_plan.pattern_size(plan, pattern)
             terms.append(noised_term(index, records, keys, noise[start:stop]).astype(np.int64))
             start = stop
-        del self._sessions[study]  # shares are large; what made them can be sent again
         return SumsReply(self.party, tuple(terms))
 
     def _noise_for(self, request: SumsRequest, inputs: str) -> Ints:

@@ -163,7 +163,9 @@ def correlate(
     """
     covariance = correlations * np.outer(placed.slopes, placed.slopes)
     coefficients = [
-        hermite_coefficients(score.thresholds - shift, np.diff(score.scores))
+        hermite_coefficients(np.zeros(1), np.ones(1))  # uncorrelated, whatever it is
+        if score.is_flat
+        else hermite_coefficients(score.thresholds - shift, np.diff(score.scores))
         for score, shift in zip(model.scores, placed.shifts, strict=True)
     ]
     latent, _ = invert_series(coefficients, covariance)
