@@ -12,8 +12,9 @@ import pytest
 
 from tests.secure.sums_world import KEY, NONE, STUDY, Dropping, NoNoise, Recorded, World, run, some_cells
 from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError, VersionMismatch
+from verticopula.mpc import sums_plan
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import choose_compute
+from verticopula.mpc.sums_plan import choose_compute, own_rows
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -415,6 +416,18 @@ def test_plans_that_contradict_themselves_are_refused(world: World) -> None:
         next(secure_sums(replace(plan, tables=tuple(table * 2**9 for table in plan.tables)), STUDY, "strict"))
     with pytest.raises(SettingsError):
         next(secure_sums(replace(plan, mu=0.0), STUDY, "strict"))
+
+
+def test_more_cells_than_fit_in_a_message_are_refused_before_anything_is_shared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = world.plan()
+    numbers = sum(2 * widths * int(own_rows(plan, name).sum()) for name, widths in FOUR.items())
+    monkeypatch.setattr(sums_plan, "MOST_BODIES", 8 * numbers)
+    next(secure_sums(plan, STUDY, "strict"))
+    monkeypatch.setattr(sums_plan, "MOST_BODIES", 8 * numbers - 1)
+    with pytest.raises(SettingsError, match="do not fit in one message"):
+        next(secure_sums(plan, STUDY, "strict"))
 
 
 def test_who_computes() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS
 from verticopula.mpc.gram_noise import gram_scales, share_scale, slack_of
-from verticopula.mpc.prime_field import HALF, Field
+from verticopula.mpc.prime_field import ELEMENT_BYTES, HALF, Field
 from verticopula.mpc.proof_rounds import VerifiedCells
 from verticopula.mpc.verified_cells import COMPUTE, CellsStatement
 from verticopula.mpc.verified_sums import (
@@ -27,6 +27,8 @@ from verticopula.schema.study_settings import COORDINATOR
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+MOST_BODIES = 2**30 - 2**26  # bytes of all corrections: one compute party may be sent all of them in one message
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,9 @@ def check_plan(plan: SumsPlan) -> None:
     for index, count in enumerate(counts):
         check_field_room(int(count), pattern_bound(plan, index), plan.mu)
     plan_slack(plan)
+    numbers = sum(int(np.prod(own_statement(plan, "", "", party).shape)) for party in plan.parties)
+    if ELEMENT_BYTES * numbers > MOST_BODIES:
+        raise SettingsError(f"{numbers} shared numbers do not fit in one message: use fewer columns or subjects")
 
 
 def _check_tables(plan: SumsPlan) -> None:
