@@ -17,7 +17,14 @@ from verticopula.privacy.noise import Keystream, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons, state_privacy
-from verticopula.protocol.messages import ColumnQuery, PresenceReply, PresenceRequest, ReleaseReply, ReleaseRequest
+from verticopula.protocol.messages import (
+    MESSAGE_VERSION,
+    ColumnQuery,
+    PresenceReply,
+    PresenceRequest,
+    ReleaseReply,
+    ReleaseRequest,
+)
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Federation
 from verticopula.schema.units import Unit
@@ -190,7 +197,11 @@ def test_requests_that_make_no_sense_are_refused(bad: ReleaseRequest) -> None:
     assert len(local.ledger) == 0
 
 
-@pytest.mark.parametrize("message", [request(version=3), PresenceRequest("one", "vcds", version=0)], ids=["new", "old"])
+@pytest.mark.parametrize(
+    "message",
+    [request(version=MESSAGE_VERSION + 1), PresenceRequest("one", "vcds", version=0)],
+    ids=["new", "old"],
+)
 def test_another_version_is_refused(message: Any) -> None:
     with pytest.raises(VersionMismatch):
         party(noise=Untouchable()).handle(message)
