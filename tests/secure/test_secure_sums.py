@@ -231,7 +231,7 @@ def test_approval_comes_before_anything_is_bound_or_shared(world: World) -> None
     _, share, _ = opened_rounds(World(world.scores))
     asked = []
 
-    def refuse(study: str, plan: object) -> None:
+    def refuse(study: str, plan: object, digest: str) -> None:
         asked.append(study)
         raise ProtocolError("no")
 

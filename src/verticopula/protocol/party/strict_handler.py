@@ -170,7 +170,7 @@ class StrictHandler:
             )
         return self._sums_handlers[study]
 
-    def _approve_plan(self, study: str, plan: SumsPlan) -> None:
+    def _approve_plan(self, study: str, plan: SumsPlan, digest: str) -> None:
         """Enter the plan in the ledger, if the policy and the steward allow it, before the party binds itself to it.
 
         Privacy
@@ -186,7 +186,9 @@ class StrictHandler:
         if factor == 0.0:
             return  # none of its columns is in any pattern: nothing of it is opened
         public = self._sums_handler(study).handle(SumsKeyRequest(study, STRICT.name))
-        entry = self.pricing(study).moments(int(own_rows(plan, self.name).sum()), plan.mu * factor, plan.mu)
+        joint = fingerprint((study, digest))  # the same at every party of this release, and of no other
+        known = int(own_rows(plan, self.name).sum())
+        entry = self.pricing(study).moments(known, plan.mu * factor, plan.mu, joint=joint)
         self.charge([entry], fingerprint((self.name, study, plan, public)))
 
     def _check_plan(self, plan: SumsPlan) -> None:

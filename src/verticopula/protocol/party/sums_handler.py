@@ -78,8 +78,8 @@ class SumsHandler:
         `own_bounds` and zero outside `own_mask`; None for a compute party without data
     records : where a study's record is kept; noise is drawn anew only with a new record
     noise : secure, or seeded for a simulation
-    approve : called with the study and the plan before the party binds itself to it; raises to refuse. The place for
-        policy, ledger and the steward's consent.
+    approve : called with the study, the plan, and the digest of plan and keys before the party binds itself to them;
+        raises to refuse. The place for policy, ledger and the steward's consent.
     noise_label : what seeded noise is drawn under; the study's name by default
     """
 
@@ -91,7 +91,7 @@ class SumsHandler:
         records: RecordStore,
         noise: Noise,
         authenticity: Authenticity,
-        approve: Callable[[str, SumsPlan], None] = lambda study, plan: None,
+        approve: Callable[[str, SumsPlan, str], None] = lambda study, plan, digest: None,
         noise_label: str = "",
     ) -> None:
         self.party = party
@@ -241,7 +241,7 @@ class SumsHandler:
             )
         if not kept.plan:
             sums_plan.check_plan(request.plan)
-            self._approve(request.study, request.plan)
+            self._approve(request.study, request.plan, digest)
             self._keep(request.study, replace(kept, plan=digest))
         return digest
 
