@@ -83,7 +83,7 @@ def test_a_seeded_study_over_members_equals_one_in_process(method: str, way: Fro
 
 def priced(entry: Any) -> tuple[Any, ...]:
     """An entry without its time, its study's name and its place in a chain."""
-    skipped = {"time", "study", "previous", "hash", "table", "request"}
+    skipped = {"time", "study", "previous", "hash", "table", "content", "request"}
     return tuple(getattr(entry, f.name) for f in fields(entry) if f.name not in skipped)
 
 

@@ -108,17 +108,18 @@ def hash_line(raw: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps({**raw, "hash": ""}, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
-def spent_on(entries: Iterable[Release], party: str, table: str) -> list[Release]:
+def spent_on(entries: Iterable[Release], party: str, table: str, overlapping: Iterable[str] = ()) -> list[Release]:
     """What counts against a table's caps.
 
-    Everything about the same people, whatever the party was called in that study and through all joined names;
-    and, to be safe, this party's entries that do not say whom they are about. Without a table, all of the party's.
+    Everything about the same people, whatever the party was called in that study and through all joined names, and
+    about other tables with some of them; and, to be safe, this party's entries that do not say whom they are about.
+    Without a table, all of the party's.
     """
     known = list(entries)
     if not table:
         return [entry for entry in known if entry.party == party]
     links = {frozenset(entry.table.split("+")) for entry in known if entry.table}
-    names = set(table.split("+"))
+    names = {*table.split("+"), *overlapping}
     while more := {name for link in links if link & names for name in link} - names:
         names |= more
     return [entry for entry in known if (names & set(entry.table.split("+")) if entry.table else entry.party == party)]

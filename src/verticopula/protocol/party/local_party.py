@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
@@ -88,7 +88,8 @@ class LocalParty:
     authenticity : how its public keys in secure sums are signed, and the others' are known; None for none
     federation : the party's own file, which says who takes part in secure sums and with which columns; without it the
         party takes no part in them
-    table_id : whom the table is about (`Vault.identify`), so that caps hold whatever the party is called in a study
+    table_id, column_ids, overlapping : whom the table is about, which columns it has, and which other tables have some
+        of its people (`Vault.account`), so that caps hold whatever the party and its columns are called in a study
     consent : called with the method, the proposed releases and what was spent on this table before, after the policy
         agreed and before anything is recorded; may take its time, and may raise PolicyRefused
     """
@@ -107,6 +108,8 @@ class LocalParty:
     authenticity: Authenticity | None = None
     federation: Federation | None = None
     table_id: str = ""
+    column_ids: Mapping[str, str] = field(default_factory=dict)
+    overlapping: tuple[str, ...] = ()
     consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
     _regression: RegressionHandler = field(init=False)
     _strict: StrictHandler = field(init=False)
@@ -273,7 +276,7 @@ class LocalParty:
                 return
         spent = list(self.ledger)
         self._approve(method, wanted, spent)
-        self.consent(method, wanted, spent_on(spent, self.name, self.table_id))
+        self.consent(method, wanted, spent_on(spent, self.name, self.table_id, self.overlapping))
         self.ledger.append(wanted, approve=lambda known: self._approve(method, wanted, known))
         logger.info("party %s: %d releases recorded", self.name, len(wanted))
 
@@ -305,7 +308,8 @@ class LocalParty:
         return [entry for order in request.orders for entry in self._entries(request, order)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        self.policy.check(self.name, method, proposed, spent_on(spent, self.name, self.table_id))
+        about = spent_on(spent, self.name, self.table_id, self.overlapping)
+        self.policy.check(self.name, method, proposed, about)
 
     def _check_orders(self, request: ReleaseRequest) -> None:
         self._check_columns([order.column for order in request.orders], request.sampler)
@@ -358,7 +362,7 @@ class LocalParty:
         return self._pricing(request.study).completed_round(column, request.sampler, n_observed, n_missing, epsilon)
 
     def _pricing(self, study: str) -> Pricing:
-        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id)
+        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id, self.column_ids)
 
     def _release_column(self, request: ReleaseRequest, order: ColumnQuery) -> ColumnRelease:
         column = self.table.party.column(order.column)

@@ -22,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.column_ranges import can_hold
-from verticopula.data.tables import OwnTable, decode_column
+from verticopula.data.tables import EncodedColumn, OwnTable, decode_column
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.matching.keyed_hashes import CHECK_BYTES, hash_ids, hash_order, key_check, study_key
 from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
@@ -54,6 +54,7 @@ from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
+from verticopula.storage.vault import TableAccount
 
 _MOST_SUBJECTS = 10_000_000
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
@@ -76,7 +77,7 @@ class PartyStore(Protocol):
     @property
     def fits(self) -> Blobs: ...
 
-    def identify(self, ids: Iterable[str]) -> str: ...
+    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount: ...
 
     def head(self) -> LedgerHead: ...
 
@@ -171,7 +172,7 @@ class Member:
         self._executor = executor
         self._on_column = on_column
         self._consent = consent
-        self._table_id = vault.identify(self._table.ids.to_list())
+        self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
         self._parties: dict[str, LocalParty] = {}
@@ -389,7 +390,9 @@ class Member:
             records=self.vault.studies,
             authenticity=self._authenticity,
             federation=self.federation,
-            table_id=self._table_id,
+            table_id=self._account.table,
+            column_ids=self._account.columns,
+            overlapping=self._account.overlapping,
             consent=self._consent,
         )
 
