@@ -26,6 +26,7 @@ from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, SMALLEST_EPSILON, coins_per_comparison
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on
 from verticopula.protocol.messages import (
@@ -97,7 +98,7 @@ class LocalParty:
     table: AlignedTable
     noise: Noise
     ledger: Ledger = field(default_factory=Ledger)
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy | PolicyFile = field(default_factory=Policy)
     bounds_from_data: bool = False
     executor: Executor | None = None
     on_column: Callable[[int], None] = lambda comparisons: None

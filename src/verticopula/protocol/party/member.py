@@ -29,6 +29,7 @@ from verticopula.matching.private_intersection import POINT_BYTES, mask_points, 
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
@@ -134,6 +135,7 @@ class Member:
     table : its raw table; SchemaError lists everything that does not fit
     key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
     vault : ledger, replies and study records
+    policy : what it allows; a `PolicyFile` is read again for every request
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how its public keys are signed, and the others' are known; by default with the id key
     executor, on_column, consent : as `LocalParty` has them
@@ -147,7 +149,7 @@ class Member:
         *,
         key: bytes | None,
         vault: PartyStore,
-        policy: Policy | None = None,
+        policy: Policy | PolicyFile | None = None,
         out: Path | None = None,
         authenticity: Authenticity | None = None,
         executor: Executor | None = None,
