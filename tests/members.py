@@ -9,12 +9,14 @@ from typing import Any
 import polars as pl
 
 from verticopula import Federation, Policy
+from verticopula.data.tables import EncodedColumn
 from verticopula.errors import LedgerError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.protocol.party.member import Member
 from verticopula.storage.blobs import MemoryBlobs
 from verticopula.storage.ledger import GENESIS, Ledger
 from verticopula.storage.records import MemoryRecords
+from verticopula.storage.vault import TableAccount
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
@@ -32,8 +34,9 @@ class MemoryVault:
         self.fits = MemoryBlobs()
         self._tables: dict[frozenset[str], str] = {}
 
-    def identify(self, ids: Iterable[str]) -> str:
-        return self._tables.setdefault(frozenset(ids), f"table {len(self._tables)}")
+    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
+        table = self._tables.setdefault(frozenset(ids), f"table {len(self._tables)}")
+        return TableAccount(table, {name: f"{table}, {name}" for name in columns})
 
     def head(self) -> tuple[int, str]:
         entries = list(self.ledger)

@@ -24,7 +24,7 @@ from verticopula.privacy.accounting import composed_epsilon
 from verticopula.privacy.budget import coins_per_comparison, rank_coins
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import Keystream, Noise, SecureNoise, SeededNoise
-from verticopula.privacy.policy import Caps
+from verticopula.privacy.policy import CappedEpsilons, Caps, capped_epsilons
 from verticopula.protocol.messages import (
     ColumnQuery,
     CompletedRanksReply,
@@ -478,12 +478,17 @@ def test_several_rounds_stay_within_epsilon_at_every_unit(unit: str, sampler: st
     assert fitted.privacy_.is_private
 
 
-@pytest.mark.parametrize("unit", ["variable", "client", "block"])
+def counted(fitted: Synthesizer, party: str) -> CappedEpsilons:
+    """What a study costs a party, as its caps count."""
+    return capped_epsilons([entry for entry in fitted.ledger_ if entry.party == party], 1e-6)
+
+
+@pytest.mark.parametrize("unit", ["variable", "client", "block", "person"])
 def test_a_party_that_allows_one_round_but_not_ten_refuses_before_anybody_releases(
     unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {"method": "ievcds", "unit": "variable", "epsilon": 1.0, "per_round": True}
-    one = Synthesizer(study(), rounds=1, **settings).fit(tables()).privacy_.parties["right"]
+    one = counted(Synthesizer(study(), rounds=1, **settings).fit(tables()), "right")
     policies = {"right": Policy(caps=Caps(**{unit: 1.01 * getattr(one, unit)}))}
     Synthesizer(study(), rounds=1, **settings).fit(tables(), policies=policies)
 
@@ -500,7 +505,7 @@ def test_a_party_that_allows_one_round_but_not_ten_refuses_before_anybody_releas
 @pytest.mark.parametrize("per_round", [False, True])
 def test_the_review_asks_for_exactly_what_will_be_spent(per_round: bool, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"method": "ievcds", "unit": "variable", "epsilon": 1.0, "rounds": 3}
-    spent = Synthesizer(study(), per_round=per_round, **settings).fit(tables()).privacy_.parties["right"].block
+    spent = counted(Synthesizer(study(), per_round=per_round, **settings).fit(tables()), "right").block
     policies = {"right": Policy(caps=Caps(block=spent * (1 + 1e-6)))}
     Synthesizer(study(), per_round=per_round, **settings).fit(tables(), policies=policies)
     policies = {"right": Policy(caps=Caps(block=spent * (1 - 1e-6)))}

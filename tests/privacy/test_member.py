@@ -88,7 +88,7 @@ PLACE = PlaceRequest("study", N, np.arange(100), np.zeros((N, 16), dtype=np.uint
 
 def priced(entry: Any) -> tuple[Any, ...]:
     """An entry without its time, its study's name and its place in a chain."""
-    skipped = {"time", "study", "previous", "hash", "table", "request"}
+    skipped = {"time", "study", "previous", "hash", "table", "content", "request"}
     return tuple(getattr(entry, f.name) for f in fields(entry) if f.name not in skipped)
 
 

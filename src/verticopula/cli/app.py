@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from verticopula.privacy.policy import Policy
     from verticopula.privacy.release import Release
     from verticopula.schema.federation import Federation
+    from verticopula.storage.vault import Vault
 
 
 Found = TypeVar("Found")
@@ -181,7 +184,20 @@ def run(
         typer.Option("--aligned", help="Row i follows subject i: a noisy copy of the cohort. For comparisons only."),
     ] = False,
     policies: Annotated[
-        Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
+        Path | None,
+        typer.Option(
+            help="Folder with the parties' own <party>.toml policy files. Their caps hold over all runs about the same "
+            "people, whatever --out is: see --vault."
+        ),
+    ] = None,
+    vault: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder where everything spent on these people is kept, over all runs. With --policies the default is "
+            "one folder for all of your runs, in $XDG_DATA_HOME/verticopula (~/.local/share/verticopula); without, "
+            "none.",
+            show_default=False,
+        ),
     ] = None,
     in_house: Annotated[
         bool,
@@ -194,13 +210,19 @@ def run(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit on the parties' tables and write complete synthetic ones, and a report."""
+    """Fit on the parties' tables and write complete synthetic ones, and a report.
+
+    Before anything is drawn, what it costs is written into the ledger in --out and, with --policies, into the vault,
+    whose ledger the caps are counted on. A run that a policy refuses spends nothing and leaves no --out behind.
+    """
+    from verticopula.data.tables import align_tables
     from verticopula.estimators.default_regression import fit_if_cheap
     from verticopula.estimators.synthesizer import Synthesizer
     from verticopula.report.report_data import ReportData
     from verticopula.report.report_page import write_report
     from verticopula.schema.federation import Federation
-    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, prepare_folder
+    from verticopula.storage.charged_ledger import open_accounts
+    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, new_folder
     from verticopula.study.study_warnings import ALIGNED_ROWS
 
     whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
@@ -220,14 +242,24 @@ def run(
         rounds=rounds,
         per_round=per_round,
     )
-    tables = _read_and_align(study, data, need_overlap=synthesizer.needs_overlap)
+    raw = _read_tables(study, data)
+    tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
+    rules = _read_policies(study, policies)
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
-    prepare_folder(out, overwrite=overwrite)
-    with progress_bar(quiet) as progress:
-        synthesizer.fit_aligned(
-            tables, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
-        )
+    kept = vault or (default_vault() if policies is not None else None)
+    with new_folder(out, overwrite=overwrite), ExitStack() as opened:
+        charged = None if kept is None else opened.enter_context(_open_vault(kept))
+        accounts = None if charged is None else open_accounts(charged, study, raw, study.id)
+        with progress_bar(quiet) as progress:
+            synthesizer.fit_aligned(
+                tables,
+                policies=rules,
+                ledger=out / LEDGER_FILE,
+                vault=charged,
+                accounts=accounts,
+                progress=progress,
+            )
     notes = (str(ALIGNED_ROWS),) if aligned else ()
     synthetic = synthesizer.sample(rows, aligned=aligned)
     _finish(out, synthesizer, synthetic, quiet, notes=notes)
@@ -240,6 +272,8 @@ def run(
     if not quiet:
         for path in written:
             print(f"  {path}")
+        if kept is not None:
+            print(f"Charged, for all runs about these people, in {kept}")
 
 
 @app.command()
@@ -386,12 +420,35 @@ def _ledger_path(folder: Path) -> Path:
     return path
 
 
-def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dict[str, AlignedTable]:
-    from verticopula.data.tables import align_tables, read_tables
+def _read_tables(study: Federation, data: Path) -> dict[str, pl.DataFrame]:
+    from verticopula.data.tables import read_tables
 
     if not data.is_dir():
         raise SettingsError(f"--data {data}: no such folder")
-    return align_tables(study, read_tables(study, data), need_overlap=need_overlap)
+    return read_tables(study, data)
+
+
+def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dict[str, AlignedTable]:
+    from verticopula.data.tables import align_tables
+
+    return align_tables(study, _read_tables(study, data), need_overlap=need_overlap)
+
+
+def default_vault() -> Path:
+    """Where `run` keeps what was spent, unless it is told otherwise: one vault, which knows tables by their people."""
+    given = Path(os.environ.get("XDG_DATA_HOME", ""))
+    base = given if given.is_absolute() else Path.home() / ".local" / "share"
+    return base / "verticopula" / "vaults" / "runs"
+
+
+def _open_vault(folder: Path) -> Vault:
+    from verticopula.storage.vault import Vault
+
+    try:
+        return Vault.open(folder)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise SettingsError(f"the vault {folder} cannot be used ({why}); choose another with --vault") from None
 
 
 def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:

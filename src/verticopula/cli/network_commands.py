@@ -125,7 +125,12 @@ def join(
     kit: Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)],
     data: Annotated[Path, typer.Option("--data", help="The party's table, CSV or Parquet.", show_default=False)],
     policy: Annotated[
-        Path | None, typer.Option("--policy", help="The party's own rules (TOML).", show_default=False)
+        Path | None,
+        typer.Option(
+            "--policy",
+            help="The party's own rules (TOML). The file is read again for every request: a change holds at once.",
+            show_default=False,
+        ),
     ] = None,
     vault: Annotated[
         Path | None,
@@ -155,7 +160,7 @@ def join(
     from verticopula.network.key_signing import certificate_authenticity
     from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
     from verticopula.network.startup_kit import Kit
-    from verticopula.privacy.policy import Policy
+    from verticopula.privacy.policy_file import PolicyFile
     from verticopula.protocol.party.member import Member
     from verticopula.storage.vault import Vault
 
@@ -163,7 +168,7 @@ def join(
     own = Kit.read(kit, "party")
     if policy is None or not policy.is_file():
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
-    rules = Policy.from_toml(policy)
+    rules = PolicyFile(policy, own.name)
     table = read_table(data)
     with only_process(own):
         keep_log(own, quiet=quiet)

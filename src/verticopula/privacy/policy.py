@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
+from verticopula.privacy.accounting import Coins
+from verticopula.privacy.adaptive_filter import add_mu, add_rho, mu_epsilon, rho_epsilon
 from verticopula.privacy.release import ALL_COLUMNS, Release
-from verticopula.privacy.statement import format_epsilon, party_epsilons
+from verticopula.privacy.statement import coins_of, entries_by_column, format_epsilon, person_mus
 from verticopula.schema.defaults import DEFAULT_DELTA
-from verticopula.schema.methods import METHODS, RAW_REGRESSION
+from verticopula.schema.methods import METHODS, RAW_REGRESSION, STRICT
 
 
 class Caps(BaseModel):
-    """The largest epsilon ever to be spent on this party's table, at each unit it can account for."""
+    """The largest epsilon ever to be spent on this party's table, at each unit.
+
+    `person` counts everything in this party's ledger about these people, and releases made with other parties in full.
+    What other parties release by themselves is in their ledgers.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     variable: float | None = Field(default=None, gt=0)
     client: float | None = Field(default=None, gt=0)
     block: float | None = Field(default=None, gt=0)
+    person: float | None = Field(default=None, gt=0)
 
 
 class Policy(BaseModel):
@@ -34,8 +42,9 @@ class Policy(BaseModel):
     columns : the columns it shares; None for all
     methods : the protocols it takes part in; None for all that add noise. `raw-glm`, a regression on the
         raw columns, shows exact values to the coordinator and must be named.
-    caps : the largest epsilon ever to be spent, over all studies in its ledger
-    delta : the δ at which the `block` cap is counted, and Gaussian noise at every unit
+    caps : the largest epsilon ever to be spent, over all studies in its ledger; they hold, too, where every study is
+        chosen after the last one was seen (`capped_epsilons`)
+    delta : the δ at which the `block` and `person` caps are counted, and Gaussian noise at every unit
     min_subjects : the smallest number of observed subjects from which a column may be released
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
     consent_days : how long a consent to a study lives, in days
@@ -61,6 +70,10 @@ class Policy(BaseModel):
             super().__init__(**raw)
         except ValidationError as error:
             raise SchemaError(Problem(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()) from None
+
+    def current(self) -> Policy:
+        """These rules; a `PolicyFile` reads its own again."""
+        return self
 
     @field_validator("methods")
     @classmethod
@@ -131,11 +144,69 @@ class Policy(BaseModel):
                 )
         if self.caps == Caps():
             return
-        total = party_epsilons([*spent, *proposed], self.delta)
+        total = capped_epsilons([*spent, *proposed], self.delta, gaussian=self.methods == (STRICT.name,))
         for unit, cap in self.caps.model_dump(exclude_none=True).items():
             would_be = getattr(total, unit)
             if not would_be <= cap * (1 + 1e-9):  # also where it is no number
                 raise BudgetExceeded(
-                    f"party {party!r}: epsilon per {unit} would become {format_epsilon(would_be)}, "
-                    f"above its cap of {cap:g}; nothing was drawn"
+                    f"party {party!r}: epsilon per {unit} would become {format_epsilon(would_be)}"
+                    f"{'' if total.is_pure(unit) else f', counted by {total.filter}'}, above its cap of {cap:g}; "
+                    "nothing was drawn"
                 )
+
+
+@dataclass(frozen=True)
+class CappedEpsilons:
+    """What counts against the caps: epsilon at every unit, under adaptive choice of what comes next.
+
+    `filter` says which measure was added up where the composition is not pure.
+    """
+
+    variable: float
+    client: float
+    block: float
+    person: float
+    filter: str
+    has_gaussian: bool
+
+    def is_pure(self, unit: str) -> bool:
+        """Whether epsilons were added up at this unit, without a delta."""
+        return unit in ("variable", "client") and not self.has_gaussian
+
+
+def capped_epsilons(entries: Iterable[Release], delta: float, *, gaussian: bool = False) -> CappedEpsilons:
+    """What counts against the caps after these releases.
+
+    A statement (`party_epsilons`) says what was spent, by exact composition. That is not valid where the next request
+    depends on earlier answers, and a cap must hold then. Pure epsilons may be added up at `variable` and `client`.
+    Otherwise a privacy filter counts (`adaptive_filter.py`), always on the same measure under one policy.
+
+    Parameters
+    ----------
+    gaussian : add up mu, which is exact for Gaussian noise and 25 % above the truth for coins; otherwise rho, which is
+        7 % above for either
+    """
+    known = list(entries)
+    columns = [[Coins(e.epsilon, 1) for e in column] for column in entries_by_column(known)]
+    mus = [e.mu for e in known if e.is_gaussian]
+
+    def count(coins: Iterable[Coins], noise: Iterable[float]) -> float:
+        if gaussian:
+            return mu_epsilon(add_mu(coins, noise), delta)
+        return rho_epsilon(add_rho(coins, noise), delta)
+
+    if mus:
+        variable = max((count(column, mus) for column in columns), default=count((), mus))
+        client = count((coin for column in columns for coin in column), mus)
+    else:
+        sums = [sum(coin.epsilon for coin in column) for column in columns]
+        variable, client = max(sums, default=0.0), sum(sums)
+    coins = coins_of(known)
+    return CappedEpsilons(
+        variable,
+        client,
+        block=count(coins, mus),
+        person=count(coins, person_mus(known)),
+        filter="a Gaussian filter" if gaussian else "a zCDP filter",
+        has_gaussian=bool(mus),
+    )

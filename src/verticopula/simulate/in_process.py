@@ -28,6 +28,7 @@ from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import MemoryRecords
+from verticopula.storage.vault import TableAccount
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
@@ -43,6 +44,7 @@ def run_in_process(
     rng: np.random.Generator,
     ledger: Ledger,
     policies: Mapping[str, Policy] | None = None,
+    accounts: Mapping[str, TableAccount] | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
     ask_consent: bool = True,
@@ -58,6 +60,7 @@ def run_in_process(
     rng : of the coordinator's draws, which protect nobody
     ledger : where all parties record their releases
     policies : party -> what it allows; none means no limits
+    accounts : party -> whose budget its releases are charged to; none where no vault keeps track
     progress : called with (what, done, total)
     threads : at work on columns at a time; None for one per core
     ask_consent : whether parties compute the proposal themselves and consent to it; not where a budget was made by hand
@@ -66,6 +69,7 @@ def run_in_process(
     counter = _Counter(progress, "flipping comparisons", total)
     authenticity = shared_authenticity(secrets.token_bytes(32))
     with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as executor:
+        charged = {name: (accounts or {}).get(name, TableAccount("", {})) for name in tables}
         parties = {
             name: LocalParty(
                 table,
@@ -77,6 +81,9 @@ def run_in_process(
                 on_column=counter.add,
                 authenticity=authenticity,
                 federation=federation,
+                table_id=charged[name].table,
+                column_ids=charged[name].columns,
+                overlapping=charged[name].overlapping,
                 agreements=AgreementBook(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
             )
             for name, table in tables.items()

@@ -5,7 +5,7 @@ head.json      how many entries and stored replies there are; a ledger put back 
 replies/       every noisy answer, so that the same request gets the same bytes after a restart
 fits/          where running regressions stopped
 studies/       small records, one per study
-tables.json    whom each table is about, as sketches of keyed hashes; `secret` is the key
+tables.json    whom each table is about, and which columns it had, as keyed sketches; `secret` is the key
 lock           held by the one process that uses the vault
 """
 
@@ -13,20 +13,35 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import secrets
+import stat
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+import numpy as np
+
+from verticopula.data.tables import EncodedColumn
 from verticopula.errors import LedgerError, VerticopulaError
 from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
-from verticopula.storage.id_sketch import is_same_table, merge_sketches, sketch_ids
+from verticopula.storage.column_sketch import SKETCHED_PEOPLE, ColumnSketch, Places, is_same_column, place_values
+from verticopula.storage.id_sketch import (
+    OLD_SKETCH_SIZE,
+    hash_people,
+    have_common_people,
+    is_same_table,
+    sketch_ids,
+    smallest,
+)
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.records import FolderRecords
+
+logger = logging.getLogger(__name__)
 
 LEDGER, HEAD, TABLES, SECRET, LOCK = "ledger.jsonl", "head.json", "tables.json", "secret", "lock"
 REPLIES, FITS, STUDIES = "replies", "fits", "studies"
@@ -43,12 +58,38 @@ class VaultHead:
     replies: int = 0
 
 
-@dataclass
+@dataclass(frozen=True)
+class TableAccount:
+    """Whose budget a table's releases are charged to.
+
+    Attributes
+    ----------
+    table : its name in the ledger
+    columns : column -> its name in the ledger
+    overlapping : the names of other tables with somebody in it, whose releases count, too
+    """
+
+    table: str
+    columns: Mapping[str, str]
+    overlapping: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class _Table:
-    """The names of one table (several, if it joined some) and a sketch of everybody ever in it."""
+    """The names of one table (several, if it joined some), and everybody and every column ever in it.
+
+    Attributes
+    ----------
+    sketch : ids as they were spelled, in vaults of version 0.1
+    people : ids, whatever their spelling
+    holders : what its parties were called, in a vault of several parties
+    """
 
     names: list[str]
-    sketch: list[int]
+    sketch: list[int] = field(default_factory=list)
+    people: list[int] = field(default_factory=list)
+    holders: list[str] = field(default_factory=list)
+    columns: list[ColumnSketch] = field(default_factory=list)
 
 
 class Vault:
@@ -87,12 +128,13 @@ class Vault:
         Raises
         ------
         VerticopulaError
-            Another process uses it.
+            Another process uses it, or others than its owner can read it and this cannot be changed.
         LedgerError
             Its files do not belong together: one was altered, lost, or put back from an old copy.
         """
         folder = Path(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _close_to_others(folder)
         lock = (folder / LOCK).open("ab")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,25 +202,100 @@ class Vault:
     # ---- whom a table is about ---------------------------------------------------------------
 
     def identify(self, ids: Iterable[str]) -> str:
-        """The name of the table about these subjects: the one it has had, or a new one.
+        """The name of the table about these subjects: the one it has had, or a new one."""
+        return self.account(ids, {}).table
 
-        It is the same table if half of the smaller one's subjects are in the other. Where it is the same as several,
-        those are one from now on, and the name is all of theirs joined by "+".
+    def account(
+        self, ids: Iterable[str], columns: Mapping[str, EncodedColumn], *, holder: str | None = None
+    ) -> TableAccount:
+        """Whose budget a table's releases are charged to: that of all known tables with somebody in common.
+
+        It is a known table that has grown or shrunk if half of the smaller one's subjects are in the other. Where it is
+        the same as several, those are one from now on, and the name is all of theirs joined by "+". Otherwise it has a
+        name of its own, and `overlapping` holds those of all other tables with somebody in it.
+        Columns are recognised by their values; one that is several known columns has their names joined likewise.
+
+        Parameters
+        ----------
+        ids : every row's subject id, in any spelling
+        columns : every column's values, in the rows' order
+        holder : the party's name, where several parties with the same people share this vault. Tables of two holders
+            are the same only if they have a column in common, too. None where all tables are one organisation's.
         """
-        sketch = sketch_ids(ids, self._secret)
-        if not sketch:
+        spelled = list(ids)
+        if not spelled:
             raise VerticopulaError("a table without subjects is about nobody")
+        hashes = hash_people(spelled, self._secret)
+        people, rows = smallest(hashes), np.array(hashes, dtype=np.uint64)
+        places = {name: place_values(column, rows) for name, column in columns.items()}
         with self._guard:
-            same = [table for table in self._tables if is_same_table(table.sketch, sketch)]
+            legacy = sketch_ids(spelled, self._secret) if any(table.sketch for table in self._tables) else []
+            near = [
+                table
+                for table in self._tables
+                if have_common_people(table.people, people) or have_common_people(table.sketch, legacy)
+                if holder is None or not table.holders or holder in table.holders or self._shares_column(table, places)
+            ]
+            same = [
+                table
+                for table in near
+                if is_same_table(table.people, people) or is_same_table(table.sketch, legacy, OLD_SKETCH_SIZE)
+            ]
             names = [name for table in same for name in table.names] or [secrets.token_hex(8)]
-            merged = _Table(names, merge_sketches([*(table.sketch for table in same), sketch]))
-            if same == [merged]:
-                return "+".join(names)
-            tables = [table for table in self._tables if table not in same] + [merged]
-            content = {"tables": [vars(table) for table in tables]}
-            write_atomically(self.folder / TABLES, json.dumps(content).encode())
-            self._tables = tables
-        return "+".join(names)
+            others = [table for table in near if table not in same]
+            sketches, accounts = self._recognise(
+                [column for table in same for column in table.columns],
+                [column for table in others for column in table.columns],
+                places,
+            )
+            holders = {name for table in same for name in table.holders} | {holder or ""}
+            if holder is None or any(not table.holders for table in same):
+                holders = set()  # one organisation's: anything about these people is the same table
+            merged = _Table(
+                names,
+                smallest((value for table in same for value in table.sketch), OLD_SKETCH_SIZE),
+                smallest([*people, *(value for table in same for value in table.people)]),
+                sorted(holders),
+                sketches,
+            )
+            if same != [merged]:
+                self._write_tables([table for table in self._tables if table not in same] + [merged])
+        return TableAccount("+".join(names), accounts, tuple(name for table in others for name in table.names))
+
+    def _shares_column(self, table: _Table, places: Mapping[str, Places]) -> bool:
+        known = [column.open(self._secret) for column in table.columns]
+        return any(is_same_column(one, two) for one in known for two in places.values())
+
+    def _recognise(
+        self, own: list[ColumnSketch], others: list[ColumnSketch], places: Mapping[str, Places]
+    ) -> tuple[list[ColumnSketch], dict[str, str]]:
+        """The table's columns, old and new; and what each of the new ones is called in the ledger.
+
+        Parameters
+        ----------
+        own, others : the columns known of this table, and of others with some of its people
+        places : the new columns
+        """
+        known = [(column, column.open(self._secret)) for column in own]
+        elsewhere = [(column, column.open(self._secret)) for column in others]
+        accounts: dict[str, str] = {}
+        for name, found in places.items():
+            here = [(column, at) for column, at in known if is_same_column(at, found)]
+            there = [column for column, at in elsewhere if is_same_column(at, found)]
+            given = dict.fromkeys(token for column in [*(c for c, _ in here), *there] for token in column.names)
+            names = tuple(given) or (secrets.token_hex(8),)
+            accounts[name] = "+".join(names)
+            if len(here) == 1 and here[0][0].names == names and found.items() <= here[0][1].items():
+                continue
+            earlier = {person: place for _, at in here for person, place in at.items() if person not in found}
+            kept = dict([*found.items(), *earlier.items()][: 2 * SKETCHED_PEOPLE])
+            known = [pair for pair in known if pair not in here]
+            known.append((ColumnSketch.seal(names, kept, self._secret), kept))
+        return [column for column, _ in known], accounts
+
+    def _write_tables(self, tables: list[_Table]) -> None:
+        write_atomically(self.folder / TABLES, json.dumps({"tables": [asdict(table) for table in tables]}).encode())
+        self._tables = tables
 
     def _read_secret(self, entries: list[Release]) -> bytes:
         path = self.folder / SECRET
@@ -187,6 +304,21 @@ class Vault:
                 raise LedgerError(f"{SECRET} is missing, so tables cannot be recognised; {_RESTORE}")
             write_atomically(path, secrets.token_bytes(32))
         return path.read_bytes()
+
+
+def _close_to_others(folder: Path) -> None:
+    """Give a folder that was there before the mode 0700; VerticopulaError where that cannot be done."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if not mode & 0o077:
+        return
+    try:
+        folder.chmod(0o700)
+    except OSError:
+        raise VerticopulaError(
+            f"the vault {folder.name} has mode {mode:04o} and belongs to somebody else: others can read what it holds; "
+            "give it mode 0700, or choose another folder"
+        ) from None
+    logger.warning("the vault %s had mode %04o: others could read it. It has mode 0700 now", folder.name, mode)
 
 
 def inspect_vault(folder: Path) -> tuple[int, int]:
@@ -257,9 +389,19 @@ def _read_tables(folder: Path) -> list[_Table]:
         return []
     try:
         return [
-            _Table(list(raw["names"]), [int(value) for value in raw["sketch"]]) for raw in _read_json(path)["tables"]
+            _Table(
+                [str(name) for name in raw["names"]],
+                [int(value) for value in raw["sketch"]],
+                [int(value) for value in raw.get("people", ())],
+                [str(name) for name in raw.get("holders", ())],
+                [
+                    ColumnSketch(tuple(column["names"]), column["salt"], column["people"], column["places"])
+                    for column in raw.get("columns", ())
+                ],
+            )
+            for raw in _read_json(path)["tables"]
         ]
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise LedgerError(f"{TABLES} cannot be read; {_RESTORE}") from None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,20 @@ def prepare_folder(out: Path, *, overwrite: bool) -> None:
             "(its ledger is kept and continued: what was spent stays spent)"
         )
     out.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def new_folder(out: Path, *, overwrite: bool) -> Iterator[None]:
+    """`prepare_folder`; if what follows fails, folders that it made and that are empty are gone again."""
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    prepare_folder(out, overwrite=overwrite)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # something was written there: it stays
+            for folder in made:
+                folder.rmdir()
+        raise
 
 
 def write_study(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +26,7 @@ from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, SMALLEST_EPSILON, coins_per_comparison
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on
 from verticopula.protocol.messages import (
@@ -92,7 +93,8 @@ class LocalParty:
     authenticity : how its public keys in secure sums are signed, and the others' are known; None for none
     federation : the party's own file, which says who takes part in secure sums and with which columns; without it the
         party takes no part in them
-    table_id : whom the table is about (`Vault.identify`), so that caps hold whatever the party is called in a study
+    table_id, column_ids, overlapping : whom the table is about, which columns it has, and which other tables have some
+        of its people (`Vault.account`), so that caps hold whatever the party and its columns are called in a study
     agreements : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
     consent : asks the steward about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
     """
@@ -100,7 +102,7 @@ class LocalParty:
     table: AlignedTable
     noise: Noise
     ledger: Ledger = field(default_factory=Ledger)
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy | PolicyFile = field(default_factory=Policy)
     bounds_from_data: bool = False
     executor: Executor | None = None
     on_column: Callable[[int], None] = lambda comparisons: None
@@ -111,6 +113,8 @@ class LocalParty:
     authenticity: Authenticity | None = None
     federation: Federation | None = None
     table_id: str = ""
+    column_ids: Mapping[str, str] = field(default_factory=dict)
+    overlapping: tuple[str, ...] = ()
     agreements: AgreementBook | None = None
     consent: Callable[[ConsentQuestion], None] = lambda question: None
     _regression: RegressionHandler = field(init=False)
@@ -192,7 +196,7 @@ class LocalParty:
                     proposal.purpose,
                     proposal.alignment,
                     tuple(entries),
-                    tuple(spent_on(spent, self.name, self.table_id)),
+                    tuple(spent_on(spent, self.name, self.table_id, self.overlapping)),
                 )
             )
 
@@ -381,7 +385,8 @@ class LocalParty:
         return [entry for query in request.queries for entry in self._entries(request, query)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        self.policy.check(self.name, method, proposed, spent_on(spent, self.name, self.table_id))
+        about = spent_on(spent, self.name, self.table_id, self.overlapping)
+        self.policy.check(self.name, method, proposed, about)
 
     def _check_queries(self, request: ReleaseRequest) -> None:
         self._check_columns([query.column for query in request.queries], request.sampler)
@@ -434,7 +439,7 @@ class LocalParty:
         return self._pricing(request.study).completed_round(column, request.sampler, n_observed, n_missing, epsilon)
 
     def _pricing(self, study: str) -> Pricing:
-        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id)
+        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id, self.column_ids)
 
     def _release_column(self, request: ReleaseRequest, query: ColumnQuery) -> ColumnRelease:
         column = self.table.party.column(query.column)

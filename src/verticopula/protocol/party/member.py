@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.column_ranges import can_hold
-from verticopula.data.tables import OwnTable, decode_column
+from verticopula.data.tables import EncodedColumn, OwnTable, decode_column
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.matching.keyed_hashes import (
     CHECK_BYTES,
@@ -40,6 +40,7 @@ from verticopula.matching.private_intersection import POINT_BYTES, mask_points, 
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -66,6 +67,7 @@ from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
+from verticopula.storage.vault import TableAccount
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +92,7 @@ class PartyStore(Protocol):
     @property
     def fits(self) -> Blobs: ...
 
-    def identify(self, ids: Iterable[str]) -> str: ...
+    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount: ...
 
     def head(self) -> LedgerHead: ...
 
@@ -149,6 +151,7 @@ class Member:
     table : its raw table; SchemaError lists everything that does not fit
     key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
     vault : ledger, replies and study records
+    policy : what it allows; a `PolicyFile` is read again for every request
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
     executor, on_column, consent : as `LocalParty` has them; the steward is asked before a study is opened, too
@@ -163,7 +166,7 @@ class Member:
         *,
         key: bytes | None,
         vault: PartyStore,
-        policy: Policy | None = None,
+        policy: Policy | PolicyFile | None = None,
         out: Path | None = None,
         authenticity: Authenticity | None = None,
         executor: Executor | None = None,
@@ -190,7 +193,7 @@ class Member:
         self._on_column = on_column
         self._consent = consent
         self._clock = clock
-        self._table_id = vault.identify(self._table.ids.to_list())
+        self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
         self._parties: dict[str, LocalParty] = {}
@@ -457,7 +460,9 @@ class Member:
             records=self.vault.studies,
             authenticity=self._authenticity,
             federation=self.federation,
-            table_id=self._table_id,
+            table_id=self._account.table,
+            column_ids=self._account.columns,
+            overlapping=self._account.overlapping,
             agreements=self._agreements(record),
             consent=self._consent,
         )

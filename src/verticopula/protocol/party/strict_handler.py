@@ -187,7 +187,7 @@ class StrictHandler:
             )
         return self._sums_handlers[study]
 
-    def _approve_plan(self, study: str, plan: SumsPlan, evidence: PlanEvidence | None) -> None:
+    def _approve_plan(self, study: str, plan: SumsPlan, digest: str, evidence: PlanEvidence | None) -> None:
         """Enter the plan in the ledger, if it is the one that the party computes and the policy allows it.
 
         Privacy
@@ -204,8 +204,9 @@ class StrictHandler:
         if factor == 0.0:
             return  # none of its columns is in any pattern: nothing of it is opened
         public = self._sums_handler(study).handle(SumsKeyRequest(study, STRICT.name))
-        person = person_mu(plan, rows_agreed=rows_agreed)
-        entry = self.pricing(study).moments(int(own_rows(plan, self.name).sum()), plan.mu * factor, person)
+        joint = fingerprint((study, digest))  # the same at every party of this release, and of no other
+        known, person = int(own_rows(plan, self.name).sum()), person_mu(plan, rows_agreed=rows_agreed)
+        entry = self.pricing(study).moments(known, plan.mu * factor, person, joint=joint)
         self.charge([entry], fingerprint((self.name, study, plan, public)))
 
     def _check_plan(self, plan: SumsPlan) -> None:
