@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import secrets
 import time
@@ -36,6 +37,8 @@ from verticopula.schema.progress import Progress
 
 if TYPE_CHECKING:
     from verticopula.network.study_lead import Lead
+
+logger = logging.getLogger(__name__)
 
 _POLL = 0.5
 _POLICY_EXAMPLE = f"""a party joins with a policy of its own; write one such as
@@ -177,6 +180,8 @@ def join(
             executor=ThreadPoolExecutor(os.cpu_count()),
             consent=prompt.request if review else lambda method, proposed, spent: None,
         )
+        for note in member.notes:
+            logger.warning("%s", note)
         process = PartyProcess(own, member, awaits_consent=lambda: prompt.is_waiting)
         if not quiet:
             print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
@@ -235,7 +240,7 @@ def submit(
     from verticopula.protocol.study_opening import federation_fingerprint
     from verticopula.schema.federation import Federation
     from verticopula.schema.study_settings import StudySettings
-    from verticopula.study.study_folder import SUMMARY_FILE, prepare_folder
+    from verticopula.study.study_folder import SUMMARY_FILE, file_names, prepare_folder
 
     _need_flare()
     own = Kit.read(kit, "lead")
@@ -265,7 +270,8 @@ def submit(
         secrets.token_hex(16),
         "psi" if alignment == "psi" else "hash",
     )
-    from verticopula.network.study_lead import Lead, write_result
+    from verticopula.network.result_files import write_result
+    from verticopula.network.study_lead import Lead
 
     with Lead(own) as lead:
         name = lead.ask(request if resume is None else ResumeRequest(resume, float(seconds))).study
@@ -273,10 +279,12 @@ def submit(
             print(f"Study {name}", flush=True)
         with progress_bar(quiet) as progress:
             _wait(lead, name, progress)
-        written = write_result(lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0), out)
+        result = lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0)
+        written = write_result(result, out, file_names(own.federation))
     if not quiet:
-        if (out / SUMMARY_FILE).is_file():
-            print(sanitize((out / SUMMARY_FILE).read_text(encoding="utf-8"), 1_000_000, lines=True))
+        if out / SUMMARY_FILE in written:
+            said = (out / SUMMARY_FILE).read_text(encoding="utf-8", errors="replace")
+            print(sanitize(said, 1_000_000, lines=True))
         print("\nWritten:")
         for path in written:
             print(f"  {path}")
