@@ -38,6 +38,7 @@ from verticopula.errors import (
     VerticopulaError,
     WeakPrivacyWarning,
 )
+from verticopula.formatting import readable
 from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, REFINED
 
@@ -221,6 +222,7 @@ def run(
         per_round=per_round,
     )
     tables = _read_and_align(study, data, need_overlap=synthesizer.needs_overlap)
+    _show_notes(Console(stderr=True, quiet=quiet), tables)
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
     prepare_folder(out, overwrite=overwrite)
@@ -457,3 +459,10 @@ def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> N
             str(part.ignored),
         )
     console.print(table)
+    _show_notes(console, aligned)
+
+
+def _show_notes(console: Console, tables: dict[str, AlignedTable]) -> None:
+    """What the tables' holder should know about single cells; it is shown here and written nowhere."""
+    for note in (note for table in tables.values() for note in table.notes()):
+        console.print(Text(f"note: {readable(str(note))}"), soft_wrap=True)

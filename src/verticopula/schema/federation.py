@@ -67,7 +67,10 @@ class Column(_Frozen):
     bounds : two numbers, public; needed for `continuous` and `count`
     categories : public list; in order for `ordinal`; two for `binary` (default 0, 1)
     scale : how a continuous range is cut: `linear`, `log` (bounds > 0) or `symlog`
-    clamp : values outside the bounds are moved to the nearest bound instead of refused
+    clamp : values outside the bounds are expected, so their party is not told; they are moved to the nearest bound in
+        any case
+    other : one of the categories, which stands for every value that is not listed; without it such a value counts as
+        empty
     weight : share of the party's budget relative to its other columns
     decimals : digits after the point in synthetic values of a continuous column
     """
@@ -78,6 +81,7 @@ class Column(_Frozen):
     categories: tuple[Category, ...] | None = None
     scale: Scale = "linear"
     clamp: bool = False
+    other: Category | None = None
     weight: float = 1.0
     decimals: int | None = Field(default=None, ge=0, le=15)
 
@@ -117,6 +121,8 @@ class Column(_Frozen):
             yield from self._bounds_problems()
             if self.categories is not None:
                 yield f"a {self.kind} column takes bounds, not categories"
+            if self.other is not None:
+                yield f"other is for columns with categories, not for a {self.kind} column"
         else:
             yield from self._categories_problems()
             if self.bounds is not None:
@@ -154,6 +160,8 @@ class Column(_Frozen):
         texts = [str(c) for c in self.categories]
         if len(set(texts)) != len(texts):
             yield "categories must differ from each other"
+        if self.other is not None and str(self.other) not in texts:
+            yield "other must be one of the listed categories"
         if any(not t.strip() for t in texts):
             yield "a category must not be blank (blank means missing)"
         if self.kind == "binary" and len(texts) != 2:

@@ -162,6 +162,7 @@ class Member:
         self.policy = Policy() if policy is None else policy
         self.vault = vault
         self._table = OwnTable.check(federation.party(party), table, federation.id)
+        self.notes = self._table.notes()  # about single cells: for this party's own log, and for no message
         self._by_id = self._table.ids.arg_sort().to_numpy().astype(np.int64)
         self._key = key
         self._out = out
