@@ -42,6 +42,7 @@ from verticopula.transport.in_process_transport import InProcessTransport
 TWO = make_federation(
     {"a": {"x": {"kind": "continuous", "bounds": (-6, 6)}}, "b": {"y": {"kind": "binary"}, "z": {"kind": "binary"}}}
 )
+TWO = Federation.from_dict({**TWO.to_dict(), "network": {"operator": "office"}})  # neither party's coordinator
 
 
 def two_tables(n: int = 300) -> dict[str, pl.DataFrame]:

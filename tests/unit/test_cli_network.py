@@ -20,7 +20,7 @@ from verticopula.network.sanitizing import sanitize
 from verticopula.network.study_lead import Lead
 from verticopula.study.study_folder import file_names
 
-COMMANDS = ("provision", "serve", "join", "submit", "status", "stop", "demo-network")
+COMMANDS = ("provision", "serve", "join", "compute", "submit", "status", "stop", "demo-network")
 
 
 @pytest.fixture(scope="module")

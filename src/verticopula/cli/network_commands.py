@@ -1,4 +1,4 @@
-"""Commands between organisations: provision, serve, join, submit, status, stop."""
+"""Commands between organisations: provision, serve, join, compute, submit, status, stop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from verticopula.cli.shared_options import (
 )
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
-from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, VCDS
+from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, STRICT, VCDS
 from verticopula.schema.progress import Progress
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ Deadline = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (provision, serve, join, submit, status, stop, demo_network):
+    for command in (provision, serve, join, compute, submit, status, stop, demo_network):
         app.command(rich_help_panel="Between organisations")(command)
 
 
@@ -79,6 +79,7 @@ def provision(
     Hand every kit over on a way you trust; keep the folder [bold]authority[/] off the network.
     """
     from verticopula.schema.federation import Federation
+    from verticopula.schema.study_settings import check_roles
 
     _need_flare()
     from verticopula.network.provisioning import provision as make_kits
@@ -91,9 +92,17 @@ def provision(
         return
     table = Table("kit", "for")
     for kit in kits:
-        role = {"coordinator": f"the coordinator, at {kit.host}:{kit.port}", "lead": "the study lead"}
+        role = {
+            "coordinator": f"the coordinator, at {kit.host}:{kit.port}",
+            "lead": "the study lead",
+            "compute": f"{kit.name}, which computes without data",
+        }
         table.add_row(Text(str(kit.folder)), Text(role.get(kit.role, f"party {kit.name}")))
     Console().print(table)
+    try:
+        check_roles(study, STRICT)
+    except SettingsError as error:
+        print(f"Not possible with these kits: {error}")
     elsewhere = sorted({party.name for party in study.parties} - {kit.name for kit in kits})
     if elsewhere:
         print(f"Have their kits already, and need the new federation.toml in them: {', '.join(elsewhere)}")
@@ -186,6 +195,36 @@ def join(
         if not quiet:
             print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
         run_until_stopped(process)
+    os._exit(0)
+
+
+def compute(
+    kit: Annotated[Path, typer.Argument(help="The compute party's kit, such as kits/notary.", show_default=False)],
+    quiet: Quiet = False,
+) -> None:
+    """Compute in strict studies of two parties, without data: the third holder of shares. Ends with Ctrl-C or `stop`.
+
+    Run it at an organisation that neither party nor the coordinator belongs to; two of three shares show every score.
+    """
+    from verticopula.network.key_signing import certificate_authenticity
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.startup_kit import Kit
+    from verticopula.protocol.party.compute_party import ComputeParty
+    from verticopula.storage.records import FolderRecords
+
+    _need_flare()
+    own = Kit.read(kit, "compute")
+    with only_process(own):
+        keep_log(own, quiet=quiet)
+        from verticopula.network.party_process import PartyProcess
+
+        records = FolderRecords(own.folder / "sums")
+        party = ComputeParty(own.federation, records=records, authenticity=certificate_authenticity(own))
+        if party.name != own.name:
+            raise SettingsError(f"{own.folder} belongs to {own.name!r}, its federation file names {party.name!r}")
+        if not quiet:
+            print(f"{own.name} computes without data, for {own.host}:{own.port}", flush=True)
+        run_until_stopped(PartyProcess(own, party))
     os._exit(0)
 
 

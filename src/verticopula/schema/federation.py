@@ -230,11 +230,15 @@ class Network(_Frozen):
     host : the coordinator's name or address, as the parties reach it; it stands in its certificate
     port : the one port that must be open there
     deadline : seconds that a party has for one round of a study
+    operator : the organisation that runs the coordinator; a party's name where it is that party's
+    compute : an organisation without data, which computes in strict studies of two parties in the coordinator's place
     """
 
     host: str = "localhost"
     port: int = Field(default=8102, ge=1, le=65_535)
     deadline: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
+    operator: str | None = None
+    compute: str | None = None
 
     @field_validator("host")
     @classmethod
@@ -242,6 +246,13 @@ class Network(_Frozen):
         if not _HOST_NAME.fullmatch(host):
             raise ValueError("host must be a host name or an IPv4 address, without scheme or port")
         return host
+
+    @field_validator("operator", "compute")
+    @classmethod
+    def _names_are_like_a_party_s(cls, name: str | None) -> str | None:
+        if name is not None and not _PARTY_NAME.fullmatch(name):
+            raise ValueError("a name needs 1 to 64 letters, digits, '-' or '_', starting with a letter or digit")
+        return name
 
 
 class Federation(_Frozen):
@@ -340,7 +351,7 @@ class Federation(_Frozen):
         if self.bounds_source != "public":
             head["bounds_source"] = self.bounds_source
         if self.network != Network():
-            head["network"] = self.network.model_dump()
+            head["network"] = self.network.model_dump(exclude_none=True)
         head["party"] = [
             {
                 "name": party.name,
@@ -427,6 +438,7 @@ def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
     for name, count in folded.items():
         if count > 1:  # party names become file names, and some file systems ignore case
             problems.append(Problem(f"party {name!r}", f"the name is used by {count} parties (case does not count)"))
+    problems += _compute_problems(raw.get("network"), list(folded))
     id_value = raw.get("id", "subject_id")
     id_value = dict(id_value) if isinstance(id_value, BaseModel) else id_value
     id_name = id_value.get("name", "subject_id") if isinstance(id_value, Mapping) else id_value
@@ -450,6 +462,20 @@ def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
         if (party_name, column) not in known:
             problems.append(Problem("response", f"{response!r} is not a column of this federation"))
     return problems
+
+
+def _compute_problems(network: Any, folded: list[str]) -> list[Problem]:
+    """What is wrong with the compute party without data; `folded` are the parties' names, case-folded."""
+    raw = dict(network) if isinstance(network, BaseModel) else network
+    name = raw.get("compute") if isinstance(raw, Mapping) else None
+    if not isinstance(name, str):
+        return []
+    where = "network, compute"
+    if name.casefold() in folded:
+        return [Problem(where, f"{name!r} holds data; the third compute party is an organisation without any")]
+    if len(folded) != 2:
+        return [Problem(where, "is for two parties: of three or more, the first three of the file compute")]
+    return []
 
 
 def _mappings(parts: Any) -> list[Mapping[str, Any]]:

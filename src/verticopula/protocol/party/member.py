@@ -50,7 +50,8 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.study_opening import Alignment, LedgerHead, federation_fingerprint
 from verticopula.schema.federation import Column, Federation, seeded_study_name
-from verticopula.schema.methods import RAW_REGRESSION
+from verticopula.schema.methods import METHODS, RAW_REGRESSION
+from verticopula.schema.study_settings import check_roles
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
@@ -239,6 +240,11 @@ class Member:
             )
         self.policy.check(self.name, request.method, (), ())
         self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
+        if request.method in METHODS:
+            try:
+                check_roles(self.federation, METHODS[request.method])
+            except SettingsError as error:
+                raise PolicyRefused(f"party {self.name!r}: {error}") from None
         if request.alignment not in get_args(Alignment):
             raise PolicyRefused(f"party {self.name!r} does not know this way of alignment")
         if request.alignment == "hash":
