@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 from verticopula.data.missingness import Missingness
 from verticopula.data.tables import AlignedTable, align_tables
-from verticopula.errors import SettingsError, StudyWarning, VerticopulaError
+from verticopula.errors import CellsWarning, SettingsError, StudyWarning, VerticopulaError
 from verticopula.formatting import count_of, format_percent, format_small
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.notebook import alarm_html, box, text_html
@@ -193,6 +193,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         needs_overlap = self.needs_overlap
         frames = {name: to_polars(table, name) for name, table in tables.items()}
         aligned = align_tables(self.federation, frames, rule, need_overlap=needs_overlap)
+        for note in (note for table in aligned.values() for note in table.notes()):
+            warnings.warn(str(note), CellsWarning, stacklevel=2)
         with ExitStack() as opened:
             if vault is not None and not isinstance(vault, Vault):
                 vault = opened.enter_context(Vault.open(vault))

@@ -22,6 +22,7 @@ from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
 from verticopula.protocol.method_registry import PROTOCOLS
 from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.schema.federation import Federation
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.stats.copula import latent_count
@@ -29,7 +30,7 @@ from verticopula.stats.fit_result import FitResult
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import MemoryRecords
 from verticopula.storage.vault import TableAccount
-from verticopula.transport.delivery import drive
+from verticopula.transport.delivery import RequestHandler, drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
 
@@ -70,7 +71,7 @@ def run_in_process(
     authenticity = shared_authenticity(secrets.token_bytes(32))
     with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as executor:
         charged = {name: (accounts or {}).get(name, TableAccount("", {})) for name in tables}
-        parties = {
+        parties: dict[str, RequestHandler] = {
             name: LocalParty(
                 table,
                 noise=noise(name),
@@ -88,6 +89,11 @@ def run_in_process(
             )
             for name, table in tables.items()
         }
+        third = federation.network.compute
+        if third is not None:
+            parties[third] = SumsHandler(
+                third, None, records=MemoryRecords(), noise=noise(third), authenticity=authenticity
+            )
         compute_handler = own_handler(federation, method, noise, MemoryRecords(), authenticity)
         side = CoordinatorSide(rng, progress or show_nothing, compute_handler)
         return drive(PROTOCOLS[method](federation, budget, study, side), InProcessTransport(parties))

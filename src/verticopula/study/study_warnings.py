@@ -18,6 +18,8 @@ from verticopula.study.fitted_study import FittedStudy
 LOW_OVERLAP = 30  # common subjects; with fewer a correlation is mostly noise
 FEW_IN_PATTERN = 10
 PILED_UP = 0.05  # of all mass in the outermost cell, and twice its neighbour's, is a heap at a bound
+FEW_OBSERVED = 10  # subjects; with fewer a margin is mostly noise
+NEARLY_ALL = 0.995  # of all mass in one cell leaves nothing to associate
 NOISY = 0.25  # a typical standard error of correlations above this leaves little to see
 
 ALIGNED_ROWS = StudyWarning(
@@ -42,7 +44,8 @@ _RANK = {"stop": 0, "care": 1, "note": 2}
 
 def find_warnings(fitted: FittedStudy) -> list[StudyWarning]:
     """Every warning that a fitted study deserves, the gravest first."""
-    return gravest_first([*_privacy(fitted), *_range(fitted), *_overlap(fitted), *_missing(fitted), *_fit(fitted)])
+    finders = (_privacy, _range, _thin, _overlap, _missing, _fit)
+    return gravest_first(warning for find in finders for warning in find(fitted))
 
 
 def gravest_first(warnings: Iterable[StudyWarning]) -> list[StudyWarning]:
@@ -95,6 +98,35 @@ def piled_up(fitted: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
         for bound, outer, inner in ((bounds[0], shares[0], shares[1]), (bounds[1], shares[-1], shares[-2])):
             if bound != 0.0 and outer >= PILED_UP and outer > 2.0 * inner:
                 yield key, f"{bound:,g}", float(outer)
+
+
+def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
+    """Columns about which a study can say little: from masks and released margins, never from a party's own check."""
+    counts = fitted.result.missingness.observed
+    few = [key for key, count in counts.items() if count < FEW_OBSERVED]
+    if few:
+        yield StudyWarning(
+            "few-observed",
+            "care",
+            f"{count_of(len(few), 'column')} with fewer than {FEW_OBSERVED} observed subjects",
+            f"Their synthetic values are mostly noise: {join_names(list(map(str, few)))}.",
+            "Leave them out of conclusions, or out of the study.",
+        )
+    if fitted.result.strict is not None:
+        return  # its report names such columns by what the noise leaves of them
+    flat = [
+        str(key)
+        for key, marginal in fitted.result.copula.marginals.items()
+        if key not in few and float(marginal.probabilities.max()) >= NEARLY_ALL
+    ]
+    if flat:
+        yield StudyWarning(
+            "flat",
+            "care",
+            f"{count_of(len(flat), 'column')} with nearly all values in one cell",
+            f"Nothing can be learnt about their associations: {join_names(flat)}.",
+            "Leave them out of conclusions, or out of the study.",
+        )
 
 
 def _overlap(fitted: FittedStudy) -> Iterator[StudyWarning]:

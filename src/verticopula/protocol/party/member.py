@@ -63,7 +63,8 @@ from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.study_opening import Alignment, LedgerHead, federation_fingerprint
 from verticopula.schema.federation import Column, Federation, seeded_study_name
-from verticopula.schema.methods import RAW_REGRESSION
+from verticopula.schema.methods import METHODS, RAW_REGRESSION
+from verticopula.schema.study_settings import check_roles
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
@@ -183,6 +184,7 @@ class Member:
         self.policy = Policy() if policy is None else policy
         self.vault = vault
         self._table = OwnTable.check(federation.party(party), table, federation.id)
+        self.notes = self._table.notes()  # about single cells: for this party's own log, and for no message
         self._by_id = self._table.ids.arg_sort().to_numpy().astype(np.int64)
         self._key = key
         self._out = out
@@ -261,6 +263,11 @@ class Member:
             )
         self.policy.check(self.name, request.method, (), ())
         self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
+        if request.method in METHODS:
+            try:
+                check_roles(self.federation, METHODS[request.method])
+            except SettingsError as error:
+                raise PolicyRefused(f"party {self.name!r}: {error}") from None
         if request.alignment not in get_args(Alignment):
             raise PolicyRefused(f"party {self.name!r} does not know this way of alignment")
         if request.alignment == "hash":

@@ -275,7 +275,12 @@ class SumsHandler:
         self._records.put(self._name(study), kept.to_dict())
 
     def _name(self, study: str) -> str:
-        return f"sums/{self.party}/{study}"
+        return self.record_name(self.party, study)
+
+    @staticmethod
+    def record_name(party: str, study: str) -> str:
+        """The name under which a party's record of a study is kept."""
+        return f"sums/{party}/{study}"
 
 
 def _gets_third(index: int) -> bool:
