@@ -11,6 +11,7 @@ from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, 
 from verticopula.formatting import count_of, format_percent, format_small, join_names
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema.federation import ColumnKey
+from verticopula.schema.methods import REFINED
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
@@ -63,6 +64,16 @@ def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
             f"delta = {delta:g} is not below 1/{n:,}",
             "Such a delta would allow everything about one of the subjects to be told.",
             f"Run again with one well below, for example {0.01 / n:.0e}.",
+        )
+    if fitted.unit in (Unit.VARIABLE, Unit.CLIENT) and any("completed" in entry.mechanism for entry in fitted.releases):
+        yield StudyWarning(
+            "completed",
+            "care",
+            f"Rounds on completed columns cost more per {fitted.unit} than was asked for",
+            "The coordinator knows the values that people without one are given. Comparisons with them are about one "
+            f"person alone, and all of them count: epsilon per {fitted.unit} is "
+            f"{format_epsilon(privacy.epsilon(fitted.unit))}.",
+            f"Use method '{REFINED.name}': it ranks once, and corrects for missing blocks at no further cost.",
         )
     if fitted.unit in (Unit.VARIABLE, Unit.CLIENT):
         per = "one column" if fitted.unit == Unit.VARIABLE else "one party's columns"
