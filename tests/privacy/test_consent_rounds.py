@@ -356,7 +356,7 @@ def test_a_consent_outlives_the_process(tmp_path: Path) -> None:
 # ---- openings ------------------------------------------------------------------
 
 
-def test_few_studies_are_open_that_not_everybody_consented_to() -> None:
+def test_few_studies_are_open_from_which_nothing_was_released() -> None:
     now = [1e9]
     policy = Policy(open_studies=3, consent_days=30)
     one = member(policy=policy, clock=lambda: now[0])
@@ -367,6 +367,9 @@ def test_few_studies_are_open_that_not_everybody_consented_to() -> None:
         one.handle(opening("d"))
     one.handle(replace(place_of(answered(one.handle(opening("a")))), study="a"))
     agree_in(one, "a")
+    with pytest.raises(PolicyRefused, match="open_studies"):  # consent costs a coordinator nothing
+        one.handle(opening("d"))
+    one.handle(replace(RELEASE, study="a"))
     one.handle(opening("d"))
     with pytest.raises(PolicyRefused, match="open_studies"):
         one.handle(opening("e"))

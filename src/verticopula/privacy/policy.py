@@ -51,7 +51,7 @@ class Policy(BaseModel):
         mask of observed cells, which everybody in the study knows; exact values are of two subjects at least
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
     consent_days : how long a consent to a study lives, in days
-    open_studies : how many studies may be open that not everybody has consented to; each shows the coordinator who is
+    open_studies : how many studies may be open from which nothing was released; each shows the coordinator who is
         observed, and some ids if it guesses them
     allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
     """

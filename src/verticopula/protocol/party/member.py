@@ -284,28 +284,25 @@ class Member:
         """Log that a study is opened, if the policy and the steward allow it: hashes and masks leave before any price.
 
         Every opening lets the coordinator find out about some ids (`psi`) and about who is observed. So few studies
-        may be open that not everybody has consented to.
+        may be open from which nothing was released: a coordinator that opens study after study pays for them.
         """
         if len(self._table.ids) < self.policy.min_subjects:
             raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
         name = f"openings/{self.name}"
         known: dict[str, float] = self.vault.studies.get(name) or {}
         since = self._clock() - self.policy.consent_days * 86_400.0
-        waiting = [study for study, when in known.items() if when > since and not self._has_agreed(study)]
+        released = {entry.study for entry in self.vault.ledger}
+        waiting = [study for study, when in known.items() if when > since and study not in released]
         if len(waiting) >= self.policy.open_studies:
             raise PolicyRefused(
-                f"party {self.name!r}: {self.policy.open_studies} studies are open that not everybody has consented "
-                "to; its policy allows no more (open_studies)"
+                f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
+                "its policy allows no more (open_studies)"
             )
         self._consent(
             ConsentQuestion(request.study, request.method, request.requester, request.purpose, request.alignment)
         )
         self.vault.studies.put(name, {**known, request.study: self._clock()})
         logger.info("party %s: study %s opened (%s)", self.name, request.study, request.alignment)
-
-    def _has_agreed(self, study: str) -> bool:
-        raw = self.vault.studies.get(f"consent/{self.name}/{study}")
-        return raw is not None and bool(raw["agreed"])
 
     def _hash_key(self) -> bytes:
         if self._key is None:
