@@ -65,7 +65,7 @@ class ConsentPrompt:
         for entry in proposed:
             words = _IN_WORDS[entry.what]
             cells = (entry.column, words, f"{entry.n_subjects:,}", entry.mechanism, format_price(entry))
-            table.add_row(*(Text(cell) for cell in cells))
+            table.add_row(*(Text(sanitize(cell, 300)) for cell in cells))
         console.print(table)
         before, after = party_epsilons(spent, self.delta), party_epsilons([*spent, *proposed], self.delta)
         for unit in _UNITS:

@@ -20,7 +20,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from verticopula.errors import Problem, SchemaError
-from verticopula.formatting import count_of, format_number, join_names
+from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
 from verticopula.schema.draft import draft_federation
 
@@ -401,7 +401,7 @@ class Federation(_Frozen):
 
     def __str__(self) -> str:
         parties = ", ".join(f"{p.name} ({len(p.columns)})" for p in self.parties)
-        return f"Federation {self.name!r}: {parties}; response {self.response}"
+        return readable(f"Federation {self.name!r}: {parties}; response {self.response}")
 
     def __repr__(self) -> str:
         return f"<{self}>"
