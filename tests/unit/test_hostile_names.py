@@ -70,6 +70,7 @@ def test_no_command_and_no_text_file_has_an_escape_sequence(study: Path, call: C
         ("glm", out, "--select", "0.001", "--penalty", "lasso"),
         ("forecast", study / "federation.toml", "--subjects", "500"),
         ("report", out),
+        ("audit", out, "--data", study / "data", "--trials", "100"),
     ]
     for command in commands:
         said = call(*command)
@@ -112,7 +113,8 @@ def test_no_cell_of_a_csv_file_is_a_formula_and_numbers_stay_numbers(study: Path
     ("cell", "written"),
     [
         ("=1+1", "'=1+1"), ("+a", "'+a"), ("-a", "'-a"), ("@SUM(A1)", "'@SUM(A1)"), ("\ta", "'\ta"), ("\r=1", "'\r=1"),
-        (" =1", "' =1"), ("＝1", "'＝1"), ("-", "'-"), ("-1+1", "'-1+1"), ("-1", "-1"), ("+2.5e-3", "+2.5e-3"),
+        (" =1", "' =1"), ("\ufeff=1", "'\ufeff=1"), ("-1\n=2", "'-1\n=2"),
+        ("＝1", "'＝1"), ("-", "'-"), ("-1+1", "'-1+1"), ("-1", "-1"), ("+2.5e-3", "+2.5e-3"),
         ("a=1", "a=1"), ("'=1", "'=1"), ("1-2", "1-2"),
     ],
 )  # fmt: skip

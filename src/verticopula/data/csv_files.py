@@ -7,8 +7,9 @@ from pathlib import Path
 import polars as pl
 
 # A spreadsheet takes a cell that begins with one of these as a formula; the last four are their full-width forms.
-_FORMULA = r"^\s*[=+\-@\t\r\n＝＋－＠]"
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+# What cannot be seen before it, such as a byte order mark, may be taken away by a reader.
+_FORMULA = r"^[\s\p{Cf}]*[=+\-@\t\r\n＝＋－＠]"
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 def write_csv(table: pl.DataFrame, path: Path) -> None:

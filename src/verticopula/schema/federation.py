@@ -32,6 +32,7 @@ LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
 _T = TypeVar("_T")
 _PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_RESERVED = ("coordinator", "lead", "server", "authority")  # none of them is an organisation's name
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -471,6 +472,8 @@ def _compute_problems(network: Any, folded: list[str]) -> list[Problem]:
     if not isinstance(name, str):
         return []
     where = "network, compute"
+    if name.casefold() in _RESERVED:
+        return [Problem(where, f"cannot be called {name!r}, which is somebody else")]
     if name.casefold() in folded:
         return [Problem(where, f"{name!r} holds data; the third compute party is an organisation without any")]
     if len(folded) != 2:
