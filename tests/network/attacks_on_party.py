@@ -142,7 +142,7 @@ against_party(
 against_party(
     "too few people",
     "its policy",
-    "refused: party 'right', column 'x3': 120 observed subjects are fewer",
+    "refused: party 'right', column 'x3': fewer observed subjects than its policy",
     party="right",
 )(
     _is_refused(

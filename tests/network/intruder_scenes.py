@@ -15,7 +15,7 @@ from tests.network.attackers import (
     LogTail,
     shorten,
 )
-from tests.network.harness import Net
+from tests.network.harness import Net, small_federation
 from verticopula.schema.federation import Federation
 
 FLARE_CELLS = 1  # the F3 application of FLARE's own cell network, which carries jobs and FOBS objects
@@ -28,7 +28,9 @@ POLICIES = {
 MEGABYTE = 1 << 20
 
 
-Where = Literal["coordinator", "party", "lead"]
+Where = Literal["coordinator", "party", "lead", "compute"]
+
+THIRD = "notary"  # computes without data
 
 
 @dataclass
@@ -141,6 +143,24 @@ def parties_alone(folder: Path, *names: str) -> Iterator[Scene]:
         net.start(*names)
         with EvilCoordinator(net.kit("server")) as coordinator:
             coordinator.wait_for(*names)
+            yield Scene(net, scratch, coordinator)
+    finally:
+        net.close()
+
+
+@contextlib.contextmanager
+def compute_alone(folder: Path) -> Iterator[Scene]:
+    """An organisation that computes for two parties; the coordinator's kit is in the intruder's hands."""
+    said = small_federation().to_dict()
+    said["party"] = [party for party in said["party"] if party["name"] != "middle"]
+    said["network"] |= {"operator": "left", "compute": THIRD}
+    net = Net.prepare(folder, Federation.from_dict(said))
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    try:
+        net.start(THIRD)
+        with EvilCoordinator(net.kit("server")) as coordinator:
+            coordinator.wait_for(THIRD)
             yield Scene(net, scratch, coordinator)
     finally:
         net.close()

@@ -12,8 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Importing them fills the table.
-from tests.network import attacks_on_coordinator, attacks_on_lead, attacks_on_party  # noqa: F401
-from tests.network.intruder_scenes import ATTACKS, Attack, Scene, Where, coordinator_alone, nobody_yet, parties_alone
+from tests.network import attacks_on_compute, attacks_on_coordinator, attacks_on_lead, attacks_on_party  # noqa: F401
+from tests.network.intruder_scenes import (
+    ATTACKS,
+    THIRD,
+    Attack,
+    Scene,
+    Where,
+    compute_alone,
+    coordinator_alone,
+    nobody_yet,
+    parties_alone,
+)
 
 __all__ = ["ATTACKS", "Attack", "Scene", "Where", "describe", "in_scene", "scene_of"]
 
@@ -25,7 +35,7 @@ def in_scene(where: Where, *, quick: bool = False) -> list[Attack]:
 
 def describe(row: Attack, line: str) -> str:
     """A row of the page that `python -m benchmarks intruders` writes, as JSON; `line` is the victim's."""
-    victim = {"server": "the coordinator", "lead": "the study lead"}.get(row.against, "a party")
+    victim = {"server": "the coordinator", "lead": "the study lead", THIRD: "who computes"}.get(row.against, "a party")
     return json.dumps(
         {
             "attack": row.name,
@@ -43,6 +53,9 @@ def scene_of(where: Where, folder: Path, *, quick: bool = False) -> Iterator[Sce
             yield scene
     elif where == "party":
         with parties_alone(folder, *(["left"] if quick else ["left", "middle", "right"])) as scene:
+            yield scene
+    elif where == "compute":
+        with compute_alone(folder) as scene:
             yield scene
     else:
         with nobody_yet(folder) as scene:

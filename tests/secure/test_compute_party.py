@@ -120,6 +120,9 @@ def test_the_third_holds_no_data_and_is_for_two_parties() -> None:
     for name in ("a", "B"):
         with pytest.raises(SchemaError, match="holds data"):
             federation(compute=name)
+    for name in ("coordinator", "Coordinator", "lead"):  # the coordinator would compute under a name that hides it
+        with pytest.raises(SchemaError, match="which is somebody else"):
+            federation(operator="a", compute=name)
     with pytest.raises(SchemaError, match="letters, digits"):
         federation(compute="../x")
     raw = make_federation({name: {"x": {"kind": "binary"}} for name in "abc"}).to_dict()

@@ -92,7 +92,7 @@ def test_leading_zeros_of_whole_number_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"), [([True, False, True], "expected numbers"), ([[1], [2], [3]], "lists or objects")]
+    ("values", "expected"), [([True, False, True], "expected numbers"), ([[1], [2], [3]], "lists, bytes or objects")]
 )
 def test_columns_that_are_no_column_of_numbers(values: list[Any], expected: str) -> None:
     text = problems(with_cells("turnover", values))

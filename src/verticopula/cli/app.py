@@ -90,7 +90,7 @@ def main() -> None:
             warnings.simplefilter("ignore", WeakPrivacyWarning)  # and this
             app()
     except VerticopulaError as error:
-        console.print(Text.assemble(("error: ", "bold red"), str(error)))
+        console.print(Text.assemble(("error: ", "bold red"), readable(str(error))))
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("interrupted; what the ledger says was released stays released")
@@ -313,7 +313,7 @@ def check(
         console = Console(stderr=True)
         console.print(Text(f"{len(problems)} problem(s) found; nothing was spent", style="bold red"))
         for problem in problems:
-            console.print(Text(f"  - {problem}"))
+            console.print(Text(f"  - {readable(str(problem))}"))
         raise typer.Exit(1)
     if study is not None and not quiet:
         _show_check(study, aligned)
@@ -364,11 +364,11 @@ def ledger_show(
         own = [e for e in entries if e.study == study]
         tables = [f"table {table}" for table in dict.fromkeys(_short_table(e) for e in own) if table]
         marks = ", ".join([*sorted({f"{e.noise} noise, {e.bounds} bounds" for e in own}), *tables])
-        console.print(Text(f"{study}, {own[0].time} ({marks})", style="bold"), soft_wrap=True)
+        console.print(Text(readable(f"{study}, {own[0].time} ({marks})"), style="bold"), soft_wrap=True)
         table = Table("party.column", "what", "subjects", "epsilon")
         for e in own:
             cells = (f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", format_price(e))
-            table.add_row(*(Text(cell) for cell in cells))
+            table.add_row(*(Text(readable(cell)) for cell in cells))
         console.print(table)
     print("\n".join(state_privacy(entries, delta).lines()))
 

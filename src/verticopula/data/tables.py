@@ -135,8 +135,8 @@ def read_tables(federation: Federation, folder: Path, *, all_parties: bool = Tru
 def encode_column(series: pl.Series, column: Column, where: str) -> tuple[EncodedColumn, list[Problem]]:
     """Numbers and mask of one column, and what is wrong with the column as a whole."""
     unusable = ""
-    if isinstance(series.dtype, (pl.List, pl.Struct, pl.Array, pl.Object)):
-        unusable = "holds lists or objects, not single values"
+    if isinstance(series.dtype, (pl.List, pl.Struct, pl.Array, pl.Object, pl.Binary)):
+        unusable = "holds lists, bytes or objects, not single values"
     elif column.kind in ("continuous", "count") and (series.dtype == pl.Boolean or series.dtype.is_temporal()):
         unusable = f"expected numbers for a {column.kind} column, got {series.dtype}"
     if unusable:

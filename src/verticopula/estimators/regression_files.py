@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
+
+from verticopula.data.csv_files import write_csv
 from verticopula.errors import SettingsError
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.study.study_folder import (
@@ -24,7 +27,7 @@ def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
     (out / PATH_FILE).unlink(missing_ok=True)  # an earlier fit's, if this one has no path
     summary = model.summary(level)
     paths = [out / name for name in (COEFFICIENTS_FILE, SUMMARY_FILE, REGRESSION_PAGE, REGRESSION_FILE)]
-    summary.frame.to_csv(paths[0], index=False)
+    write_csv(pl.from_pandas(summary.frame), paths[0])
     paths[1].write_text(str(summary), encoding="utf-8")
     paths[2].write_text(summary.to_page(), encoding="utf-8")
     paths[3].write_text(json.dumps(model.to_dict(level), indent=1) + "\n", encoding="utf-8")

@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from verticopula.data.missingness import Missingness
 from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.errors import CellsWarning, SettingsError, StudyWarning, VerticopulaError
-from verticopula.formatting import count_of, format_percent, format_small
+from verticopula.formatting import count_of, format_percent, format_small, readable
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.notebook import alarm_html, box, text_html
 from verticopula.privacy.budget import StudyBudget
@@ -543,7 +543,7 @@ def _warn(warning: StudyWarning, stacklevel: int) -> None:
     """Python's own warning, for those that have one."""
     category = CATEGORIES.get(warning.code)
     if category is not None:
-        warnings.warn(str(warning), category, stacklevel=stacklevel)
+        warnings.warn(readable(str(warning)), category, stacklevel=stacklevel)
 
 
 def _synthesizer_html(synthesizer: Synthesizer) -> str:

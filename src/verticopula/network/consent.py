@@ -69,7 +69,7 @@ class ConsentPrompt:
         for entry, times in _counted(question.proposed):
             words = _IN_WORDS[entry.what] + (f", {times} times" if times > 1 else "")
             cells = (entry.column, words, f"{entry.n_subjects:,}", entry.mechanism, format_price(entry))
-            table.add_row(*(Text(cell) for cell in cells))
+            table.add_row(*(Text(sanitize(cell, 300)) for cell in cells))
         console.print(table)
         policy, together = self.policy.current(), [*question.spent, *question.proposed]
         before, after = party_epsilons(list(question.spent), policy.delta), party_epsilons(together, policy.delta)

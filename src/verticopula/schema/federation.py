@@ -20,7 +20,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from verticopula.errors import Problem, SchemaError
-from verticopula.formatting import count_of, format_number, join_names
+from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
 from verticopula.schema.draft import draft_federation
 
@@ -32,6 +32,7 @@ LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
 _T = TypeVar("_T")
 _PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_RESERVED = ("coordinator", "lead", "server", "authority")  # none of them is an organisation's name
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -401,7 +402,7 @@ class Federation(_Frozen):
 
     def __str__(self) -> str:
         parties = ", ".join(f"{p.name} ({len(p.columns)})" for p in self.parties)
-        return f"Federation {self.name!r}: {parties}; response {self.response}"
+        return readable(f"Federation {self.name!r}: {parties}; response {self.response}")
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -471,6 +472,8 @@ def _compute_problems(network: Any, folded: list[str]) -> list[Problem]:
     if not isinstance(name, str):
         return []
     where = "network, compute"
+    if name.casefold() in _RESERVED:
+        return [Problem(where, f"cannot be called {name!r}, which is somebody else")]
     if name.casefold() in folded:
         return [Problem(where, f"{name!r} holds data; the third compute party is an organisation without any")]
     if len(folded) != 2:

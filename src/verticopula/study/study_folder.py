@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from verticopula.data.csv_files import write_csv
 from verticopula.data.tables import read_table
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
@@ -92,7 +93,7 @@ def write_study(
     joined = {JOINED: pl.concat(named, how="horizontal")} if named else {}
     written: list[Path] = []
     for name, table in {**tables, **joined}.items():
-        table.write_csv(folder / f"{name}.csv")
+        write_csv(table, folder / f"{name}.csv")
         table.write_parquet(folder / f"{name}.parquet")
         written += [folder / f"{name}.csv", folder / f"{name}.parquet"]
     notice = folder / NOTICE_FILE
@@ -104,7 +105,7 @@ def write_study(
     diagnostics = out / DIAGNOSTICS_FOLDER
     diagnostics.mkdir(exist_ok=True)
     (diagnostics / CERTAINTY_FILE).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
-    margins_table(fitted.result).write_csv(diagnostics / MARGINS_FILE)
+    write_csv(margins_table(fitted.result), diagnostics / MARGINS_FILE)
     missingness = json.dumps(fitted.result.missingness.to_dict(), indent=1)
     (diagnostics / MISSINGNESS_FILE).write_text(missingness + "\n", encoding="utf-8")
     written += [diagnostics / MARGINS_FILE, diagnostics / MISSINGNESS_FILE]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
@@ -24,6 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.column_ranges import can_hold
+from verticopula.data.csv_files import write_csv
 from verticopula.data.tables import EncodedColumn, OwnTable, decode_column
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.matching.keyed_hashes import (
@@ -528,7 +530,7 @@ class Member:
         frame = pl.DataFrame([decode_column(v, c) for v, c in zip(request.values, columns, strict=True)])
         folder = self._out / _file_name(request.study)
         folder.mkdir(parents=True, exist_ok=True)
-        for suffix, write in ((".csv", frame.write_csv), (".parquet", frame.write_parquet)):
+        for suffix, write in ((".csv", partial(write_csv, frame)), (".parquet", frame.write_parquet)):
             partly = folder / f".{self.name}{suffix}.part"
             write(partly)
             os.replace(partly, folder / f"{self.name}{suffix}")
