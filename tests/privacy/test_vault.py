@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -409,8 +410,8 @@ def test_places_cannot_be_read_without_the_secret(tmp_path: Path) -> None:
         json.loads((tmp_path / name / "tables.json").read_text())["tables"][0]["columns"][0] for name in ("one", "two")
     )
     assert first["people"] != second["people"]
-    masked = np.frombuffer(bytes.fromhex(first["places"]), dtype=np.uint8)
-    assert len(set(masked.tolist())) > 100  # two places, hidden among all bytes
+    masked = np.frombuffer(base64.b64decode(first["places"]), dtype=np.uint16)
+    assert len(set(masked.tolist())) > 0.9 * PEOPLE  # two places, hidden among all numbers
 
 
 def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_path: Path) -> None:
@@ -426,6 +427,56 @@ def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_
         everything = vault.account(ids(0, 10), {"z": encoded(np.arange(10.0))})  # as one organisation's
         assert set(everything.table.split("+")) == {bank.table, clinic.table}
         assert vault.account(ids(0, 9), {"n": encoded(-np.arange(9.0))}, holder="new").table == everything.table
+
+
+def test_a_small_part_of_a_large_table_keeps_its_budgets(tmp_path: Path) -> None:
+    """Thirty people of five thousand, all from one end of the column, under other names."""
+    values = np.random.default_rng(12).normal(size=5000)
+    lowest = np.argsort(values)[:30]
+    with Vault.open(tmp_path) as vault:
+        whole = vault.account(ids(0, 5000), {"x": encoded(values)}, holder="bank")
+        part = vault.account([f"person-{i}" for i in lowest], {"y": encoded(-values[lowest])}, holder="insurer")
+        assert part.table == whole.table
+        assert part.columns["y"] == whole.columns["x"]
+
+
+def test_where_columns_cannot_be_compared_the_same_people_are_charged(tmp_path: Path) -> None:
+    """Four people: whether it is another party's table nobody can tell, unless that party is in the same study."""
+    with Vault.open(tmp_path) as vault:
+        bank = vault.account(ids(0, PEOPLE), {"income": encoded(INCOME)}, holder="bank")
+        few = ids(0, 4) + ids(900, 1000)
+        rest = np.random.default_rng(1).normal(size=104)
+        assert vault.account(few, {"z": encoded(rest)}, holder="clinic", others=["bank"]).overlapping == ()
+        few = ids(5, 9) + ids(1900, 2000)
+        assert vault.account(few, {"z": encoded(rest)}, holder="insurer", others=["hub"]).overlapping == (bank.table,)
+
+
+def test_many_columns_are_recognised_in_one_go(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    block = rng.normal(size=(300, 80))
+    block[:, 40:60] = (block[:, 40:60] > 1.0).astype(float)
+    block[:, 60:] = rng.integers(0, 4, size=(300, 20))
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, 300), {f"c{j}": encoded(block[:, j]) for j in range(80)})
+        assert len(set(first.columns.values())) == 80
+        written = (tmp_path / "tables.json").read_bytes()
+        again = vault.account(ids(0, 300), {f"d{j}": encoded(-block[:, j]) for j in range(80)})
+        assert [again.columns[f"d{j}"] for j in range(80)] == [first.columns[f"c{j}"] for j in range(80)]
+        same = vault.account(ids(0, 300), {f"c{j}": encoded(block[:, j]) for j in range(80)})
+        assert same == first
+    assert len((tmp_path / "tables.json").read_bytes()) < 2 * len(written)
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    """Nobody's home folder is closed because it was given as a vault."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "letter.txt").write_text("")
+    home.chmod(0o755)
+    with pytest.raises(VerticopulaError, match="is no vault"):
+        Vault.open(home)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o755
+    assert [path.name for path in home.iterdir()] == ["letter.txt"]
 
 
 # ---- files that do not belong together -------------------------------------------------------

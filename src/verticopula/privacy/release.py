@@ -37,7 +37,7 @@ class Release:
     mu_person : the same for replacing what all parties hold about that person
     joint : digest of the study, plan and keys of a release made from several parties' data, the same in all of their
         entries; "" where it is the party's alone. Old entries have the study's name.
-    content : which column it is, whatever it is called (`Vault.identify_columns`); "" where nobody kept track. A column
+    content : which column it is, whatever it is called (`Vault.account`); "" where nobody kept track. A column
         that turned out to be several known ones has their names joined by "+".
     """
 

@@ -61,7 +61,8 @@ def open_accounts(
     accounts = {}
     for party in federation.parties:
         own = OwnTable.check(party, tables[party.name], rule)
-        accounts[party.name] = vault.account(own.ids.to_list(), own.columns, holder=party.name)
+        others = [other.name for other in federation.parties if other is not party]
+        accounts[party.name] = vault.account(own.ids.to_list(), own.columns, holder=party.name, others=others)
     return accounts
 
 

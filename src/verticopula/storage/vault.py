@@ -17,7 +17,7 @@ import logging
 import secrets
 import stat
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,15 @@ from verticopula.data.tables import EncodedColumn
 from verticopula.errors import LedgerError, VerticopulaError
 from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
-from verticopula.storage.column_sketch import SKETCHED_PEOPLE, ColumnSketch, Places, is_same_column, place_values
+from verticopula.storage.column_sketch import (
+    FEWEST_PEOPLE,
+    ColumnFinder,
+    ColumnSketch,
+    Places,
+    enough_people,
+    place_values,
+    sketched_people,
+)
 from verticopula.storage.id_sketch import (
     OLD_SKETCH_SIZE,
     hash_people,
@@ -206,7 +214,12 @@ class Vault:
         return self.account(ids, {}).table
 
     def account(
-        self, ids: Iterable[str], columns: Mapping[str, EncodedColumn], *, holder: str | None = None
+        self,
+        ids: Iterable[str],
+        columns: Mapping[str, EncodedColumn],
+        *,
+        holder: str | None = None,
+        others: Collection[str] = (),
     ) -> TableAccount:
         """Whose budget a table's releases are charged to: that of all known tables with somebody in common.
 
@@ -221,31 +234,34 @@ class Vault:
         columns : every column's values, in the rows' order
         holder : the party's name, where several parties with the same people share this vault. Tables of two holders
             are the same only if they have a column in common, too. None where all tables are one organisation's.
+        others : the other parties of the same study, whose tables are not this one
         """
         spelled = list(ids)
         if not spelled:
             raise VerticopulaError("a table without subjects is about nobody")
         hashes = hash_people(spelled, self._secret)
         people, rows = smallest(hashes), np.array(hashes, dtype=np.uint64)
-        places = {name: place_values(column, rows) for name, column in columns.items()}
+        size = sketched_people(len(columns))
+        places = {name: place_values(column, rows, size) for name, column in columns.items()}
         with self._guard:
             legacy = sketch_ids(spelled, self._secret) if any(table.sketch for table in self._tables) else []
-            near = [
+            known = [
                 table
                 for table in self._tables
                 if have_common_people(table.people, people) or have_common_people(table.sketch, legacy)
-                if holder is None or not table.holders or holder in table.holders or self._shares_column(table, places)
             ]
+            near = [table for table in known if self._may_be(table, places, holder, others, in_doubt=True)]
             same = [
                 table
                 for table in near
                 if is_same_table(table.people, people) or is_same_table(table.sketch, legacy, OLD_SKETCH_SIZE)
+                if self._may_be(table, places, holder, others, in_doubt=False)
             ]
             names = [name for table in same for name in table.names] or [secrets.token_hex(8)]
-            others = [table for table in near if table not in same]
+            beside = [table for table in near if table not in same]
             sketches, accounts = self._recognise(
                 [column for table in same for column in table.columns],
-                [column for table in others for column in table.columns],
+                [column for table in beside for column in table.columns],
                 places,
             )
             holders = {name for table in same for name in table.holders} | {holder or ""}
@@ -260,11 +276,31 @@ class Vault:
             )
             if same != [merged]:
                 self._write_tables([table for table in self._tables if table not in same] + [merged])
-        return TableAccount("+".join(names), accounts, tuple(name for table in others for name in table.names))
+        return TableAccount("+".join(names), accounts, tuple(name for table in beside for name in table.names))
 
-    def _shares_column(self, table: _Table, places: Mapping[str, Places]) -> bool:
+    def _may_be(
+        self,
+        table: _Table,
+        places: Mapping[str, Places],
+        holder: str | None,
+        others: Collection[str],
+        *,
+        in_doubt: bool,
+    ) -> bool:
+        """Whether a table with some of the same people is this holder's.
+
+        It is by the holder's name, or by a column. `in_doubt` is the answer where no two columns have enough people in
+        common to tell.
+        """
+        if holder is None or not table.holders or holder in table.holders:
+            return True
         known = [column.open(self._secret) for column in table.columns]
-        return any(is_same_column(one, two) for one in known for two in places.values())
+        finder = ColumnFinder([*known, *places.values()])
+        rows = range(len(known), len(known) + len(places))
+        if any(found < len(known) for row in rows for found in finder.earlier_same(row)):
+            return True
+        told = any(enough_people(one, two) for one in known for two in places.values())
+        return in_doubt and not told and not set(table.holders) <= set(others)
 
     def _recognise(
         self, own: list[ColumnSketch], others: list[ColumnSketch], places: Mapping[str, Places]
@@ -276,22 +312,23 @@ class Vault:
         own, others : the columns known of this table, and of others with some of its people
         places : the new columns
         """
-        known = [(column, column.open(self._secret)) for column in own]
-        elsewhere = [(column, column.open(self._secret)) for column in others]
+        at = [*(column.open(self._secret) for column in [*own, *others]), *places.values()]
+        tokens = [column.names for column in [*own, *others]]
+        finder, kept = ColumnFinder(at), dict(enumerate(own))
         accounts: dict[str, str] = {}
-        for name, found in places.items():
-            here = [(column, at) for column, at in known if is_same_column(at, found)]
-            there = [column for column, at in elsewhere if is_same_column(at, found)]
-            given = dict.fromkeys(token for column in [*(c for c, _ in here), *there] for token in column.names)
-            names = tuple(given) or (secrets.token_hex(8),)
+        for row, (name, found) in enumerate(places.items(), start=len(tokens)):
+            same = finder.earlier_same(row)
+            names = tuple(dict.fromkeys(token for j in same for token in tokens[j])) or (secrets.token_hex(8),)
+            tokens.append(names)
             accounts[name] = "+".join(names)
-            if len(here) == 1 and here[0][0].names == names and found.items() <= here[0][1].items():
+            here = [j for j in same if j in kept]
+            if len(here) == 1 and kept[here[0]].names == names and found.items() <= at[here[0]].items():
                 continue
-            earlier = {person: place for _, at in here for person, place in at.items() if person not in found}
-            kept = dict([*found.items(), *earlier.items()][: 2 * SKETCHED_PEOPLE])
-            known = [pair for pair in known if pair not in here]
-            known.append((ColumnSketch.seal(names, kept, self._secret), kept))
-        return [column for column, _ in known], accounts
+            earlier = {person: place for j in here for person, place in at[j].items() if person not in found}
+            at[row] = dict([*found.items(), *earlier.items()][: 2 * max(len(found), FEWEST_PEOPLE)])
+            kept = {j: column for j, column in kept.items() if j not in here}
+            kept[row] = ColumnSketch.seal(names, at[row], self._secret)
+        return list(kept.values()), accounts
 
     def _write_tables(self, tables: list[_Table]) -> None:
         write_atomically(self.folder / TABLES, json.dumps({"tables": [asdict(table) for table in tables]}).encode())
@@ -311,6 +348,10 @@ def _close_to_others(folder: Path) -> None:
     mode = stat.S_IMODE(folder.stat().st_mode)
     if not mode & 0o077:
         return
+    if any(folder.iterdir()) and not any((folder / name).exists() for name in (LEDGER, HEAD, LOCK)):
+        raise VerticopulaError(
+            f"{folder.name} is no vault: it has mode {mode:04o}, and other files are in it. Choose a folder of its own"
+        )
     try:
         folder.chmod(0o700)
     except OSError:
