@@ -13,9 +13,9 @@ from verticopula.data.tables import EncodedColumn
 from verticopula.errors import LedgerError
 from verticopula.protocol.party.member import Member
 from verticopula.storage.blobs import MemoryBlobs
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import GENESIS, Ledger
 from verticopula.storage.records import MemoryRecords
-from verticopula.storage.vault import TableAccount
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 

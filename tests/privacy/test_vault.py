@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,9 +22,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.builders import CONTINUOUS, make_federation
 from tests.privacy.durable import OTHERS, open_and_close
 from verticopula.cli.app import app
-from verticopula.data.tables import EncodedColumn, normalise_ids
+from verticopula.data.tables import EncodedColumn, OwnTable, normalise_ids
 from verticopula.errors import BudgetExceeded, LedgerError, VerticopulaError
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release, hash_line, spent_on
@@ -31,6 +33,7 @@ from verticopula.privacy.statement import party_epsilons
 from verticopula.schema.federation import IdRule
 from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.id_sketch import SKETCH_SIZE, canonical_id, hash_people, is_same_table, sketch_ids, smallest
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.vault import Vault, inspect_vault, is_vault
 
@@ -414,19 +417,63 @@ def test_places_cannot_be_read_without_the_secret(tmp_path: Path) -> None:
     assert len(set(masked.tolist())) > 0.9 * PEOPLE  # two places, hidden among all numbers
 
 
+def shared(vault: Vault, **parties: tuple[list[str], dict[str, np.ndarray]]) -> dict[str, TableAccount]:
+    """The accounts of parties of one study in a vault that they share."""
+    tables = {}
+    for name, (people, columns) in parties.items():
+        party = make_federation({name: dict.fromkeys(columns, CONTINUOUS)}).party(name)
+        tables[name] = OwnTable(party, pl.Series(people), {key: encoded(column) for key, column in columns.items()})
+    return vault.accounts(tables)
+
+
+def charged_with(account: TableAccount) -> set[str]:
+    return {*account.table.split("+"), *account.overlapping}
+
+
 def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_path: Path) -> None:
     """As in a study in one process; a party that changes its name keeps its budget by its columns."""
+    everybody = ids(0, PEOPLE)
     with Vault.open(tmp_path) as vault:
-        bank = vault.account(ids(0, PEOPLE), {"income": encoded(INCOME)}, holder="bank")
-        clinic = vault.account(ids(0, 300), {"flag": encoded(FLAG[:300])}, holder="clinic")
-        assert bank.table != clinic.table
-        assert vault.account(ids(0, 200), {"area": encoded(AREA[:200])}, holder="bank").table == bank.table
-        assert vault.account(ids(0, 300), {"f": encoded(FLAG[:300])}, holder="hospital").table == clinic.table
-        assert vault.account(ids(0, 50), {"v": encoded(VISITS[:50])}, holder="hospital").table == clinic.table
-        assert vault.account(ids(900, 950), {"income": encoded(INCOME[:50])}, holder="bank").table != bank.table
-        everything = vault.account(ids(0, 10), {"z": encoded(np.arange(10.0))})  # as one organisation's
-        assert set(everything.table.split("+")) == {bank.table, clinic.table}
-        assert vault.account(ids(0, 9), {"n": encoded(-np.arange(9.0))}, holder="new").table == everything.table
+        first = shared(vault, bank=(everybody, {"income": INCOME}), clinic=(ids(0, 300), {"flag": FLAG[:300]}))
+        bank, clinic = first["bank"].table, first["clinic"].table
+        assert charged_with(first["bank"]) == {bank}
+        assert charged_with(first["clinic"]) == {clinic}
+        assert charged_with(shared(vault, bank=(ids(0, 200), {"area": AREA[:200]}))["bank"]) == {bank}
+        hospital = shared(vault, hospital=(ids(0, 300), {"f": FLAG[:300]}))["hospital"]
+        assert charged_with(hospital) == {hospital.table, clinic}
+        later = shared(vault, hospital=(ids(0, 50), {"v": VISITS[:50]}), bank=(everybody, {"income": INCOME}))
+        assert charged_with(later["hospital"]) == {hospital.table, clinic}  # once linked, always
+        assert charged_with(later["bank"]) == {bank}
+        back = shared(vault, clinic=(ids(0, 300), {"flag": FLAG[:300]}))["clinic"]
+        assert charged_with(back) == {clinic, hospital.table}  # and both ways
+        assert bank not in charged_with(shared(vault, bank=(ids(900, 950), {"income": INCOME[:50]}))["bank"])
+        whole = vault.account(ids(0, 10), {"z": encoded(np.arange(10.0))})  # as one organisation's
+        assert {bank, clinic} <= charged_with(whole)
+        new = shared(vault, new=(ids(0, 9), {"n": -np.arange(9.0)}))["new"]
+        assert set(whole.table.split("+")) <= charged_with(new)
+
+
+def test_a_column_that_two_parties_hold_does_not_make_them_one(tmp_path: Path) -> None:
+    people = ids(0, PEOPLE)
+    both: dict[str, Any] = {
+        "bank": (people, {"age": INCOME, "x": AREA}),
+        "clinic": (people, {"age": INCOME, "y": FLAG}),
+    }
+    with Vault.open(tmp_path) as vault:
+        first = shared(vault, **both)
+        assert charged_with(first["bank"]).isdisjoint(charged_with(first["clinic"]))
+        for name in both:  # in a study without the other one, too
+            assert charged_with(shared(vault, **{name: both[name]})[name]) == charged_with(first[name])
+
+
+def test_a_decoy_under_the_old_name_does_not_free_the_columns(tmp_path: Path) -> None:
+    """Another party takes over the columns; the old name stays in the study, with others."""
+    people = ids(0, PEOPLE)
+    with Vault.open(tmp_path) as vault:
+        bank = shared(vault, bank=(people, {"x": INCOME}))["bank"].table
+        for _ in range(2):  # refused or not, the second time it is no other
+            found = shared(vault, insurer=(people, {"z": 3.0 * INCOME}), bank=(people, {"junk": AREA}))
+            assert bank in charged_with(found["insurer"])
 
 
 def test_a_small_part_of_a_large_table_keeps_its_budgets(tmp_path: Path) -> None:
@@ -434,21 +481,23 @@ def test_a_small_part_of_a_large_table_keeps_its_budgets(tmp_path: Path) -> None
     values = np.random.default_rng(12).normal(size=5000)
     lowest = np.argsort(values)[:30]
     with Vault.open(tmp_path) as vault:
-        whole = vault.account(ids(0, 5000), {"x": encoded(values)}, holder="bank")
-        part = vault.account([f"person-{i}" for i in lowest], {"y": encoded(-values[lowest])}, holder="insurer")
-        assert part.table == whole.table
+        whole = shared(vault, bank=(ids(0, 5000), {"x": values}))["bank"]
+        part = shared(vault, insurer=([f"person-{i}" for i in lowest], {"y": -values[lowest]}))["insurer"]
+        assert whole.table in charged_with(part)
         assert part.columns["y"] == whole.columns["x"]
 
 
 def test_where_columns_cannot_be_compared_the_same_people_are_charged(tmp_path: Path) -> None:
     """Four people: whether it is another party's table nobody can tell, unless that party is in the same study."""
+    rest = np.random.default_rng(1).normal(size=104)
     with Vault.open(tmp_path) as vault:
-        bank = vault.account(ids(0, PEOPLE), {"income": encoded(INCOME)}, holder="bank")
-        few = ids(0, 4) + ids(900, 1000)
-        rest = np.random.default_rng(1).normal(size=104)
-        assert vault.account(few, {"z": encoded(rest)}, holder="clinic", others=["bank"]).overlapping == ()
-        few = ids(5, 9) + ids(1900, 2000)
-        assert vault.account(few, {"z": encoded(rest)}, holder="insurer", others=["hub"]).overlapping == (bank.table,)
+        bank = shared(vault, bank=(ids(0, PEOPLE), {"income": INCOME}))["bank"]
+        clinic = (ids(0, 4) + ids(900, 1000), {"z": rest})
+        both = shared(vault, clinic=clinic, bank=(ids(0, PEOPLE), {"income": INCOME}))
+        assert bank.table not in charged_with(both["clinic"])
+        for _ in range(2):
+            found = shared(vault, insurer=(ids(5, 9) + ids(1900, 2000), {"z": -rest}))
+            assert bank.table in charged_with(found["insurer"])
 
 
 def test_many_columns_are_recognised_in_one_go(tmp_path: Path) -> None:

@@ -117,6 +117,9 @@ def test_a_vault_in_use_or_out_of_reach_is_said_and_nothing_is_left(tmp_path: Pa
     assert said.code == 1
     assert "cannot be used" in said.err
     assert not (folder / "deep").exists()
+    said = run(call, folder, "one", "--vault", folder / "one")
+    assert "need folders of their own" in said.err
+    assert not (folder / "one").exists()
 
 
 def test_help_teaches_where_caps_are_kept(call: Call) -> None:

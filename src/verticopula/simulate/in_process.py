@@ -25,9 +25,9 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import MemoryRecords
-from verticopula.storage.vault import TableAccount
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 

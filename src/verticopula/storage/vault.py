@@ -17,35 +17,17 @@ import logging
 import secrets
 import stat
 import threading
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import numpy as np
-
-from verticopula.data.tables import EncodedColumn
+from verticopula.data.tables import EncodedColumn, OwnTable
 from verticopula.errors import LedgerError, VerticopulaError
 from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
-from verticopula.storage.column_sketch import (
-    FEWEST_PEOPLE,
-    ColumnFinder,
-    ColumnSketch,
-    Places,
-    enough_people,
-    place_values,
-    sketched_people,
-)
-from verticopula.storage.id_sketch import (
-    OLD_SKETCH_SIZE,
-    hash_people,
-    have_common_people,
-    is_same_table,
-    sketch_ids,
-    smallest,
-)
+from verticopula.storage.known_tables import KnownTable, TableAccount, TableSketch, charge
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.records import FolderRecords
 
@@ -64,40 +46,6 @@ class VaultHead:
     count: int = 0
     hash: str = GENESIS
     replies: int = 0
-
-
-@dataclass(frozen=True)
-class TableAccount:
-    """Whose budget a table's releases are charged to.
-
-    Attributes
-    ----------
-    table : its name in the ledger
-    columns : column -> its name in the ledger
-    overlapping : the names of other tables with somebody in it, whose releases count, too
-    """
-
-    table: str
-    columns: Mapping[str, str]
-    overlapping: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Table:
-    """The names of one table (several, if it joined some), and everybody and every column ever in it.
-
-    Attributes
-    ----------
-    sketch : ids as they were spelled, in vaults of version 0.1
-    people : ids, whatever their spelling
-    holders : what its parties were called, in a vault of several parties
-    """
-
-    names: list[str]
-    sketch: list[int] = field(default_factory=list)
-    people: list[int] = field(default_factory=list)
-    holders: list[str] = field(default_factory=list)
-    columns: list[ColumnSketch] = field(default_factory=list)
 
 
 class Vault:
@@ -213,14 +161,7 @@ class Vault:
         """The name of the table about these subjects: the one it has had, or a new one."""
         return self.account(ids, {}).table
 
-    def account(
-        self,
-        ids: Iterable[str],
-        columns: Mapping[str, EncodedColumn],
-        *,
-        holder: str | None = None,
-        others: Collection[str] = (),
-    ) -> TableAccount:
+    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
         """Whose budget a table's releases are charged to: that of all known tables with somebody in common.
 
         It is a known table that has grown or shrunk if half of the smaller one's subjects are in the other. Where it is
@@ -232,107 +173,40 @@ class Vault:
         ----------
         ids : every row's subject id, in any spelling
         columns : every column's values, in the rows' order
-        holder : the party's name, where several parties with the same people share this vault. Tables of two holders
-            are the same only if they have a column in common, too. None where all tables are one organisation's.
-        others : the other parties of the same study, whose tables are not this one
         """
-        spelled = list(ids)
-        if not spelled:
-            raise VerticopulaError("a table without subjects is about nobody")
-        hashes = hash_people(spelled, self._secret)
-        people, rows = smallest(hashes), np.array(hashes, dtype=np.uint64)
-        size = sketched_people(len(columns))
-        places = {name: place_values(column, rows, size) for name, column in columns.items()}
+        found = TableSketch.of(ids, columns, self._secret)
         with self._guard:
-            legacy = sketch_ids(spelled, self._secret) if any(table.sketch for table in self._tables) else []
-            known = [
-                table
-                for table in self._tables
-                if have_common_people(table.people, people) or have_common_people(table.sketch, legacy)
-            ]
-            near = [table for table in known if self._may_be(table, places, holder, others, in_doubt=True)]
-            same = [
-                table
-                for table in near
-                if is_same_table(table.people, people) or is_same_table(table.sketch, legacy, OLD_SKETCH_SIZE)
-                if self._may_be(table, places, holder, others, in_doubt=False)
-            ]
-            names = [name for table in same for name in table.names] or [secrets.token_hex(8)]
-            beside = [table for table in near if table not in same]
-            sketches, accounts = self._recognise(
-                [column for table in same for column in table.columns],
-                [column for table in beside for column in table.columns],
-                places,
-            )
-            holders = {name for table in same for name in table.holders} | {holder or ""}
-            if holder is None or any(not table.holders for table in same):
-                holders = set()  # one organisation's: anything about these people is the same table
-            merged = _Table(
-                names,
-                smallest((value for table in same for value in table.sketch), OLD_SKETCH_SIZE),
-                smallest([*people, *(value for table in same for value in table.people)]),
-                sorted(holders),
-                sketches,
-            )
-            if same != [merged]:
-                self._write_tables([table for table in self._tables if table not in same] + [merged])
-        return TableAccount("+".join(names), accounts, tuple(name for table in beside for name in table.names))
+            account, tables = charge(self._tables, found, self._secret)
+            self._write_tables(tables)
+        return account
 
-    def _may_be(
-        self,
-        table: _Table,
-        places: Mapping[str, Places],
-        holder: str | None,
-        others: Collection[str],
-        *,
-        in_doubt: bool,
-    ) -> bool:
-        """Whether a table with some of the same people is this holder's.
+    def accounts(self, tables: Mapping[str, OwnTable]) -> dict[str, TableAccount]:
+        """The same for the parties of one study that share this vault: party -> whose budget it is.
 
-        It is by the holder's name, or by a column. `in_doubt` is the answer where no two columns have enough people in
-        common to tell.
-        """
-        if holder is None or not table.holders or holder in table.holders:
-            return True
-        known = [column.open(self._secret) for column in table.columns]
-        finder = ColumnFinder([*known, *places.values()])
-        rows = range(len(known), len(known) + len(places))
-        if any(found < len(known) for row in rows for found in finder.earlier_same(row)):
-            return True
-        told = any(enough_people(one, two) for one in known for two in places.values())
-        return in_doubt and not told and not set(table.holders) <= set(others)
-
-    def _recognise(
-        self, own: list[ColumnSketch], others: list[ColumnSketch], places: Mapping[str, Places]
-    ) -> tuple[list[ColumnSketch], dict[str, str]]:
-        """The table's columns, old and new; and what each of the new ones is called in the ledger.
+        They have their people in common, so a table is known by its people together with its party's name, or with a
+        column that no other party of the study holds.
 
         Parameters
         ----------
-        own, others : the columns known of this table, and of others with some of its people
-        places : the new columns
+        tables : party -> its table
         """
-        at = [*(column.open(self._secret) for column in [*own, *others]), *places.values()]
-        tokens = [column.names for column in [*own, *others]]
-        finder, kept = ColumnFinder(at), dict(enumerate(own))
-        accounts: dict[str, str] = {}
-        for row, (name, found) in enumerate(places.items(), start=len(tokens)):
-            same = finder.earlier_same(row)
-            names = tuple(dict.fromkeys(token for j in same for token in tokens[j])) or (secrets.token_hex(8),)
-            tokens.append(names)
-            accounts[name] = "+".join(names)
-            here = [j for j in same if j in kept]
-            if len(here) == 1 and kept[here[0]].names == names and found.items() <= at[here[0]].items():
-                continue
-            earlier = {person: place for j in here for person, place in at[j].items() if person not in found}
-            at[row] = dict([*found.items(), *earlier.items()][: 2 * max(len(found), FEWEST_PEOPLE)])
-            kept = {j: column for j, column in kept.items() if j not in here}
-            kept[row] = ColumnSketch.seal(names, at[row], self._secret)
-        return list(kept.values()), accounts
+        found = {
+            name: TableSketch.of(table.ids.to_list(), table.columns, self._secret) for name, table in tables.items()
+        }
+        accounts = {}
+        with self._guard:
+            known = self._tables
+            for name, sketch in found.items():
+                others = {other: theirs for other, theirs in found.items() if other != name}
+                accounts[name], known = charge(known, sketch, self._secret, name, others)
+            self._write_tables(known)
+        return accounts
 
-    def _write_tables(self, tables: list[_Table]) -> None:
-        write_atomically(self.folder / TABLES, json.dumps({"tables": [asdict(table) for table in tables]}).encode())
-        self._tables = tables
+    def _write_tables(self, tables: list[KnownTable]) -> None:
+        if tables != self._tables:
+            content = {"tables": [asdict(table) for table in tables]}
+            write_atomically(self.folder / TABLES, json.dumps(content).encode())
+            self._tables = tables
 
     def _read_secret(self, entries: list[Release]) -> bytes:
         path = self.folder / SECRET
@@ -404,7 +278,7 @@ def _check_replies(entries: list[Release], keys: set[str], head: VaultHead) -> N
         )
 
 
-def _check_tables(entries: list[Release], tables: list[_Table]) -> None:
+def _check_tables(entries: list[Release], tables: list[KnownTable]) -> None:
     known = {name for table in tables for name in table.names}
     if not {name for entry in entries if entry.table for name in entry.table.split("+")} <= known:
         raise LedgerError(f"the ledger names tables that {TABLES} does not know: it was put back or lost; {_RESTORE}")
@@ -424,24 +298,12 @@ def _read_head(folder: Path) -> VaultHead:
     return head
 
 
-def _read_tables(folder: Path) -> list[_Table]:
+def _read_tables(folder: Path) -> list[KnownTable]:
     path = folder / TABLES
     if not path.exists():
         return []
     try:
-        return [
-            _Table(
-                [str(name) for name in raw["names"]],
-                [int(value) for value in raw["sketch"]],
-                [int(value) for value in raw.get("people", ())],
-                [str(name) for name in raw.get("holders", ())],
-                [
-                    ColumnSketch(tuple(column["names"]), column["salt"], column["people"], column["places"])
-                    for column in raw.get("columns", ())
-                ],
-            )
-            for raw in _read_json(path)["tables"]
-        ]
+        return [KnownTable.from_dict(raw) for raw in _read_json(path)["tables"]]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise LedgerError(f"{TABLES} cannot be read; {_RESTORE}") from None
 

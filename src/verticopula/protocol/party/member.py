@@ -53,9 +53,9 @@ from verticopula.protocol.study_opening import Alignment, LedgerHead, federation
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import Blobs
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
-from verticopula.storage.vault import TableAccount
 
 _MOST_SUBJECTS = 10_000_000
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
