@@ -28,7 +28,7 @@ from verticopula.cli.app import app
 from verticopula.data.tables import EncodedColumn, OwnTable, normalise_ids
 from verticopula.errors import BudgetExceeded, LedgerError, VerticopulaError
 from verticopula.privacy.policy import Caps, Policy
-from verticopula.privacy.release import Release, hash_line, spent_on
+from verticopula.privacy.release import Release, hash_line, spent_on, spent_on_people
 from verticopula.privacy.statement import party_epsilons
 from verticopula.schema.federation import IdRule
 from verticopula.storage.blobs import FolderBlobs
@@ -282,6 +282,18 @@ def test_a_table_that_is_two_known_ones_joins_them(tmp_path: Path) -> None:
         assert [e.column for e in spent_on(entries, "left", one)] == ["a", "b", "d"]  # the ledger tells of the link
 
 
+def test_what_counts_at_person_is_what_any_party_released_about_the_people() -> None:
+    entries = [
+        release("a", table="t", party="left"),
+        release("b", table="u", party="right"),
+        release("c", table="v", party="left"),
+        release("d", party="right"),
+        release("e", table="w", party="left"),
+    ]
+    assert [e.column for e in spent_on_people(entries, "left", "t", ["v"], ["u"])] == ["a", "b", "c", "d"]
+    assert spent_on_people(entries, "left", "") == entries
+
+
 def test_what_counts_against_a_table() -> None:
     entries = [
         release("a", table="t", party="left"),
@@ -438,6 +450,7 @@ def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_
         bank, clinic = first["bank"].table, first["clinic"].table
         assert charged_with(first["bank"]) == {bank}
         assert charged_with(first["clinic"]) == {clinic}
+        assert (first["bank"].same_people, first["clinic"].same_people) == ((clinic,), (bank,))
         assert charged_with(shared(vault, bank=(ids(0, 200), {"area": AREA[:200]}))["bank"]) == {bank}
         hospital = shared(vault, hospital=(ids(0, 300), {"f": FLAG[:300]}))["hospital"]
         assert charged_with(hospital) == {hospital.table, clinic}

@@ -81,6 +81,7 @@ def run_in_process(
                 table_id=charged[name].table,
                 column_ids=charged[name].columns,
                 overlapping=charged[name].overlapping,
+                same_people=charged[name].same_people,
             )
             for name, table in tables.items()
         }

@@ -43,11 +43,13 @@ class TableAccount:
     table : its name in the ledger
     columns : column -> its name in the ledger
     overlapping : the names of other tables with somebody in it, whose releases count, too
+    same_people : those of other parties' tables with somebody in it, whose releases count at `person`
     """
 
     table: str
     columns: Mapping[str, str]
     overlapping: tuple[str, ...] = ()
+    same_people: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

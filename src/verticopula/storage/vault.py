@@ -18,7 +18,7 @@ import secrets
 import stat
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -200,6 +200,10 @@ class Vault:
                 others = {other: theirs for other, theirs in found.items() if other != name}
                 accounts[name], known = charge(known, sketch, self._secret, name, others)
             self._write_tables(known)
+        for name, account in accounts.items():  # now that all tables of the study are known
+            counted = {*account.table.split("+"), *account.overlapping}
+            met = [given for table in known if found[name].meets(table) for given in table.names]
+            accounts[name] = replace(account, same_people=tuple(given for given in met if given not in counted))
         return accounts
 
     def _write_tables(self, tables: list[KnownTable]) -> None:

@@ -28,7 +28,7 @@ from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import Pricing
-from verticopula.privacy.release import Release, spent_on
+from verticopula.privacy.release import Release, spent_on, spent_on_people
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnQuery,
@@ -89,8 +89,8 @@ class LocalParty:
     authenticity : how its public keys in secure sums are signed, and the others' are known; None for none
     federation : the party's own file, which says who takes part in secure sums and with which columns; without it the
         party takes no part in them
-    table_id, column_ids, overlapping : whom the table is about, which columns it has, and which other tables have some
-        of its people (`Vault.account`), so that caps hold whatever the party and its columns are called in a study
+    table_id, column_ids, overlapping, same_people : whom the table is about, which columns it has, and which other
+        tables have some of its people (`TableAccount`), so that caps hold whatever the party and its columns are called
     consent : called with the method, the proposed releases and what was spent on this table before, after the policy
         agreed and before anything is recorded; may take its time, and may raise PolicyRefused
     """
@@ -111,6 +111,7 @@ class LocalParty:
     table_id: str = ""
     column_ids: Mapping[str, str] = field(default_factory=dict)
     overlapping: tuple[str, ...] = ()
+    same_people: tuple[str, ...] = ()
     consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
     _regression: RegressionHandler = field(init=False)
     _strict: StrictHandler = field(init=False)
@@ -309,8 +310,9 @@ class LocalParty:
         return [entry for order in request.orders for entry in self._entries(request, order)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        about = spent_on(spent, self.name, self.table_id, self.overlapping)
-        self.policy.check(self.name, method, proposed, about)
+        about = self.name, self.table_id, self.overlapping
+        people = spent_on_people(spent, *about, self.same_people)
+        self.policy.check(self.name, method, proposed, spent_on(spent, *about), people)
 
     def _check_orders(self, request: ReleaseRequest) -> None:
         self._check_columns([order.column for order in request.orders], request.sampler)
