@@ -70,6 +70,7 @@ ENTRIES = dict(
         _entry("faults", "Every process killed, stopped and restarted in every round.", "10 minutes", "faults.md"),
         _entry("intruders", "Every attack of the network tests, and who refused it.", "2 minutes", "intruders.md"),
         _entry("secure_sums", "Seconds and bytes of secure sums per party.", "a minute"),
+        _entry("verified_sums", "Seconds and bytes of verified sums per party.", "a minute"),
         _entry("strict", "Accuracy of strict mode where the truth is known.", "20 minutes", "strict.md"),
         _entry("strict_audit", "Audit of the opened sums: false and missed alarms.", "15 minutes", "strict_audit.md"),
         _entry("strict_cost", "Computing and bytes of strict mode, beside VCDS.", "10 minutes", "strict_cost.md"),

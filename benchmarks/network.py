@@ -102,11 +102,11 @@ def time_round_trips(federation: Federation, transport: NetworkTransport, count:
 
 def time_regression(federation: Federation, transport: NetworkTransport) -> tuple[float, int]:
     """Seconds and rounds of a regression on raw columns, all parties taking part in every round."""
-    drive(open_study(federation, "regression", RAW_REGRESSION), transport)
+    opened = drive(open_study(federation, "regression", RAW_REGRESSION), transport)
     before, start = transport.number, time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        VerticalGLM("binomial", "scad").fit_transport(transport, federation, study="regression")
+        VerticalGLM("binomial", "scad").fit_transport(transport, federation, opened=opened)
     return time.perf_counter() - start, transport.number - before
 
 

@@ -170,7 +170,7 @@ def measure_margins(n: int, epsilon: float, seeds: Iterable[int]) -> dict[str, A
         tables = align_tables(study.federation, study.tables, need_overlap=False)
         observed = {key: tables[key.party].columns[key.column].observed for key in study.federation.keys}
         request = StudyBudget.build(study.federation, unit="person", epsilon=epsilon, delta=DELTA)
-        budget = plan_strict(study.federation, request, observed)
+        budget = plan_strict(study.federation, request, {key: int(mask.sum()) for key, mask in observed.items()})
         for key in study.federation.keys:
             column = study.federation.column(key)
             if column.kind not in ("continuous", "count"):

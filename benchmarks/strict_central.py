@@ -93,7 +93,7 @@ class OpenedStudy:
 def open_all(made: Made, epsilon: float, *, unit: str = "person", seed: int = 0) -> OpenedStudy:
     """Margins and sums, with all their noise."""
     request = StudyBudget.build(made.federation, unit=unit, epsilon=epsilon, delta=1e-6)
-    budget = plan_strict(made.federation, request, made.observed)
+    budget = plan_strict(made.federation, request, {key: int(mask.sum()) for key, mask in made.observed.items()})
     marginals = {key: release(made, key, budget.deviations[key], seed) for key in made.federation.keys}
     plan = plan_sums(made.federation, made.layout, made.observed, marginals, budget)
     return OpenedStudy(budget, marginals, plan, add_up(made, plan, marginals, seed))

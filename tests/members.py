@@ -11,6 +11,7 @@ import polars as pl
 from verticopula import Federation, Policy
 from verticopula.data.tables import EncodedColumn
 from verticopula.errors import LedgerError
+from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.protocol.party.member import Member
 from verticopula.storage.blobs import MemoryBlobs
 from verticopula.storage.known_tables import TableAccount
@@ -48,7 +49,9 @@ class MemoryVault:
 
 
 def make_member(federation: Federation, name: str, table: pl.DataFrame, **settings: Any) -> Member:
-    return Member(federation, name, table, **{"key": KEY, "vault": MemoryVault(), **settings})
+    """A member; without an id key it signs with another key that all of them hold."""
+    common = {"key": KEY, "vault": MemoryVault(), "authenticity": shared_authenticity(KEY)}
+    return Member(federation, name, table, **{**common, **settings})
 
 
 def make_members(

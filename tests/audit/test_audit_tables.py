@@ -145,7 +145,7 @@ def strict_study() -> Synthesizer:
 def test_a_strict_study_can_be_repeated_whole_and_by_no_party_alone() -> None:
     study = strict_study()
     _, again = restrict(study, None)
-    assert dict(again.settings_) == dict(study.settings_)
+    assert again.check().to_dict() == study.settings_
     with pytest.raises(SettingsError, match="alone"):
         audit_study(study, AuditSettings(trials=100, party="bank"), real=people(0, N, 1))
 

@@ -37,6 +37,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.rank_methods import vcds
 from verticopula.protocol.study_opening import open_study
+from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext
 from verticopula.schema.federation import seeded_study_name
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.records import FolderRecords
@@ -47,6 +48,7 @@ from verticopula.transport.in_process_transport import InProcessTransport
 FEDERATION = Federation.from_dict(
     {
         "response": "a.y",
+        "network": {"operator": "office"},
         "party": [
             {"name": "a", "column": [{"name": "y", "kind": "binary"}]},
             {"name": "b", "column": [{"name": "x", "kind": "continuous", "bounds": [-6, 6]}]},
@@ -70,15 +72,15 @@ def parties(seed: int = 0) -> dict[str, LocalParty]:
     return {name: LocalParty(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
 
 
-def run(transport: Transport, study: str = "study") -> FitResult:
-    side = CoordinatorSide(np.random.default_rng(0))
+def run(transport: Transport, study: str = "study", context: StudyContext = NO_CONTEXT) -> FitResult:
+    side = CoordinatorSide(np.random.default_rng(0), context=context)
     return drive(vcds(FEDERATION, BUDGET, study, side), transport)
 
 
 class InProcess:
     """All parties in this process."""
 
-    study = "study"
+    study, context = "study", NO_CONTEXT
 
     def open(self, seed: int = 0, without: str | None = None) -> Transport:
         """A transport to the parties of one study."""
@@ -89,7 +91,7 @@ class OverTheNetwork:
     """Every party in a process of its own, with mutual TLS between them and this one, which coordinates."""
 
     def __init__(self, folder: Path) -> None:
-        here = {"host": "localhost", "port": free_port(), "deadline": 60.0}
+        here = {"operator": "office", "port": free_port(), "deadline": 60.0}
         federation = Federation.from_dict({**FEDERATION.to_dict(), "network": here})
         self.net = Net.prepare(folder, federation, tables())
         self.sessions = Sessions(
@@ -98,7 +100,7 @@ class OverTheNetwork:
             lambda peer: self.pending.on_session(peer),
         )
         self.pending = PendingRequests(self.sessions)
-        self.study = ""
+        self.study, self.context = "", NO_CONTEXT
         self.journals: list[Journal] = []
 
     def start(self) -> None:
@@ -122,7 +124,7 @@ class OverTheNetwork:
     def open(self, seed: int = 0, without: str | None = None) -> Transport:
         self.study = f"study-{time.monotonic_ns()}"
         transport = self.transport()
-        drive(open_study(FEDERATION, self.study, "vcds", seed=seed), transport)
+        self.context = drive(open_study(FEDERATION, self.study, "vcds", seed=seed), transport).context
         if without is not None:
             self.net.signal(without, signal.SIGKILL)
             transport.seconds = 2.0
@@ -151,7 +153,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 def test_the_same_arrays_on_every_transport(network: OverTheNetwork) -> None:
     """The short case of the network in the ordinary suite."""
-    there = run(network.open(seed=5), network.study)
+    there = run(network.open(seed=5), network.study, network.context)
     here = run(InProcess().open(seed=5), seeded_study_name(FEDERATION))
     np.testing.assert_array_equal(there.copula.correlation, here.copula.correlation)
 
@@ -188,7 +190,7 @@ def test_the_coordinator_cannot_put_its_own_key_in_place_of_a_party_s(network: O
 
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
 def test_same_seed_same_arrays(kind: Kind) -> None:
-    first, second, other = (run(kind.open(seed), kind.study) for seed in (0, 0, 1))
+    first, second, other = (run(kind.open(seed), kind.study, kind.context) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.copula.correlation, second.copula.correlation)
     assert not np.array_equal(first.copula.correlation, other.copula.correlation)
 
@@ -230,11 +232,11 @@ def too_few_cells(reply: Reply) -> Reply:
 
 
 def wrong_kind(reply: Reply) -> Reply:
-    return PresenceReply("b", np.ones((200, 1), dtype=bool)) if isinstance(reply, ReleaseReply) else reply
+    return PresenceReply("b", np.ones((200, 1), dtype=bool), b"") if isinstance(reply, ReleaseReply) else reply
 
 
 def no_agreement(reply: Reply) -> Reply:
-    return PresenceReply("b", np.ones((200, 1), dtype=bool)) if isinstance(reply, ConsentReply) else reply
+    return PresenceReply("b", np.ones((200, 1), dtype=bool), b"") if isinstance(reply, ConsentReply) else reply
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ def no_agreement(reply: Reply) -> Reply:
 def test_malformed_replies_are_errors_not_results(change: Callable[[Reply], Reply], kind: Kind) -> None:
     transport = Tampering(kind.open(), change)
     with pytest.raises(ProtocolError):
-        run(transport, kind.study)
+        run(transport, kind.study, kind.context)
 
 
 @pytest.mark.network
@@ -273,4 +275,4 @@ def test_who_has_a_value_in_an_unshared_column_is_not_told() -> None:
 def test_a_lost_party_raises_and_is_named(kind: Kind) -> None:
     transport = kind.open(without="b")  # over the network it is killed, and nothing can follow
     with pytest.raises(PartyUnavailable, match="'b'"):
-        run(transport, kind.study)
+        run(transport, kind.study, kind.context)

@@ -108,7 +108,9 @@ class Net:
         for name in names:
             kit = self.folder / "kits" / name
             command = ["serve", str(kit)]
-            if name != "server":
+            if name == self.federation.network.compute:
+                command = ["compute", str(kit)]
+            elif name != "server":
                 files = ("--data", self.folder / f"{name}.csv", "--policy", self.folder / f"{name}.toml")
                 command = ["join", str(kit), *map(str, files)]
             with (kit / "output.txt").open("ab") as output:

@@ -17,15 +17,13 @@ from tests.builders import correlated_normals
 from verticopula.stats.em import find_patterns
 from verticopula.stats.latent_draws import (
     adjust_to_order,
-    conditional_sensitivity,
-    curve_from_latents,
     draw_constrained,
     draw_posterior,
     draw_truncated,
     order_by_ranks,
     redraw_missing,
 )
-from verticopula.stats.margin_curves import MarginCurve
+from verticopula.stats.margin_curves import MarginCurve, conditional_sensitivity, curve_from_latents
 
 Floats = NDArray[np.float64]
 

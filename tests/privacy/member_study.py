@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.agreements import agree, place_request, proposal_of
 from tests.builders import CONTINUOUS, make_federation
 from tests.members import KEY, make_member
 from verticopula import Federation, Policy
@@ -19,9 +20,11 @@ from verticopula.protocol.messages import (
     PlaceRequest,
     ReleaseRequest,
     Reply,
+    StudyProposal,
 )
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import StudyContext
 
 N = 120
 NUMBER = 7.123456789012345
@@ -90,13 +93,33 @@ def answered(reply: Reply) -> OpenReply:
 
 
 def place_of(opened: OpenReply, n_subjects: int = N) -> PlaceRequest:
-    return PlaceRequest("study", n_subjects, np.arange(opened.hashes.shape[0])[::-1].copy())
+    return place_request("study", opened.hashes, np.arange(opened.hashes.shape[0])[::-1].copy(), n_subjects)
+
+
+def proposal_for(one: Member, study: str = "study", **changes: Any) -> StudyProposal:
+    """What a coordinator would propose in a study in which the member is placed."""
+    raw = one.vault.studies.get(f"{one.name}/{study}")
+    assert raw is not None
+    context = StudyContext(alignment=raw["alignment"], cohort=raw["cohort"])
+    return proposal_of(one, one.name, federation(), **{"study": study, "context": context, **changes})
+
+
+def agree_in(one: Member, study: str = "study", **changes: Any) -> Member:
+    """The member, once everybody has consented to releases such as RELEASE."""
+    agree(one, one.name, proposal_for(one, study, **changes))
+    return one
 
 
 def placed(**settings: Any) -> Member:
+    """A member whose rows are placed in the cohort; nobody has consented to anything."""
     one = member(**settings)
     one.handle(place_of(answered(one.handle(opening()))))
     return one
+
+
+def ready(**settings: Any) -> Member:
+    """A member of a study to which everybody has consented."""
+    return agree_in(placed(**settings))
 
 
 RELEASE = ReleaseRequest("study", "vcds", "exact", (ColumnQuery("n", 1.0, 1.0), ColumnQuery("g", 1.0, 1.0)))

@@ -19,6 +19,7 @@ from verticopula.errors import AlignedWarning, VerticopulaError
 from verticopula.privacy.noise import SecureNoise
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import (
+    AgreementReply,
     CompletedRanksReply,
     CompletedRanksRequest,
     ConsentReply,
@@ -79,7 +80,7 @@ def test_every_message_of_every_round_holds_ranks_and_counts_only(monkeypatch: p
     replies = [m for m in heard if isinstance(m, CompletedRanksReply)]
     assert len(replies) == 4
     assert all(array.dtype == np.int64 for reply in replies for array in reply.ranks)
-    known = (PresenceReply, ConsentReply, ReleaseReply, CompletedRanksReply)
+    known = (PresenceReply, ConsentReply, AgreementReply, ReleaseReply, CompletedRanksReply)
     assert all(isinstance(reply, known) for reply in heard[1::2])
     with np.printoptions(threshold=np.inf, precision=17):
         assert_clean(repr(heard))

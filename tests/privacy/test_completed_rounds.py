@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+from tests.agreements import bare_proposal
 from tests.builders import CONTINUOUS, fit_seeded, make_federation
 from tests.oracle.naive import comparison_probabilities, largest_log_ratio, rank_distribution
 from verticopula import Federation, Policy, Synthesizer
@@ -112,7 +113,7 @@ def test_a_completed_column_is_charged_for_everybody_and_once_more_for_the_missi
         per_comparison = coins_per_comparison(column, sampler)
         assert entry.what == "ranks"
         assert entry.n_subjects == SEEN.sum()
-        assert entry.epsilon == 0.5
+        assert entry.epsilon == 0.5 * (1 + 2 * missing)  # all comparisons with values that the coordinator knows
         assert entry.coins_count == per_comparison * (N - 1 + missing)
         assert entry.coins_epsilon == pytest.approx(0.5 / per_comparison)
     assert [entry.column for entry in local.ledger] == ["a", "b", "c"]
@@ -379,7 +380,8 @@ def test_a_policy_covers_completed_columns(policy: Policy) -> None:
 
 
 def test_a_cap_holds_however_many_rounds_are_asked_for() -> None:
-    local = party(policy=Policy(caps=Caps(variable=1.2)))
+    round_price = 0.5 * (1 + 2 * int((~SEEN).sum()))
+    local = party(policy=Policy(caps=Caps(variable=2.4 * round_price)))
     local.handle(request(round_number=2))
     local.handle(request(round_number=3))
     with pytest.raises(BudgetExceeded, match="nothing was drawn"):
@@ -390,32 +392,25 @@ def test_a_cap_holds_however_many_rounds_are_asked_for() -> None:
 @pytest.mark.parametrize(
     "rounds",
     [
-        *(0, -1, 1_001, True, math.nan),
-        2.5,
+        *(0, -1, 1_001),
     ],
 )
 def test_a_review_of_an_impossible_number_of_rounds_is_refused(rounds: Any) -> None:
-    release = ReleaseRequest("s", "ievcds", "exact", (ColumnQuery("a", 0.5, 0.5),))
     with pytest.raises(PolicyRefused, match="rounds"):
-        party(Untouchable()).handle(ConsentRequest(release, rounds))
+        party(Untouchable()).handle(ConsentRequest(bare_proposal("left", len(KINDS), "exact", 0.5, 0.5, rounds)))
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize(
-    ("sampler", "order"),
-    [
-        ("exact", ColumnQuery("nobody", 0.5, 0.5)),
-        ("exact", ColumnQuery("a", math.nan, 0.5)),
-        ("exact", ColumnQuery("a", 0.5, 5e-324)),
-        ("loaded", ColumnQuery("a", 0.5, 0.5)),
-    ],
-    ids=["unknown column", "no epsilon", "too small", "unknown sampler"],
+    ("sampler", "ranks", "marginal"),
+    [("exact", math.nan, 0.5), ("exact", 0.5, 5e-324), ("loaded", 0.5, 0.5)],
+    ids=["no epsilon", "too small", "unknown sampler"],
 )
 def test_a_review_of_a_request_that_makes_no_sense_is_refused_in_words(
-    sampler: str, order: ColumnQuery, rounds: int
+    sampler: str, ranks: float, marginal: float, rounds: int
 ) -> None:
     with pytest.raises(PolicyRefused):
-        party(Untouchable()).handle(ConsentRequest(ReleaseRequest("s", "ievcds", sampler, (order,)), rounds))
+        party(Untouchable()).handle(ConsentRequest(bare_proposal("left", len(KINDS), sampler, ranks, marginal, rounds)))
 
 
 # ---- whole studies -----------------------------------------------------------------------
@@ -453,13 +448,17 @@ def test_the_ledger_adds_up_to_what_was_asked_for_a_variable(settings: dict[str,
     fitted = fit_seeded(
         study(), tables(), 1, unit="variable", epsilon=None, epsilon_ranks=0.75, epsilon_marginals=0.25, **settings
     )
-    assert fitted.privacy_.epsilon(Unit.VARIABLE) == pytest.approx(total)
+    rounds = settings.get("rounds", 1) if settings["method"] == "ievcds" else 1
+    per_round = 0.75 if "per_round" in settings else 0.75 / rounds
+    prices = []
     for key in study().keys:
         own = [e for e in fitted.ledger_ if (e.party, e.column) == (key.party, key.column)]
-        assert sum(e.epsilon for e in own) == pytest.approx(total)
-        rounds = settings.get("rounds", 1) if settings["method"] == "ievcds" else 1
+        missing = 90 - own[0].n_subjects  # known to the coordinator, who named their values
+        prices.append(total + (rounds - 1) * per_round * 2 * missing)
+        assert sum(e.epsilon for e in own) == pytest.approx(prices[-1])
         assert [e.what for e in own].count("ranks") == rounds
         assert [e.what for e in own].count("marginal") == 1
+    assert fitted.privacy_.epsilon(Unit.VARIABLE) == pytest.approx(max(prices))
 
 
 def test_later_rounds_of_a_study_are_charged_for_the_missing() -> None:
@@ -475,7 +474,15 @@ def test_later_rounds_of_a_study_are_charged_for_the_missing() -> None:
         assert entry.n_subjects == observed
 
 
-@pytest.mark.parametrize(("unit", "sampler"), [("client", "exact"), ("block", "exact"), ("person", "binomial")])
+def test_comparisons_with_values_that_the_coordinator_knows_are_warned_about() -> None:
+    fitted = Synthesizer(study(), "ievcds", epsilon=2.0, unit="client", rounds=4).fit(tables())
+    assert fitted.privacy_.epsilon(Unit.CLIENT) > 2.0
+    assert "Rounds on completed columns cost more per client than was asked for" in fitted.summary()
+    for other in ("vcds", "refined"):
+        assert "Rounds on completed columns" not in Synthesizer(study(), other, epsilon=2.0).fit(tables()).summary()
+
+
+@pytest.mark.parametrize(("unit", "sampler"), [("block", "exact"), ("person", "binomial")])
 def test_several_rounds_stay_within_epsilon_at_every_unit(unit: str, sampler: str) -> None:
     fitted = Synthesizer(study(), "ievcds", epsilon=2.0, delta=1e-6, unit=unit, sampler=sampler, rounds=4).fit(tables())
     spent = fitted.privacy_.epsilon(Unit(unit))

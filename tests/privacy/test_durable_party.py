@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import signal
 import threading
 import time
@@ -23,16 +22,13 @@ from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import RefitRule
 from verticopula.privacy.noise import Keystream, SecureNoise
 from verticopula.privacy.policy import Caps, Policy
-from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons
 from verticopula.protocol.messages import (
-    ConsentRequest,
     DesignRequest,
     ReleaseReply,
     ReleaseRequest,
     Reply,
     Request,
-    ResponseRequest,
     UpdateRequest,
     fingerprint,
 )
@@ -202,8 +198,6 @@ def test_a_cap_holds_whatever_the_party_is_called(tmp_path: Path) -> None:
         for name in ("left", "right", "third"):
             with pytest.raises(BudgetExceeded, match="nothing was drawn"):
                 make(vault, name, policy=policy, noise=Untouchable()).handle(replace(REQUEST, study="more"))
-            with pytest.raises(BudgetExceeded):
-                make(vault, name, policy=policy).handle(ConsentRequest(replace(REQUEST, study="more")))
         other = vault.identify(f"other{i}" for i in range(N))
         make(vault, "third", policy=policy, table_id=other).handle(replace(REQUEST, study="more"))
         assert {entry.table for entry in vault.ledger} == {other, make(vault).table_id}
@@ -227,61 +221,6 @@ def test_a_crash_near_the_cap_does_not_lock_the_party_out(tmp_path: Path) -> Non
         make(vault, policy=policy).handle(REQUEST)
         with pytest.raises(BudgetExceeded):
             make(vault, policy=policy).handle(replace(REQUEST, study="more"))
-
-
-# ---- consent -------------------------------------------------------------------------------------
-
-
-def test_the_steward_is_asked_after_the_policy_and_before_the_ledger(tmp_path: Path) -> None:
-    asked: list[tuple[str, int, int, int]] = []
-    with Vault.open(tmp_path) as vault:
-
-        def consent(method: str, proposed: list[Release], before: list[Release]) -> None:
-            assert vault.ledger.path is not None
-            with vault.ledger.path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody is kept waiting by a steward
-            asked.append((method, len(proposed), len(before), len(vault.ledger)))
-
-        party = make(vault, consent=consent, policy=Policy(methods=("vcds", RAW_REGRESSION)))
-        party.handle(ConsentRequest(REQUEST))
-        assert asked == []
-        party.handle(REQUEST)
-        party.handle(REQUEST)
-        party.handle(ResponseRequest("s", "a", None))
-        design = DesignRequest("s", "f", ("a",), None, True, None, None, "lasso", 0.0)
-        party.handle(design)
-        party.handle(design)
-        with pytest.raises(PolicyRefused):
-            party.handle(replace(REQUEST, method="evcds"))
-        assert asked == [
-            ("vcds", ENTRIES, 0, 0),
-            (RAW_REGRESSION, 1, ENTRIES, ENTRIES),
-            (RAW_REGRESSION, 1, ENTRIES + 1, ENTRIES + 1),
-        ]
-
-
-def test_a_steward_s_no_costs_nothing(tmp_path: Path) -> None:
-    def refuse(method: str, proposed: list[Release], before: list[Release]) -> None:
-        raise PolicyRefused("party 'left': its steward said no")
-
-    with Vault.open(tmp_path) as vault:
-        with pytest.raises(PolicyRefused, match="steward"):
-            make(vault, consent=refuse, noise=Untouchable()).handle(REQUEST)
-        assert len(vault.ledger) == 0
-        make(vault).handle(REQUEST)
-        make(vault, consent=refuse).handle(REQUEST)  # it has left before; there is nothing to consent to
-
-
-def test_what_was_spent_while_the_steward_thought_counts(tmp_path: Path) -> None:
-    policy = Policy(caps=Caps(client=PRICE))
-    with Vault.open(tmp_path) as vault:
-
-        def slow(method: str, proposed: list[Release], before: list[Release]) -> None:
-            make(vault, policy=policy).handle(replace(REQUEST, study="quicker"))
-
-        with pytest.raises(BudgetExceeded):
-            make(vault, policy=policy, consent=slow, noise=Untouchable()).handle(REQUEST)
-        assert {entry.study for entry in vault.ledger} == {"quicker"}
 
 
 # ---- regressions ---------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verticopula.errors import BudgetExceeded, PolicyRefused
-from verticopula.network.consent import ConsentPrompt
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.accounting import Coins, composed_delta, composed_epsilon
 from verticopula.privacy.policy import Caps, Policy
@@ -202,13 +201,3 @@ def test_a_column_that_is_not_shared_is_not_hidden_behind_all_columns() -> None:
     assert entries()[1].column == ALL_COLUMNS
     with pytest.raises(PolicyRefused, match="'x'"):
         Policy(columns=("y",)).check("a", "strict", entries(), [])
-
-
-def test_a_steward_is_asked_again_about_more_noise_taken_away() -> None:
-    answers = ["all\n", "n\n"]
-    prompt = ConsentPrompt("a", DELTA, read=lambda: answers.pop(0))
-    prompt.request("strict", entries(mu=0.1), [])
-    prompt.request("strict", entries(mu=0.09), [])
-    with pytest.raises(PolicyRefused, match="steward"):
-        prompt.request("strict", entries(mu=0.11), [])
-    assert not answers

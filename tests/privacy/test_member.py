@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.agreements import place_request
 from tests.builders import fit_seeded
 from tests.members import KEY, SEEDED, MemoryVault, make_member, make_members
 from tests.privacy.member_study import (
@@ -23,11 +24,13 @@ from tests.privacy.member_study import (
     WORD,
     FromWhere,
     N,
+    agree_in,
     answered,
     federation,
     member,
     opening,
     placed,
+    proposal_for,
     tables,
 )
 from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer, VerticalGLM
@@ -40,7 +43,6 @@ from verticopula.protocol.messages import (
     ConsentRequest,
     PlaceRequest,
     PresenceRequest,
-    RawConsentRequest,
     ReleaseReply,
     Reply,
     Request,
@@ -81,6 +83,9 @@ def test_a_seeded_study_over_members_equals_one_in_process(method: str, way: Fro
     assert there.privacy_ == here.privacy_
 
 
+PLACE = PlaceRequest("study", N, np.arange(100), np.zeros((N, 16), dtype=np.uint8))
+
+
 def priced(entry: Any) -> tuple[Any, ...]:
     """An entry without its time, its study's name and its place in a chain."""
     skipped = {"time", "study", "previous", "hash", "table", "content", "request"}
@@ -94,12 +99,12 @@ def test_a_regression_over_members_equals_one_over_parties(select: str) -> None:
         for name, table in align_tables(federation(), tables()).items()
     }
     members = InProcessTransport(make_members(federation(), tables(), policy=RAW))
-    drive(open_study(federation(), "glm", "raw-glm", seed=0), members)
+    opened = drive(open_study(federation(), "glm", "raw-glm", seed=0), members)
     settings: dict[str, Any] = {"family": "binomial", "select": select, "n_strengths": 15}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         here = VerticalGLM(**settings).fit_transport(InProcessTransport(parties), federation(), study="glm")
-        there = VerticalGLM(**settings).fit_transport(members, federation(), study="glm")
+        there = VerticalGLM(**settings).fit_transport(members, federation(), opened=opened)
     assert here.intercept_ == there.intercept_
     assert here.strength_ == there.strength_
     for name, coef in here.coef_.items():
@@ -110,10 +115,10 @@ def test_closing_a_study_forgets_its_fits(tmp_path: Path) -> None:
     with ExitStack() as stack:
         own = {name: {"vault": stack.enter_context(Vault.open(tmp_path / name))} for name in ("left", "right", "third")}
         members = InProcessTransport(make_members(federation(), tables(), policy=RAW, **own))
-        drive(open_study(federation(), "glm", "raw-glm"), members)
+        opened = drive(open_study(federation(), "glm", "raw-glm"), members)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            VerticalGLM("binomial", n_strengths=5).fit_transport(members, federation(), study="glm")
+            VerticalGLM("binomial", n_strengths=5).fit_transport(members, federation(), opened=opened)
         assert list((tmp_path / "left" / "fits").iterdir())
         heads = drive(close_study(federation(), "glm"), members)
         assert heads["left"][0] == len(own["left"]["vault"].ledger) > 0
@@ -167,7 +172,7 @@ def test_no_message_holds_a_planted_id_or_value(tmp_path: Path, policy: Policy, 
         warnings.simplefilter("ignore", NotPrivateWarning)
         fit.fit_transport(transport, study="study", alignment=way.alignment)
     everything = b"".join(transport.received + transport.sent)
-    assert len(transport.received) == 3 * (6 if way.alignment == "hash" else 8)
+    assert len(transport.received) == 3 * (7 if way.alignment == "hash" else 9)
     assert [canary for canary in canaries() if canary in everything] == []
     assert canaries()[2] in np.array([1.0, NUMBER]).tobytes()  # the search would find it
 
@@ -253,7 +258,7 @@ def test_terms_are_checked_before_any_hash_is_sent(policy: Policy, changes: dict
 
 def test_every_request_of_another_version_is_refused() -> None:
     one = placed()
-    for request in (opening(), PlaceRequest("study", N, np.arange(100)), RELEASE, CloseRequest("study")):
+    for request in (opening(), PLACE, RELEASE, CloseRequest("study")):
         with pytest.raises(VersionMismatch, match="99"):
             one.handle(replace(request, version=99))
 
@@ -267,11 +272,12 @@ def test_a_short_key_or_an_unknown_party_makes_no_member() -> None:
 
 def test_nothing_is_answered_before_its_time() -> None:
     one = member()
-    for request in (RELEASE, PresenceRequest("study", "vcds"), PlaceRequest("study", N, np.arange(100))):
+    for request in (RELEASE, PresenceRequest("study", "vcds"), PLACE):
         with pytest.raises(ProtocolError, match="was not asked to open"):
             one.handle(request)
     one.handle(opening())
-    requests = (RELEASE, ConsentRequest(RELEASE), PresenceRequest("study", "vcds"), BlockRequest("study", (), ()))
+    proposal = proposal_for(placed())
+    requests = (RELEASE, ConsentRequest(proposal), PresenceRequest("study", "vcds"), BlockRequest("study", (), ()))
     for early in requests:
         with pytest.raises(ProtocolError, match="no cohort yet"):
             one.handle(early)
@@ -282,8 +288,8 @@ def test_a_study_stays_with_its_method() -> None:
     one = placed(policy=Policy(methods=("vcds", "evcds", "raw-glm")))
     for other in (
         replace(RELEASE, method="evcds"),
-        ConsentRequest(replace(RELEASE, method="evcds")),
-        RawConsentRequest("study", np.ones(N, dtype=bool)),
+        ConsentRequest(replace(proposal_for(one), method="evcds")),
+        ConsentRequest(replace(proposal_for(one), method="raw-glm")),
     ):
         with pytest.raises(ProtocolError, match="another method"):
             one.handle(other)
@@ -307,7 +313,8 @@ def test_seeds_do_not_answer_for_each_other_and_names_do_not_matter() -> None:
     replies = []
     for study, seed in (("a", 3), ("b", 4), ("c", 3)):
         opened = answered(one.handle(opening(study, seed=seed)))
-        one.handle(PlaceRequest(study, N, np.arange(opened.hashes.shape[0])))
+        one.handle(place_request(study, opened.hashes, None, N))
+        agree_in(one, study)
         reply = one.handle(replace(RELEASE, study=study))
         assert isinstance(reply, ReleaseReply)
         replies.append(reply.columns[0].ranks)

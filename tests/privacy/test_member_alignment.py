@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
+from tests.agreements import place_request
 from tests.privacy.member_study import (
     RELEASE,
     N,
@@ -61,7 +62,7 @@ def test_places_that_cannot_be_are_refused(n_subjects: int, positions: Any, word
     one = member()
     one.handle(opening())
     with pytest.raises(ProtocolError, match=words):
-        one.handle(PlaceRequest("study", n_subjects, positions))
+        one.handle(PlaceRequest("study", n_subjects, positions, np.zeros((1, 16), dtype=np.uint8)))
     with pytest.raises(ProtocolError, match="no cohort yet"):
         one.handle(RELEASE)
 
@@ -70,17 +71,35 @@ def test_the_response_partys_subjects_are_the_cohort() -> None:
     one = member("left")
     one.handle(opening())
     with pytest.raises(ProtocolError, match="its own 120 subjects are the cohort"):
-        one.handle(PlaceRequest("study", N + 1, np.arange(N)))
+        one.handle(PlaceRequest("study", N + 1, np.arange(N), np.zeros((1, 16), dtype=np.uint8)))
 
 
 def test_a_settled_cohort_stays() -> None:
     one = placed()
     again = place_of(answered(one.handle(opening())))
     one.handle(again)
+    opened = answered(one.handle(opening()))
     with pytest.raises(ProtocolError, match="settled"):
-        one.handle(replace(again, positions=shifted(again.positions, 1)))
+        one.handle(place_request("study", opened.hashes, shifted(again.positions, 1), N))
     with pytest.raises(ProtocolError, match="settled"):
-        one.handle(replace(again, n_subjects=N + 1))
+        one.handle(place_request("study", opened.hashes, again.positions, N + 1))
+
+
+def test_rows_in_other_places_than_the_list_says_are_found() -> None:
+    one = member()
+    right = place_of(answered(one.handle(opening())))
+    swapped = right.positions.copy()
+    swapped[[0, 1]] = swapped[[1, 0]]
+    with pytest.raises(ProtocolError, match="other subjects in the places of its rows"):
+        one.handle(replace(right, positions=swapped))
+    twice = right.hashes.copy()
+    free = np.setdiff1d(np.arange(N), right.positions)[0]
+    twice[free] = twice[right.positions[0]]
+    with pytest.raises(ProtocolError, match="twice in the cohort's list"):
+        one.handle(replace(right, hashes=twice))
+    with pytest.raises(ProtocolError, match="a hash for each subject"):
+        one.handle(replace(right, hashes=right.hashes[:-1]))
+    one.handle(right)
 
 
 # ---- alignment without a key -------------------------------------------------------------

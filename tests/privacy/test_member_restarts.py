@@ -15,16 +15,18 @@ from tests.privacy.member_study import (
     BY_WAY,
     RELEASE,
     FromWhere,
+    agree_in,
     answered,
     federation,
     member,
     opening,
     place_of,
     placed,
+    ready,
     tables,
 )
 from verticopula import NotPrivateWarning, Policy, Synthesizer
-from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError
+from verticopula.errors import BudgetExceeded, LedgerError, ProtocolError
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import (
     BlockReply,
@@ -65,6 +67,7 @@ def test_a_restart_on_disk_repeats_the_release_and_pays_once(tmp_path: Path, way
     with Vault.open(tmp_path) as vault:
         one = member(vault=vault, key=way.key)
         one.handle(place_of(answered(one.handle(opening(alignment=way.alignment)))))
+        agree_in(one)
         first = one.handle(RELEASE)
     with Vault.open(tmp_path) as vault:
         two = member(vault=vault, key=way.key)
@@ -77,28 +80,18 @@ def test_a_restart_on_disk_repeats_the_release_and_pays_once(tmp_path: Path, way
 def test_caps_hold_over_studies_and_restarts(tmp_path: Path) -> None:
     policy = Policy(caps=Caps(variable=3.0))
     with Vault.open(tmp_path) as vault:
-        placed(vault=vault, policy=policy).handle(RELEASE)
+        ready(vault=vault, policy=policy).handle(RELEASE)
     with Vault.open(tmp_path) as vault:
         one = member(vault=vault, policy=policy)
         one.handle(replace(place_of(answered(one.handle(opening("next")))), study="next"))
         with pytest.raises(BudgetExceeded, match="above its cap"):
-            one.handle(replace(RELEASE, study="next"))
+            agree_in(one, "next")
         one.handle(RELEASE)  # sent before
-
-
-def test_consent_is_asked_before_anything_is_recorded() -> None:
-    def refuse(method: str, proposed: list[Any], spent: list[Any]) -> None:
-        raise PolicyRefused("no")
-
-    one = placed(consent=refuse)
-    with pytest.raises(PolicyRefused, match="no"):
-        one.handle(RELEASE)
-    assert len(one.vault.ledger) == 0
 
 
 def test_a_changed_table_does_not_go_on_with_an_old_study() -> None:
     vault = MemoryVault()
-    placed(vault=vault)
+    ready(vault=vault)
     frame = tables()["right"]
     other = frame.with_columns(pl.when(pl.col("n") == 3).then(4).otherwise(pl.col("n")).alias("n"))
     changed = make_member(federation(), "right", other, vault=vault)
@@ -129,7 +122,7 @@ def test_one_organisation_may_be_two_parties() -> None:
 
 
 def test_a_ledger_that_lost_entries_is_not_opened_again() -> None:
-    one = placed()
+    one = ready()
     one.handle(RELEASE)
     closed = one.handle(CloseRequest("study"))
     assert isinstance(closed, CloseReply)

@@ -180,7 +180,7 @@ def test_a_failed_release_is_not_kept_as_an_answer() -> None:
         request(marginal=float("inf")),
     ],
     ids=lambda r: (
-        f"{[o.column for o in r.orders]}-{r.sampler}-{r.orders[0].epsilon_ranks}-{r.orders[0].epsilon_marginal}"
+        f"{[o.column for o in r.queries]}-{r.sampler}-{r.queries[0].epsilon_ranks}-{r.queries[0].epsilon_marginal}"
     ),
 )
 def test_requests_that_make_no_sense_are_refused(bad: ReleaseRequest) -> None:
@@ -190,7 +190,7 @@ def test_requests_that_make_no_sense_are_refused(bad: ReleaseRequest) -> None:
     assert len(local.ledger) == 0
 
 
-@pytest.mark.parametrize("message", [request(version=2), PresenceRequest("one", "vcds", version=0)], ids=["new", "old"])
+@pytest.mark.parametrize("message", [request(version=3), PresenceRequest("one", "vcds", version=0)], ids=["new", "old"])
 def test_another_version_is_refused(message: Any) -> None:
     with pytest.raises(VersionMismatch):
         party(noise=Untouchable()).handle(message)

@@ -53,7 +53,7 @@ def study(members: dict[str, Member], **settings: Any) -> Synthesizer:
         ("[caps]\nperson = 0.5\n", BudgetExceeded, "per person"),
         ('methods = ["strict"]\n', PolicyRefused, "does not take part"),
         ('columns = ["z"]\n', PolicyRefused, "does not share"),
-        ("min_subjects = 61\n", PolicyRefused, "fewer than the 61"),
+        ("min_subjects = 61\n", PolicyRefused, "fewer subjects"),
     ],
 )
 def test_a_tightened_policy_holds_for_the_next_study(

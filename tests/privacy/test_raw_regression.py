@@ -258,7 +258,7 @@ def lie(what: str, name: str, reply: Reply) -> Reply:
     if isinstance(reply, DesignReply) and what == "rows":
         return replace(reply, n_rows=5)
     if isinstance(reply, DesignReply) and what == "kind":
-        return PresenceReply("south", np.ones((N, 2), dtype=bool))
+        return PresenceReply("south", np.ones((N, 2), dtype=bool), b"")
     return reply
 
 

@@ -241,7 +241,7 @@ def test_a_response_that_the_party_does_not_hold(column: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [design(version=2), update(version=0), ResponseRequest("s", "a", None, version=9)], ids=["d", "u", "r"]
+    "message", [design(version=3), update(version=0), ResponseRequest("s", "a", None, version=9)], ids=["d", "u", "r"]
 )
 def test_another_version_is_refused(message: Any) -> None:
     with pytest.raises(VersionMismatch):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from verticopula.errors import VersionMismatch, WireError
 from verticopula.protocol import wire
 from verticopula.protocol.messages import (
+    MESSAGE_VERSION,
     ColumnQuery,
     ColumnRelease,
     CompletedRanksRequest,
@@ -25,6 +26,8 @@ from verticopula.protocol.messages import (
     Imputation,
     ReleaseReply,
     ReleaseRequest,
+    SignedPresence,
+    StudyProposal,
     UpdateReply,
     UpdateRequest,
 )
@@ -37,7 +40,14 @@ MASK = np.arange(11) % 3 == 0
 VALID = [
     encode(message)
     for message in (
-        ConsentRequest(ReleaseRequest("s", "vcds", "exact", (ColumnQuery("x", 0.5, float("inf")),)), 3),
+        ReleaseRequest("s", "vcds", "exact", (ColumnQuery("x", 0.5, float("inf")),)),
+        ConsentRequest(
+            StudyProposal(
+                *("s", "vcds", "who", "why", "client", 1.0, float("inf"), None, "exact", 3, False, "hash", "ab", 9),
+                (SignedPresence("left", (9, 4), "cd", b"xyz"),),
+                *(np.linspace(0, 1, 2), np.ones(2), np.zeros(0), np.zeros(0), None),
+            )
+        ),
         ReleaseReply("left", (ColumnRelease("x", np.arange(-2, 300).reshape(-1, 2), np.arange(4)),)),
         CompletedRanksRequest(
             "s", "ievcds", "exact", 2, (Imputation("x", 1.0, np.linspace(0, 1, 4), np.zeros(0), np.arange(5)),)
@@ -141,7 +151,7 @@ WIDTHS = {"u1": 1, "i1": 1, "u2": 2, "i2": 2, "u4": 4, "i4": 4, "i8": 8}
 def ranks_of_zeros(arrays: list[tuple[str, int]]) -> bytes:
     """A reply of arrays of zeros, each stored in the width it names."""
     ranks = [{"dtype": "int64", "stored": stored, "shape": [count]} for stored, count in arrays]
-    fields = {"party": "a", "ranks": ranks, "version": 1}
+    fields = {"party": "a", "ranks": ranks, "version": MESSAGE_VERSION}
     header = json.dumps({"kind": "CompletedRanksReply", "fields": fields}).encode()
     tail = bytes(sum(WIDTHS[stored] * count for stored, count in arrays))
     return PREFIX.pack(b"VCMS", WIRE_FORMAT, len(header)) + header + tail
@@ -163,7 +173,7 @@ def test_64_mib_of_bits_do_not_become_512_mib() -> None:
     count = 8 * 64 * 2**20
     header = (
         b'{"kind":"PresenceReply","fields":{"party":"a","observed":{"dtype":"bool","stored":"bits","shape":[%d]},'
-        b'"version":1}}' % count
+        b'"version":2}}' % count
     )
     message, peak = peak_of(PREFIX.pack(b"VCMS", WIRE_FORMAT, len(header)) + header + bytes(count // 8))
     assert message is None
@@ -174,12 +184,12 @@ def test_64_mib_of_bits_do_not_become_512_mib() -> None:
     "header",
     [
         b'{"kind":"ResponseReply","fields":{"party":"a","values":{"dtype":"float64","stored":"f8","shape":[%d]},'
-        b'"version":1}}' % 2**60,
+        b'"version":2}}' % 2**60,
         b'{"kind":"PresenceReply","fields":{"party":"a","observed":{"dtype":"bool","stored":"bits","shape":[%d,%d]},'
-        b'"version":1}}' % (2**20, 2**20),
+        b'"version":2}}' % (2**20, 2**20),
         b"[" * MAX_HEADER,
         b"[" + b"[]," * (MAX_HEADER // 3 - 1) + b"0]",
-        b'{"kind":"CompletedRanksReply","fields":{"party":"a","ranks":[' + b"{}," * 10**6 + b'{}],"version":1}}',
+        b'{"kind":"CompletedRanksReply","fields":{"party":"a","ranks":[' + b"{}," * 10**6 + b'{}],"version":2}}',
         b"1" * MAX_HEADER,
     ],
     ids=["2**60 numbers", "2**40 bits", "deep", "wide", "many arrays", "digits"],

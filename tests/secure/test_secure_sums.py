@@ -15,6 +15,7 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import choose_compute, code_scores
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.protocol.messages import (
+    MESSAGE_VERSION,
     SumsKeyReply,
     SumsKeyRequest,
     SumsReply,
@@ -224,15 +225,15 @@ def test_who_does_not_compute_is_not_asked_to(world: World) -> None:
     with pytest.raises(ProtocolError, match="no compute party"):
         handlers["d"].handle(requests["a"])
     with pytest.raises(VersionMismatch):
-        handlers["d"].handle(SumsKeyRequest(STUDY, "strict", version=2))
+        handlers["d"].handle(SumsKeyRequest(STUDY, "strict", version=MESSAGE_VERSION + 1))
 
 
 def test_approval_comes_before_anything_is_bound_or_shared(world: World) -> None:
     _, share, _ = opened_rounds(World(world.scores))
     asked = []
 
-    def refuse(study: str, plan: object, digest: str) -> None:
-        asked.append(study)
+    def refuse(*plan: object) -> None:
+        asked.append(plan[0])
         raise ProtocolError("no")
 
     reluctant = World(world.scores)
@@ -364,7 +365,7 @@ def test_messages_and_handlers_show_nothing_when_printed(world: World) -> None:
 # ---- formats that do not change --------------------------------------------------------------------------------------
 
 
-def test_messages_and_records_of_a_seeded_run_have_the_same_bytes_as_in_version_0_1() -> None:
+def test_records_of_a_seeded_run_have_the_same_bytes_as_in_version_0_1() -> None:
     """Old vaults hold digests of plans, keys and shares, so neither type names nor key derivation may change."""
     scores = {
         "a": np.array([[0.5], [0.25], [-1.0], [0.75]]),
@@ -374,8 +375,6 @@ def test_messages_and_records_of_a_seeded_run_have_the_same_bytes_as_in_version_
     world = World(scores)
     transport = Recorded(world.handlers(seed=5))
     run(world.plan(), {}, transport)
-    sent = hashlib.sha256(b"".join(name.encode() + data for name, data in [*transport.sent, *transport.answered]))
     kept = {name: world.records[name].get(f"sums/{name}/{STUDY}") for name in scores}
     stored = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
-    assert sent.hexdigest() == "0f04901ab050e550cc25146ff18eaa06d33776cea9f8829ebdf75294a0a11ad3"
     assert stored.hexdigest() == "916050ee66bdee7d52bbfda6b1f1bd4f860fcd8fbcbf223d06c919d8fbc92736"

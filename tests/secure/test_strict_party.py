@@ -28,16 +28,18 @@ from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns, own_rows
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
-from verticopula.privacy.release import ALL_COLUMNS, Release
+from verticopula.privacy.release import ALL_COLUMNS
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.messages import (
+    ConsentRequest,
     GaussianMarginsReply,
     GaussianMarginsRequest,
     MarginQuery,
     PresenceRequest,
     Reply,
     Request,
-    StrictConsentRequest,
+    SignedPresence,
+    StudyProposal,
     SumsKeyRequest,
     SumsReply,
     SumsShareReply,
@@ -59,8 +61,18 @@ def party(**settings: Any) -> LocalParty:
 # ---- review and margins ----------------------------------------------------------------------
 
 
+def consent(queries: tuple[MarginQuery, ...], mu: float) -> ConsentRequest:
+    """A proposal to a party whose noise nobody has computed."""
+    none = np.empty(0)
+    deviations = np.array([query.deviation for query in queries])
+    presence = (SignedPresence("left", (1,) * len(queries), "", b""),)
+    numbers = (none, none, deviations, np.array([mu]))
+    settings = ("person", 1.0, 1.0, 1e-6, "exact", 1, False)
+    return ConsentRequest(StudyProposal(STUDY, "strict", "", "", *settings, "", "", 10, presence, *numbers, None))
+
+
 def test_a_review_prices_margins_and_moments_and_spends_nothing() -> None:
-    asked = StrictConsentRequest(STUDY, "strict", ORDERS, 0.3)
+    asked = consent(ORDERS, 0.3)
     mu = math.hypot(1.0 / 5.0, math.sqrt(2.0) / 7.0, 0.3)  # a binary column counts one cell
     cap = gaussian.gaussian_epsilon(mu, 1e-6)
     generous = party(policy=Policy(methods=("strict",), caps=Caps(block=cap * (1 + 1e-9))))
@@ -84,21 +96,25 @@ def test_a_review_prices_margins_and_moments_and_spends_nothing() -> None:
 )
 def test_orders_that_do_not_fit_are_refused(orders: tuple[MarginQuery, ...]) -> None:
     here = party()
-    for asked in (replace(MARGINS, orders=orders), StrictConsentRequest(STUDY, "strict", orders, 0.1)):
+    with pytest.raises(PolicyRefused, match="'left'"):
+        here.handle(replace(MARGINS, queries=orders))
+    if [order.column for order in orders] == [order.column for order in ORDERS]:  # a proposal names no columns
         with pytest.raises(PolicyRefused, match="'left'"):
-            here.handle(asked)
+            here.handle(consent(orders, 0.1))
     assert len(here.ledger) == 0
 
 
 @pytest.mark.parametrize("mu", [0.0, -1.0, math.nan, math.inf])
 def test_a_review_needs_a_mu(mu: float) -> None:
     with pytest.raises(PolicyRefused, match="mu must be positive"):
-        party().handle(StrictConsentRequest(STUDY, "strict", ORDERS, mu))
+        party().handle(consent(ORDERS, mu))
 
 
 def test_what_a_policy_does_not_name_is_not_had_under_another_name() -> None:
     here = party(policy=Policy(methods=("vcds",)))
-    for asked in (MARGINS, StrictConsentRequest(STUDY, "strict", ORDERS, 0.1), SumsKeyRequest(STUDY, "strict")):
+    with pytest.raises(PolicyRefused, match="does not take part in method 'strict'"):
+        here.handle(consent(ORDERS, 0.1))
+    for asked in (MARGINS, SumsKeyRequest(STUDY, "strict")):
         with pytest.raises(PolicyRefused, match="does not take part in method 'strict'"):
             here.handle(asked)
         with pytest.raises(ProtocolError, match="belongs to method 'strict'"):
@@ -119,7 +135,7 @@ def test_margins_are_on_the_ledger_before_they_are_drawn_and_made_once() -> None
     assert known == [2, 2]
     assert [(e.column, e.what) for e in here.ledger] == [("y", "marginal"), ("x1", "marginal")]
     with pytest.raises(ProtocolError, match="margins in this study already"):
-        here.handle(replace(MARGINS, orders=(MarginQuery("y", 50.0), MarginQuery("x1", 70.0))))
+        here.handle(replace(MARGINS, queries=(MarginQuery("y", 50.0), MarginQuery("x1", 70.0))))
     assert len(here.ledger) == 2
     here.handle(replace(MARGINS, study="another"))
     assert len(here.ledger) == 4
@@ -207,22 +223,6 @@ def test_a_plan_with_a_longer_part_is_priced_for_real() -> None:
         release(parties, Replacing(parties, with_plan(longer), SumsShareRequest))
     (moments,) = [e for e in parties["left"].ledger if e.what == "moments"]
     assert moments.mu == moments.mu_person
-
-
-def test_the_steward_is_asked_about_the_plan_before_anything_is_shared() -> None:
-    asked: list[list[str]] = []
-
-    def consent(method: str, proposed: list[Release], spent: list[Release]) -> None:
-        asked.append([entry.what for entry in proposed])
-        if proposed[0].what == "moments":
-            raise PolicyRefused("party 'right': its steward said no")
-
-    parties = make_parties(own={"right": {"consent": consent}})
-    way = Recorded(parties)
-    with pytest.raises(PolicyRefused, match="steward said no"):
-        release(parties, way)
-    assert asked == [["marginal", "marginal"], ["moments"]]
-    assert not any(name == "right" and b"SumsShareReply" in data[:200] for name, data in way.answered)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_an_honest_reply_is_taken() -> None:
             "left", (r.columns[0], ColumnRelease("g", r.columns[1].ranks[:, :2], r.columns[1].cells))
         ),
         lambda r: ReleaseReply("left", (r.columns[0], ColumnRelease("g", r.columns[1].ranks, r.columns[1].cells[:2]))),
-        lambda r: PresenceReply("left", np.ones((10, 2), dtype=bool)),
+        lambda r: PresenceReply("left", np.ones((10, 2), dtype=bool), b""),
     ],
     ids=["missing", "short", "high", "zero", "narrow", "cells", "other"],
 )
@@ -111,11 +111,11 @@ def test_a_reply_that_does_not_fit_is_refused(change: Any) -> None:
 
 
 def test_presence_must_fit_the_federation() -> None:
-    good = PresenceReply("left", np.ones((10, 2), dtype=bool))
+    good = PresenceReply("left", np.ones((10, 2), dtype=bool), b"")
     assert len(gather_presence(federation(), {"left": good})) == 2
     for bad in (
-        PresenceReply("left", np.ones((10, 3), dtype=bool)),
-        PresenceReply("left", np.ones(10, dtype=bool)),
+        PresenceReply("left", np.ones((10, 3), dtype=bool), b""),
+        PresenceReply("left", np.ones(10, dtype=bool), b""),
         honest(),
     ):
         with pytest.raises(ProtocolError):

@@ -70,7 +70,7 @@ def test_only_a_persons_units_make_sense():
     made = study()
     request = StudyBudget.build(made.federation, unit="variable", epsilon=1.0, delta=None)
     with pytest.raises(SettingsError, match="whole person"):
-        plan_strict(made.federation, request, made.observed)
+        plan_strict(made.federation, request, dict.fromkeys(made.federation.keys, 10))
 
 
 @pytest.mark.parametrize("n_cells", [2, 3, 7])

@@ -10,7 +10,9 @@ import pytest
 
 from verticopula.errors import PolicyRefused
 from verticopula.network.consent import ConsentPrompt
+from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
+from verticopula.protocol.party.consent_question import ConsentQuestion
 
 RANKS = Release(
     time="2026-01-01T00:00:00+00:00",
@@ -30,9 +32,18 @@ COUNTS = replace(RANKS, what="marginal", mechanism="discrete Laplace on cell cou
 EXACT = replace(RANKS, what="exact", mechanism="no noise", epsilon=float("inf"), coins_epsilon=float("inf"))
 
 
+POLICY = Policy(caps=Caps(client=4.0))
+
+
+def question(method: str, proposed: list[Release], spent: list[Release], **changes: str) -> ConsentQuestion:
+    said = {"requester": "Dr Who, Ministry", "purpose": "waiting times", "alignment": "hash", **changes}
+    study = proposed[0].study if proposed else "study-1"
+    return ConsentQuestion(study, method, **said, proposed=tuple(proposed), spent=tuple(spent))
+
+
 def prompt(*answers: str) -> ConsentPrompt:
     left = list(answers)
-    return ConsentPrompt("bank", 1e-6, read=lambda: left.pop(0))
+    return ConsentPrompt("bank", POLICY, read=lambda: left.pop(0))
 
 
 @pytest.fixture(autouse=True)
@@ -41,68 +52,44 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_everything_that_would_leave_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    prompt("y\n").request("vcds", [RANKS, COUNTS], [replace(RANKS, study="earlier")])
+    prompt("y\n").request(question("vcds", [RANKS, COUNTS], [replace(RANKS, study="earlier")]))
     said = capsys.readouterr().out
     for part in ("study-1 (vcds)", "income", "noisy ranks", "noisy counts", "1,234", "0.25 per comparison"):
         assert part in said
     assert "0.5 per value" in said
     assert "epsilon per client: 0.25 so far, 1" in said
-    assert "Send it? [y/N/all]" in said
+    assert "cap per client: 4, of which 3 are left after this study" in said
+    assert "asked by: Dr Who, Ministry" in said
+    assert "because: waiting times" in said
+    assert "Do you consent? [y/N]" in said
 
 
 def test_exact_values_are_said_loudly(capsys: pytest.CaptureFixture[str]) -> None:
-    prompt("y\n").request("raw-glm", [EXACT], [])
+    prompt("y\n").request(question("raw-glm", [EXACT], []))
     assert "EXACT VALUES" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("answer", ["y\n", "Y\n", "yes\n", " YES \n", "all\n"])
+@pytest.mark.parametrize("answer", ["y\n", "Y\n", "yes\n", " YES \n"])
 def test_yes(answer: str) -> None:
-    prompt(answer).request("vcds", [RANKS], [])
+    prompt(answer).request(question("vcds", [RANKS], []))
 
 
-@pytest.mark.parametrize("answer", ["", "\n", "n\n", "no\n", "yess\n", "y y\n", "1\n", "\x1b[A\n", "alle\n"])
+@pytest.mark.parametrize("answer", ["", "\n", "n\n", "no\n", "yess\n", "y y\n", "1\n", "\x1b[A\n", "all\n"])
 def test_everything_else_is_a_no_and_so_is_the_end_of_input(answer: str) -> None:
     with pytest.raises(PolicyRefused, match="'bank': its steward said no"):
-        prompt(answer).request("vcds", [RANKS], [])
+        prompt(answer).request(question("vcds", [RANKS], []))
 
 
 def test_a_yes_is_for_one_request() -> None:
     asked = prompt("y\n", "n\n")
-    asked.request("vcds", [RANKS], [])
+    asked.request(question("vcds", [RANKS], []))
     with pytest.raises(PolicyRefused):
-        asked.request("vcds", [RANKS], [])
-
-
-def test_all_is_for_later_rounds_of_this_study() -> None:
-    asked = prompt("all\n", "n\n")
-    asked.request("ievcds", [RANKS, COUNTS], [])
-    later = replace(RANKS, mechanism=f"{RANKS.mechanism}, completed column", coins_count=2_000)
-    for _ in range(9):
-        asked.request("ievcds", [later], [])
-    with pytest.raises(PolicyRefused):
-        asked.request("ievcds", [replace(RANKS, study="another")], [])
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        replace(RANKS, epsilon=0.3),
-        replace(RANKS, column="age"),
-        replace(RANKS, noise="seeded"),
-        replace(RANKS, n_subjects=2_000),
-        replace(RANKS, mechanism="binomial ranks"),
-        EXACT,
-    ],
-)
-def test_all_is_not_for_more_than_was_shown(more: Release) -> None:
-    asked = prompt("all\n", "n\n")
-    asked.request("vcds", [RANKS, COUNTS], [])
-    with pytest.raises(PolicyRefused):
-        asked.request("vcds", [RANKS, more], [])
+        asked.request(question("vcds", [RANKS], []))
 
 
 def test_no_name_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    prompt("y\n").request("\x1b[2Jvcds\r\u202e[bold]", [replace(RANKS, column="x[red]")], [])
+    asked = question("\x1b[2Jvcds\r\u202e[bold]", [replace(RANKS, column="x[red]")], [], purpose="\x1b[2Jfree\r")
+    prompt("y\n").request(asked)
     said = capsys.readouterr().out
     assert "\x1b[2J" not in said
     assert "\u202e" not in said
@@ -120,7 +107,21 @@ def test_it_is_known_when_a_person_is_waiting() -> None:
         return "y\n"
 
     reader: Callable[[], str] = read
-    asked = ConsentPrompt("bank", 1e-6, read=reader)
-    asked.request("vcds", [RANKS], [])
+    asked = ConsentPrompt("bank", POLICY, read=reader)
+    asked.request(question("vcds", [RANKS], []))
     assert seen == [True]
     assert not asked.is_waiting
+
+
+@pytest.mark.parametrize(("alignment", "words"), [("hash", "Keyed hashes"), ("psi", "test guessed ids")])
+def test_an_opening_says_what_leaves(alignment: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    prompt("y\n").request(question("vcds", [], [], alignment=alignment, purpose=""))
+    said = capsys.readouterr().out
+    assert words in said
+    assert "because: not said" in said
+    assert "Let it begin? [y/N]" in said
+
+
+def test_equal_releases_are_one_line_with_their_number(capsys: pytest.CaptureFixture[str]) -> None:
+    prompt("y\n").request(question("ievcds", [RANKS] * 9, []))
+    assert "noisy ranks, 9 times" in capsys.readouterr().out

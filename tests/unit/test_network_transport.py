@@ -318,7 +318,7 @@ def test_what_is_no_message_is_named_and_not_kept(tmp_path: Path) -> None:
 
 def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
     mask = np.random.default_rng(0).random((57, 3)) < 0.5
-    pending, _ = pending_of(Parties(a=PresenceReply("a", mask)))
+    pending, _ = pending_of(Parties(a=PresenceReply("a", mask, b"")))
     request = PresenceRequest("study", "vcds")
     for _ in range(2):  # from the party, then from the journal
         transport = NetworkTransport(pending, Journal(tmp_path / "journal"), 5.0)

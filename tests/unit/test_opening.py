@@ -112,10 +112,10 @@ def test_a_table_with_repeated_or_blank_ids_makes_no_member(ids: list[Any]) -> N
 
 def test_everything_wrong_with_a_table_is_said_at_once() -> None:
     raw = tables()
-    raw["right"] = pl.DataFrame({"subject_id": ["s1", "s1"], "x": ["word", "99"]})
+    raw["right"] = pl.DataFrame({"subject_id": ["s1", "s1"], "x": [True, False]})
     with pytest.raises(SchemaError) as caught:
         make_members(federation(), raw)
-    assert len(caught.value.problems) == 3
+    assert len(caught.value.problems) == 2
 
 
 # ---- replies that cannot be --------------------------------------------------------------
@@ -155,7 +155,7 @@ def changed(**fields: Callable[[OpenReply], Any]) -> Callable[[Reply], Reply]:
         (changed(hashes=lambda r: r.hashes[:0]), "no subjects"),
         (changed(hashes=lambda r: r.hashes[[0, 0, 1]]), "1 row.s. repeat"),
         (changed(ledger_count=lambda r: -1), "where its ledger ends"),
-        (lambda r: PlaceReply("right", 3), "did not say whether"),
+        (lambda r: PlaceReply("right", 3, ""), "did not say whether"),
         (lambda r: replace(r, n_subjects=3) if isinstance(r, PlaceReply) else r, "order of the cohort"),
     ],
 )
@@ -228,6 +228,6 @@ def test_blocks_go_to_those_who_are_named() -> None:
     requests = next(rounds)
     assert list(requests) == ["right"]
     with pytest.raises(ProtocolError, match="'right' did not write"):
-        rounds.send({"right": PlaceReply("right", 5)})
+        rounds.send({"right": PlaceReply("right", 5, "")})
     with pytest.raises(StopIteration):
         next(deliver_blocks(federation(), "study", values, []))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from tests.agreements import agree, place_request, proposal_of
 from tests.members import make_member
 from tests.network.harness import small_federation
 from verticopula import Policy
@@ -23,15 +24,16 @@ from verticopula.network.control_messages import Refusal
 from verticopula.network.party_process import PartyProcess
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import (
+    CloseRequest,
     DesignReply,
     DesignRequest,
     OpenReply,
     OpenRequest,
     PlaceReply,
-    PlaceRequest,
     fingerprint,
 )
 from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import StudyContext
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 
 CANARY = "4.7110815"
@@ -58,8 +60,12 @@ def make_process(monkeypatch: pytest.MonkeyPatch, **own: Any) -> PartyProcess:
     process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member)
     for study, method in (("study", "vcds"), ("raw", "raw-glm")):
         opening = OpenRequest(study, method, federation_fingerprint(federation), "hash", None, 0, "")
-        assert isinstance(reply_of(process, opening), OpenReply)
-        assert isinstance(reply_of(process, PlaceRequest(study, 30, np.arange(30))), PlaceReply)
+        opened = reply_of(process, opening)
+        assert isinstance(opened, OpenReply)
+        placed = reply_of(process, place_request(study, opened.hashes))
+        assert isinstance(placed, PlaceReply)
+        context = StudyContext(alignment="hash", cohort=placed.cohort)
+        agree(member, "left", proposal_of(member, "left", federation, study=study, method=method, context=context))
     design = DesignRequest("raw", "fit", ("x1",), None, True, None, None, "scad", 3.7)
     assert isinstance(reply_of(process, design), DesignReply)
     return process
@@ -136,7 +142,7 @@ def test_an_internal_error_tells_nothing_of_the_data(
             raise KeyError(f"{PERSON}-7") from error
 
     monkeypatch.setattr(process.member, "handle", fail)
-    found = reply_of(process, PlaceRequest("study", 30, np.arange(30)))
+    found = reply_of(process, CloseRequest("study"))
     assert found == Refusal("ProtocolError", "party 'left': internal error (KeyError)")
     assert "internal error KeyError: test_party_process.py:" in caplog.text
     assert CANARY not in caplog.text

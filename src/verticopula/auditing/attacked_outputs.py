@@ -59,4 +59,5 @@ class OutputRelease:
             rng=np.random.default_rng(noise.stream(_STUDY, "coordinator").words(4)),
             ledger=ledger,
             threads=1,
+            ask_consent=False,  # of people who do not exist, with shares of a budget that no settings give
         )

@@ -121,7 +121,7 @@ def plan_of(synthesizer: Synthesizer) -> SumsPlan:
         axis=0,
     )
     observed = {key: rows[:, known.parties.index(key.party)] for key in federation.keys}
-    budget = plan_strict(federation, synthesizer.budget, observed)
+    budget = plan_strict(federation, synthesizer.budget, {key: int(mask.sum()) for key, mask in observed.items()})
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
     plan = plan_sums(federation, layout, observed, result.observed_marginals, budget)
     return replace(plan, mu=result.spending.mu)

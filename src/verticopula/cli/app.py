@@ -40,6 +40,7 @@ from verticopula.errors import (
     VerticopulaError,
     WeakPrivacyWarning,
 )
+from verticopula.formatting import readable
 from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, REFINED
 
@@ -244,6 +245,7 @@ def run(
     )
     raw = _read_tables(study, data)
     tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
+    _show_notes(Console(stderr=True, quiet=quiet), tables)
     rules = _read_policies(study, policies)
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
@@ -519,3 +521,10 @@ def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> N
             str(part.ignored),
         )
     console.print(table)
+    _show_notes(console, aligned)
+
+
+def _show_notes(console: Console, tables: dict[str, AlignedTable]) -> None:
+    """What the tables' holder should know about single cells; it is shown here and written nowhere."""
+    for note in (note for table in tables.values() for note in table.notes()):
+        console.print(Text(f"note: {readable(str(note))}"), soft_wrap=True)

@@ -1,9 +1,10 @@
-"""Commands between organisations: provision, serve, join, submit, status, stop."""
+"""Commands between organisations: provision, serve, join, compute, submit, status, stop."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import secrets
 import time
@@ -31,11 +32,13 @@ from verticopula.cli.shared_options import (
 )
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
-from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, VCDS
+from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, STRICT, VCDS
 from verticopula.schema.progress import Progress
 
 if TYPE_CHECKING:
     from verticopula.network.study_lead import Lead
+
+logger = logging.getLogger(__name__)
 
 _POLL = 0.5
 _POLICY_EXAMPLE = f"""a party joins with a policy of its own; write one such as
@@ -54,7 +57,7 @@ Deadline = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (provision, serve, join, submit, status, stop, demo_network):
+    for command in (provision, serve, join, compute, submit, status, stop, demo_network):
         app.command(rich_help_panel="Between organisations")(command)
 
 
@@ -76,6 +79,7 @@ def provision(
     Hand every kit over on a way you trust; keep the folder [bold]authority[/] off the network.
     """
     from verticopula.schema.federation import Federation
+    from verticopula.schema.study_settings import check_roles
 
     _need_flare()
     from verticopula.network.provisioning import provision as make_kits
@@ -88,9 +92,17 @@ def provision(
         return
     table = Table("kit", "for")
     for kit in kits:
-        role = {"coordinator": f"the coordinator, at {kit.host}:{kit.port}", "lead": "the study lead"}
+        role = {
+            "coordinator": f"the coordinator, at {kit.host}:{kit.port}",
+            "lead": "the study lead",
+            "compute": f"{kit.name}, which computes without data",
+        }
         table.add_row(Text(str(kit.folder)), Text(role.get(kit.role, f"party {kit.name}")))
     Console().print(table)
+    try:
+        check_roles(study, STRICT)
+    except SettingsError as error:
+        print(f"Not possible with these kits: {error}")
     elsewhere = sorted({party.name for party in study.parties} - {kit.name for kit in kits})
     if elsewhere:
         print(f"Have their kits already, and need the new federation.toml in them: {', '.join(elsewhere)}")
@@ -145,7 +157,12 @@ def join(
         typer.Option("--out", help="Where the party's own synthetic blocks go; default: inside the kit."),
     ] = None,
     review: Annotated[
-        bool, typer.Option("--review", help="Show exactly what would leave, with its price, and wait for a yes.")
+        bool,
+        typer.Option(
+            "--review",
+            help="Ask the steward at this terminal: before a study is opened, and before everything that it would "
+            "release, with its price. Nobody releases anything before every party has said yes.",
+        ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -169,7 +186,7 @@ def join(
         keep_log(own, quiet=quiet)
         from verticopula.network.party_process import PartyProcess
 
-        prompt = ConsentPrompt(own.name, rules.delta)
+        prompt = ConsentPrompt(own.name, rules)
         member = Member(
             own.federation,
             own.name,
@@ -180,12 +197,44 @@ def join(
             out=out or own.folder / "synthetic",
             authenticity=certificate_authenticity(own),
             executor=ThreadPoolExecutor(os.cpu_count()),
-            consent=prompt.request if review else lambda method, proposed, spent: None,
+            consent=prompt.request if review else lambda question: None,
         )
+        for note in member.notes:
+            logger.warning("%s", note)
         process = PartyProcess(own, member, awaits_consent=lambda: prompt.is_waiting)
         if not quiet:
             print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
         run_until_stopped(process)
+    os._exit(0)
+
+
+def compute(
+    kit: Annotated[Path, typer.Argument(help="The compute party's kit, such as kits/notary.", show_default=False)],
+    quiet: Quiet = False,
+) -> None:
+    """Compute in strict studies of two parties, without data: the third holder of shares. Ends with Ctrl-C or `stop`.
+
+    Run it at an organisation that neither party nor the coordinator belongs to; two of three shares show every score.
+    """
+    from verticopula.network.key_signing import certificate_authenticity
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.startup_kit import Kit
+    from verticopula.protocol.party.compute_party import ComputeParty
+    from verticopula.storage.records import FolderRecords
+
+    _need_flare()
+    own = Kit.read(kit, "compute")
+    with only_process(own):
+        keep_log(own, quiet=quiet)
+        from verticopula.network.party_process import PartyProcess
+
+        records = FolderRecords(own.folder / "sums")
+        party = ComputeParty(own.federation, records=records, authenticity=certificate_authenticity(own))
+        if party.name != own.name:
+            raise SettingsError(f"{own.folder} belongs to {own.name!r}, its federation file names {party.name!r}")
+        if not quiet:
+            print(f"{own.name} computes without data, for {own.host}:{own.port}", flush=True)
+        run_until_stopped(PartyProcess(own, party))
     os._exit(0)
 
 
@@ -227,6 +276,10 @@ def submit(
     resume: Annotated[
         str | None, typer.Option(help="Go on with this failed study instead of a new one.", show_default=False)
     ] = None,
+    requester: Annotated[
+        str, typer.Option("--requester", help="Who asks, for the parties' stewards: a name and an organisation.")
+    ] = "",
+    purpose: Annotated[str, typer.Option("--purpose", help="Why, for the parties' stewards: one sentence.")] = "",
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -240,7 +293,7 @@ def submit(
     from verticopula.protocol.study_opening import federation_fingerprint
     from verticopula.schema.federation import Federation
     from verticopula.schema.study_settings import StudySettings
-    from verticopula.study.study_folder import SUMMARY_FILE, prepare_folder
+    from verticopula.study.study_folder import SUMMARY_FILE, file_names, prepare_folder
 
     _need_flare()
     own = Kit.read(kit, "lead")
@@ -269,8 +322,11 @@ def submit(
         float(seconds),
         secrets.token_hex(16),
         "psi" if alignment == "psi" else "hash",
+        requester,
+        purpose,
     )
-    from verticopula.network.study_lead import Lead, write_result
+    from verticopula.network.result_files import write_result
+    from verticopula.network.study_lead import Lead
 
     with Lead(own) as lead:
         name = lead.ask(request if resume is None else ResumeRequest(resume, float(seconds))).study
@@ -278,10 +334,12 @@ def submit(
             print(f"Study {name}", flush=True)
         with progress_bar(quiet) as progress:
             _wait(lead, name, progress)
-        written = write_result(lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0), out)
+        result = lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0)
+        written = write_result(result, out, file_names(own.federation))
     if not quiet:
-        if (out / SUMMARY_FILE).is_file():
-            print(sanitize((out / SUMMARY_FILE).read_text(encoding="utf-8"), 1_000_000, lines=True))
+        if out / SUMMARY_FILE in written:
+            said = (out / SUMMARY_FILE).read_text(encoding="utf-8", errors="replace")
+            print(sanitize(said, 1_000_000, lines=True))
         print("\nWritten:")
         for path in written:
             print(f"  {path}")

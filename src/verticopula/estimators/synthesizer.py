@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 from verticopula.data.missingness import Missingness
 from verticopula.data.tables import AlignedTable, align_tables
-from verticopula.errors import SettingsError, StudyWarning, VerticopulaError
+from verticopula.errors import CellsWarning, SettingsError, StudyWarning, VerticopulaError
 from verticopula.formatting import count_of, format_percent, format_small
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.notebook import alarm_html, box, text_html
@@ -194,6 +194,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         needs_overlap = self.needs_overlap
         frames = {name: to_polars(table, name) for name, table in tables.items()}
         aligned = align_tables(self.federation, frames, rule, need_overlap=needs_overlap)
+        for note in (note for table in aligned.values() for note in table.notes()):
+            warnings.warn(str(note), CellsWarning, stacklevel=2)
         with ExitStack() as opened:
             if vault is not None and not isinstance(vault, Vault):
                 vault = opened.enter_context(Vault.open(vault))
@@ -248,6 +250,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         study: str | None = None,
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
+        requester: str = "",
+        purpose: str = "",
         progress: Progress | None = None,
         compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
@@ -260,6 +264,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         study : its name; None for one that nobody used before
         alignment : how rows of one person are found: `hash` or `psi`
         witnesses : party -> the end of its ledger as `opened_` last showed it
+        requester, purpose : who asks for the study and why, shown to every party's steward
         progress : called with (what, done, total)
         compute_handler : what `make_compute_handler` made, for a strict study of two parties
         server_seed : of the coordinator's own draws, which protect nobody; repeats them after a crash
@@ -269,6 +274,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             name,
             alignment=alignment,
             witnesses=witnesses,
+            requester=requester,
+            purpose=purpose,
             progress=progress,
             compute_handler=compute_handler,
             server_seed=server_seed,
@@ -281,6 +288,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         *,
         alignment: Alignment = "hash",
         witnesses: Mapping[str, LedgerHead] | None = None,
+        requester: str = "",
+        purpose: str = "",
         progress: Progress | None = None,
         compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
@@ -289,7 +298,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        study, alignment, witnesses, progress, compute_handler, server_seed : as `fit_transport` has them
+        study, alignment, witnesses, requester, purpose, progress, compute_handler, server_seed : as `fit_transport` has
+            them
         """
         settings, budget = self.check(), self.budget
         if compute_handler is None and needs_handler(self.federation, settings.method):
@@ -299,10 +309,17 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             )
         seed = settings.random_state
         opened = yield from open_study(
-            self.federation, study, settings.method, seed=seed, alignment=alignment, witnesses=witnesses
+            self.federation,
+            study,
+            settings.method,
+            seed=seed,
+            alignment=alignment,
+            witnesses=witnesses,
+            requester=requester,
+            purpose=purpose,
         )
         rng = server_generator(server_seed if seed is None else seed, "fit")
-        side = CoordinatorSide(rng, progress or show_nothing, compute_handler)
+        side = CoordinatorSide(rng, progress or show_nothing, compute_handler, opened.context)
         return opened, (yield from PROTOCOLS[settings.method](self.federation, budget, study, side))
 
     def make_compute_handler(self, records: RecordStore, authenticity: Authenticity) -> ComputeHandler | None:

@@ -6,6 +6,7 @@ key a hash says one thing: whether it equals another.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,6 +74,11 @@ def hash_order(hashes: Bytes) -> NDArray[np.int64]:
 def count_repeats(hashes: Bytes) -> int:
     """How many rows repeat a hash that another row has."""
     return int(_frame(hashes).height - _frame(hashes).n_unique())
+
+
+def cohort_digest(hashes: Bytes) -> str:
+    """A digest of the cohort's list, in its order."""
+    return hashlib.sha256(f"{hashes.shape[0]}:".encode() + np.ascontiguousarray(hashes).tobytes()).hexdigest()
 
 
 def place(hashes: Mapping[str, Bytes], response_party: str) -> Placement:

@@ -44,12 +44,12 @@ class SumsPlan:
     mu: float
 
 
-def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tuple[str, str, str]:
-    """The first three parties, or both and the coordinator."""
-    if len(parties) < COMPUTE - 1 or coordinator in parties:
-        raise SettingsError("secure sums need at least two parties, none of them named as the coordinator")
-    first, second, third, *_ = (*parties, coordinator)
-    return first, second, third
+def choose_compute(parties: Sequence[str], third: str = COORDINATOR) -> tuple[str, str, str]:
+    """The first three parties, or both and a third without data."""
+    if len(parties) < COMPUTE - 1 or third in parties:
+        raise SettingsError("secure sums need at least two parties, none of them named as the third without data")
+    first, second, last, *_ = (*parties, third)
+    return first, second, last
 
 
 def check_plan(plan: SumsPlan) -> None:
@@ -76,6 +76,16 @@ def check_plan(plan: SumsPlan) -> None:
     for index, count in enumerate(counts):
         check_room(int(count), pattern_bound(plan, index), plan.mu, int(plan.columns[index].sum()) + 1)
     plan_slack(plan)
+
+
+def same_plan(plan: SumsPlan, other: SumsPlan, tolerance: float = 1e-6) -> bool:
+    """Whether two plans are equal: bounds and mu, which come from floating-point numbers, up to a tolerance."""
+    roles = (plan.parties, plan.widths, plan.compute) == (other.parties, other.widths, other.compute)
+    arrays = np.array_equal(plan.pattern_of, other.pattern_of) and np.array_equal(plan.columns, other.columns)
+    near = plan.bounds.shape == other.bounds.shape
+    near = near and bool(np.allclose(plan.bounds, other.bounds, rtol=tolerance, atol=1.0))
+    near = near and math.isclose(plan.mu, other.mu, rel_tol=tolerance)
+    return roles and plan.bits == other.bits and arrays and near
 
 
 def own_columns(plan: SumsPlan, party: str) -> slice:
@@ -135,6 +145,16 @@ def block_factor(plan: SumsPlan, party: str) -> float:
         squared = 4 * part * (whole - part) / whole**2 if 2 * part <= whole else 1.0
         largest = max(largest, squared)
     return min(math.sqrt(largest) * (1.0 + 2.0**-50), 1.0)
+
+
+def person_mu(plan: SumsPlan, *, rows_agreed: bool) -> float:
+    """The plan's mu for everything about one person.
+
+    Where the parties do not know that rows of one person stand in one place, a coordinator may have put each party's
+    block into another row. Replacing the person then moves several records, each by its block: at most the sum.
+    """
+    blocks = math.fsum(block_factor(plan, party) for party in plan.parties)
+    return plan.mu if rows_agreed else plan.mu * max(1.0, blocks) * (1.0 + 2.0**-50)
 
 
 def pattern_size(plan: SumsPlan, pattern: int) -> int:

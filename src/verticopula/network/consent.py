@@ -1,4 +1,4 @@
-"""The steward's consent: the proposed releases and their cost are shown at the terminal, and the steward decides."""
+"""The steward's consent: a whole study and its cost are shown at the terminal, and the steward decides."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from rich.text import Text
 
 from verticopula.errors import PolicyRefused
 from verticopula.network.sanitizing import sanitize
+from verticopula.privacy.policy import Policy, capped_epsilons
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import format_epsilon, format_price, party_epsilons
+from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.schema.methods import STRICT
 
 _UNITS = ("variable", "client", "block")
+_LONGEST = 500
 
 
 @dataclass
 class ConsentPrompt:
-    """Asks the steward at the terminal before anything is released. Any answer but yes, and none, is a refusal.
+    """Asks the steward at the terminal before anything leaves. Any answer but yes, and none, is a refusal.
 
-    `all` also consents to the later rounds of the same study (IEVCDS sends ranks in each), as long as they ask for no
-    more than was shown.
+    A yes is for a whole study, as it was shown: the party releases nothing else (`AgreementBook`).
 
     Attributes
     ----------
@@ -32,69 +36,70 @@ class ConsentPrompt:
     """
 
     party: str
-    delta: float
+    policy: Policy | PolicyFile
     read: Callable[[], str] = sys.stdin.readline
 
     def __post_init__(self) -> None:
         self._one_at_a_time = threading.Lock()
-        self._agreed: dict[str, list[Release]] = {}
         self.is_waiting = False
 
-    def request(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        """Show the releases and wait for the steward; PolicyRefused unless the answer is yes."""
-        study = proposed[0].study
+    def request(self, question: ConsentQuestion) -> None:
+        """Show what is asked and wait for the steward; PolicyRefused unless the answer is yes."""
         with self._one_at_a_time:
-            if _covers(self._agreed.get(study, []), proposed):
-                return
-            self._show(method, proposed, spent)
+            self._show(question)
             self.is_waiting = True
             try:
                 answer = self.read().strip().lower()
             finally:
                 self.is_waiting = False
-        if answer == "all":
-            self._agreed[study] = [*self._agreed.get(study, []), *proposed]
-        elif answer not in ("y", "yes"):
+        if answer not in ("y", "yes"):
             raise PolicyRefused(f"party {self.party!r}: its steward said no")
 
-    def _show(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
+    def _show(self, question: ConsentQuestion) -> None:
         console = Console()
-        title = sanitize(f"Study {proposed[0].study} ({method}) asks for:", 300)
+        title = sanitize(f"Study {question.study} ({question.method})", 300)
         console.print(Text(title, style="bold"), soft_wrap=True)
+        for name, said in (("asked by", question.requester), ("because", question.purpose)):
+            console.print(Text(f"  {name}: {sanitize(said, _LONGEST) or 'not said'}"), soft_wrap=True)
+        if question.is_opening:
+            console.print(Text(_OPENING[question.alignment]), soft_wrap=True)
+            console.print(Text("Let it begin? [y/N] ", style="bold"), end="")
+            return
         table = Table("column", "what leaves", "people", "how", "epsilon")
-        for entry in proposed:
-            words = _IN_WORDS[entry.what]
+        for entry, times in _counted(question.proposed):
+            words = _IN_WORDS[entry.what] + (f", {times} times" if times > 1 else "")
             cells = (entry.column, words, f"{entry.n_subjects:,}", entry.mechanism, format_price(entry))
             table.add_row(*(Text(cell) for cell in cells))
         console.print(table)
-        before, after = party_epsilons(spent, self.delta), party_epsilons([*spent, *proposed], self.delta)
+        policy, together = self.policy.current(), [*question.spent, *question.proposed]
+        before, after = party_epsilons(list(question.spent), policy.delta), party_epsilons(together, policy.delta)
         for unit in _UNITS:
             old, new = (format_epsilon(getattr(total, unit)) for total in (before, after))
-            console.print(f"  epsilon per {unit}: {old} so far, {new} with this")
-        console.print(Text("Send it? [y/N/all] ", style="bold"), end="")
+            console.print(f"  epsilon per {unit}: {old} so far, {new} with this study")
+        counted = capped_epsilons(together, policy.delta, gaussian=policy.methods == (STRICT.name,))
+        for unit, cap in policy.caps.model_dump(exclude_none=True).items():
+            used = getattr(counted, unit)
+            console.print(f"  cap per {unit}: {cap:g}, of which {max(cap - used, 0.0):.3g} are left after this study")
+        console.print("  Nothing leaves before every party has said yes to exactly this.")
+        console.print(Text("Do you consent? [y/N] ", style="bold"), end="")
 
 
-def _covers(shown: list[Release], proposed: list[Release]) -> bool:
-    """Whether every one of these leaves no more than one of those: same column, same kind, no larger epsilon."""
-    return all(
-        any(
-            (old.column, old.what, old.noise) == (new.column, new.what, new.noise)
-            and new.n_subjects <= old.n_subjects
-            and _costs_no_more(new, old)
-            and new.mechanism.startswith(old.mechanism)  # ", completed column" may follow
-            for old in shown
-        )
-        for new in proposed
-    )
+def _counted(entries: tuple[Release, ...]) -> list[tuple[Release, int]]:
+    """Equal releases once, with how often they would be made."""
+    counted: dict[tuple[object, ...], tuple[Release, int]] = {}
+    for entry in entries:
+        key = (entry.column, entry.what, entry.mechanism, entry.epsilon, entry.coins, entry.mu, entry.n_subjects)
+        counted[key] = (entry, counted[key][1] + 1 if key in counted else 1)
+    return list(counted.values())
 
 
-def _costs_no_more(new: Release, old: Release) -> bool:
-    if new.is_gaussian or old.is_gaussian:  # epsilon says nothing then
-        both = new.is_gaussian and old.is_gaussian
-        return both and new.mu <= old.mu * (1 + 1e-9) and new.mu_person <= old.mu_person * (1 + 1e-9)
-    return new.epsilon <= old.epsilon * (1 + 1e-9)
-
-
+_OPENING = {
+    "hash": "  First it finds the subjects that the parties have in common. Keyed hashes of your subject ids\n"
+    "  leave, and which of your cells are empty; no value does. The releases themselves are another question.",
+    "psi": "  First it finds the subjects that the parties have in common. Masked points of your subject ids\n"
+    "  leave, and which of your cells are empty; no value does. A lying coordinator can test guessed ids.\n"
+    "  The releases themselves are another question.",
+}
 _IN_WORDS = {
     "ranks": "noisy ranks",
     "marginal": "noisy counts",

@@ -65,7 +65,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class SubmitRequest:
-    """Run this study. `settings` is JSON: the arguments of Synthesizer or VerticalGLM, by name."""
+    """Run this study. `settings` is JSON: the arguments of Synthesizer or VerticalGLM, by name.
+
+    `requester`, `purpose` : who asks, and why; every party's steward sees it
+    """
 
     federation: str
     kind: Literal["synthesis", "regression"]
@@ -75,6 +78,8 @@ class SubmitRequest:
     deadline: float
     token: str
     alignment: Literal["hash", "psi"] = "hash"
+    requester: str = ""
+    purpose: str = ""
     version: int = MESSAGE_VERSION
 
 

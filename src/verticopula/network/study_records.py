@@ -36,6 +36,7 @@ class StudyRecord:
     ----------
     server_seed : of the coordinator's own draws, which protect nobody; kept so that they can be repeated
     witnesses : where the parties' ledgers ended when the study was begun; they must still contain that
+    requester, purpose : who asks, and why
     token : the lead's own name for its request; the same token again is the same study
     """
 
@@ -53,6 +54,8 @@ class StudyRecord:
     state: State = "queued"
     rounds: int = 0
     note: str = ""
+    requester: str = ""
+    purpose: str = ""
 
     @classmethod
     def new(
@@ -75,6 +78,8 @@ class StudyRecord:
             datetime.now(UTC).isoformat(timespec="milliseconds"),
             witnesses,
             request.alignment,
+            requester=request.requester,
+            purpose=request.purpose,
         )
 
     @property

@@ -18,6 +18,8 @@ from verticopula.privacy.statement import coins_of, entries_by_column, format_ep
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.methods import METHODS, RAW_REGRESSION, STRICT
 
+_FEWEST_EXACT = 2  # subjects of a release without noise, whatever the policy says
+
 
 class Caps(BaseModel):
     """The largest epsilon ever to be spent on this party's table, at each unit.
@@ -45,8 +47,12 @@ class Policy(BaseModel):
     caps : the largest epsilon ever to be spent, over all studies in its ledger; they hold, too, where every study is
         chosen after the last one was seen (`capped_epsilons`)
     delta : the δ at which the `block` and `person` caps are counted, and Gaussian noise at every unit
-    min_subjects : the smallest number of observed subjects from which a column may be released
+    min_subjects : the smallest number of observed subjects from which a column may be released. It is compared with the
+        mask of observed cells, which everybody in the study knows; exact values are of two subjects at least
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
+    consent_days : how long a consent to a study lives, in days
+    open_studies : how many studies may be open from which nothing was released; each shows the coordinator who is
+        observed, and some ids if it guesses them
     allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
     """
 
@@ -56,8 +62,10 @@ class Policy(BaseModel):
     methods: tuple[str, ...] | None = None
     caps: Caps = Caps()
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
-    min_subjects: int = Field(default=2, ge=2)
+    min_subjects: int = Field(default=0, ge=0)
     synthetic: Literal["lead", "keep"] = "lead"
+    consent_days: float = Field(default=30.0, gt=0, le=3_650)
+    open_studies: int = Field(default=10, ge=1)
     allow_seeded: bool = False
 
     def __init__(self, /, **raw: Any) -> None:
@@ -65,6 +73,10 @@ class Policy(BaseModel):
             super().__init__(**raw)
         except ValidationError as error:
             raise SchemaError(Problem(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()) from None
+
+    def current(self) -> Policy:
+        """These rules; a `PolicyFile` reads its own again."""
+        return self
 
     @field_validator("methods")
     @classmethod
@@ -136,10 +148,10 @@ class Policy(BaseModel):
             raise PolicyRefused(f"party {party!r} does not take part in method {method!r}")
         self.check_columns(party, (release.column for release in proposed if release.column != ALL_COLUMNS))
         for release in proposed:
-            if release.n_subjects < self.min_subjects:
+            if release.n_subjects < max(self.min_subjects, _FEWEST_EXACT if release.what == "exact" else 0):
+                # Without the number: what leaves of a mask leaves in one message, and in no error.
                 raise PolicyRefused(
-                    f"party {party!r}, column {release.column!r}: {release.n_subjects} observed subjects are fewer "
-                    f"than the {self.min_subjects} its policy asks for"
+                    f"party {party!r}, column {release.column!r}: fewer observed subjects than its policy asks for"
                 )
         if self.caps == Caps():
             return

@@ -75,6 +75,14 @@ class PolicyFile:
         return self.current().synthetic
 
     @property
+    def consent_days(self) -> float:
+        return self.current().consent_days
+
+    @property
+    def open_studies(self) -> int:
+        return self.current().open_studies
+
+    @property
     def allow_seeded(self) -> bool:
         return self.current().allow_seeded
 

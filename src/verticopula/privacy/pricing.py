@@ -78,13 +78,18 @@ class Pricing:
     def completed_round(
         self, column: Column, sampler: str, n_observed: int, n_missing: int, epsilon_ranks: float
     ) -> Release:
-        """A column's ranks in a round on completed columns; the completed subjects are not anybody's data."""
+        """A column's ranks in a round on completed columns; the completed subjects are not anybody's data.
+
+        The coordinator knows the completed values, so a comparison with one of them is about one person alone. One
+        person's value takes part in `n_missing` of them, and may shift as many others by one place (`rank_coins`): all
+        of them count at `variable` and `client`, beside one comparison with somebody else.
+        """
         coins = rank_coins(column, sampler, epsilon_ranks, n_observed, n_missing)
         return Release(
             **self._common(column.name, n_observed),
             what="ranks",
             mechanism=f"{_MECHANISMS[sampler]}, completed column",
-            epsilon=epsilon_ranks,
+            epsilon=epsilon_ranks * (1 + 2 * n_missing),
             coins_epsilon=coins.epsilon,
             coins_count=coins.count,
         )

@@ -1,7 +1,7 @@
 """What travels between the coordinator and a party: frozen records of numbers and names.
 
-Here are the messages that all methods share; those of regressions, of strict studies and of opening a study have files
-of their own, and are names of this one too.
+Here are the messages of methods that rank; those of consent, of regressions, of strict studies and of opening a study
+have files of their own, and are names of this one too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.protocol.consent_messages import (
+    AgreementAnswer,
+    AgreementMessage,
+    AgreementReply,
+    AgreementRequest,
+    ConsentReply,
+    ConsentRequest,
+    PresenceReply,
+    PresenceRequest,
+    SignedConsent,
+    SignedPresence,
+    StudyProposal,
+)
 from verticopula.protocol.message_version import MESSAGE_VERSION
 from verticopula.protocol.regression_messages import (
     CoefficientsReply,
     CoefficientsRequest,
     DesignReply,
     DesignRequest,
-    RawConsentRequest,
     RegressionReply,
     RegressionRequest,
     ResponseReply,
@@ -33,10 +45,9 @@ from verticopula.protocol.strict_messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
     MarginQuery,
+    PlanEvidence,
     SecureReply,
     SecureRequest,
-    StrictConsentRequest,
-    StrictRequest,
     SumsKeyReply,
     SumsKeyRequest,
     SumsReply,
@@ -61,6 +72,8 @@ from verticopula.protocol.study_messages import (
 
 __all__ = [
     "MESSAGE_VERSION",
+    "AgreementReply",
+    "AgreementRequest",
     "BlockReply",
     "BlockRequest",
     "CloseReply",
@@ -85,9 +98,9 @@ __all__ = [
     "OpenRequest",
     "PlaceReply",
     "PlaceRequest",
+    "PlanEvidence",
     "PresenceReply",
     "PresenceRequest",
-    "RawConsentRequest",
     "RegressionReply",
     "RegressionRequest",
     "ReleaseReply",
@@ -98,10 +111,11 @@ __all__ = [
     "ResponseRequest",
     "SecureReply",
     "SecureRequest",
+    "SignedConsent",
+    "SignedPresence",
     "StrengthReply",
     "StrengthRequest",
-    "StrictConsentRequest",
-    "StrictRequest",
+    "StudyProposal",
     "StudyReply",
     "StudyRequest",
     "SumsKeyReply",
@@ -118,31 +132,11 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class PresenceRequest:
-    """Who is known to you, column by column? (Public in this setting.)"""
-
-    study: str
-    method: str
-    version: int = MESSAGE_VERSION
-
-
-@dataclass(frozen=True)
-class PresenceReply:
-    """(N, p_k) mask over the cohort, in the schema's column order."""
-
-    party: str
-    observed: NDArray[np.bool_]
-    version: int = MESSAGE_VERSION
-
-
-@dataclass(frozen=True)
 class ColumnQuery:
     """What is asked of one column.
 
     `epsilon_ranks` is per comparison, `epsilon_marginal` per person's value in this column.
     """
-
-    WIRE_NAME = "ColumnOrder"  # its name in stored and sent messages
 
     column: str
     epsilon_ranks: float
@@ -156,28 +150,7 @@ class ReleaseRequest:
     study: str
     method: str
     sampler: str
-    orders: tuple[ColumnQuery, ...]
-    version: int = MESSAGE_VERSION
-
-
-@dataclass(frozen=True)
-class ConsentRequest:
-    """Would you answer this, and then `rounds` - 1 rounds on completed columns? Nothing is drawn or recorded."""
-
-    WIRE_NAME = "ReviewRequest"  # its name in stored and sent messages
-
-    release: ReleaseRequest
-    rounds: int = 1
-    version: int = MESSAGE_VERSION
-
-
-@dataclass(frozen=True)
-class ConsentReply:
-    """Yes. (A no is an error with a reason.)"""
-
-    WIRE_NAME = "ReviewReply"  # its name in stored and sent messages
-
-    party: str
+    queries: tuple[ColumnQuery, ...]
     version: int = MESSAGE_VERSION
 
 
@@ -250,19 +223,16 @@ class CompletedRanksReply:
 
 
 Request = (
-    PresenceRequest
-    | ConsentRequest
+    AgreementMessage
     | ReleaseRequest
     | CompletedRanksRequest
-    | RawConsentRequest
     | RegressionRequest
-    | StrictRequest
+    | GaussianMarginsRequest
     | SecureRequest
     | StudyRequest
 )
 Reply = (
-    PresenceReply
-    | ConsentReply
+    AgreementAnswer
     | ReleaseReply
     | CompletedRanksReply
     | RegressionReply

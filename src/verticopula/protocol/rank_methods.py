@@ -31,35 +31,37 @@ Bools = NDArray[np.bool_]
 
 def vcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """Algorithm 1: the shared rounds, then correlations pair by pair."""
-    return fit_vcds((yield from collect(federation, budget, study, VCDS.name)))
+    return fit_vcds((yield from collect(federation, budget, study, VCDS.name, side.context)))
 
 
 def evcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """Algorithm 2: the shared rounds, then one rank-constrained draw of the cohort's latents."""
-    return fit_evcds((yield from collect(federation, budget, study, EVCDS.name)), federation.response, side.rng)
+    return fit_evcds(
+        (yield from collect(federation, budget, study, EVCDS.name, side.context)), federation.response, side.rng
+    )
 
 
 def refined(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """The shared rounds, then the coordinator undoes what missingness did, for no further budget."""
-    got = yield from collect(federation, budget, study, REFINED.name)
-    return fit_refined(got, lambda done, most: side.progress("refining", done, most))
+    collected = yield from collect(federation, budget, study, REFINED.name, side.context)
+    return fit_refined(collected, lambda done, most: side.progress("refining", done, most))
 
 
 def ievcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """Algorithm 3: the shared rounds, which are the first of `request.rounds`, then the others."""
-    got = yield from collect(federation, budget, study, IEVCDS.name)
-    released, layout, observed = got.released, got.released.layout, got.released.observed
+    collected = yield from collect(federation, budget, study, IEVCDS.name, side.context)
+    released, layout, observed = collected.released, collected.released.layout, collected.released.observed
     everybody = {key: np.ones(released.n_subjects, dtype=bool) for key in layout.keys}
-    fit = fit_round(got, released, federation.response, side.rng)
+    fit = fit_round(collected, released, federation.response, side.rng)
     for round_number in range(2, budget.rounds + 1):
         completed = draw_missing(released, fit.copula, fit.latents, observed, side.rng)
         replies = yield ask_completed(
-            federation, budget, study, round_number, fit.copula, completed, observed, got.budgets
+            federation, budget, study, round_number, fit.copula, completed, observed, collected.budgets
         )
         ranks = gather_completed(federation, replies, released.n_subjects)
-        released = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, got.budgets, budget.sampler)
-        fit = fit_round(got, released, federation.response, side.rng)
-    return finish_rounds(got, released, fit, federation.response)
+        released = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, collected.budgets, budget.sampler)
+        fit = fit_round(collected, released, federation.response, side.rng)
+    return finish_rounds(collected, released, fit, federation.response)
 
 
 def ask_completed(

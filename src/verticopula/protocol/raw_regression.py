@@ -10,34 +10,25 @@ from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.glm.feature_encoding import check_response_kind
-from verticopula.protocol.messages import (
-    ConsentReply,
-    PresenceRequest,
-    RawConsentRequest,
-    ResponseReply,
-    ResponseRequest,
-)
-from verticopula.protocol.shared_rounds import Rounds, gather_presence
+from verticopula.protocol.messages import ResponseReply, ResponseRequest
+from verticopula.protocol.shared_rounds import Rounds, ask_consent, ask_presence
+from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, propose_raw
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import RAW_REGRESSION
 
 
 def complete_responses(
-    federation: Federation, response: ColumnKey, study: str
+    federation: Federation, response: ColumnKey, study: str, context: StudyContext = NO_CONTEXT
 ) -> Rounds[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
     """Responses of the subjects with a value in every column, and which subjects these are."""
     if response not in federation.keys:
         raise SettingsError(f"no column {str(response)!r} in the federation; a response is named party.column")
     check_response_kind(federation.column(response))
-    replies = yield {party.name: PresenceRequest(study, RAW_REGRESSION) for party in federation.parties}
-    masks = gather_presence(federation, replies)
+    masks, presence = yield from ask_presence(federation, study, RAW_REGRESSION)
     complete = np.logical_and.reduce(list(masks.values()))
     if complete.sum() < 2:
         raise ProtocolError("fewer than two subjects have a value in every column: nothing to fit on")
-    replies = yield {party.name: RawConsentRequest(study, complete) for party in federation.parties}
-    for party in federation.parties:  # if one refuses, no other has sent anything yet
-        if not isinstance(replies.get(party.name), ConsentReply):
-            raise ProtocolError(f"party {party.name!r} did not agree to a regression on raw columns")
+    yield from ask_consent(federation, propose_raw(study, presence, complete, context))
     replies = yield {response.party: ResponseRequest(study, response.column, complete)}
     reply = replies.get(response.party)
     if not isinstance(reply, ResponseReply) or reply.values.shape != (int(complete.sum()),):

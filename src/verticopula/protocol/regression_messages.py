@@ -12,17 +12,6 @@ from verticopula.protocol.message_version import MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
-class RawConsentRequest:
-    """Would you take part, with exact values of all your columns for these subjects? Nothing is sent or recorded."""
-
-    WIRE_NAME = "RawReviewRequest"  # its name in stored and sent messages
-
-    study: str
-    subjects: NDArray[np.bool_]
-    version: int = MESSAGE_VERSION
-
-
-@dataclass(frozen=True)
 class DesignRequest:
     """Prepare these columns for a regression.
 

@@ -1,7 +1,8 @@
 """Secure sums in three rounds: public keys, sealed shares, noised terms; then the coordinator opens their sum.
 
 The coordinator relays ciphertexts that it cannot open, and gets three terms of which only the sum means anything. In a
-federation of two parties it is the third compute party itself, and then it has a handler of its own.
+federation of two parties the third compute party is an organisation without data, or the coordinator itself, which then
+has a handler of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from verticopula.errors import PartyUnavailable, ProtocolError
 from verticopula.mpc.opened_sums import PatternSums, open_sums
 from verticopula.mpc.sums_plan import SumsPlan, check_plan, pattern_size
 from verticopula.protocol.messages import (
+    CloseReply,
+    CloseRequest,
+    PlanEvidence,
     Reply,
     SecureReply,
     SecureRequest,
@@ -27,6 +31,7 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
 )
 from verticopula.protocol.shared_rounds import Rounds
+from verticopula.schema.study_settings import COORDINATOR
 
 Kind = TypeVar("Kind", SumsKeyReply, SumsShareReply, SumsReply)
 
@@ -41,13 +46,18 @@ class ComputeHandler(Protocol):
 
 
 def secure_sums(
-    plan: SumsPlan, study: str, method: str, own: ComputeHandler | None = None
+    plan: SumsPlan,
+    study: str,
+    method: str,
+    own: ComputeHandler | None = None,
+    evidence: PlanEvidence | None = None,
 ) -> Rounds[tuple[PatternSums, ...]]:
     """Three rounds; the sums of every pattern, in the plan's order.
 
     Parameters
     ----------
     own : the coordinator's handler, where it is a compute party of the plan; None otherwise
+    evidence : from which parties compute the plan themselves
 
     Raises
     ------
@@ -56,14 +66,15 @@ def secure_sums(
     """
     check_plan(plan)
     everybody = [*plan.parties, *(name for name in plan.compute if name not in plan.parties)]
-    if set(everybody) - set(plan.parties) != ({own.party} if own is not None else set()):
-        raise ProtocolError("a compute party without scores is the coordinator, with a handler of its own")
+    without_scores = set(plan.compute) - set(plan.parties)
+    if without_scores != {own.party} if own is not None else COORDINATOR in without_scores:
+        raise ProtocolError("where the coordinator computes, it has a handler of its own; elsewhere it has none")
     requests: dict[str, SecureRequest] = {name: SumsKeyRequest(study, method) for name in everybody}
     replies = yield from _run_round(requests, own)
     keys = tuple(_reply_of(name, replies, SumsKeyReply).key for name in everybody)
     if [key.party for key in keys] != everybody:
         raise ProtocolError("a party sent a public key under another name")
-    requests = {name: SumsShareRequest(study, method, plan, keys) for name in plan.parties}
+    requests = {name: SumsShareRequest(study, method, plan, keys, evidence) for name in plan.parties}
     replies = yield from _run_round(requests, own)
     sealed = {name: _checked_messages(name, _reply_of(name, replies, SumsShareReply), plan) for name in plan.parties}
     requests = {
@@ -73,6 +84,13 @@ def secure_sums(
     replies = yield from _run_round(requests, own)
     terms = [_checked_terms(name, _reply_of(name, replies, SumsReply), plan) for name in plan.compute]
     return open_sums(plan, terms)
+
+
+def close_sums(name: str, study: str) -> Rounds[None]:
+    """One round: the compute party without data forgets what it kept for the study."""
+    reply = (yield {name: CloseRequest(study)}).get(name)
+    if not isinstance(reply, CloseReply):
+        raise ProtocolError(f"party {name!r} did not say that the study is over")
 
 
 def _run_round(requests: Mapping[str, SecureRequest], own: ComputeHandler | None) -> Rounds[dict[str, Reply]]:

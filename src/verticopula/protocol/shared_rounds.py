@@ -1,4 +1,4 @@
-"""The rounds that all protocols share: who is observed, does everybody agree, then the releases."""
+"""The rounds that all protocols share: who is observed, does everybody consent, then the releases."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import overlap_problems, summarise_missingness
 from verticopula.errors import ProtocolError, SchemaError
-from verticopula.privacy.budget import ColumnBudget, StudyBudget, plan_budget
+from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.protocol.messages import (
+    AgreementReply,
+    AgreementRequest,
     ColumnQuery,
     ColumnRelease,
     ConsentReply,
@@ -22,7 +24,11 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
     Reply,
     Request,
+    SignedConsent,
+    SignedPresence,
+    StudyProposal,
 )
+from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, propose, sign_presences
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import find_method
 from verticopula.stats.copula import Layout, latent_count
@@ -33,21 +39,26 @@ Result = TypeVar("Result")
 Rounds = Generator[dict[str, Request], dict[str, Reply], Result]
 
 
-def collect(federation: Federation, budget: StudyBudget, study: str, method: str) -> Rounds[CollectedReleases]:
-    """Three rounds: who is observed where, whether everybody agrees, then every party's releases.
+def collect(
+    federation: Federation, budget: StudyBudget, study: str, method: str, context: StudyContext = NO_CONTEXT
+) -> Rounds[CollectedReleases]:
+    """Four rounds: who is observed where, whether everybody consents, that everybody has, then the releases.
 
-    The second round spends nothing: if one party refuses, no other has released anything yet. It
-    asks about all rounds of the protocol at once.
+    Only the last spends anything. Consent is asked for all rounds of the protocol at once.
     """
-    replies = yield {p.name: PresenceRequest(study, method) for p in federation.parties}
-    observed = gather_presence(federation, replies)
+    observed, presence = yield from ask_presence(federation, study, method)
     counts = {key: int(mask.sum()) for key, mask in observed.items()}
     missingness = summarise_missingness(observed)
     apart = overlap_problems(missingness.never_together) if find_method(method).needs_overlap else []
     if apart:
         raise SchemaError(apart)
-    budgets = plan_budget(federation, budget, counts, missingness.n_subjects)
-    orders = {
+    proposal = propose(federation, budget, study, method, presence, missingness.n_subjects, context)
+    yield from ask_consent(federation, proposal)
+    budgets = {
+        key: ColumnBudget(float(ranks), float(marginal))
+        for key, ranks, marginal in zip(federation.keys, proposal.ranks, proposal.marginals, strict=True)
+    }
+    replies = yield {
         party.name: ReleaseRequest(
             study,
             method,
@@ -60,11 +71,6 @@ def collect(federation: Federation, budget: StudyBudget, study: str, method: str
         )
         for party in federation.parties
     }
-    replies = yield {name: ConsentRequest(order, budget.rounds) for name, order in orders.items()}
-    for name in orders:
-        if not isinstance(replies.get(name), ConsentReply):
-            raise ProtocolError(f"party {name!r} did not agree to the releases asked of it")
-    replies = yield dict(orders)
     releases = gather_releases(federation, replies, observed, budgets)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
     marginals = {
@@ -76,6 +82,32 @@ def collect(federation: Federation, budget: StudyBudget, study: str, method: str
     ranks = {key: release.ranks for key, release in releases.items()}
     released = RankRelease.build(layout, marginals, observed, ranks, budgets, budget.sampler)
     return CollectedReleases(released, observed, missingness, budgets)
+
+
+def ask_presence(
+    federation: Federation, study: str, method: str
+) -> Rounds[tuple[dict[ColumnKey, NDArray[np.bool_]], tuple[SignedPresence, ...]]]:
+    """One round: who is observed where, and what every party signed about it."""
+    replies = yield {p.name: PresenceRequest(study, method) for p in federation.parties}
+    observed = gather_presence(federation, replies)
+    signed = {name: reply for name, reply in replies.items() if isinstance(reply, PresenceReply)}
+    return observed, sign_presences(federation, signed)
+
+
+def ask_consent(federation: Federation, proposal: StudyProposal) -> Rounds[None]:
+    """Two rounds that spend nothing: everybody's consent, and everybody's consent shown to everybody."""
+    replies = yield {party.name: ConsentRequest(proposal) for party in federation.parties}
+    consents = []
+    for party in federation.parties:
+        reply = replies.get(party.name)
+        if not isinstance(reply, ConsentReply):
+            raise ProtocolError(f"party {party.name!r} did not consent to the study")
+        consents.append(SignedConsent(party.name, reply.signature))
+    shown = AgreementRequest(proposal.study, proposal.method, tuple(consents))
+    replies = yield {party.name: shown for party in federation.parties}
+    for party in federation.parties:
+        if not isinstance(replies.get(party.name), AgreementReply):
+            raise ProtocolError(f"party {party.name!r} did not accept the others' consent")
 
 
 def gather_presence(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, NDArray[np.bool_]]:
@@ -122,5 +154,5 @@ def gather_releases(
 def check_ranks(federation: Federation, key: ColumnKey, ranks: NDArray[np.int64], n: int) -> None:
     """ProtocolError unless these can be noisy ranks of n subjects in that column."""
     width = latent_count(federation.column(key))
-    if ranks.shape != (n, width) or ranks.min() < 1 or ranks.max() > n:
+    if ranks.shape != (n, width) or (n > 0 and (ranks.min() < 1 or ranks.max() > n)):
         raise ProtocolError(f"{key}: the release is missing or has the wrong shape or range")

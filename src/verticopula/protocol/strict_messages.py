@@ -16,26 +16,8 @@ from verticopula.protocol.message_version import MESSAGE_VERSION
 class MarginQuery:
     """One column's cell counts, with Gaussian noise worth that of this standard deviation."""
 
-    WIRE_NAME = "MarginOrder"  # its name in stored and sent messages
-
     column: str
     deviation: float
-
-
-@dataclass(frozen=True)
-class StrictConsentRequest:
-    """Would you send these margins, and then take part in secure sums? Nothing is drawn or recorded.
-
-    `mu_moments` : what the sums would cost a person's block at this party at most, as Gaussian differential privacy
-    """
-
-    WIRE_NAME = "StrictReviewRequest"  # its name in stored and sent messages
-
-    study: str
-    method: str
-    orders: tuple[MarginQuery, ...]
-    mu_moments: float
-    version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
@@ -44,17 +26,26 @@ class GaussianMarginsRequest:
 
     study: str
     method: str
-    orders: tuple[MarginQuery, ...]
+    queries: tuple[MarginQuery, ...]
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
 class GaussianMarginsReply:
-    """Per column, the noisy number of subjects in each public cell."""
+    """Per column, the noisy number of subjects in each public cell, and the party's signature of them."""
 
     party: str
     cells: tuple[NDArray[np.int64], ...]
+    signature: bytes
     version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class PlanEvidence:
+    """What the plan of secure sums follows from, party by party: masks, and margins as their parties signed them."""
+
+    masks: tuple[NDArray[np.bool_], ...]
+    margins: tuple[GaussianMarginsReply, ...]
 
 
 # ---- secure sums -----------------------------------------------------------------------------------
@@ -80,12 +71,16 @@ class SumsKeyReply:
 
 @dataclass(frozen=True)
 class SumsShareRequest:
-    """Share your scores among the plan's compute parties, sealed for each of them."""
+    """Share your scores among the plan's compute parties, sealed for each of them.
+
+    `evidence` : from which a party computes the plan itself; None only among handlers without an agreement
+    """
 
     study: str
     method: str
     plan: SumsPlan
     keys: tuple[SignedPublicKey, ...]
+    evidence: PlanEvidence | None = None
     version: int = MESSAGE_VERSION
 
 
@@ -124,4 +119,3 @@ class SumsReply:
 
 SecureRequest = SumsKeyRequest | SumsShareRequest | SumsRequest
 SecureReply = SumsKeyReply | SumsShareReply | SumsReply
-StrictRequest = StrictConsentRequest | GaussianMarginsRequest

@@ -20,6 +20,7 @@ class OpenRequest:
     federation : fingerprint of the coordinator's federation file; the party compares it with its own
     seed : for simulations, and then nothing is private; None otherwise
     witness_count, witness_head : what the coordinator last saw of this party's ledger; 0 for nothing
+    requester, purpose : who asks, and why, in their own words
     """
 
     study: str
@@ -29,6 +30,8 @@ class OpenRequest:
     seed: int | None
     witness_count: int
     witness_head: str
+    requester: str = ""
+    purpose: str = ""
     version: int = MESSAGE_VERSION
 
 
@@ -75,20 +78,25 @@ class MaskReply:
 
 @dataclass(frozen=True)
 class PlaceRequest:
-    """Your i-th hash is subject `positions[i]` of a cohort of `n_subjects`."""
+    """Your i-th hash is subject `positions[i]` of a cohort of `n_subjects`.
+
+    `hashes` : (n_subjects, 16) the cohort's own list, of keyed hashes or of points that all parties have masked
+    """
 
     study: str
     n_subjects: int
     positions: NDArray[np.int64]
+    hashes: NDArray[np.uint8]
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
 class PlaceReply:
-    """The party's table is in the cohort's order now."""
+    """The party's table is in the cohort's order now; `cohort` is the digest of the list that it has checked."""
 
     party: str
     n_subjects: int
+    cohort: str
     version: int = MESSAGE_VERSION
 
 

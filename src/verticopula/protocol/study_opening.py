@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, VersionMismatch
-from verticopula.matching.keyed_hashes import CHECK_BYTES, HASH_BYTES, Placement, count_repeats, place
+from verticopula.matching.keyed_hashes import CHECK_BYTES, HASH_BYTES, Placement, cohort_digest, count_repeats, place
 from verticopula.matching.private_intersection import POINT_BYTES, shorten_points
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -34,6 +34,7 @@ from verticopula.protocol.messages import (
     Request,
 )
 from verticopula.protocol.shared_rounds import Rounds
+from verticopula.protocol.study_proposal import StudyContext
 from verticopula.schema.federation import ColumnKey, Federation
 
 Alignment = Literal["hash", "psi"]
@@ -46,12 +47,14 @@ class OpenedStudy:
 
     Attributes
     ----------
+    context : who asks and why, how rows of one person were found, and the digest of the cohort's list
     keeps_block : party -> whether it keeps its synthetic block to itself
     ledger_heads : party -> where its ledger ended; the witness for the next study
     """
 
     study: str
     n_subjects: int
+    context: StudyContext
     keeps_block: Mapping[str, bool]
     ledger_heads: Mapping[str, LedgerHead]
 
@@ -59,6 +62,8 @@ class OpenedStudy:
 def federation_fingerprint(federation: Federation) -> str:
     """Equal for federation files that say the same about parties, columns, response and ids, wherever they meet."""
     said = {key: value for key, value in federation.to_dict().items() if key != "network"}
+    roles = {"operator": federation.network.operator, "compute": federation.network.compute}
+    said |= {key: value for key, value in roles.items() if value is not None}  # who computes is agreed on, too
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -71,6 +76,8 @@ def open_study(
     seed: int | None = None,
     alignment: Alignment = "hash",
     witnesses: Mapping[str, LedgerHead] | None = None,
+    requester: str = "",
+    purpose: str = "",
 ) -> Rounds[OpenedStudy]:
     """Two rounds: everybody's keyed hashes, then everybody's places in the cohort.
 
@@ -79,11 +86,14 @@ def open_study(
     alignment : `hash` needs a key that all parties hold; `psi` needs none, and one more round for each further party
     seed : for simulations; parties refuse it unless their policies say otherwise
     witnesses : party -> the end of its ledger as it was last seen, which its ledger must still contain
+    requester, purpose : who asks for the study, and why
     """
     seen = witnesses or {}
     shown = federation_fingerprint(federation)
     replies = yield {
-        p.name: OpenRequest(study, method, shown, alignment, seed, *seen.get(p.name, (0, "")))
+        p.name: OpenRequest(
+            study, method, shown, alignment, seed, *seen.get(p.name, (0, "")), requester=requester, purpose=purpose
+        )
         for p in federation.parties
     }
     width = HASH_BYTES if alignment == "hash" else POINT_BYTES
@@ -95,16 +105,21 @@ def open_study(
     _check_repeats(hashes)
     placement = place(hashes, federation.response.party)
     _check_placement(placement, federation.response.party)
+    listed = hashes[federation.response.party]
+    cohort = cohort_digest(listed)
     replies = yield {
-        name: PlaceRequest(study, placement.n_subjects, positions) for name, positions in placement.positions.items()
+        name: PlaceRequest(study, placement.n_subjects, positions, listed)
+        for name, positions in placement.positions.items()
     }
     for name in opened:
         answer = replies.get(name)
-        if not isinstance(answer, PlaceReply) or answer.n_subjects != placement.n_subjects:
+        agreed = isinstance(answer, PlaceReply) and (answer.n_subjects, answer.cohort) == (placement.n_subjects, cohort)
+        if not agreed:
             raise ProtocolError(f"party {name!r} did not put its table in the order of the cohort")
     return OpenedStudy(
         study,
         placement.n_subjects,
+        StudyContext(requester, purpose, alignment, cohort),
         {name: reply.keeps_block for name, reply in opened.items()},
         {name: (reply.ledger_count, reply.ledger_head) for name, reply in opened.items()},
     )

@@ -36,6 +36,7 @@ def repeat_study(fitted: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTab
         noise=lambda name: SeededNoise(seed).derive(name),
         rng=server_generator(seed, "fit"),
         ledger=Ledger(),
+        ask_consent=False,  # of people who do not exist
     )
     values = result.copula.sample(n_rows, server_generator(seed, "sample", "0"))
     return decode_tables(values, federation, result)

@@ -60,7 +60,8 @@ def simulate_strict(
     """Errors of correlations and margins of one strict study."""
     layout, truth = cohort.truth.layout, cohort.truth
     observed = {key: cohort.observed[:, part.start] for key, part in zip(layout.keys, layout.slices, strict=True)}
-    budget = plan_strict(federation, study_budget, observed)  # noise by shares observed, not by numbers
+    counts = {key: int(mask.sum()) for key, mask in observed.items()}
+    budget = plan_strict(federation, study_budget, counts)  # noise by shares observed, not by numbers
     marginals = _draw_margins(cohort, budget, rng)
     more = 1.0 / cohort.reduction
     louder = replace(budget, mu=more * budget.mu, totals={name: more * mu for name, mu in budget.totals.items()})

@@ -48,13 +48,15 @@ class StrictSpending:
     Attributes
     ----------
     deviations : column -> standard deviation of the noise on each of its cell counts
-    mu : Gaussian differential privacy of the sums, for a whole person
+    mu : Gaussian differential privacy of the sums, for a whole record
+    mu_person : for a whole person, whose blocks may stand in several records where rows were not agreed on
     factors : party -> what replacing its block moves the sums by, relative to a whole person
     subjects : party -> how many people's records it had a part in
     """
 
     deviations: Mapping[ColumnKey, float]
     mu: float
+    mu_person: float
     factors: Mapping[str, float]
     subjects: Mapping[str, int]
 

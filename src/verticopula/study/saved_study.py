@@ -153,7 +153,12 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
         if "sums" in raw
         else {key: ColumnBudget(saved[key]["epsilon_ranks"], saved[key]["epsilon_marginal"]) for key in layout.keys},
         strict=StrictReport.from_dict(raw[STRICT.name]) if STRICT.name in raw else None,
-        spending=StrictSpending({key: saved[key]["deviation"] for key in layout.keys}, **raw["sums"])
+        spending=_read_spending(raw["sums"], {key: saved[key]["deviation"] for key in layout.keys})
         if "sums" in raw
         else None,
     )
+
+
+def _read_spending(raw: dict[str, Any], deviations: dict[ColumnKey, float]) -> StrictSpending:
+    """What `_sums` wrote; older files have one mu for a record and a person."""
+    return StrictSpending(deviations, **{"mu_person": raw["mu"], **raw})

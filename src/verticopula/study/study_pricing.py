@@ -46,4 +46,4 @@ def _price_strict(
             n = result.missingness.observed[key]
             yield pricing.gaussian_marginal(column, n, margin_mu(column, n, spent.deviations[key]))
         if factor > 0.0:
-            yield pricing.moments(spent.subjects[party.name], spent.mu * factor, spent.mu, joint=study)
+            yield pricing.moments(spent.subjects[party.name], spent.mu * factor, spent.mu_person, joint=study)

@@ -31,6 +31,8 @@ from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on, spent_on_people
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
+    AgreementReply,
+    AgreementRequest,
     ColumnQuery,
     ColumnRelease,
     CompletedRanksReply,
@@ -43,7 +45,6 @@ from verticopula.protocol.messages import (
     Imputation,
     PresenceReply,
     PresenceRequest,
-    RawConsentRequest,
     RegressionRequest,
     ReleaseReply,
     ReleaseRequest,
@@ -52,11 +53,14 @@ from verticopula.protocol.messages import (
     ResponseReply,
     ResponseRequest,
     SecureRequest,
-    StrictConsentRequest,
+    StudyProposal,
     fingerprint,
 )
+from verticopula.protocol.party.agreement_book import AgreementBook
+from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.party.strict_handler import StrictHandler
+from verticopula.protocol.study_proposal import own_columns_of
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
 from verticopula.schema.methods import RAW_REGRESSION, STRICT
@@ -91,8 +95,8 @@ class LocalParty:
         party takes no part in them
     table_id, column_ids, overlapping, same_people : whom the table is about, which columns it has, and which other
         tables have some of its people (`TableAccount`), so that caps hold whatever the party and its columns are called
-    consent : called with the method, the proposed releases and what was spent on this table before, after the policy
-        agreed and before anything is recorded; may take its time, and may raise PolicyRefused
+    agreements : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
+    consent : asks the steward about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
     """
 
     table: AlignedTable
@@ -112,7 +116,8 @@ class LocalParty:
     column_ids: Mapping[str, str] = field(default_factory=dict)
     overlapping: tuple[str, ...] = ()
     same_people: tuple[str, ...] = ()
-    consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None
+    agreements: AgreementBook | None = None
+    consent: Callable[[ConsentQuestion], None] = lambda question: None
     _regression: RegressionHandler = field(init=False)
     _strict: StrictHandler = field(init=False)
 
@@ -125,6 +130,7 @@ class LocalParty:
             self.records,
             self.authenticity,
             self.federation,
+            self.agreements,
             self._pricing,
             lambda entries, key: self._record(STRICT.name, entries, key, once=self.replies.is_durable),
             self._stored_margins,
@@ -143,19 +149,16 @@ class LocalParty:
             )
         if isinstance(request, PresenceRequest):
             self._check_method(request.method)
-            return PresenceReply(self.name, self.table.observed())
+            observed = self.table.observed()
+            signed = b"" if self.agreements is None else self.agreements.sign_presence(request.study, observed)
+            return PresenceReply(self.name, observed, signed)
         if isinstance(request, ConsentRequest):
-            self._approve(request.release.method, self._price_all(request), list(self.ledger))
-            return ConsentReply(self.name)
-        if isinstance(request, RawConsentRequest):
-            names = [column.name for column in self.table.party.columns]
-            self._approve(
-                RAW_REGRESSION, self._price_exact(request.study, names, request.subjects)[0], list(self.ledger)
-            )
-            return ConsentReply(self.name)
-        if isinstance(request, StrictConsentRequest):
-            self._approve(STRICT.name, self._strict.price_all(request), list(self.ledger))
-            return ConsentReply(self.name)
+            return ConsentReply(self.name, self._consent_to(request.proposal))
+        if isinstance(request, AgreementRequest):
+            self._check_method(request.method)
+            if self.agreements is not None:
+                self.agreements.agree(request.study, request.consents)
+            return AgreementReply(self.name)
         if isinstance(request, OnceRequest):
             return self._release_once(request)
         if isinstance(request, RegressionRequest):
@@ -174,16 +177,101 @@ class LocalParty:
         self._regression.close(study)
         self._strict.close(study)
 
+    # ---- consent -------------------------------------------------------------------------
+
+    def _consent_to(self, proposal: StudyProposal) -> bytes:
+        """The party's signed consent to a whole study, if its policy and its steward agree. Nothing is charged."""
+        if self.agreements is not None:
+            self._check_method(proposal.method)
+            self.agreements.check(proposal, self.table.observed())
+        entries = self._price_proposal(proposal)
+
+        def ask() -> None:
+            spent = list(self.ledger)
+            self._approve(proposal.method, entries, spent)
+            self.consent(
+                ConsentQuestion(
+                    proposal.study,
+                    proposal.method,
+                    proposal.requester,
+                    proposal.purpose,
+                    proposal.alignment,
+                    tuple(entries),
+                    tuple(spent_on(spent, self.name, self.table_id, self.overlapping)),
+                )
+            )
+
+        if self.agreements is None:
+            ask()
+            return b""
+        return self.agreements.consent(proposal, ask)
+
+    def _price_proposal(self, proposal: StudyProposal) -> list[Release]:
+        """The ledger entries of everything that a proposal asks of this party."""
+        if proposal.method == RAW_REGRESSION:
+            names = [column.name for column in self.table.party.columns]
+            return self._price_exact(proposal.study, names, proposal.subjects)[0]
+        if proposal.method == STRICT.name:
+            return self._strict.price_all(proposal)
+        first = self._planned_release(proposal)
+        priced = self._price(first)  # checks the queries, so what follows knows its columns
+        if not 1 <= proposal.rounds <= _MOST_ROUNDS:
+            raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {_MOST_ROUNDS} rounds")
+        for query in first.queries if proposal.rounds > 1 else ():
+            entry = self._completed_entry(first, query.column, query.epsilon_ranks)
+            priced += [entry] * (proposal.rounds - 1)
+        return priced
+
+    def _planned_release(self, proposal: StudyProposal) -> ReleaseRequest:
+        """The one request for first releases that a proposal allows."""
+        own, columns = own_columns_of(proposal, self.name), self.table.party.columns
+        if not len(proposal.ranks[own]) == len(proposal.marginals[own]) == len(columns):
+            raise ProtocolError(f"party {self.name!r}: the study asks for no ranks of its columns")
+        parts = zip(columns, proposal.ranks[own], proposal.marginals[own], strict=True)
+        queries = tuple(ColumnQuery(column.name, float(ranks), float(marginal)) for column, ranks, marginal in parts)
+        return ReleaseRequest(proposal.study, proposal.method, proposal.sampler, queries)
+
+    def _check_agreed(self, request: OnceRequest) -> None:
+        """ProtocolError unless everybody consented to this study, and it is exactly what was consented to."""
+        if self.agreements is None:
+            return
+        proposal = self.agreements.agreed(request.study)
+        if isinstance(request, ResponseRequest):
+            self._check_subjects(proposal, request.subjects)
+            return
+        if isinstance(request, GaussianMarginsRequest):
+            place, fits = "margins", request.queries == self._strict.planned_queries(proposal)
+        else:
+            planned = self._planned_release(proposal)
+            if isinstance(request, ReleaseRequest):
+                place, fits = "release", request == planned
+            else:
+                place, number = f"round {request.round_number}", request.round_number
+                asked = tuple((item.column, item.epsilon_ranks) for item in request.imputations)
+                fits = asked == tuple((query.column, query.epsilon_ranks) for query in planned.queries)
+                fits = fits and request.sampler == proposal.sampler and 2 <= number <= proposal.rounds
+        if not fits:
+            raise ProtocolError(f"party {self.name!r}: this is not what was consented to in this study")
+        self.agreements.bind(request.study, place, self._key(request))
+
+    def _check_subjects(self, proposal: StudyProposal, subjects: NDArray[np.bool_] | None) -> None:
+        """ProtocolError unless exact values are asked for subjects that were consented to."""
+        allowed = proposal.subjects
+        asked = np.ones(proposal.n_subjects, dtype=bool) if subjects is None else subjects
+        if allowed is None or asked.shape != allowed.shape or bool((asked & ~allowed).any()):
+            raise ProtocolError(f"party {self.name!r}: exact values of these subjects were not consented to")
+
     # ---- releases ------------------------------------------------------------------------
 
     def _release_once(self, request: OnceRequest) -> Reply:
-        """In this order: on the ledger, drawn, stored, sent; and from the store if it is asked for again."""
+        """In this query: on the ledger, drawn, stored, sent; and from the store if it is asked for again."""
         key = self._key(request)
         with self.replies.alone(key):  # the store's, not the party's: a study may be opened twice on one vault
             stored = self.replies.get(key)
             if stored is not None:
                 reply: Reply = decode(stored, (ReleaseReply, CompletedRanksReply, ResponseReply, GaussianMarginsReply))
                 return reply
+            self._check_agreed(request)
             method, entries, draw = self._prepare(request)
             # What is not stored has not left; where nothing outlives the process, nobody can know.
             self._record(method, entries, key, once=self.replies.is_durable)
@@ -218,7 +306,7 @@ class LocalParty:
 
     def _release(self, request: ReleaseRequest) -> ReleaseReply:
         run = map if self.executor is None else self.executor.map
-        return ReleaseReply(self.name, tuple(run(lambda order: self._release_column(request, order), request.orders)))
+        return ReleaseReply(self.name, tuple(run(lambda query: self._release_column(request, query), request.queries)))
 
     def _rank_completed(self, request: CompletedRanksRequest) -> CompletedRanksReply:
         run = map if self.executor is None else self.executor.map
@@ -236,6 +324,8 @@ class LocalParty:
         """
         names = [c.name for c in self.table.party.columns] if request.columns is None else list(request.columns)
         names = [name for name in names if name != request.without]
+        if self.agreements is not None:
+            self._check_subjects(self.agreements.agreed(request.study), request.subjects)
         entries, asked = self._price_exact(request.study, names, request.subjects)
         key = self._key(request)
         self._approve(RAW_REGRESSION, self._unpaid(entries, key), list(self.ledger))
@@ -266,7 +356,7 @@ class LocalParty:
         return entries, asked
 
     def _record(self, method: str, entries: list[Release], key: str, *, once: bool) -> None:
-        """In the ledger before anything is drawn, if the policy allows it, and the steward.
+        """In the ledger before anything is drawn, if the policy allows it.
 
         `once`: what the ledger holds for this request already, after a crash, is not charged again.
         """
@@ -276,9 +366,6 @@ class LocalParty:
             if not wanted:
                 logger.info("party %s: recorded before, not charged again", self.name)
                 return
-        spent = list(self.ledger)
-        self._approve(method, wanted, spent)
-        self.consent(method, wanted, spent_on(spent, self.name, self.table_id, self.overlapping))
         self.ledger.append(wanted, approve=lambda known: self._approve(method, wanted, known))
         logger.info("party %s: %d releases recorded", self.name, len(wanted))
 
@@ -293,32 +380,21 @@ class LocalParty:
                 left.append(entry)
         return left
 
-    def _price_all(self, request: ConsentRequest) -> list[Release]:
-        """The ledger entries of a whole protocol: the first release and the rounds on completed columns."""
-        whole = isinstance(request.rounds, int) and not isinstance(request.rounds, bool)
-        if not whole or not 1 <= request.rounds <= _MOST_ROUNDS:
-            raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {_MOST_ROUNDS} rounds")
-        priced = self._price(request.release)  # checks the orders, so what follows knows its columns
-        for order in request.release.orders if request.rounds > 1 else ():
-            entry = self._completed_entry(request.release, order.column, order.epsilon_ranks)
-            priced += [entry] * (request.rounds - 1)
-        return priced
-
     def _price(self, request: ReleaseRequest) -> list[Release]:
         """The ledger entries that answering would cost."""
-        self._check_orders(request)
-        return [entry for order in request.orders for entry in self._entries(request, order)]
+        self._check_queries(request)
+        return [entry for query in request.queries for entry in self._entries(request, query)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
         about = self.name, self.table_id, self.overlapping
         people = spent_on_people(spent, *about, self.same_people)
         self.policy.check(self.name, method, proposed, spent_on(spent, *about), people)
 
-    def _check_orders(self, request: ReleaseRequest) -> None:
-        self._check_columns([order.column for order in request.orders], request.sampler)
-        for order in request.orders:
-            for epsilon in (order.epsilon_ranks, order.epsilon_marginal):
-                self._check_epsilon(order.column, epsilon)
+    def _check_queries(self, request: ReleaseRequest) -> None:
+        self._check_columns([query.column for query in request.queries], request.sampler)
+        for query in request.queries:
+            for epsilon in (query.epsilon_ranks, query.epsilon_marginal):
+                self._check_epsilon(query.column, epsilon)
 
     def _check_completion(self, request: CompletedRanksRequest) -> None:
         self._check_columns([item.column for item in request.imputations], request.sampler)
@@ -350,11 +426,11 @@ class LocalParty:
                 f"below {SMALLEST_EPSILON:g} nothing would be learnt"
             )
 
-    def _entries(self, request: ReleaseRequest, order: ColumnQuery) -> tuple[Release, Release]:
-        column = self.table.party.column(order.column)
-        n_observed = int(self.table.columns[order.column].observed.sum())
+    def _entries(self, request: ReleaseRequest, query: ColumnQuery) -> tuple[Release, Release]:
+        column = self.table.party.column(query.column)
+        n_observed = int(self.table.columns[query.column].observed.sum())
         return self._pricing(request.study).first_round(
-            column, request.sampler, n_observed, order.epsilon_ranks, order.epsilon_marginal
+            column, request.sampler, n_observed, query.epsilon_ranks, query.epsilon_marginal
         )
 
     def _completed_entry(self, request: ReleaseRequest | CompletedRanksRequest, name: str, epsilon: float) -> Release:
@@ -367,17 +443,17 @@ class LocalParty:
     def _pricing(self, study: str) -> Pricing:
         return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id, self.column_ids)
 
-    def _release_column(self, request: ReleaseRequest, order: ColumnQuery) -> ColumnRelease:
-        column = self.table.party.column(order.column)
-        encoded = self.table.columns[order.column]
+    def _release_column(self, request: ReleaseRequest, query: ColumnQuery) -> ColumnRelease:
+        column = self.table.party.column(query.column)
+        encoded = self.table.columns[query.column]
         values = encoded.values[encoded.observed]
         study = self.noise_label or request.study
-        ranks = self._noisy_ranks(values, column, order.epsilon_ranks, request.sampler, study)
-        cells = cell_count(column, values.size, order.epsilon_marginal)
+        ranks = self._noisy_ranks(values, column, query.epsilon_ranks, request.sampler, study)
+        cells = cell_count(column, values.size, query.epsilon_marginal)
         noisy = release_cells(
             to_cells(values, column, cells),
             cells,
-            order.epsilon_marginal,
+            query.epsilon_marginal,
             self.noise,
             study,
             column.name,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -24,13 +26,21 @@ from numpy.typing import NDArray
 from verticopula.data.column_ranges import can_hold
 from verticopula.data.tables import EncodedColumn, OwnTable, decode_column
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
-from verticopula.matching.keyed_hashes import CHECK_BYTES, hash_ids, hash_order, key_check, study_key
+from verticopula.matching.keyed_hashes import (
+    CHECK_BYTES,
+    HASH_BYTES,
+    cohort_digest,
+    count_repeats,
+    hash_ids,
+    hash_order,
+    key_check,
+    study_key,
+)
 from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import PolicyFile
-from verticopula.privacy.release import Release
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -48,14 +58,19 @@ from verticopula.protocol.messages import (
     Reply,
     Request,
 )
+from verticopula.protocol.party.agreement_book import AgreementBook
+from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.study_opening import Alignment, LedgerHead, federation_fingerprint
 from verticopula.schema.federation import Column, Federation, seeded_study_name
-from verticopula.schema.methods import RAW_REGRESSION
+from verticopula.schema.methods import METHODS, RAW_REGRESSION
+from verticopula.schema.study_settings import check_roles
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
+
+logger = logging.getLogger(__name__)
 
 _MOST_SUBJECTS = 10_000_000
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
@@ -96,6 +111,7 @@ class StudyAgreement:
     masked : party -> digest of its list that was masked for it; there is one list a party
     n_subjects : size of the cohort; 0 before it is known
     positions : (n_k,) place of each row, in the order of the ids; empty before it is known
+    cohort : digest of the cohort's list; "" before it is known
     """
 
     method: str
@@ -106,6 +122,7 @@ class StudyAgreement:
     masked: Mapping[str, str] = field(default_factory=dict)
     n_subjects: int = 0
     positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    cohort: str = ""
 
     def agrees(self, other: StudyAgreement) -> bool:
         """Whether the same was agreed, wherever the rows are."""
@@ -137,8 +154,9 @@ class Member:
     vault : ledger, replies and study records
     policy : what it allows; a `PolicyFile` is read again for every request
     out : folder for its own synthetic blocks; None if it wants none
-    authenticity : how its public keys are signed, and the others' are known; by default with the id key
-    executor, on_column, consent : as `LocalParty` has them
+    authenticity : how it signs, and how it knows what others signed; by default with the id key
+    executor, on_column, consent : as `LocalParty` has them; the steward is asked before a study is opened, too
+    clock : seconds since 1970
     """
 
     def __init__(
@@ -154,7 +172,8 @@ class Member:
         authenticity: Authenticity | None = None,
         executor: Executor | None = None,
         on_column: Callable[[int], None] = lambda comparisons: None,
-        consent: Callable[[str, list[Release], list[Release]], None] = lambda method, proposed, spent: None,
+        consent: Callable[[ConsentQuestion], None] = lambda question: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         if party not in {p.name for p in federation.parties}:
             raise SettingsError(f"no party {party!r} in the federation")
@@ -165,6 +184,7 @@ class Member:
         self.policy = Policy() if policy is None else policy
         self.vault = vault
         self._table = OwnTable.check(federation.party(party), table, federation.id)
+        self.notes = self._table.notes()  # about single cells: for this party's own log, and for no message
         self._by_id = self._table.ids.arg_sort().to_numpy().astype(np.int64)
         self._key = key
         self._out = out
@@ -174,6 +194,7 @@ class Member:
         self._executor = executor
         self._on_column = on_column
         self._consent = consent
+        self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
@@ -222,6 +243,7 @@ class Member:
                     "table; choose another name"
                 )
             else:
+                self._allow_opening(request)
                 record = replace(record, mask=new_mask().hex() if request.alignment == "psi" else "")
                 self._write(request.study, record)
             hashes, order = self._hashes(request.study, record)
@@ -241,6 +263,11 @@ class Member:
             )
         self.policy.check(self.name, request.method, (), ())
         self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
+        if request.method in METHODS:
+            try:
+                check_roles(self.federation, METHODS[request.method])
+            except SettingsError as error:
+                raise PolicyRefused(f"party {self.name!r}: {error}") from None
         if request.alignment not in get_args(Alignment):
             raise PolicyRefused(f"party {self.name!r} does not know this way of alignment")
         if request.alignment == "hash":
@@ -252,6 +279,30 @@ class Member:
             )
         if request.witness_count > 0:
             self.vault.check_witness(request.witness_count, request.witness_head)
+
+    def _allow_opening(self, request: OpenRequest) -> None:
+        """Log that a study is opened, if the policy and the steward allow it: hashes and masks leave before any price.
+
+        Every opening lets the coordinator find out about some ids (`psi`) and about who is observed. So few studies
+        may be open from which nothing was released: a coordinator that opens study after study pays for them.
+        """
+        if len(self._table.ids) < self.policy.min_subjects:
+            raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
+        name = f"openings/{self.name}"
+        known: dict[str, float] = self.vault.studies.get(name) or {}
+        since = self._clock() - self.policy.consent_days * 86_400.0
+        released = {entry.study for entry in self.vault.ledger}
+        waiting = [study for study, when in known.items() if when > since and study not in released]
+        if len(waiting) >= self.policy.open_studies:
+            raise PolicyRefused(
+                f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
+                "its policy allows no more (open_studies)"
+            )
+        self._consent(
+            ConsentQuestion(request.study, request.method, request.requester, request.purpose, request.alignment)
+        )
+        self.vault.studies.put(name, {**known, request.study: self._clock()})
+        logger.info("party %s: study %s opened (%s)", self.name, request.study, request.alignment)
 
     def _hash_key(self) -> bytes:
         if self._key is None:
@@ -331,15 +382,36 @@ class Member:
             record = self._known(request.study)
             self._check_unchanged(record)
             self._check_positions(request)
-            _, order = self._hashes(request.study, record)
+            hashes, order = self._hashes(request.study, record)
+            self._check_cohort(request, record, hashes[order])
             by_row = np.empty_like(request.positions)
             by_row[order] = request.positions
-            placed = replace(record, n_subjects=int(request.n_subjects), positions=by_row[self._by_id])
+            placed = replace(
+                record,
+                n_subjects=int(request.n_subjects),
+                positions=by_row[self._by_id],
+                cohort=cohort_digest(request.hashes),
+            )
             if record.is_placed and not _same_place(record, placed):
                 raise ProtocolError(f"party {self.name!r}: the cohort of this study is settled, and it is another one")
             if not record.is_placed:
                 self._write(request.study, placed)
-        return PlaceReply(self.name, placed.n_subjects)
+        return PlaceReply(self.name, placed.n_subjects, placed.cohort)
+
+    def _check_cohort(self, request: PlaceRequest, record: StudyAgreement, own: NDArray[np.uint8]) -> None:
+        """ProtocolError unless the cohort's list has this party's rows where it is told they are, and nobody twice.
+
+        With `hash`, whoever holds the key can tell from the list whether somebody is in the cohort. With `psi` a party
+        cannot know its own rows in the list: a person's blocks may then stand in several rows, and secure sums are
+        priced for that.
+        """
+        listed = request.hashes
+        if listed.dtype != np.uint8 or listed.shape != (request.n_subjects, HASH_BYTES):
+            raise ProtocolError(f"party {self.name!r}: the cohort's list does not have a hash for each subject")
+        if count_repeats(listed):
+            raise ProtocolError(f"party {self.name!r}: somebody is twice in the cohort's list")
+        if record.alignment == "hash" and not np.array_equal(listed[request.positions], own):
+            raise ProtocolError(f"party {self.name!r}: the cohort's list has other subjects in the places of its rows")
 
     def _check_positions(self, request: PlaceRequest) -> None:
         n, positions, n_rows = request.n_subjects, request.positions, len(self._table.ids)
@@ -359,7 +431,7 @@ class Member:
 
     def _party(self, request: Request) -> LocalParty:
         """Who answers this request: the study's party, made ready if need be."""
-        study = request.release.study if isinstance(request, ConsentRequest) else getattr(request, "study", "")
+        study = request.proposal.study if isinstance(request, ConsentRequest) else getattr(request, "study", "")
         with self._lock:
             record = self._known(study)
             if not record.is_placed:
@@ -395,7 +467,22 @@ class Member:
             table_id=self._account.table,
             column_ids=self._account.columns,
             overlapping=self._account.overlapping,
+            agreements=self._agreements(record),
             consent=self._consent,
+        )
+
+    def _agreements(self, record: StudyAgreement) -> AgreementBook:
+        if self._authenticity is None:
+            raise ProtocolError(f"party {self.name!r} has no key to sign with, so it cannot consent to a study")
+        return AgreementBook(
+            self.name,
+            self.federation,
+            self.vault.studies,
+            self._authenticity,
+            record.alignment,
+            record.cohort,
+            self.policy.consent_days,
+            self._clock,
         )
 
     def _known(self, study: str) -> StudyAgreement:
@@ -454,12 +541,13 @@ class Member:
 
 def _method_of(request: Request) -> str:
     """The method that a request belongs to; those of a regression on raw columns do not say it."""
-    asked = request.release if isinstance(request, ConsentRequest) else request
+    asked = request.proposal if isinstance(request, ConsentRequest) else request
     return str(getattr(asked, "method", RAW_REGRESSION))
 
 
 def _same_place(first: StudyAgreement, second: StudyAgreement) -> bool:
-    return first.n_subjects == second.n_subjects and np.array_equal(first.positions, second.positions)
+    same = (first.n_subjects, first.cohort) == (second.n_subjects, second.cohort)
+    return same and np.array_equal(first.positions, second.positions)
 
 
 def _fits(values: NDArray[np.float64], column: Column, rows: int) -> bool:

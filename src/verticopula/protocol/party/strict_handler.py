@@ -16,23 +16,29 @@ from numpy.typing import NDArray
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows, person_mu, same_plan
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
+from verticopula.protocol.gathered_margins import gather_margins
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
+    MarginQuery,
+    PlanEvidence,
+    Reply,
     SecureReply,
     SecureRequest,
-    StrictConsentRequest,
-    StrictRequest,
+    StudyProposal,
     SumsKeyRequest,
     fingerprint,
 )
+from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.sums_handler import SumsHandler
-from verticopula.schema.federation import Federation
+from verticopula.protocol.study_proposal import own_columns_of, own_place_of, strict_budget_of
+from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
+from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import Marginal, to_cells
 from verticopula.stats.strict.gaussian_margins import (
     gaussian_cell_count,
@@ -40,7 +46,7 @@ from verticopula.stats.strict.gaussian_margins import (
     release_gaussian_cells,
     settle_margin,
 )
-from verticopula.stats.strict.score_plan import share_scores, sums_roles
+from verticopula.stats.strict.score_plan import plan_sums, share_scores, sums_roles
 from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
@@ -58,6 +64,7 @@ class StrictHandler:
     records : where a study's margins and its secrets are kept
     authenticity : how its public keys are signed and the others' are known; None where it has no means to
     federation : the party's own file; None where it has none, and then it takes no part in sums
+    agreements : what it has consented to; None where nobody is asked
     pricing : study -> how releases are entered
     charge : ledger entries and the request they answer: recorded if the policy and the steward allow it, or refused
     stored : a request's key -> the reply that was stored under it
@@ -70,6 +77,7 @@ class StrictHandler:
     records: RecordStore
     authenticity: Authenticity | None
     federation: Federation | None
+    agreements: AgreementBook | None
     pricing: Callable[[str], Pricing]
     charge: Callable[[list[Release], str], None]
     stored: Callable[[str], GaussianMarginsReply | None]
@@ -84,21 +92,29 @@ class StrictHandler:
 
     # ---- margins -------------------------------------------------------------------------
 
-    def price_all(self, request: StrictConsentRequest) -> list[Release]:
+    def price_all(self, proposal: StudyProposal) -> list[Release]:
         """The ledger entries of a whole study, its sums at what they may cost at most."""
-        if not (math.isfinite(request.mu_moments) and request.mu_moments > 0.0):
+        mu = float(proposal.mu[own_place_of(proposal, self.name)]) if proposal.mu.size else math.nan
+        if not (math.isfinite(mu) and mu > 0.0):
             raise PolicyRefused(f"party {self.name!r}: mu must be positive")
         known = int(self.table.observed().any(axis=1).sum())
-        moments = self.pricing(request.study).moments(known, request.mu_moments, request.mu_moments)
-        return [*self.price_margins(request), moments]
+        margins = GaussianMarginsRequest(proposal.study, proposal.method, self.planned_queries(proposal))
+        return [*self.price_margins(margins), self.pricing(proposal.study).moments(known, mu, mu)]
 
-    def price_margins(self, request: StrictRequest) -> list[Release]:
+    def planned_queries(self, proposal: StudyProposal) -> tuple[MarginQuery, ...]:
+        """The margins that a proposal asks of this party."""
+        own = proposal.deviations[own_columns_of(proposal, self.name)]
+        if own.size != len(self.table.party.columns):
+            raise PolicyRefused(f"party {self.name!r}: margins are sent of all its columns at once, in their order")
+        return tuple(MarginQuery(c.name, float(d)) for c, d in zip(self.table.party.columns, own, strict=True))
+
+    def price_margins(self, request: GaussianMarginsRequest) -> list[Release]:
         """The ledger entries of the margins."""
-        self._check_orders(request)
+        self._check_queries(request)
         pricing, entries = self.pricing(request.study), []
-        for order in request.orders:
-            column, n = self.table.party.column(order.column), self._n_observed(order.column)
-            entries.append(pricing.gaussian_marginal(column, n, margin_mu(column, n, order.deviation)))
+        for query in request.queries:
+            column, n = self.table.party.column(query.column), self._n_observed(query.column)
+            entries.append(pricing.gaussian_marginal(column, n, margin_mu(column, n, query.deviation)))
         return entries
 
     def check_margins(self, request: GaussianMarginsRequest, key: str) -> None:
@@ -119,25 +135,26 @@ class StrictHandler:
         says for each column; a person's whole block moves all of them, by the root of the sum of squares.
         """
         self.check_margins(request, key)
-        deviations = [order.deviation for order in request.orders]
+        deviations = [query.deviation for query in request.queries]
         self.records.put(self._record_name(request.study), {"request": key, "deviations": deviations})
         study, cells = self.noise_label or request.study, []
-        for order in request.orders:
-            column, encoded = self.table.party.column(order.column), self.table.columns[order.column]
+        for query in request.queries:
+            column, encoded = self.table.party.column(query.column), self.table.columns[query.column]
             values = encoded.values[encoded.observed]
-            n_cells = gaussian_cell_count(column, values.size, order.deviation)
+            n_cells = gaussian_cell_count(column, values.size, query.deviation)
             places = to_cells(values, column, n_cells)
             label = (study, column.name, "gaussian cells")
-            cells.append(release_gaussian_cells(places, n_cells, order.deviation, self.noise, *label))
-        return GaussianMarginsReply(self.name, tuple(cells))
+            cells.append(release_gaussian_cells(places, n_cells, query.deviation, self.noise, *label))
+        reply = GaussianMarginsReply(self.name, tuple(cells), b"")
+        return reply if self.agreements is None else self.agreements.sign_margins(request.study, reply)
 
-    def _check_orders(self, request: StrictRequest) -> None:
+    def _check_queries(self, request: GaussianMarginsRequest) -> None:
         _check_method(self.name, request.method)
-        if [order.column for order in request.orders] != [column.name for column in self.table.party.columns]:
+        if [query.column for query in request.queries] != [column.name for column in self.table.party.columns]:
             raise PolicyRefused(f"party {self.name!r}: margins are sent of all its columns at once, in their order")
-        for order in request.orders:
-            if not _SMALLEST_DEVIATION <= order.deviation <= _LARGEST_DEVIATION:  # False for NaN, too
-                raise PolicyRefused(f"party {self.name!r}, column {order.column!r}: the noise cannot be of this size")
+        for query in request.queries:
+            if not _SMALLEST_DEVIATION <= query.deviation <= _LARGEST_DEVIATION:  # False for NaN, too
+                raise PolicyRefused(f"party {self.name!r}, column {query.column!r}: the noise cannot be of this size")
 
     def _n_observed(self, column: str) -> int:
         return int(self.table.columns[column].observed.sum())
@@ -170,8 +187,8 @@ class StrictHandler:
             )
         return self._sums_handlers[study]
 
-    def _approve_plan(self, study: str, plan: SumsPlan, digest: str) -> None:
-        """Enter the plan in the ledger, if the policy and the steward allow it, before the party binds itself to it.
+    def _approve_plan(self, study: str, plan: SumsPlan, digest: str, evidence: PlanEvidence | None) -> None:
+        """Enter the plan in the ledger, if it is the one that the party computes and the policy allows it.
 
         Privacy
         -------
@@ -182,13 +199,14 @@ class StrictHandler:
         self.allow()
         self._margins(study)
         self._check_plan(plan)
+        rows_agreed = self.agreements is None or self._check_computed(self.agreements, study, plan, evidence)
         factor = block_factor(plan, self.name)
         if factor == 0.0:
             return  # none of its columns is in any pattern: nothing of it is opened
         public = self._sums_handler(study).handle(SumsKeyRequest(study, STRICT.name))
         joint = fingerprint((study, digest))  # the same at every party of this release, and of no other
-        known = int(own_rows(plan, self.name).sum())
-        entry = self.pricing(study).moments(known, plan.mu * factor, plan.mu, joint=joint)
+        known, person = int(own_rows(plan, self.name).sum()), person_mu(plan, rows_agreed=rows_agreed)
+        entry = self.pricing(study).moments(known, plan.mu * factor, person, joint=joint)
         self.charge([entry], fingerprint((self.name, study, plan, public)))
 
     def _check_plan(self, plan: SumsPlan) -> None:
@@ -206,6 +224,37 @@ class StrictHandler:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other compute parties")
         if plan.pattern_of.size != self.table.observed().shape[0]:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums is about another cohort")
+
+    def _check_computed(
+        self, agreements: AgreementBook, study: str, plan: SumsPlan, evidence: PlanEvidence | None
+    ) -> bool:
+        """Whether rows were agreed on; ProtocolError unless the party computes this plan itself.
+
+        From its own federation file, the masks and margins that their parties signed, and the proposal that everybody
+        consented to. Bounds and mu may differ in their last digits between machines; who is in which pattern may not.
+        """
+        if evidence is None:
+            raise ProtocolError(f"party {self.name!r}: the plan of secure sums came without masks and margins")
+        federation = agreements.federation
+        proposal = agreements.check_evidence(study, evidence)
+        observed = {
+            ColumnKey(party.name, column.name): mask[:, index]
+            for party, mask in zip(federation.parties, evidence.masks, strict=True)
+            for index, column in enumerate(party.columns)
+        }
+        deviations = dict(zip(federation.keys, map(float, proposal.deviations), strict=True))
+        replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
+        marginals = gather_margins(federation, replies, observed, deviations)
+        layout = Layout.of({key: federation.column(key) for key in federation.keys})
+        rows_agreed = proposal.alignment != "psi"
+        budget = strict_budget_of(federation, proposal)
+        expected = plan_sums(federation, layout, observed, marginals, budget, rows_agreed=rows_agreed)
+        if not same_plan(plan, expected):
+            raise ProtocolError(
+                f"party {self.name!r}: the plan of secure sums is not the one that follows from masks, "
+                "margins and budget"
+            )
+        return rows_agreed
 
     def _scores(self, study: str, plan: SumsPlan) -> Ints:
         """What is shared, and never sent otherwise."""

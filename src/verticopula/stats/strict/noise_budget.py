@@ -10,9 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from verticopula.errors import SettingsError
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.gaussian_dp import mu_of
@@ -48,19 +45,16 @@ class StrictBudget:
         return math.sqrt(self.share) * (self.mu if party is None else self.totals[party])
 
 
-def plan_strict(
-    federation: Federation, budget: StudyBudget, observed: Mapping[ColumnKey, NDArray[np.bool_]]
-) -> StrictBudget:
+def plan_strict(federation: Federation, budget: StudyBudget, counts: Mapping[ColumnKey, int]) -> StrictBudget:
     """The budget of a strict study; SettingsError for a unit that makes no sense here.
 
     Parameters
     ----------
     budget : its two epsilons are added up: how they are split is decided here
-    observed : public masks
+    counts : observed subjects of each column, which are public
     """
     if budget.unit not in (Unit.PERSON, Unit.BLOCK) or budget.delta is None:
         raise SettingsError("strict mode protects a whole person: unit 'person' or 'block', with a delta")
-    counts = {key: int(mask.sum()) for key, mask in observed.items()}
     if budget.unit is Unit.PERSON:
         mu = mu_of(budget.epsilon_ranks + budget.epsilon_marginals, budget.delta)
         deviations = split_noise(federation, federation.keys, counts, (1.0 - TUNING.moments_share) * mu**2)

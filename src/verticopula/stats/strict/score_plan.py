@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,17 @@ from verticopula.data.tables import AlignedTable
 from verticopula.errors import SettingsError
 from verticopula.mpc.fixed_point import bound_of, choose_bits
 from verticopula.mpc.secret_sharing import COMPUTE
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, check_plan, choose_compute, code_scores, own_columns
+from verticopula.mpc.sums_plan import (
+    SumsPlan,
+    block_factor,
+    check_plan,
+    choose_compute,
+    code_scores,
+    own_columns,
+    person_mu,
+)
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.study_settings import COORDINATOR
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.marginals import Marginal, to_cells
@@ -90,7 +100,7 @@ def sums_roles(federation: Federation) -> tuple[tuple[str, ...], tuple[int, ...]
     """Who has scores, how many columns of them each, and the three that compute: from the federation file alone."""
     parties = tuple(party.name for party in federation.parties)
     widths = tuple(sum(latent_count(column) for column in party.columns) for party in federation.parties)
-    return parties, widths, choose_compute(parties)
+    return parties, widths, choose_compute(parties, federation.network.compute or COORDINATOR)
 
 
 def plan_sums(
@@ -99,10 +109,14 @@ def plan_sums(
     observed: Masks,
     marginals: Mapping[ColumnKey, Marginal],
     budget: StrictBudget,
+    *,
+    rows_agreed: bool = True,
 ) -> SumsPlan:
     """Which sums are opened and how long a record may be: from masks, noisy margins and the budget, all public.
 
-    For unit `block` the sums' mu is the largest that leaves no party's part in them above what it may spend.
+    For unit `block` the sums' mu is the largest that leaves no party's part in them above what it may spend. Unless the
+    parties agree on whose rows are the same person's, one person may stand in several rows, and the sums' mu for a
+    person is what all blocks move together (`person_mu`).
     """
     parties, widths, compute = sums_roles(federation)
     seen = np.column_stack([observed[key] for key, s in zip(layout.keys, layout.slices, strict=True) for _ in _each(s)])
@@ -132,7 +146,9 @@ def plan_sums(
         factors = {party: block_factor(plan, party) for party in parties}
         # A party in no opened pattern has no part in the sums, and does not limit them.
         mu = min(budget.moments_mu(party) / own for party, own in factors.items() if own > 0.0) * (1.0 - 2.0**-50)
-        plan = SumsPlan(plan.parties, plan.widths, compute, plan.pattern_of, plan.columns, bounds, bits, mu)
+        plan = replace(plan, mu=mu)
+    elif not rows_agreed:
+        plan = replace(plan, mu=mu * mu / person_mu(plan, rows_agreed=False) * (1.0 - 2.0**-50))
     check_plan(plan)
     return plan
 

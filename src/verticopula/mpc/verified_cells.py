@@ -1,0 +1,340 @@
+"""Replicated shares of one-hot cells modulo p = 2^61 - 1, and tags with which two holders compare a share.
+
+**Cells.** A column with c cells is c - 1 numbers a row: x_l = 1 where the row is in cell l, and all are 0 where it is
+in the last one. The last indicator is 1 - sum x_l, a public affine map, so a row's indicators sum to 1 whatever is
+shared. What `cell_proofs.py` proves is that x is one of the c vectors 0, e_1, ..., e_(c-1).
+
+**Shares.** X = S_0 + S_1 + S_2 modulo p. Compute party i holds S_i and S_(i+1), as in `secret_sharing.py`. Every share
+is a keystream P_i of a 16-byte seed, except that one of them, S_t, has a correction added, the *body*:
+
+    body = X - P_0 - P_1 - P_2,    S_t = P_t + body.
+
+Whoever lacks one of the seeds cannot tell the body from uniform elements. Every compute party but the dealer lacks
+one, and so does the coordinator that carries the body: it travels in clear, with its SHA-256 in the sealed messages.
+A dealer that computes chooses for S_t a share that it holds itself, so one party only is sent the body. A dealer that
+does not compute uploads it once, and two parties are sent the same bytes.
+
+**Consistency.** A share is a function of its seed, and S_t of its seed and the body. So two holders of a share have
+the same one if seed and body's digest are equal (SHA-256 is collision resistant). They compare an HMAC of both under
+their common key, bound to the statement. The tag says nothing to whoever lacks the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.errors import ProtocolError
+from verticopula.mpc.prime_field import (
+    FIELD_SEED_BYTES,
+    Field,
+    add,
+    expand_field,
+    pack_field,
+    subtract_expanded,
+    unpack_field,
+)
+from verticopula.mpc.secret_sharing import COMPUTE, held_indices
+
+Codes = NDArray[np.int64]
+
+TAG_BYTES = 32
+LEAST_SECRET = 16
+_VERSION = "verticopula verified cells 1"
+
+
+@dataclass(frozen=True)
+class CellsStatement:
+    """What one dealer states about one dealing. All of it is public, and its digest is in every message.
+
+    Every party makes it from its own plan and federation file; nobody takes it from a message.
+
+    Attributes
+    ----------
+    study : the study's name
+    plan : digest of the plan, of which every party has made sure that it is the same
+    dealer : whose cells they are
+    compute : the three that hold shares; the dealer may be one of them
+    opening : number of the opening in the study; there is one dealing for each
+    rows : how many rows the dealer shares; who is missing is public
+    cells : for every column its number of cells, at least two
+    """
+
+    study: str
+    plan: str
+    dealer: str
+    compute: tuple[str, str, str]
+    opening: int
+    rows: int
+    cells: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """How many numbers are shared a row."""
+        return sum(self.cells) - len(self.cells)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and numbers a row of a share."""
+        return self.rows, self.width
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        fields = (self.study, self.plan, self.dealer, *self.compute, str(self.opening), str(self.rows))
+        return digest_of("statement", *fields, *map(str, self.cells)).hex()
+
+
+def check_statement(statement: CellsStatement) -> None:
+    """ProtocolError where the statement contradicts itself, or its body does not fit in one message."""
+    if len(set(statement.compute)) != COMPUTE or statement.opening < 0:
+        raise ProtocolError("verified cells have three different compute parties, and openings count from 0")
+    if statement.rows < 1 or not statement.cells or min(statement.cells) < 2:
+        raise ProtocolError("verified cells need a row, and columns of at least two cells")
+    if statement.rows * sum(statement.cells) >= 2**40:
+        raise ProtocolError("there are too many cells")
+
+
+def verifiers_of(statement: CellsStatement) -> tuple[str, ...]:
+    """The compute parties other than the dealer: two where the dealer computes, three otherwise."""
+    return tuple(name for name in statement.compute if name != statement.dealer)
+
+
+def body_share(statement: CellsStatement) -> int:
+    """t: the share that has the body added."""
+    if statement.dealer in statement.compute:
+        return (statement.compute.index(statement.dealer) + 1) % COMPUTE
+    return COMPUTE - 1
+
+
+def body_receivers(statement: CellsStatement) -> tuple[str, ...]:
+    """The compute parties that are sent the body: the holders of S_t but the dealer."""
+    place = body_share(statement)
+    names = (name for index, name in enumerate(statement.compute) if place in held_indices(index))
+    return tuple(name for name in names if name != statement.dealer)
+
+
+# ---- dealing -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class CellsBundle:
+    """The content of a sealed message from a dealer to one compute party.
+
+    Attributes
+    ----------
+    statement : digest of the statement
+    seeds : those of the two shares it holds, in the order of `held_indices`
+    body : SHA-256 of the body
+    """
+
+    statement: str
+    seeds: tuple[bytes, ...]
+    body: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class CellsDealing:
+    """All that a dealer sends in the first round.
+
+    Attributes
+    ----------
+    bundles : compute party -> what is sealed for it; a dealer that computes keeps its own
+    body : for each of `body_receivers`, in clear
+    """
+
+    bundles: Mapping[str, CellsBundle]
+    body: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class HeldCells:
+    """The two shares of one dealing that a compute party holds.
+
+    Attributes
+    ----------
+    party : who holds them
+    first, second : (n, width) the shares of `held_indices`
+    bundle : what they were made from, the body apart
+    """
+
+    statement: CellsStatement
+    party: str
+    first: Field
+    second: Field
+    bundle: CellsBundle
+
+    @property
+    def index(self) -> int:
+        return self.statement.compute.index(self.party)
+
+    @property
+    def digest(self) -> str:
+        """A digest of both shares, for the holder's own record. It is secret like the shares."""
+        return digest_of("held", self.statement.digest, self.party, *self.bundle.seeds, self.bundle.body).hex()
+
+
+def check_codes(statement: CellsStatement, codes: Codes) -> None:
+    """ProtocolError unless `codes` are cell numbers of the statement's rows and columns."""
+    shape = (statement.rows, len(statement.cells))
+    if codes.dtype != np.int64 or codes.shape != shape:
+        raise ProtocolError(f"the cells of {statement.dealer!r} do not have the shape that the plan says")
+    if bool((codes < 0).any()) or bool((codes >= np.array(statement.cells)).any()):
+        raise ProtocolError(f"{statement.dealer!r} has a value outside its column's cells")
+
+
+def encode_cells(statement: CellsStatement, codes: Codes) -> Field:
+    """(n, width) the numbers that are shared.
+
+    Parameters
+    ----------
+    codes : (n, columns) cell numbers, from 0
+    """
+    check_codes(statement, codes)
+    out = np.zeros(statement.shape, dtype=np.uint64)
+    for column, start in enumerate(column_starts(statement)):
+        inside = np.flatnonzero(codes[:, column] < statement.cells[column] - 1)
+        out[inside, start + codes[inside, column]] = 1
+    return out
+
+
+def column_starts(statement: CellsStatement) -> tuple[int, ...]:
+    """Where each column's numbers begin in a row."""
+    return tuple(np.concatenate([[0], np.cumsum(np.array(statement.cells) - 1)[:-1]]).tolist())
+
+
+def deal_cells(statement: CellsStatement, codes: Codes, secret: bytes) -> CellsDealing:
+    """The dealing of `codes`; the same one for the same secret and codes.
+
+    Parameters
+    ----------
+    secret : only the dealer has it; other codes and other statements have other seeds
+
+    Privacy
+    -------
+    To each compute party two of three seeds and the body: uniform elements, whatever the cells are. To the
+    coordinator the body alone, and ciphertexts.
+    """
+    check_statement(statement)
+    values = encode_cells(statement, codes)
+    return deal_values(statement, values, dealing_seeds(statement, codes, secret))
+
+
+def dealing_seeds(statement: CellsStatement, codes: Codes, secret: bytes) -> tuple[bytes, ...]:
+    """One seed for each share. They depend on the codes: no keystream ever hides two tables."""
+    content = hashlib.sha256(np.ascontiguousarray(codes).astype("<i8").tobytes()).digest()
+    return tuple(
+        derive_bytes(secret, "share", statement.digest, content, str(index))[:FIELD_SEED_BYTES]
+        for index in range(COMPUTE)
+    )
+
+
+def deal_values(statement: CellsStatement, values: Field, seeds: tuple[bytes, ...]) -> CellsDealing:
+    """The dealing of numbers that nobody has looked at: what a dishonest dealer can send as well."""
+    body = pack_field(subtract_expanded(values, seeds))
+    digest = hashlib.sha256(body).digest()
+    bundles = {
+        name: CellsBundle(statement.digest, tuple(seeds[i] for i in held_indices(index)), digest)
+        for index, name in enumerate(statement.compute)
+    }
+    return CellsDealing(bundles, body)
+
+
+def receive_cells(statement: CellsStatement, party: str, bundle: CellsBundle, body: bytes) -> HeldCells:
+    """The shares that `party` was dealt; ProtocolError unless they are of this statement and the body is the dealer's.
+
+    Parameters
+    ----------
+    body : empty unless `party` holds the share that it is part of
+    """
+    check_statement(statement)
+    if party not in statement.compute:
+        raise ProtocolError(f"party {party!r} is no compute party of this study")
+    if bundle.statement != statement.digest:
+        raise ProtocolError(f"party {party!r}: {statement.dealer!r} dealt its cells for another statement")
+    held = held_indices(statement.compute.index(party))
+    if len(bundle.seeds) != len(held) or len(bundle.body) != TAG_BYTES:
+        raise ProtocolError(f"party {party!r} was dealt shares that are not its own")
+    shares = []
+    for index, seed in zip(held, bundle.seeds, strict=True):
+        share = expand_field(seed, statement.shape)
+        if index == body_share(statement):
+            if not hmac.compare_digest(hashlib.sha256(body).digest(), bundle.body):
+                raise ProtocolError(f"party {party!r}: the body is not the one that {statement.dealer!r} dealt")
+            share = add(share, unpack_field(body, statement.shape))
+        shares.append(share)
+    return HeldCells(statement, party, shares[0], shares[1], bundle)
+
+
+def own_cells(statement: CellsStatement, codes: Codes, secret: bytes, bundle: CellsBundle) -> HeldCells:
+    """The shares that a computing dealer holds itself, as `receive_cells` would make them; the body is not needed.
+
+    S_i is a keystream, and S_(i+1), which has the body, is X - P_i - P_(i+2).
+    """
+    index = statement.compute.index(statement.dealer)
+    seeds = dealing_seeds(statement, codes, secret)
+    others = (seeds[index], seeds[(index + 2) % COMPUTE])
+    second = subtract_expanded(encode_cells(statement, codes), others)
+    return HeldCells(statement, statement.dealer, expand_field(seeds[index], statement.shape), second, bundle)
+
+
+# ---- tags --------------------------------------------------------------------------------
+
+
+def share_tag(held: HeldCells, other: str, key: bytes) -> bytes:
+    """The tag of the one share that two compute parties have in common.
+
+    Parameters
+    ----------
+    key : what the two have in common and nobody else has, for this study
+
+    Privacy
+    -------
+    To the other holder, which can compute it itself if the shares are equal.
+    """
+    statement = held.statement
+    mine, theirs = held_indices(held.index), held_indices(statement.compute.index(other))
+    (common,) = set(mine) & set(theirs)
+    body = held.bundle.body if common == body_share(statement) else b""
+    seed = held.bundle.seeds[mine.index(common)]
+    _check_secret(key)
+    return hmac.digest(key, joined("tag", statement.digest, str(common), seed, body), "sha256")
+
+
+def check_tag(held: HeldCells, other: str, key: bytes, tag: bytes) -> None:
+    """ProtocolError unless `other` holds the same share."""
+    if not hmac.compare_digest(share_tag(held, other, key), tag):
+        raise ProtocolError(
+            f"party {held.party!r}: {held.statement.dealer!r} dealt different shares to it and to {other!r}, or one of "
+            "the two says so"
+        )
+
+
+# ---- labels ------------------------------------------------------------------------------
+
+
+def joined(*parts: str | bytes) -> bytes:
+    """Every part with its length, so that different parts cannot run together."""
+    coded = [part.encode() if isinstance(part, str) else part for part in (_VERSION, *parts)]
+    return b"".join(len(part).to_bytes(8, "little") + part for part in coded)
+
+
+def digest_of(*parts: str | bytes) -> bytes:
+    """SHA-256 of all parts."""
+    return hashlib.sha256(joined(*parts)).digest()
+
+
+def derive_bytes(secret: bytes, *parts: str | bytes) -> bytes:
+    """32 bytes that nobody without the secret can make, for one use each (HMAC-SHA256)."""
+    _check_secret(secret)
+    return hmac.digest(secret, joined(*parts), "sha256")
+
+
+def _check_secret(secret: bytes) -> None:
+    if len(secret) < LEAST_SECRET:
+        raise ProtocolError(f"a secret has at least {LEAST_SECRET} bytes")

@@ -1,0 +1,133 @@
+"""What travels before anything is released: who is observed, what is proposed, and everybody's consent to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.protocol.message_version import MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class PresenceRequest:
+    """Who is known to you, column by column? (Public in this setting.)"""
+
+    study: str
+    method: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class PresenceReply:
+    """(N, p_k) mask over the cohort, in the schema's column order, and the party's signature of it."""
+
+    party: str
+    observed: NDArray[np.bool_]
+    signature: bytes
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class SignedPresence:
+    """How many subjects each of a party's columns has, and the digest of its mask, signed by the party.
+
+    Attributes
+    ----------
+    counts : observed subjects per column, in the schema's order
+    mask : hexadecimal digest of the mask
+    signature : of `study_proposal.presence_statement`
+    """
+
+    party: str
+    counts: tuple[int, ...]
+    mask: str
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class StudyProposal:
+    """Everything that would be released in a study, at which price, asked by whom and why. The same for all parties.
+
+    Attributes
+    ----------
+    requester, purpose : who asks, and why, in their own words
+    unit, epsilon_ranks, epsilon_marginals, delta, sampler, rounds, per_round : as in `StudyBudget`; a regression on
+        raw columns has the unit "" and infinite epsilons
+    alignment, cohort : how rows of one person were found ("" in one process), and the digest of the cohort's list
+    n_subjects : size of the cohort
+    presence : in the order of the federation's parties
+    ranks, marginals : (p,) epsilon of every column's ranks in a round, and of its marginal; empty where there is none
+    deviations : (p,) standard deviation of the noise on a column's cell counts; empty unless the method is strict
+    mu : (K,) what secure sums may cost a person's block at each party at most; empty likewise
+    subjects : (N,) whose exact values a regression on raw columns asks for; None for other methods
+    """
+
+    study: str
+    method: str
+    requester: str
+    purpose: str
+    unit: str
+    epsilon_ranks: float
+    epsilon_marginals: float
+    delta: float | None
+    sampler: str
+    rounds: int
+    per_round: bool
+    alignment: str
+    cohort: str
+    n_subjects: int
+    presence: tuple[SignedPresence, ...]
+    ranks: NDArray[np.float64]
+    marginals: NDArray[np.float64]
+    deviations: NDArray[np.float64]
+    mu: NDArray[np.float64]
+    subjects: NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True)
+class ConsentRequest:
+    """Do you consent to this study? Nothing is drawn or charged."""
+
+    proposal: StudyProposal
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class ConsentReply:
+    """Yes, signed: it is bound to the proposal's digest. (A no is an error with a reason.)"""
+
+    party: str
+    signature: bytes
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class SignedConsent:
+    """One party's yes, as it signed it."""
+
+    party: str
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class AgreementRequest:
+    """Here is everybody's yes. Releases may begin."""
+
+    study: str
+    method: str
+    consents: tuple[SignedConsent, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class AgreementReply:
+    """The party has seen everybody's consent to the proposal that it consented to."""
+
+    party: str
+    version: int = MESSAGE_VERSION
+
+
+AgreementMessage = PresenceRequest | ConsentRequest | AgreementRequest
+AgreementAnswer = PresenceReply | ConsentReply | AgreementReply

@@ -1,0 +1,204 @@
+"""What a party has consented to, study by study, and whether everybody else has too.
+
+A party consents to one proposal a study, which it has computed itself. It releases nothing before it has seen the
+signed consent of every party to the same proposal, and then only what that proposal says. All of it is in the vault
+before it is answered.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.errors import ProtocolError
+from verticopula.mpc.sealed_messages import Authenticity
+from verticopula.protocol.messages import (
+    ConsentRequest,
+    GaussianMarginsReply,
+    PlanEvidence,
+    SignedConsent,
+    StudyProposal,
+    fingerprint,
+)
+from verticopula.protocol.study_proposal import (
+    check_proposal,
+    consent_statement,
+    margins_statement,
+    mask_digest,
+    own_place_of,
+    presence_counts,
+    presence_statement,
+)
+from verticopula.protocol.wire import decode, encode
+from verticopula.schema.federation import Federation
+from verticopula.storage.records import RecordStore
+
+Bools = NDArray[np.bool_]
+
+_DAY = 86_400.0
+_CLOCK_SLACK = 300.0  # seconds by which a clock may be set back
+
+
+@dataclass(frozen=True)
+class ConsentRecord:
+    """A party's consent to one study.
+
+    Attributes
+    ----------
+    proposal : what it consented to
+    said : when, in seconds since 1970
+    agreed : whether it has seen everybody's consent
+    asked : what was asked for in each place of the study ("release", "round 2"): fingerprint of the one request
+    """
+
+    proposal: StudyProposal
+    said: float
+    agreed: bool
+    asked: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        body = base64.b64encode(encode(ConsentRequest(self.proposal))).decode("ascii")
+        return {"proposal": body, "said": self.said, "agreed": self.agreed, "asked": self.asked}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> ConsentRecord:
+        request: ConsentRequest = decode(base64.b64decode(raw["proposal"]), (ConsentRequest,))
+        return cls(request.proposal, raw["said"], raw["agreed"], dict(raw["asked"]))
+
+
+@dataclass(frozen=True, repr=False)
+class AgreementBook:
+    """One party's consents.
+
+    Attributes
+    ----------
+    federation : the party's own file
+    records : where consents are kept
+    authenticity : how this party signs, and how it knows what others signed
+    alignment, cohort : how rows were found, and the digest of the cohort's list that the party has checked
+    days : how long a consent lives
+    clock : seconds since 1970
+    """
+
+    party: str
+    federation: Federation
+    records: RecordStore
+    authenticity: Authenticity
+    alignment: str = ""
+    cohort: str = ""
+    days: float = 30.0
+    clock: Callable[[], float] = time.time
+
+    def sign_presence(self, study: str, observed: Bools) -> bytes:
+        """The party's signature of who is observed at it."""
+        message = presence_statement(study, self.party, presence_counts(observed), mask_digest(observed))
+        return self.authenticity.sign(message)
+
+    def sign_margins(self, study: str, reply: GaussianMarginsReply) -> GaussianMarginsReply:
+        """The reply with the party's signature of its margins in this study."""
+        return replace(reply, signature=self.authenticity.sign(margins_statement(self.agreed(study), reply)))
+
+    def check(self, proposal: StudyProposal, observed: Bools) -> None:
+        """ProtocolError unless this is the proposal that the party computes itself, about the cohort it knows."""
+        check_proposal(self.federation, proposal)
+        if (proposal.alignment, proposal.cohort) != (self.alignment, self.cohort):
+            raise ProtocolError(f"party {self.party!r}: the proposal is about another cohort")
+        if proposal.n_subjects != observed.shape[0]:
+            raise ProtocolError(f"party {self.party!r}: the proposal is about a cohort of another size")
+        own = proposal.presence[own_place_of(proposal, self.party)]
+        if (own.counts, own.mask) != (presence_counts(observed), mask_digest(observed)):
+            raise ProtocolError(f"party {self.party!r}: the proposal is about other subjects than it has")
+        for presence in proposal.presence:
+            message = presence_statement(proposal.study, presence.party, presence.counts, presence.mask)
+            if not self.authenticity.verify(presence.party, message, presence.signature):
+                raise ProtocolError(
+                    f"party {self.party!r}: who is observed at {presence.party!r} is not signed by that party"
+                )
+        known = self._read(proposal.study)
+        if known is not None and fingerprint(known.proposal) != fingerprint(proposal):
+            raise ProtocolError(f"party {self.party!r} has consented to another proposal in this study")
+
+    def consent(self, proposal: StudyProposal, ask: Callable[[], None]) -> bytes:
+        """The party's signed consent; `ask` raises unless policy and steward agree. A consent that lives is not asked
+        for again.
+        """
+        known = self._read(proposal.study)
+        if known is None or self._is_over(known):
+            ask()
+            kept = {} if known is None else known.asked
+            self._write(ConsentRecord(proposal, self.clock(), known is not None and known.agreed, kept))
+        return self.authenticity.sign(consent_statement(self.party, proposal))
+
+    def agree(self, study: str, consents: Sequence[SignedConsent]) -> None:
+        """Everybody's consent to the proposal that this party consented to; ProtocolError where one is missing."""
+        record = self._living(study)
+        names = [presence.party for presence in record.proposal.presence]
+        if [consent.party for consent in consents] != names:
+            raise ProtocolError(f"party {self.party!r}: expected the consent of each party, in their order")
+        for consent in consents:
+            message = consent_statement(consent.party, record.proposal)
+            if not self.authenticity.verify(consent.party, message, consent.signature):
+                raise ProtocolError(
+                    f"party {self.party!r}: {consent.party!r} has not consented to the proposal seen here"
+                )
+        self._write(replace(record, agreed=True))
+
+    def agreed(self, study: str) -> StudyProposal:
+        """The proposal that everybody consented to; ProtocolError before that, or when this party's consent is over."""
+        record = self._living(study)
+        if not record.agreed:
+            raise ProtocolError(f"party {self.party!r}: not everybody has consented to this study yet")
+        return record.proposal
+
+    def bind(self, study: str, place: str, request: str) -> None:
+        """ProtocolError if another request was made in this place of the study."""
+        self.agreed(study)
+        record = self._living(study)
+        if record.asked.get(place, request) != request:
+            raise ProtocolError(f"party {self.party!r}: another {place} was asked for in this study")
+        if place not in record.asked:
+            self._write(replace(record, asked={**record.asked, place: request}))
+
+    def check_evidence(self, study: str, evidence: PlanEvidence) -> StudyProposal:
+        """The agreed proposal, if masks and margins are those that their parties signed; ProtocolError otherwise."""
+        proposal = self.agreed(study)
+        if len(evidence.masks) != len(proposal.presence) or len(evidence.margins) != len(proposal.presence):
+            raise ProtocolError(f"party {self.party!r}: masks or margins of a party are missing")
+        for presence, mask, margins in zip(proposal.presence, evidence.masks, evidence.margins, strict=True):
+            if mask.ndim != 2 or mask_digest(mask) != presence.mask:
+                raise ProtocolError(f"party {self.party!r}: the mask of {presence.party!r} is not the one it signed")
+            message = margins_statement(proposal, margins)
+            signed = self.authenticity.verify(presence.party, message, margins.signature)
+            if margins.party != presence.party or not signed:
+                raise ProtocolError(f"party {self.party!r}: the margins of {presence.party!r} are not signed by it")
+        return proposal
+
+    def _living(self, study: str) -> ConsentRecord:
+        record = self._read(study)
+        if record is None:
+            raise ProtocolError(f"party {self.party!r} has not consented to this study")
+        if self._is_over(record):
+            raise ProtocolError(
+                f"party {self.party!r}: its consent is older than {self.days:g} days; it has to be asked again"
+            )
+        return record
+
+    def _is_over(self, record: ConsentRecord) -> bool:
+        age = self.clock() - record.said
+        return not -_CLOCK_SLACK <= age <= self.days * _DAY  # a clock that went back counts as over, too
+
+    def _read(self, study: str) -> ConsentRecord | None:
+        raw = self.records.get(self._name(study))
+        return None if raw is None else ConsentRecord.from_dict(raw)
+
+    def _write(self, record: ConsentRecord) -> None:
+        self.records.put(self._name(record.proposal.study), record.to_dict())
+
+    def _name(self, study: str) -> str:
+        return f"consent/{self.party}/{study}"

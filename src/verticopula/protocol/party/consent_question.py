@@ -1,0 +1,33 @@
+"""What a party's steward is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verticopula.privacy.release import Release
+
+
+@dataclass(frozen=True)
+class ConsentQuestion:
+    """One question to the steward.
+
+    Attributes
+    ----------
+    requester, purpose : who asks for the study, and why, in their own words; nobody has checked them
+    alignment : how rows of one person are found
+    proposed : everything that would be released; empty when the study is opened, before there is a plan
+    spent : what was released about this table before
+    """
+
+    study: str
+    method: str
+    requester: str
+    purpose: str
+    alignment: str
+    proposed: tuple[Release, ...] = ()
+    spent: tuple[Release, ...] = ()
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether it is only about who the party's subjects are."""
+        return not self.proposed

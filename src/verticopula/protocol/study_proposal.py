@@ -1,0 +1,272 @@
+"""The proposal of a study: a public function of the federation file, the settings, and who is observed where.
+
+The coordinator makes it and every party computes it again from its own federation file. What the coordinator says and
+nobody can compute is who asks, why, and how many subjects other parties have; the last is signed by those parties.
+Numbers that pass through a calibration may differ in their last digits between two machines: a party compares with a
+tolerance, and everybody then uses, and pays for, the numbers of the proposal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.errors import ProtocolError, SettingsError
+from verticopula.privacy.budget import StudyBudget, plan_budget
+from verticopula.protocol.messages import (
+    GaussianMarginsReply,
+    PresenceReply,
+    SignedPresence,
+    StudyProposal,
+    fingerprint,
+)
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import METHODS, RAW_REGRESSION, find_method
+from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+_TOLERANCE = 1e-6  # relative: what two machines may differ by in a calibrated number
+_NONE = np.empty(0, dtype=np.float64)
+_LONGEST_WORDS = 500
+
+
+@dataclass(frozen=True)
+class StudyContext:
+    """What a proposal says besides numbers.
+
+    Attributes
+    ----------
+    requester, purpose : who asks, and why
+    alignment, cohort : how rows of one person were found, and the digest of the cohort's list; "" in one process
+    """
+
+    requester: str = ""
+    purpose: str = ""
+    alignment: str = ""
+    cohort: str = ""
+
+
+NO_CONTEXT = StudyContext()  # a study in one process, where nobody says who asks
+
+
+# ---- making it -----------------------------------------------------------------------------------
+
+
+def propose(
+    federation: Federation,
+    budget: StudyBudget,
+    study: str,
+    method: str,
+    presence: tuple[SignedPresence, ...],
+    n_subjects: int,
+    context: StudyContext,
+) -> StudyProposal:
+    """The proposal of a study by a method that adds noise."""
+    numbers = plan_numbers(federation, budget, method, _counts(federation, presence), n_subjects)
+    return StudyProposal(
+        study,
+        method,
+        context.requester,
+        context.purpose,
+        budget.unit.value,
+        budget.epsilon_ranks,
+        budget.epsilon_marginals,
+        budget.delta,
+        budget.sampler,
+        budget.rounds,
+        budget.per_round,
+        context.alignment,
+        context.cohort,
+        n_subjects,
+        presence,
+        *numbers,
+        None,
+    )
+
+
+def propose_raw(
+    study: str, presence: tuple[SignedPresence, ...], subjects: Bools, context: StudyContext
+) -> StudyProposal:
+    """The proposal of a regression on raw columns: exact values of these subjects."""
+    return StudyProposal(
+        study,
+        RAW_REGRESSION,
+        context.requester,
+        context.purpose,
+        "",
+        np.inf,
+        np.inf,
+        None,
+        "exact",
+        1,
+        False,
+        context.alignment,
+        context.cohort,
+        int(subjects.size),
+        presence,
+        _NONE,
+        _NONE,
+        _NONE,
+        _NONE,
+        subjects,
+    )
+
+
+def sign_presences(federation: Federation, replies: Mapping[str, PresenceReply]) -> tuple[SignedPresence, ...]:
+    """What the parties signed about their masks, in the federation's order."""
+    return tuple(
+        SignedPresence(party.name, presence_counts(reply.observed), mask_digest(reply.observed), reply.signature)
+        for party in federation.parties
+        for reply in [replies[party.name]]
+    )
+
+
+# ---- checking it -----------------------------------------------------------------------------------
+
+
+def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
+    """ProtocolError unless the proposal's numbers are those that this federation file and these settings give."""
+    names = tuple(party.name for party in federation.parties)
+    widths = tuple(len(party.columns) for party in federation.parties)
+    if tuple(p.party for p in proposal.presence) != names or tuple(len(p.counts) for p in proposal.presence) != widths:
+        raise ProtocolError("the proposal is about other parties or columns than this party's federation file")
+    if any(not 0 <= count <= proposal.n_subjects for p in proposal.presence for count in p.counts):
+        raise ProtocolError("the proposal has more observed subjects than the cohort has")
+    if max(len(proposal.requester), len(proposal.purpose)) > _LONGEST_WORDS:
+        raise ProtocolError(f"who asks and why is said in at most {_LONGEST_WORDS} characters")
+    if proposal.method == RAW_REGRESSION:
+        subjects = proposal.subjects
+        if subjects is None or subjects.shape != (proposal.n_subjects,) or proposal.rounds != 1:
+            raise ProtocolError("the proposal does not say whose exact values it asks for")
+        return
+    if proposal.method not in METHODS or proposal.subjects is not None:
+        raise ProtocolError("the proposal names a method that does not exist")
+    budget = budget_of(federation, proposal)
+    settings = (budget.unit.value, budget.epsilon_ranks, budget.epsilon_marginals, budget.delta)
+    rest = (budget.sampler, budget.rounds, budget.per_round)
+    counts = tuple(_counts(federation, proposal.presence).values())
+    expected = _recomputed(federation, (*settings, *rest), proposal.method, counts, proposal.n_subjects)
+    said = (proposal.ranks, proposal.marginals, proposal.deviations, proposal.mu)
+    if not all(_same(one, other) for one, other in zip(said, expected, strict=True)):
+        raise ProtocolError("the proposal's noise is not what its settings and this party's federation file give")
+
+
+def budget_of(federation: Federation, proposal: StudyProposal) -> StudyBudget:
+    """The budget that the proposal's settings ask for; ProtocolError where they make no sense."""
+    if proposal.rounds > 1 and not find_method(proposal.method).repeats_ranks:
+        raise ProtocolError("the proposal has several rounds, but its method ranks once")
+    try:
+        return StudyBudget.build(
+            federation,
+            unit=proposal.unit,
+            epsilon=None,
+            delta=proposal.delta,
+            epsilon_ranks=proposal.epsilon_ranks,
+            epsilon_marginals=proposal.epsilon_marginals,
+            sampler=proposal.sampler,
+            rounds=proposal.rounds,
+            per_round=proposal.per_round,
+        )
+    except SettingsError as error:
+        raise ProtocolError(f"the proposal's settings make no sense: {error}") from None
+
+
+def strict_budget_of(federation: Federation, proposal: StudyProposal) -> StrictBudget:
+    """The budget of a strict study, as this party computes it."""
+    return plan_strict(federation, budget_of(federation, proposal), _counts(federation, proposal.presence))
+
+
+def own_columns_of(proposal: StudyProposal, party: str) -> slice:
+    """Where a party's columns are among all."""
+    start = 0
+    for presence in proposal.presence:
+        if presence.party == party:
+            return slice(start, start + len(presence.counts))
+        start += len(presence.counts)
+    raise ProtocolError(f"the proposal does not name party {party!r}")
+
+
+def own_place_of(proposal: StudyProposal, party: str) -> int:
+    """Which of the proposal's parties this one is."""
+    return [presence.party for presence in proposal.presence].index(party)
+
+
+# ---- what is signed -----------------------------------------------------------------------------------
+
+
+def presence_counts(observed: Bools) -> tuple[int, ...]:
+    """Observed subjects per column."""
+    return tuple(int(count) for count in observed.sum(axis=0))
+
+
+def mask_digest(observed: Bools) -> str:
+    """A digest of who is observed where."""
+    shape = f"{observed.shape[0]}x{observed.shape[1]}:".encode()
+    return hashlib.sha256(shape + np.packbits(np.ascontiguousarray(observed)).tobytes()).hexdigest()
+
+
+def presence_statement(study: str, party: str, counts: Sequence[int], mask: str) -> bytes:
+    """What a party signs about its mask."""
+    return fingerprint(("presence", study, party, tuple(counts), mask)).encode()
+
+
+def consent_statement(party: str, proposal: StudyProposal) -> bytes:
+    """What a party signs when it consents."""
+    return fingerprint(("consent", party, fingerprint(proposal))).encode()
+
+
+def margins_statement(proposal: StudyProposal, reply: GaussianMarginsReply) -> bytes:
+    """What a party signs about its noisy margins."""
+    return fingerprint(("margins", fingerprint(proposal), reply.party, reply.cells)).encode()
+
+
+# ---- numbers -----------------------------------------------------------------------------------
+
+
+def _counts(federation: Federation, presence: Sequence[SignedPresence]) -> dict[ColumnKey, int]:
+    return dict(zip(federation.keys, (count for p in presence for count in p.counts), strict=True))
+
+
+def plan_numbers(
+    federation: Federation, budget: StudyBudget, method: str, counts: Mapping[ColumnKey, int], n_subjects: int
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Ranks, marginals, deviations and mu of a proposal with this budget."""
+    if find_method(method).ranks:
+        plan = plan_budget(federation, budget, counts, n_subjects)
+        ranks = np.array([plan[key].epsilon_ranks for key in federation.keys])
+        return ranks, np.array([plan[key].epsilon_marginal for key in federation.keys]), _NONE, _NONE
+    strict = plan_strict(federation, budget, counts)
+    mu = [strict.moments_mu(party.name if strict.totals else None) for party in federation.parties]
+    return _NONE, _NONE, np.array([strict.deviations[key] for key in federation.keys]), np.array(mu)
+
+
+@lru_cache(maxsize=4)
+def _recomputed(
+    federation: Federation, settings: tuple[Any, ...], method: str, counts: tuple[int, ...], n_subjects: int
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """A party's own numbers. Parties of one process compute the same, and a calibration takes a second."""
+    unit, ranks, marginals, delta, sampler, rounds, per_round = settings
+    budget = StudyBudget.build(
+        federation,
+        unit=unit,
+        epsilon=None,
+        delta=delta,
+        epsilon_ranks=ranks,
+        epsilon_marginals=marginals,
+        sampler=sampler,
+        rounds=rounds,
+        per_round=per_round,
+    )
+    return plan_numbers(federation, budget, method, dict(zip(federation.keys, counts, strict=True)), n_subjects)
+
+
+def _same(said: Floats, expected: Floats) -> bool:
+    return said.shape == expected.shape and bool(np.allclose(said, expected, rtol=_TOLERANCE, atol=0.0))

@@ -1,0 +1,124 @@
+"""A party brought to an agreement by itself: the test plays the other parties, whose common key it holds."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.members import KEY
+from verticopula import Federation
+from verticopula.matching.keyed_hashes import HASH_BYTES
+from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
+from verticopula.privacy.budget import StudyBudget
+from verticopula.protocol.messages import (
+    AgreementRequest,
+    ConsentReply,
+    ConsentRequest,
+    PlaceRequest,
+    PresenceReply,
+    PresenceRequest,
+    Reply,
+    Request,
+    SignedConsent,
+    SignedPresence,
+    StudyProposal,
+)
+from verticopula.protocol.study_proposal import (
+    StudyContext,
+    consent_statement,
+    mask_digest,
+    presence_counts,
+    presence_statement,
+    propose,
+    propose_raw,
+)
+from verticopula.schema.methods import RAW_REGRESSION
+
+
+class Answers(Protocol):
+    """A member, or whatever carries requests to one."""
+
+    def handle(self, request: Request) -> Reply: ...
+
+
+def cohort_list(own: NDArray[np.uint8], positions: NDArray[np.int64], n_subjects: int) -> NDArray[np.uint8]:
+    """(N, 16) a cohort's list with these rows in these places, and strangers elsewhere."""
+    listed = np.random.default_rng(1).integers(0, 256, (n_subjects, HASH_BYTES), dtype=np.uint8)
+    inside = (positions >= 0) & (positions < n_subjects)
+    listed[positions[inside]] = own[inside, :HASH_BYTES]
+    return listed
+
+
+def place_request(
+    study: str, own: NDArray[np.uint8], positions: NDArray[np.int64] | None = None, n_subjects: int | None = None
+) -> PlaceRequest:
+    """The places of a party's rows, in the order of its hashes by default."""
+    places = np.arange(own.shape[0], dtype=np.int64) if positions is None else positions
+    n = own.shape[0] if n_subjects is None else n_subjects
+    return PlaceRequest(study, n, places, cohort_list(own, places, n))
+
+
+def budget(federation: Federation, **changes: Any) -> StudyBudget:
+    """Epsilon 1 for the ranks and the marginal of every column."""
+    asked: dict[str, Any] = {"unit": "variable", "epsilon": None, "delta": None}
+    return StudyBudget.build(federation, **{**asked, "epsilon_ranks": 1.0, "epsilon_marginals": 1.0, **changes})
+
+
+def proposal_of(
+    party: Answers,
+    name: str,
+    federation: Federation,
+    *,
+    study: str = "study",
+    method: str = "vcds",
+    context: StudyContext,
+    authenticity: Authenticity | None = None,
+    subjects: NDArray[np.bool_] | None = None,
+    **settings: Any,
+) -> StudyProposal:
+    """What an honest coordinator would propose, if the other parties had everybody."""
+    signer = shared_authenticity(KEY) if authenticity is None else authenticity
+    own = party.handle(PresenceRequest(study, method))
+    assert isinstance(own, PresenceReply)
+    n_subjects = own.observed.shape[0]
+    presence = []
+    for other in federation.parties:
+        mask = own.observed if other.name == name else np.ones((n_subjects, len(other.columns)), dtype=bool)
+        counts, digest = presence_counts(mask), mask_digest(mask)
+        signature = signer.sign(presence_statement(study, other.name, counts, digest))
+        presence.append(SignedPresence(other.name, counts, digest, own.signature if other.name == name else signature))
+    if method == RAW_REGRESSION:
+        asked = np.ones(n_subjects, dtype=bool) if subjects is None else subjects
+        return propose_raw(study, tuple(presence), asked, context)
+    return propose(federation, budget(federation, **settings), study, method, tuple(presence), n_subjects, context)
+
+
+def consents_to(
+    proposal: StudyProposal, own: SignedConsent, authenticity: Authenticity | None = None
+) -> AgreementRequest:
+    """Everybody's consent: the party's own, and those that the test signs."""
+    signer = shared_authenticity(KEY) if authenticity is None else authenticity
+    consents = tuple(
+        own if p.party == own.party else SignedConsent(p.party, signer.sign(consent_statement(p.party, proposal)))
+        for p in proposal.presence
+    )
+    return AgreementRequest(proposal.study, proposal.method, consents)
+
+
+def agree(party: Answers, name: str, proposal: StudyProposal, authenticity: Authenticity | None = None) -> None:
+    """The party consents, and sees that everybody has."""
+    reply = party.handle(ConsentRequest(proposal))
+    assert isinstance(reply, ConsentReply)
+    party.handle(consents_to(proposal, SignedConsent(name, reply.signature), authenticity))
+
+
+def bare_proposal(
+    party: str, n_columns: int, sampler: str, ranks: float, marginal: float, rounds: int, study: str = "s"
+) -> StudyProposal:
+    """Numbers that nobody has computed, for a party that has no agreements to keep."""
+    none, ones = np.empty(0), np.ones(n_columns)
+    presence = (SignedPresence(party, (1,) * n_columns, "", b""),)
+    settings = ("variable", 1.0, 1.0, None, sampler, rounds, False, "", "", 10)
+    return StudyProposal(study, "ievcds", "", "", *settings, presence, ranks * ones, marginal * ones, none, none, None)

@@ -1,0 +1,437 @@
+"""Consent before anything is released: what is checked, stored and binding, and that a no costs nobody anything."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.agreements import agree, consents_to
+from tests.members import KEY, MemoryVault, make_members
+from tests.privacy.member_study import (
+    RAW,
+    RELEASE,
+    agree_in,
+    answered,
+    federation,
+    member,
+    opening,
+    place_of,
+    placed,
+    proposal_for,
+    ready,
+    tables,
+)
+from verticopula import Policy, Synthesizer, VerticalGLM
+from verticopula.errors import BudgetExceeded, PartyUnavailable, PolicyRefused, ProtocolError, VerticopulaError
+from verticopula.mpc.sealed_messages import shared_authenticity
+from verticopula.privacy.policy import Caps
+from verticopula.privacy.pricing import Pricing
+from verticopula.protocol.messages import (
+    AgreementRequest,
+    CompletedRanksRequest,
+    ConsentReply,
+    ConsentRequest,
+    Imputation,
+    OpenRequest,
+    Reply,
+    Request,
+    ResponseRequest,
+    SignedConsent,
+    StudyProposal,
+)
+from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.protocol.party.member import Member
+from verticopula.protocol.study_opening import open_study
+from verticopula.protocol.study_proposal import consent_statement, presence_statement
+from verticopula.storage.vault import Vault
+from verticopula.transport.delivery import drive
+from verticopula.transport.in_process_transport import InProcessTransport
+
+# ---- what a party consents to ------------------------------------------------------------------
+
+
+def louder(proposal: StudyProposal) -> StudyProposal:
+    return replace(proposal, ranks=proposal.ranks * 1.001)
+
+
+def fewer_people(proposal: StudyProposal) -> StudyProposal:
+    """Another party's count, with that party's old signature."""
+    first = replace(proposal.presence[0], counts=(3, 3))
+    return replace(proposal, presence=(first, *proposal.presence[1:]))
+
+
+def another_mask(proposal: StudyProposal) -> StudyProposal:
+    first = replace(proposal.presence[0], mask="0" * 64)
+    return replace(proposal, presence=(first, *proposal.presence[1:]))
+
+
+def own_mask(proposal: StudyProposal) -> StudyProposal:
+    """Signed by the common key, so only the party itself can know better."""
+    own = replace(proposal.presence[1], mask="0" * 64)
+    message = presence_statement("study", own.party, own.counts, own.mask)
+    own = replace(own, signature=shared_authenticity(KEY).sign(message))
+    return replace(proposal, presence=(proposal.presence[0], own, proposal.presence[2]))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        louder,
+        fewer_people,
+        another_mask,
+        own_mask,
+        lambda p: replace(p, cohort="0" * 64),
+        lambda p: replace(p, n_subjects=p.n_subjects + 1),
+        lambda p: replace(p, alignment="psi"),
+        lambda p: replace(p, presence=p.presence[::-1]),
+        lambda p: replace(p, presence=p.presence[:2]),
+        lambda p: replace(p, epsilon_ranks=2.0),
+        lambda p: replace(p, epsilon_ranks=math.nan),
+        lambda p: replace(p, unit="person"),
+        lambda p: replace(p, unit="household"),
+        lambda p: replace(p, sampler="binomial ranks"),
+        lambda p: replace(p, rounds=3),
+        lambda p: replace(p, marginals=p.marginals[:-1]),
+        lambda p: replace(p, deviations=np.ones(6)),
+        lambda p: replace(p, purpose="x" * 501),
+        lambda p: replace(p, subjects=np.ones(p.n_subjects, dtype=bool)),
+    ],
+)
+def test_a_proposal_that_the_party_does_not_compute_itself_is_refused(
+    lie: Callable[[StudyProposal], StudyProposal],
+) -> None:
+    one = placed()
+    with pytest.raises(ProtocolError):
+        one.handle(ConsentRequest(lie(proposal_for(one))))
+    assert one.vault.studies.get("consent/right/study") is None
+    one.handle(ConsentRequest(proposal_for(one)))
+
+
+def test_one_proposal_a_study() -> None:
+    one = placed()
+    one.handle(ConsentRequest(proposal_for(one)))
+    with pytest.raises(ProtocolError, match="consented to another proposal"):
+        one.handle(ConsentRequest(proposal_for(one, epsilon_ranks=0.5)))
+
+
+# ---- everybody's consent ------------------------------------------------------------------
+
+
+def test_nothing_is_released_before_everybody_has_consented() -> None:
+    one = placed()
+    with pytest.raises(ProtocolError, match="has not consented"):
+        one.handle(RELEASE)
+    proposal = proposal_for(one)
+    own = one.handle(ConsentRequest(proposal))
+    assert isinstance(own, ConsentReply)
+    with pytest.raises(ProtocolError, match="not everybody has consented"):
+        one.handle(RELEASE)
+    assert len(one.vault.ledger) == 0
+    one.handle(consents_to(proposal, SignedConsent("right", own.signature)))
+    one.handle(RELEASE)
+    assert len(one.vault.ledger) == 4
+
+
+def test_consents_that_are_missing_forged_or_to_another_proposal_do_not_count() -> None:
+    one = placed()
+    proposal = proposal_for(one)
+    own = one.handle(ConsentRequest(proposal))
+    assert isinstance(own, ConsentReply)
+    good = consents_to(proposal, SignedConsent("right", own.signature))
+    left, right, third = good.consents
+    signer = shared_authenticity(KEY)
+    other = replace(proposal, purpose="something else")
+    for wrong in (
+        (left, right),
+        (left, right, right),
+        (third, right, left),
+        (left, right, SignedConsent("third", b"")),
+        (left, right, SignedConsent("third", right.signature)),
+        (left, right, SignedConsent("third", signer.sign(consent_statement("third", other)))),
+        (left, right, SignedConsent("third", shared_authenticity(bytes(32)).sign(b"x"))),
+    ):
+        with pytest.raises(ProtocolError):
+            one.handle(replace(good, consents=wrong))
+        with pytest.raises(ProtocolError):
+            one.handle(RELEASE)
+    assert len(one.vault.ledger) == 0
+
+
+def test_an_agreement_of_another_study_is_not_one_of_this() -> None:
+    vault = MemoryVault()
+    one = ready(vault=vault)
+    one.handle(replace(place_of(answered(one.handle(opening("next")))), study="next"))
+    first = proposal_for(one)
+    one.handle(ConsentRequest(proposal_for(one, "next")))
+    old = consents_to(first, SignedConsent("right", b""))
+    with pytest.raises(ProtocolError, match="has not consented to the proposal"):
+        one.handle(AgreementRequest("next", "vcds", old.consents))
+
+
+# ---- nothing but what was consented to ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        replace(RELEASE, queries=RELEASE.queries[:1]),
+        replace(RELEASE, queries=RELEASE.queries[::-1]),
+        replace(RELEASE, queries=tuple(replace(q, epsilon_ranks=1.0000001) for q in RELEASE.queries)),
+        replace(RELEASE, queries=tuple(replace(q, epsilon_marginal=0.5) for q in RELEASE.queries)),
+        replace(RELEASE, sampler="binomial"),
+    ],
+)
+def test_another_release_than_was_consented_to_is_refused(more: Any) -> None:
+    one = ready()
+    with pytest.raises(ProtocolError, match="not what was consented to"):
+        one.handle(more)
+    assert len(one.vault.ledger) == 0
+
+
+def test_rounds_are_those_that_were_consented_to_and_each_is_asked_for_once() -> None:
+    one = member()
+    one.handle(place_of(answered(one.handle(opening(method="ievcds")))))
+    agree_in(one, method="ievcds", rounds=2, epsilon_ranks=2.0)
+    first = replace(RELEASE, method="ievcds")
+    one.handle(first)
+    seen = proposal_for(one, method="ievcds", rounds=2, epsilon_ranks=2.0).presence[1].counts
+    codes = [np.zeros(120 - count, dtype=np.int64) for count in seen]
+    none = np.zeros(0)
+    items = tuple(Imputation(q.column, 1.0, none, none, c) for q, c in zip(RELEASE.queries, codes, strict=True))
+    second = CompletedRanksRequest("study", "ievcds", "exact", 2, items)
+    for wrong in (
+        replace(second, round_number=1),
+        replace(second, round_number=3),
+        replace(second, imputations=items[:1]),
+        replace(second, imputations=tuple(replace(item, epsilon_ranks=1.5) for item in items)),
+        replace(second, sampler="binomial"),
+    ):
+        with pytest.raises(ProtocolError, match="not what was consented to"):
+            one.handle(wrong)
+    one.handle(second)
+    paid = len(one.vault.ledger)
+    one.handle(second)
+    other = tuple(replace(item, codes=1 + 0 * c) for item, c in zip(items, codes, strict=True))
+    with pytest.raises(ProtocolError, match="another round 2"):
+        one.handle(replace(second, imputations=other))
+    assert len(one.vault.ledger) == paid
+
+
+def test_exact_values_are_of_subjects_that_were_consented_to() -> None:
+    one = member("left", policy=RAW)
+    one.handle(place_of(answered(one.handle(opening(method="raw-glm")))))
+    allowed = np.arange(120) < 60
+    agree_in(one, method="raw-glm", subjects=allowed)
+    for subjects in (None, np.ones(120, dtype=bool), np.arange(120) == 60):
+        with pytest.raises(ProtocolError, match="not consented to"):
+            one.handle(ResponseRequest("study", "y", subjects))
+    one.handle(ResponseRequest("study", "y", allowed))
+
+
+# ---- the steward ------------------------------------------------------------------
+
+
+class Steward:
+    """Says what it is told to, and remembers what it was asked."""
+
+    def __init__(self, *answers: bool) -> None:
+        self.answers, self.asked = list(answers), list[ConsentQuestion]()
+
+    def __call__(self, question: ConsentQuestion) -> None:
+        self.asked.append(question)
+        if not self.answers.pop(0):
+            raise PolicyRefused("party 'right': its steward said no")
+
+
+def test_the_steward_is_asked_when_a_study_is_opened_and_once_about_all_of_it() -> None:
+    steward = Steward(True, True)
+    one = placed(consent=steward)
+    agree_in(one)
+    one.handle(opening())  # asked again, answered from the record
+    agree_in(one)
+    one.handle(RELEASE)
+    first, second = steward.asked
+    assert first.is_opening
+    assert first.alignment == "hash"
+    assert [entry.column for entry in second.proposed] == ["n", "n", "g", "g"]
+    assert second.spent == ()
+    assert not steward.answers
+
+
+def test_a_no_at_the_opening_keeps_the_hashes_in_the_house() -> None:
+    one = member(consent=Steward(False))
+    with pytest.raises(PolicyRefused, match="steward said no"):
+        one.handle(opening())
+    assert one.vault.studies.get("right/study") is None
+    assert one.vault.studies.get("openings/right") is None
+
+
+def test_a_no_is_not_remembered_as_a_yes() -> None:
+    steward = Steward(True, False, True)
+    one = placed(consent=steward)
+    with pytest.raises(PolicyRefused):
+        agree_in(one)
+    with pytest.raises(ProtocolError, match="has not consented"):
+        one.handle(RELEASE)
+    agree_in(one)
+    one.handle(RELEASE)
+
+
+def test_the_steward_is_asked_after_the_policy_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    asked: list[int] = []
+    with Vault.open(tmp_path) as vault:
+
+        def consent(question: ConsentQuestion) -> None:
+            if question.is_opening:
+                return
+            assert vault.ledger.path is not None
+            if vault.ledger.path.exists():
+                with vault.ledger.path.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            asked.append(len(question.spent))
+
+        one = ready(vault=vault, consent=consent)
+        one.handle(RELEASE)
+        one.handle(replace(place_of(answered(one.handle(opening("next")))), study="next"))
+        agree_in(one, "next")
+        assert asked == [0, 4]
+        strict = member(vault=vault, consent=consent, policy=Policy(caps=Caps(variable=1.0)))
+        strict.handle(replace(place_of(answered(strict.handle(opening("more")))), study="more"))
+        with pytest.raises(BudgetExceeded):
+            agree_in(strict, "more")
+        assert asked == [0, 4]
+
+
+def test_what_was_spent_while_the_steward_thought_counts() -> None:
+    vault, policy = MemoryVault(), Policy(caps=Caps(variable=2.0))
+
+    def slow(question: ConsentQuestion) -> None:
+        if not question.is_opening:
+            quick = member(vault=vault, policy=policy)
+            quick.handle(replace(place_of(answered(quick.handle(opening("quicker")))), study="quicker"))
+            agree_in(quick, "quicker").handle(replace(RELEASE, study="quicker"))
+
+    one = placed(vault=vault, policy=policy, consent=slow)
+    agree_in(one)
+    with pytest.raises(BudgetExceeded):
+        one.handle(RELEASE)
+    assert {entry.study for entry in vault.ledger} == {"quicker"}
+
+
+# ---- how long it lives ------------------------------------------------------------------
+
+
+def test_a_consent_ends_and_has_to_be_asked_for_again() -> None:
+    now, vault = [1e9], MemoryVault()
+    steward = Steward(True, True, True)
+    settings: dict[str, Any] = {"vault": vault, "clock": lambda: now[0], "policy": Policy(consent_days=2)}
+    ready(**settings, consent=steward)
+    now[0] += 2.1 * 86_400
+    later = member(**settings, consent=steward)
+    with pytest.raises(ProtocolError, match="older than 2 days"):
+        later.handle(RELEASE)
+    agree(later, "right", proposal_for(later))
+    later.handle(RELEASE)
+    assert len(steward.asked) == 3
+    now[0] -= 10 * 86_400.0
+    with pytest.raises(ProtocolError, match="asked again"):
+        member(**settings).handle(replace(RELEASE, sampler="binomial"))
+
+
+def test_a_consent_outlives_the_process(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        ready(vault=vault, consent=Steward(True, True))
+    with Vault.open(tmp_path) as vault:
+        member(vault=vault, consent=Steward()).handle(RELEASE)
+
+
+# ---- openings ------------------------------------------------------------------
+
+
+def test_few_studies_are_open_from_which_nothing_was_released() -> None:
+    now = [1e9]
+    policy = Policy(open_studies=3, consent_days=30)
+    one = member(policy=policy, clock=lambda: now[0])
+    for name in ("a", "b", "c"):
+        one.handle(opening(name))
+    one.handle(opening("a"))
+    with pytest.raises(PolicyRefused, match="open_studies"):
+        one.handle(opening("d"))
+    one.handle(replace(place_of(answered(one.handle(opening("a")))), study="a"))
+    agree_in(one, "a")
+    with pytest.raises(PolicyRefused, match="open_studies"):  # consent costs a coordinator nothing
+        one.handle(opening("d"))
+    one.handle(replace(RELEASE, study="a"))
+    one.handle(opening("d"))
+    with pytest.raises(PolicyRefused, match="open_studies"):
+        one.handle(opening("e"))
+    now[0] += 31 * 86_400.0
+    one.handle(opening("e"))
+
+
+def test_too_few_subjects_for_the_policy_send_no_hashes() -> None:
+    with pytest.raises(PolicyRefused, match="fewer subjects"):
+        member(policy=Policy(min_subjects=101)).handle(opening())
+
+
+# ---- whole studies: one no, silence, or a crash before the last yes ------------------------------------------
+
+METHODS = ("vcds", "evcds", "ievcds", "refined", "strict", "raw-glm")
+
+
+class Stopping(InProcessTransport):
+    """A party says no, is silent, or is gone, from one kind of request on."""
+
+    def __init__(self, members: Mapping[str, Member], at: type, how: str) -> None:
+        super().__init__(members)
+        self.at, self.how = at, how
+
+    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        replies = {}
+        for name, request in requests.items():
+            if name == "third" and isinstance(request, self.at):
+                if self.how == "silence":
+                    continue
+                if self.how == "no":
+                    raise PolicyRefused("party 'third': its steward said no")
+                raise PartyUnavailable("party 'third' is gone")
+            replies |= super().deliver({name: request})
+        return replies
+
+
+def begin(method: str, transport: InProcessTransport) -> None:
+    if method == "raw-glm":
+        opened = drive(open_study(federation(), "study", method), transport)
+        VerticalGLM("binomial", n_strengths=4).fit_transport(transport, federation(), opened=opened)
+        return
+    unit = {"unit": "person", "delta": 1e-6} if method == "strict" else {"unit": "variable"}
+    Synthesizer(federation(), method, 8.0, **unit).fit_transport(transport, study="study")
+
+
+@pytest.mark.parametrize("how", ["no", "silence", "crash"])
+@pytest.mark.parametrize("at", [OpenRequest, ConsentRequest, AgreementRequest])
+@pytest.mark.parametrize("method", METHODS)
+def test_before_the_last_yes_every_ledger_stays_as_it_is(method: str, at: type, how: str, tmp_path: Path) -> None:
+    policy = Policy(methods=METHODS)
+    with ExitStack() as stack:
+        own = {name: {"vault": stack.enter_context(Vault.open(tmp_path / name))} for name in tables()}
+        for name, settings in own.items():  # something is in each ledger already
+            column = federation().party(name).columns[0]
+            settings["vault"].ledger.append(
+                list(Pricing("earlier", name, True, False).first_round(column, "exact", 9, 1, 1))
+            )
+        before = {path: path.read_bytes() for path in tmp_path.rglob("ledger.jsonl")}
+        members = make_members(federation(), tables(), policy=policy, **own)
+        # The last yes is everybody's, so the last party asked is the one that stops.
+        with pytest.raises(VerticopulaError):
+            begin(method, Stopping(members, at, how))
+        assert all(len(settings["vault"].ledger) == 2 for settings in own.values())
+        assert {path: path.read_bytes() for path in tmp_path.rglob("ledger.jsonl")} == before

@@ -1,0 +1,190 @@
+"""Arithmetic modulo 2^61 - 1 is that of Python's integers, at the extremes too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from scipy.stats import chi2
+
+from verticopula.errors import ProtocolError
+from verticopula.mpc import prime_field
+from verticopula.mpc.prime_field import (
+    HALF,
+    PRIME,
+    add,
+    decode_signed,
+    draw_field,
+    element,
+    encode_signed,
+    expand_field,
+    gram,
+    inner_product,
+    invert,
+    multiply,
+    pack_field,
+    subtract,
+    subtract_expanded,
+    total_of,
+    unpack_field,
+    weighted_gram,
+)
+from verticopula.privacy.noise import Keystream
+
+EDGES = [0, 1, 2, 2**20 - 1, 2**20, 2**40 - 1, 2**40, 2**60 - 1, 2**60, 2**60 + 1, PRIME - 2, PRIME - 1]
+ELEMENTS = st.sampled_from(EDGES) | st.integers(0, PRIME - 1)
+VECTORS = st.lists(ELEMENTS, min_size=1, max_size=20)
+MATRICES = arrays(np.uint64, array_shapes(min_dims=2, max_dims=2, max_side=7), elements=ELEMENTS)
+
+
+def as_field(values: list[int]) -> np.ndarray:
+    return np.array(values, dtype=np.uint64)
+
+
+def exact_gram(matrix: np.ndarray) -> np.ndarray:
+    whole = matrix.astype(object)
+    return (whole.T @ whole) % PRIME
+
+
+@given(VECTORS, VECTORS)
+def test_sums_differences_and_products_are_those_of_integers(first: list[int], second: list[int]) -> None:
+    a, b = as_field(first)[:, None], as_field(second)[None, :]
+    for ours, exact in (
+        (add, lambda x, y: (x + y) % PRIME),
+        (subtract, lambda x, y: (x - y) % PRIME),
+        (multiply, lambda x, y: x * y % PRIME),
+    ):
+        assert ours(a, b).tolist() == [[exact(x, y) for y in second] for x in first]
+
+
+def test_every_pair_of_edges() -> None:
+    a, b = as_field(EDGES)[:, None], as_field(EDGES)[None, :]
+    assert multiply(a, b).tolist() == [[x * y % PRIME for y in EDGES] for x in EDGES]
+    assert add(a, b).tolist() == [[(x + y) % PRIME for y in EDGES] for x in EDGES]
+    assert subtract(a, b).tolist() == [[(x - y) % PRIME for y in EDGES] for x in EDGES]
+
+
+@given(VECTORS)
+def test_totals_and_inner_products(values: list[int]) -> None:
+    assert total_of(as_field(values)) == sum(values) % PRIME
+    assert inner_product(as_field(values), as_field(values[::-1])) == (
+        sum(x * y for x, y in zip(values, values[::-1], strict=True)) % PRIME
+    )
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_inverses(value: int) -> None:
+    if value % PRIME:
+        assert invert(value) * value % PRIME == 1
+    else:
+        with pytest.raises(ProtocolError):
+            invert(value)
+
+
+def test_zero_has_no_inverse() -> None:
+    with pytest.raises(ProtocolError, match="no inverse"):
+        invert(PRIME)
+
+
+@given(MATRICES)
+def test_gram_matrices_are_exact(matrix: np.ndarray) -> None:
+    assert gram(matrix).tolist() == exact_gram(matrix).tolist()
+
+
+@given(MATRICES, st.data())
+def test_weighted_gram_matrices_are_exact(matrix: np.ndarray, data: st.DataObject) -> None:
+    weights = as_field(data.draw(st.lists(ELEMENTS, min_size=len(matrix), max_size=len(matrix))))
+    exact = (matrix.astype(object).T * weights.astype(object)) @ matrix.astype(object) % PRIME
+    assert weighted_gram(matrix, weights).tolist() == exact.tolist()
+
+
+@pytest.mark.parametrize("rows", [2047, 2048, 2049, 5000])
+def test_long_gram_matrices_of_the_largest_limbs_are_exact(rows: int) -> None:
+    """The highest limb of p - 1 is the largest there is."""
+    matrix = np.full((rows, 3), PRIME - 1, dtype=np.uint64)
+    matrix[:, 1] = 2**61 - 2**40 - 1
+    matrix[:, 2] = np.arange(rows) * 2**40 % PRIME
+    assert gram(matrix).tolist() == exact_gram(matrix).tolist()
+
+
+def test_sums_of_four_million_rows_are_exact() -> None:
+    """More blocks than add up below 2^64."""
+    rows = 2_048 * 2_060
+    assert gram(np.full((rows, 1), PRIME - 1, dtype=np.uint64)).tolist() == [[rows]]
+
+
+def test_block_sizes_leave_no_room_for_rounding() -> None:
+    largest = 2**21 - 1  # of the highest limb
+    assert prime_field._BLOCK * largest**2 < 2**53
+    assert prime_field._BLOCKS * 2**53 + PRIME < 2**64
+
+
+@given(st.lists(st.integers(-(HALF - 1), HALF - 1) | st.sampled_from([-(HALF - 1), HALF - 1]), max_size=20))
+def test_signed_numbers_come_back(values: list[int]) -> None:
+    coded = encode_signed(np.array(values, dtype=np.int64))
+    assert coded.tolist() == [value % PRIME for value in values]
+    assert decode_signed(coded).tolist() == values
+
+
+def test_any_64_bit_integer_is_taken_modulo_p() -> None:
+    values = [-(2**63), 2**63 - 1, PRIME, -PRIME, 0]
+    assert encode_signed(np.array(values, dtype=np.int64)).tolist() == [value % PRIME for value in values]
+    assert [int(element(value)) for value in values] == [value % PRIME for value in values]
+    with pytest.raises(ProtocolError):
+        encode_signed(np.zeros(2))  # type: ignore[arg-type]
+
+
+@given(MATRICES)
+def test_bytes_come_back(matrix: np.ndarray) -> None:
+    np.testing.assert_array_equal(unpack_field(pack_field(matrix), matrix.shape), matrix)
+
+
+def test_bytes_that_are_no_elements_are_refused() -> None:
+    for value in (PRIME, 2**61, 2**64 - 1):
+        with pytest.raises(ProtocolError, match="not an element"):
+            unpack_field(np.array([1, value], dtype="<u8").tobytes(), (2,))
+    with pytest.raises(ProtocolError, match="shape"):
+        unpack_field(bytes(15), (2,))
+    with pytest.raises(ProtocolError, match="16 bytes"):
+        expand_field(bytes(15), (2,))
+
+
+@settings(max_examples=10)
+@given(st.sampled_from([1, 5, 16_384, 16_385, 40_000]), st.integers(0, 3))
+def test_what_seeds_stand_for_is_subtracted(size: int, count: int) -> None:
+    values = expand_field(bytes([9]).ljust(16), (size,))
+    seeds = [bytes([number]).ljust(16) for number in range(count)]
+    expected = values
+    for seed in seeds:
+        expected = subtract(expected, expand_field(seed, (size,)))
+    np.testing.assert_array_equal(subtract_expanded(values, seeds), expected)
+    np.testing.assert_array_equal(expand_field(bytes([9]).ljust(16), (size, 1))[:, 0], values)
+
+
+class Scripted(Keystream):
+    """A keystream whose words are given."""
+
+    def __init__(self, words: list[int]) -> None:
+        self._left = words
+
+    def words(self, count: int) -> np.ndarray:
+        taken, self._left = self._left[:count], self._left[count:]
+        return np.array(taken, dtype=np.uint64)
+
+
+def test_the_one_value_that_is_too_large_is_drawn_again() -> None:
+    stream = Scripted([2**64 - 1, 7, PRIME, 2**61 + 3, PRIME, 11, 13])
+    # the first and third of four are p: they take the next two words, of which the first is p once more
+    assert draw_field(stream, 4).tolist() == [13, 7, 11, 3]
+
+
+@settings(max_examples=5)
+@given(st.binary(min_size=16, max_size=16))
+def test_a_seed_is_a_stream_of_bits_that_look_fair(seed: bytes) -> None:
+    drawn = expand_field(seed, (200, 100))
+    assert int(drawn.max()) < PRIME
+    np.testing.assert_array_equal(drawn, expand_field(seed, (200, 100)))
+    ones = np.array([(drawn >> np.uint64(bit) & np.uint64(1)).sum() for bit in range(61)], dtype=float)
+    assert chi2.sf(((ones - 10_000) ** 2 / 5_000).sum(), 61) > 1e-9

@@ -1,0 +1,349 @@
+"""Sums of products of verified cells: exact, with noise in the same field, and bounded whatever is dealt."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import kstest
+
+from tests.secure.cells_world import COMPUTE, ForgedProver, Session, cheat, forge_dealing, make_codes, make_statement
+from tests.secure.test_verified_cells import receive_all
+from verticopula.errors import ProtocolError, SettingsError
+from verticopula.mpc.fixed_point import needed_room
+from verticopula.mpc.gram_noise import share_scale
+from verticopula.mpc.prime_field import HALF, PRIME, add, decode_signed, encode_signed, expand_field, subtract
+from verticopula.mpc.proof_rounds import VerifiedCells
+from verticopula.mpc.verified_cells import CellsStatement, encode_cells
+from verticopula.mpc.verified_sums import (
+    VerifiedPart,
+    check_field_room,
+    check_tables,
+    choose_field_bits,
+    draw_term_noise,
+    gram_term,
+    make_records,
+    map_cells,
+    noised_term,
+    open_terms,
+    record_bound,
+    stack_records,
+    tables_bound,
+    term_scales,
+    zero_term,
+)
+from verticopula.privacy.noise import SecureNoise, SeededNoise
+
+UNIT = 2**8
+N = 25
+
+
+def make_tables(statement: CellsStatement, seed: int = 0) -> list[np.ndarray]:
+    """A score and two sketches for every column."""
+    rng = np.random.default_rng(seed)
+    return [
+        np.column_stack([rng.integers(-300, 300, cells), rng.choice([-UNIT, UNIT], (cells, 2))])
+        for cells in statement.cells
+    ]
+
+
+def hold_all(statement: CellsStatement, values: np.ndarray, seed: int = 1) -> dict[str, VerifiedCells]:
+    """Every compute party's shares of any numbers, taken for verified."""
+    return {
+        name: VerifiedCells(held)
+        for name, held in receive_all(statement, forge_dealing(statement, values, seed)).items()
+    }
+
+
+def keys_at(index: int) -> dict[int, bytes]:
+    return {other: bytes([min(index, other), max(index, other)]).ljust(16) for other in range(3) if other != index}
+
+
+def features_of(codes: np.ndarray, tables: list[np.ndarray]) -> np.ndarray:
+    """(n, q) the obvious way."""
+    return np.column_stack([table[codes[:, column]] for column, table in enumerate(tables)])
+
+
+# ---- maps --------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_mapped_shares_sum_up_to_the_rows_of_the_tables(data: st.DataObject) -> None:
+    cells = tuple(data.draw(st.lists(st.integers(2, 5), min_size=1, max_size=3)))
+    statement = make_statement(data.draw(st.sampled_from("abcd")), data.draw(st.integers(1, 8)), cells)
+    numbers = st.integers(-(2**31) + 1, 2**31 - 1) | st.sampled_from([-(2**31) + 1, 2**31 - 1, 0, 1])
+    tables = [data.draw(arrays(np.int64, (c, data.draw(st.integers(1, 3))), elements=numbers)) for c in cells]
+    weights = data.draw(st.none() | arrays(np.int64, statement.rows, elements=st.integers(0, 2**20)))
+    codes = make_codes(statement, data.draw(st.integers(0, 99)))
+    held = hold_all(statement, encode_cells(statement, codes))
+    shares = [map_cells(held[name], tables, weights) for name in COMPUTE]
+    for index in range(3):
+        np.testing.assert_array_equal(shares[index][1], shares[(index + 1) % 3][0])
+    total = add(add(*shares[0]), shares[1][1])
+    expected = features_of(codes, tables) * (1 if weights is None else weights[:, None])
+    np.testing.assert_array_equal(decode_signed(total), expected)
+
+
+def test_indicators_of_all_cells_sum_to_one_whatever_is_dealt() -> None:
+    """A row in no cell, or in two, cannot be expressed: the last indicator is one minus the others."""
+    statement = make_statement("d", 6, (4, 2))
+    anything = expand_field(bytes(16), statement.shape)
+    held = hold_all(statement, anything)
+    tables = [np.eye(cells, dtype=np.int64) for cells in statement.cells]
+    shares = [map_cells(held[name], tables) for name in COMPUTE]
+    indicators = decode_signed(add(add(*shares[0]), shares[1][1])).astype(object)
+    assert [sum(row[:4]) % PRIME for row in indicators] == [1] * 6
+    assert [sum(row[4:]) % PRIME for row in indicators] == [1] * 6
+    nothing = hold_all(statement, np.zeros(statement.shape, dtype=np.uint64))
+    shares = [map_cells(nothing[name], tables) for name in COMPUTE]
+    np.testing.assert_array_equal(
+        decode_signed(add(add(*shares[0]), shares[1][1])), np.tile([0, 0, 0, 1, 0, 1], (6, 1))
+    )
+
+
+def test_bounds_are_the_largest_over_all_records() -> None:
+    statement = make_statement("a", 1, (3, 2, 4))
+    tables = make_tables(statement)
+    records = itertools.product(*(range(cells) for cells in statement.cells))
+    largest = max(int((features_of(np.array([record]), tables) ** 2).sum()) for record in records)
+    assert tables_bound(tables) == largest
+
+
+def test_a_whole_records_bound_goes_over_public_rows_and_weights() -> None:
+    rows = [np.array([True, True, False, False]), np.array([True, False, True, False])]
+    weights = [np.array([1, 7, 99, 99]), np.array([2, 99, 3, 99])]
+    parts = [(rows[0], weights[0], 10), (rows[1], weights[1], 100)]
+    assert record_bound(parts, 5) == max(10 + 400, 490, 900, 0) + 25
+    huge = [(np.array([True]), np.array([2**31 - 1]), 2**70)]
+    assert record_bound(huge, 1) == (2**31 - 1) ** 2 * 2**70 + 1
+    with pytest.raises(ProtocolError):
+        record_bound([], 1)
+
+
+def test_tables_and_weights_that_do_not_fit_are_refused() -> None:
+    statement = make_statement("d")
+    tables = make_tables(statement)
+    cells = hold_all(statement, np.zeros(statement.shape, dtype=np.uint64))["a"]
+    large = tables[0].copy()
+    large[0, 0] = -(2**31)
+    for wrong in (
+        tables[:-1],
+        [tables[0][:-1], *tables[1:]],
+        [tables[0].astype(float), *tables[1:]],
+        [large, *tables[1:]],
+    ):
+        with pytest.raises(ProtocolError, match=r"map of 'd'"):
+            check_tables(statement, wrong)
+        with pytest.raises(ProtocolError, match=r"map of 'd'"):
+            map_cells(cells, wrong)
+    for weights in (np.ones(29, dtype=np.int64), np.ones(30), np.full(30, -1), np.full(30, 2**31)):
+        with pytest.raises(ProtocolError, match="weights"):
+            map_cells(cells, tables, weights)
+
+
+# ---- sums --------------------------------------------------------------------------------
+
+
+def two_dealers() -> tuple[list[CellsStatement], list[np.ndarray], list[np.ndarray]]:
+    """One dealer that computes and one that does not; each lacks people."""
+    rng = np.random.default_rng(3)
+    rows = [rng.random(N) < share for share in (0.7, 0.5)]
+    statements = [
+        make_statement("a", int(rows[0].sum()), (4, 3)),
+        make_statement("d", int(rows[1].sum()), (2, 5, 3)),
+    ]
+    return statements, rows, [make_codes(statement, 5) for statement in statements]
+
+
+def records_at(
+    index: int, held: list[dict[str, VerifiedCells]], rows: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    cells = [each[COMPUTE[index]] for each in held]
+    parts = [VerifiedPart(c, mask, make_tables(c.held.statement)) for c, mask in zip(cells, rows, strict=True)]
+    return make_records(parts, UNIT)
+
+
+def exact_sums(statements: list[CellsStatement], rows: list[np.ndarray], codes: list[np.ndarray]) -> list[int]:
+    """The upper triangle without its corner, with Python's integers."""
+    blocks = []
+    for statement, mask, values in zip(statements, rows, codes, strict=True):
+        mapped = features_of(values, make_tables(statement))
+        whole = np.zeros((N, mapped.shape[1]), dtype=np.int64)
+        whole[mask] = mapped
+        blocks.append(whole)
+    records = np.column_stack([*blocks, np.full(N, UNIT)]).astype(object)
+    gram = records.T @ records
+    return [int(gram[a, b]) for a, b in zip(*np.triu_indices(records.shape[1]), strict=True)][:-1]
+
+
+def test_proven_cells_give_the_sums_with_the_noise_of_all_three() -> None:
+    """From the dealing over the proof to the opened numbers."""
+    statements, rows, codes = two_dealers()
+    held = [Session(statement, values).run() for statement, values in zip(statements, codes, strict=True)]
+    expected = exact_sums(statements, rows, codes)
+    parts = [
+        (mask, np.ones(N, dtype=np.int64), tables_bound(make_tables(s)))
+        for mask, s in zip(rows, statements, strict=True)
+    ]
+    bound, mu = record_bound(parts, UNIT), 0.5
+    check_field_room(N, bound, mu)
+    width = sum(3 * len(s.cells) for s in statements) + 1
+    scales = term_scales(width, bound, mu)
+    noises = [draw_term_noise(SeededNoise(index), scales, "terms") for index in range(3)]
+    terms = [noised_term(index, records_at(index, held, rows), keys_at(index), noises[index]) for index in range(3)]
+    assert open_terms(terms).tolist() == (np.array(expected) + sum(noises)).tolist()
+    assert all(noise.any() for noise in noises)
+
+
+def test_sums_without_noise_are_exact() -> None:
+    statements, rows, codes = two_dealers()
+    held = [hold_all(s, encode_cells(s, c), seed) for seed, (s, c) in enumerate(zip(statements, codes, strict=True))]
+    terms = [gram_term(*records_at(index, held, rows)) for index in range(3)]
+    assert open_terms(terms).tolist() == exact_sums(statements, rows, codes)
+
+
+def test_noise_has_the_scales_of_two_shares_that_suffice() -> None:
+    scales = term_scales(3, 1_000, 0.5)
+    off, on = share_scale(2_000.0), share_scale(np.sqrt(2.0) * 2_000.0)
+    np.testing.assert_allclose(scales, [on, off, off, on, off])
+    drawn = np.concatenate([draw_term_noise(SecureNoise(), scales) for _ in range(400)]) / np.tile(scales, 400)
+    assert kstest(drawn, "norm").pvalue > 1e-5
+
+
+def test_terms_say_nothing_but_their_sum() -> None:
+    """Two of three terms, of matrices of zeros."""
+    size = 4_000
+    zeros = [zero_term(index, keys_at(index), size) for index in range(3)]
+    assert not open_terms(zeros).any()
+    for zero in zeros:
+        assert kstest(zero / PRIME, "uniform").pvalue > 1e-5
+    with pytest.raises(ProtocolError, match="each of the two others"):
+        zero_term(0, {1: bytes(16)}, 3)
+
+
+def test_a_term_leaves_with_its_share_of_zero() -> None:
+    """Without it two terms would tell more than their sum."""
+    statements, rows, codes = two_dealers()
+    held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
+    for index in range(3):
+        records = records_at(index, held, rows)
+        noise = np.arange(gram_term(*records).size)
+        sent = noised_term(index, records, keys_at(index), noise)
+        rest = subtract(sent, add(gram_term(*records), encode_signed(noise)))
+        np.testing.assert_array_equal(rest, zero_term(index, keys_at(index), noise.size))
+        assert rest.all()
+
+
+def test_records_are_made_of_one_opening() -> None:
+    statements, rows, codes = two_dealers()
+    held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
+    first, second = (
+        VerifiedPart(each["a"], mask, make_tables(each["a"].held.statement))
+        for each, mask in zip(held, rows, strict=True)
+    )
+    make_records([first, second], UNIT)
+    others = [VerifiedPart(held[1]["b"], rows[1], second.tables), first]
+    for change in ({"study": "x"}, {"plan": "x"}, {"opening": 1}, {"compute": ("a", "b", "x")}):
+        other = replace(second.cells.held, statement=replace(statements[1], **change))
+        others.append(VerifiedPart(VerifiedCells(other), rows[1], second.tables))
+    for wrong in others:
+        with pytest.raises(ProtocolError, match="one dealing of each dealer"):
+            make_records([first, wrong], UNIT)
+    with pytest.raises(ProtocolError, match="one dealing of each dealer"):
+        make_records([], UNIT)
+
+
+def test_a_compute_party_that_lies_adds_a_number_that_it_knows() -> None:
+    statements, rows, codes = two_dealers()
+    held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
+    terms = [gram_term(*records_at(index, held, rows)) for index in range(3)]
+    lie = encode_signed(np.arange(terms[0].size))
+    opened = open_terms([terms[0], add(terms[1], lie), terms[2]])
+    assert (opened - np.array(exact_sums(statements, rows, codes))).tolist() == list(range(terms[0].size))
+
+
+def test_a_record_that_is_too_long_reads_a_person_and_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack that proofs prevent: 1000016 in place of 0 lifts one person's products out of the noise."""
+    statements, rows, codes = two_dealers()
+    target = int(np.flatnonzero(rows[0] & rows[1])[0])
+    row, theirs = int(rows[0][:target].sum()), int(rows[1][:target].sum())
+    values = encode_cells(statements[0], codes[0])
+    values[row, 0] = 1_000_016 * 10**6
+    tables = make_tables(statements[0])
+    other = hold_all(statements[1], encode_cells(statements[1], codes[1]))
+    lifted = 1_000_016 * 10**6 * int(tables[0][0, 0] - tables[0][-1, 0])
+    # rows and columns in the upper triangle: the dealer's first feature comes before the other party's
+    held = [hold_all(statements[0], values), other]
+    bound, mu, width = 10**6, 1.0, 16
+    scales = term_scales(width, bound, mu)
+    noises = [draw_term_noise(SecureNoise(), scales) for _ in range(3)]
+    terms = [noised_term(index, records_at(index, held, rows), keys_at(index), noises[index]) for index in range(3)]
+    opened = np.zeros((width, width))
+    opened[np.triu_indices(width)] = [*open_terms(terms), 0]
+    truth = features_of(codes[1][theirs : theirs + 1], make_tables(statements[1]))[0]
+    np.testing.assert_allclose(opened[0, 6:15] / lifted, truth, atol=0.01)
+    cheat(monkeypatch, values, ForgedProver(values, True))
+    with pytest.raises(ProtocolError, match="not proven to be one-hot"):
+        Session(statements[0], codes[0]).run()
+
+
+# ---- room --------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 10**6), st.integers(1, 2**50), st.floats(0.01, 10.0))
+def test_room_is_half_the_field(n_subjects: int, bound: int, mu: float) -> None:
+    fits = needed_room(n_subjects, bound, mu) < HALF
+    if fits:
+        check_field_room(n_subjects, bound, mu)
+    else:
+        with pytest.raises(SettingsError, match="do not fit in 61 bits"):
+            check_field_room(n_subjects, bound, mu)
+
+
+def test_room_ends_exactly_where_signed_numbers_do() -> None:
+    largest = HALF - 1
+    assert decode_signed(encode_signed(np.array([largest, -largest]))).tolist() == [largest, -largest]
+    assert decode_signed(encode_signed(np.array([HALF]))).tolist() != [HALF]
+    for mu in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(SettingsError, match="mu must be positive"):
+            check_field_room(1, 1, mu)
+
+
+def test_fractional_bits_are_as_many_as_fit() -> None:
+    bits = choose_field_bits(71_827, 60.0, 0.2367)
+    check_field_room(71_827, 60 << 2 * bits, 0.2367)
+    with pytest.raises(SettingsError):
+        check_field_room(71_827, 60 << 2 * (bits + 1), 0.2367)
+    assert choose_field_bits(10, 1.0, 1.0) == 20
+    with pytest.raises(SettingsError, match="fewer than 8 fractional bits"):
+        choose_field_bits(10**9, 1e6, 1e-3)
+
+
+def test_records_and_terms_that_do_not_fit_are_refused() -> None:
+    statements, rows, codes = two_dealers()
+    held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
+    tables = make_tables(statements[0])
+    shares = map_cells(held[0]["a"], tables)
+    with pytest.raises(ProtocolError, match="other rows"):
+        stack_records(0, [(~rows[0], shares)], UNIT)
+    for unit in (0, -1, 2**31):
+        with pytest.raises(ProtocolError, match="out of range"):
+            stack_records(0, [(rows[0], shares)], unit)
+    records = records_at(0, held, rows)
+    with pytest.raises(ProtocolError, match="same shape"):
+        gram_term(records[0], records[1][1:])
+    with pytest.raises(ProtocolError, match="shape of the term"):
+        noised_term(0, records, keys_at(0), np.zeros(3, dtype=np.int64))
+    term = gram_term(*records)
+    with pytest.raises(ProtocolError, match="3 terms of one shape"):
+        open_terms([term, term])
+    with pytest.raises(ProtocolError, match="3 terms of one shape"):
+        open_terms([term, term, term[1:]])
+    with pytest.raises(ProtocolError, match="not an element"):
+        open_terms([term, term, np.full_like(term, PRIME)])
