@@ -14,9 +14,9 @@ from verticopula.errors import LedgerError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.protocol.party.member import Member
 from verticopula.storage.blobs import MemoryBlobs
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import GENESIS, Ledger
 from verticopula.storage.records import MemoryRecords
-from verticopula.storage.vault import TableAccount
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 

@@ -493,7 +493,8 @@ def test_several_rounds_stay_within_epsilon_at_every_unit(unit: str, sampler: st
 
 def counted(fitted: Synthesizer, party: str) -> CappedEpsilons:
     """What a study costs a party, as its caps count."""
-    return capped_epsilons([entry for entry in fitted.ledger_ if entry.party == party], 1e-6)
+    own = [entry for entry in fitted.ledger_ if entry.party == party]
+    return capped_epsilons(own, 1e-6, about_people=fitted.ledger_)
 
 
 @pytest.mark.parametrize("unit", ["variable", "client", "block", "person"])

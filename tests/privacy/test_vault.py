@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,16 +22,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.builders import CONTINUOUS, make_federation
 from tests.privacy.durable import OTHERS, open_and_close
 from verticopula.cli.app import app
-from verticopula.data.tables import EncodedColumn, normalise_ids
+from verticopula.data.tables import EncodedColumn, OwnTable, normalise_ids
 from verticopula.errors import BudgetExceeded, LedgerError, VerticopulaError
 from verticopula.privacy.policy import Caps, Policy
-from verticopula.privacy.release import Release, hash_line, spent_on
+from verticopula.privacy.release import Release, hash_line, spent_on, spent_on_people
 from verticopula.privacy.statement import party_epsilons
 from verticopula.schema.federation import IdRule
 from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.id_sketch import SKETCH_SIZE, canonical_id, hash_people, is_same_table, sketch_ids, smallest
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.vault import Vault, inspect_vault, is_vault
 
@@ -278,6 +282,18 @@ def test_a_table_that_is_two_known_ones_joins_them(tmp_path: Path) -> None:
         assert [e.column for e in spent_on(entries, "left", one)] == ["a", "b", "d"]  # the ledger tells of the link
 
 
+def test_what_counts_at_person_is_what_any_party_released_about_the_people() -> None:
+    entries = [
+        release("a", table="t", party="left"),
+        release("b", table="u", party="right"),
+        release("c", table="v", party="left"),
+        release("d", party="right"),
+        release("e", table="w", party="left"),
+    ]
+    assert [e.column for e in spent_on_people(entries, "left", "t", ["v"], ["u"])] == ["a", "b", "c", "d"]
+    assert spent_on_people(entries, "left", "") == entries
+
+
 def test_what_counts_against_a_table() -> None:
     entries = [
         release("a", table="t", party="left"),
@@ -409,23 +425,120 @@ def test_places_cannot_be_read_without_the_secret(tmp_path: Path) -> None:
         json.loads((tmp_path / name / "tables.json").read_text())["tables"][0]["columns"][0] for name in ("one", "two")
     )
     assert first["people"] != second["people"]
-    masked = np.frombuffer(bytes.fromhex(first["places"]), dtype=np.uint8)
-    assert len(set(masked.tolist())) > 100  # two places, hidden among all bytes
+    masked = np.frombuffer(base64.b64decode(first["places"]), dtype=np.uint16)
+    assert len(set(masked.tolist())) > 0.9 * PEOPLE  # two places, hidden among all numbers
+
+
+def shared(vault: Vault, **parties: tuple[list[str], dict[str, np.ndarray]]) -> dict[str, TableAccount]:
+    """The accounts of parties of one study in a vault that they share."""
+    tables = {}
+    for name, (people, columns) in parties.items():
+        party = make_federation({name: dict.fromkeys(columns, CONTINUOUS)}).party(name)
+        tables[name] = OwnTable(party, pl.Series(people), {key: encoded(column) for key, column in columns.items()})
+    return vault.accounts(tables)
+
+
+def charged_with(account: TableAccount) -> set[str]:
+    return {*account.table.split("+"), *account.overlapping}
 
 
 def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_path: Path) -> None:
     """As in a study in one process; a party that changes its name keeps its budget by its columns."""
+    everybody = ids(0, PEOPLE)
     with Vault.open(tmp_path) as vault:
-        bank = vault.account(ids(0, PEOPLE), {"income": encoded(INCOME)}, holder="bank")
-        clinic = vault.account(ids(0, 300), {"flag": encoded(FLAG[:300])}, holder="clinic")
-        assert bank.table != clinic.table
-        assert vault.account(ids(0, 200), {"area": encoded(AREA[:200])}, holder="bank").table == bank.table
-        assert vault.account(ids(0, 300), {"f": encoded(FLAG[:300])}, holder="hospital").table == clinic.table
-        assert vault.account(ids(0, 50), {"v": encoded(VISITS[:50])}, holder="hospital").table == clinic.table
-        assert vault.account(ids(900, 950), {"income": encoded(INCOME[:50])}, holder="bank").table != bank.table
-        everything = vault.account(ids(0, 10), {"z": encoded(np.arange(10.0))})  # as one organisation's
-        assert set(everything.table.split("+")) == {bank.table, clinic.table}
-        assert vault.account(ids(0, 9), {"n": encoded(-np.arange(9.0))}, holder="new").table == everything.table
+        first = shared(vault, bank=(everybody, {"income": INCOME}), clinic=(ids(0, 300), {"flag": FLAG[:300]}))
+        bank, clinic = first["bank"].table, first["clinic"].table
+        assert charged_with(first["bank"]) == {bank}
+        assert charged_with(first["clinic"]) == {clinic}
+        assert (first["bank"].same_people, first["clinic"].same_people) == ((clinic,), (bank,))
+        assert charged_with(shared(vault, bank=(ids(0, 200), {"area": AREA[:200]}))["bank"]) == {bank}
+        hospital = shared(vault, hospital=(ids(0, 300), {"f": FLAG[:300]}))["hospital"]
+        assert charged_with(hospital) == {hospital.table, clinic}
+        later = shared(vault, hospital=(ids(0, 50), {"v": VISITS[:50]}), bank=(everybody, {"income": INCOME}))
+        assert charged_with(later["hospital"]) == {hospital.table, clinic}  # once linked, always
+        assert charged_with(later["bank"]) == {bank}
+        back = shared(vault, clinic=(ids(0, 300), {"flag": FLAG[:300]}))["clinic"]
+        assert charged_with(back) == {clinic, hospital.table}  # and both ways
+        assert bank not in charged_with(shared(vault, bank=(ids(900, 950), {"income": INCOME[:50]}))["bank"])
+        whole = vault.account(ids(0, 10), {"z": encoded(np.arange(10.0))})  # as one organisation's
+        assert {bank, clinic} <= charged_with(whole)
+        new = shared(vault, new=(ids(0, 9), {"n": -np.arange(9.0)}))["new"]
+        assert set(whole.table.split("+")) <= charged_with(new)
+
+
+def test_a_column_that_two_parties_hold_does_not_make_them_one(tmp_path: Path) -> None:
+    people = ids(0, PEOPLE)
+    both: dict[str, Any] = {
+        "bank": (people, {"age": INCOME, "x": AREA}),
+        "clinic": (people, {"age": INCOME, "y": FLAG}),
+    }
+    with Vault.open(tmp_path) as vault:
+        first = shared(vault, **both)
+        assert charged_with(first["bank"]).isdisjoint(charged_with(first["clinic"]))
+        for name in both:  # in a study without the other one, too
+            assert charged_with(shared(vault, **{name: both[name]})[name]) == charged_with(first[name])
+
+
+def test_a_decoy_under_the_old_name_does_not_free_the_columns(tmp_path: Path) -> None:
+    """Another party takes over the columns; the old name stays in the study, with others."""
+    people = ids(0, PEOPLE)
+    with Vault.open(tmp_path) as vault:
+        bank = shared(vault, bank=(people, {"x": INCOME}))["bank"].table
+        for _ in range(2):  # refused or not, the second time it is no other
+            found = shared(vault, insurer=(people, {"z": 3.0 * INCOME}), bank=(people, {"junk": AREA}))
+            assert bank in charged_with(found["insurer"])
+
+
+def test_a_small_part_of_a_large_table_keeps_its_budgets(tmp_path: Path) -> None:
+    """Thirty people of five thousand, all from one end of the column, under other names."""
+    values = np.random.default_rng(12).normal(size=5000)
+    lowest = np.argsort(values)[:30]
+    with Vault.open(tmp_path) as vault:
+        whole = shared(vault, bank=(ids(0, 5000), {"x": values}))["bank"]
+        part = shared(vault, insurer=([f"person-{i}" for i in lowest], {"y": -values[lowest]}))["insurer"]
+        assert whole.table in charged_with(part)
+        assert part.columns["y"] == whole.columns["x"]
+
+
+def test_where_columns_cannot_be_compared_the_same_people_are_charged(tmp_path: Path) -> None:
+    """Four people: whether it is another party's table nobody can tell, unless that party is in the same study."""
+    rest = np.random.default_rng(1).normal(size=104)
+    with Vault.open(tmp_path) as vault:
+        bank = shared(vault, bank=(ids(0, PEOPLE), {"income": INCOME}))["bank"]
+        clinic = (ids(0, 4) + ids(900, 1000), {"z": rest})
+        both = shared(vault, clinic=clinic, bank=(ids(0, PEOPLE), {"income": INCOME}))
+        assert bank.table not in charged_with(both["clinic"])
+        for _ in range(2):
+            found = shared(vault, insurer=(ids(5, 9) + ids(1900, 2000), {"z": -rest}))
+            assert bank.table in charged_with(found["insurer"])
+
+
+def test_many_columns_are_recognised_in_one_go(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    block = rng.normal(size=(300, 80))
+    block[:, 40:60] = (block[:, 40:60] > 1.0).astype(float)
+    block[:, 60:] = rng.integers(0, 4, size=(300, 20))
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, 300), {f"c{j}": encoded(block[:, j]) for j in range(80)})
+        assert len(set(first.columns.values())) == 80
+        written = (tmp_path / "tables.json").read_bytes()
+        again = vault.account(ids(0, 300), {f"d{j}": encoded(-block[:, j]) for j in range(80)})
+        assert [again.columns[f"d{j}"] for j in range(80)] == [first.columns[f"c{j}"] for j in range(80)]
+        same = vault.account(ids(0, 300), {f"c{j}": encoded(block[:, j]) for j in range(80)})
+        assert same == first
+    assert len((tmp_path / "tables.json").read_bytes()) < 2 * len(written)
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    """Nobody's home folder is closed because it was given as a vault."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "letter.txt").write_text("")
+    home.chmod(0o755)
+    with pytest.raises(VerticopulaError, match="is no vault"):
+        Vault.open(home)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o755
+    assert [path.name for path in home.iterdir()] == ["letter.txt"]
 
 
 # ---- files that do not belong together -------------------------------------------------------

@@ -15,6 +15,7 @@ from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.input_files import write_inputs
 from verticopula.errors import BudgetExceeded, VerticopulaError
 from verticopula.privacy.policy import Caps
+from verticopula.privacy.statement import state_privacy
 from verticopula.storage.ledger import read_ledger
 from verticopula.storage.vault import Vault, inspect_vault
 
@@ -95,6 +96,28 @@ def test_a_vault_of_ones_own_and_none_without_policies(tmp_path: Path, call: Cal
     assert len(read_ledger(tmp_path / "vault" / "ledger.jsonl")) == 2 * len(read_ledger(folder / "one/ledger.jsonl"))
 
 
+def test_a_cap_at_person_counts_all_parties_of_a_run(tmp_path: Path, call: Call) -> None:
+    """They share the vault, so it knows what every one of them has released about the same people."""
+    folder = inputs(tmp_path / "in")
+    for party in ("hub", "bank"):
+        (folder / "policies" / f"{party}.toml").write_text('methods = ["strict"]\n[caps]\nperson = 2.0\n')
+    strict = ("--method", "strict", "--delta", 1e-6, "--unit", "person")
+    assert run(call, folder, "one", *strict, "--epsilon", 1.9).code == 0
+    said = run(call, folder, "two", *strict, "--epsilon", 1)
+    assert said.code == 1
+    assert "epsilon per person" in said.err
+    entries = read_ledger(folder / "one" / "ledger.jsonl")
+    assert state_privacy(entries, 1e-6).person == pytest.approx(1.9, rel=1e-6)
+    both = [entry for entry in entries if entry.party == "bank"]
+    alone = state_privacy(both, 1e-6).person
+    assert alone < 1.88
+    for party in ("hub", "bank"):  # room for one party's releases, and not for those of both
+        (folder / "policies" / f"{party}.toml").write_text(f'methods = ["strict"]\n[caps]\nperson = {alone + 0.005}\n')
+    said = run(call, folder, "three", *strict, "--epsilon", 1.9, "--vault", tmp_path / "v")
+    assert said.code == 1
+    assert "epsilon per person" in said.err
+
+
 def test_what_a_folder_s_ledger_held_before_there_was_a_vault_counts(tmp_path: Path, call: Call) -> None:
     folder = inputs(tmp_path / "in")
     plain = ["--data", folder / "data", "--out", folder / "one", "--quiet", "--epsilon", 1]
@@ -117,6 +140,9 @@ def test_a_vault_in_use_or_out_of_reach_is_said_and_nothing_is_left(tmp_path: Pa
     assert said.code == 1
     assert "cannot be used" in said.err
     assert not (folder / "deep").exists()
+    said = run(call, folder, "one", "--vault", folder / "one")
+    assert "need folders of their own" in said.err
+    assert not (folder / "one").exists()
 
 
 def test_help_teaches_where_caps_are_kept(call: Call) -> None:

@@ -250,6 +250,8 @@ def run(
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
     kept = vault or (default_vault() if policies is not None else None)
+    if kept is not None and kept.resolve() == out.resolve():
+        raise SettingsError("--vault and --out need folders of their own")
     with new_folder(out, overwrite=overwrite), ExitStack() as opened:
         charged = None if kept is None else opened.enter_context(_open_vault(kept))
         accounts = None if charged is None else open_accounts(charged, study, raw, study.id)
@@ -439,7 +441,10 @@ def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dic
 def default_vault() -> Path:
     """Where `run` keeps what was spent, unless it is told otherwise: one vault, which knows tables by their people."""
     given = Path(os.environ.get("XDG_DATA_HOME", ""))
-    base = given if given.is_absolute() else Path.home() / ".local" / "share"
+    try:
+        base = given if given.is_absolute() else Path.home() / ".local" / "share"
+    except RuntimeError:
+        raise SettingsError("there is no home folder to keep what was spent in; give --vault") from None
     return base / "verticopula" / "vaults" / "runs"
 
 

@@ -42,9 +42,10 @@ from verticopula.schema.study_settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
 from verticopula.stats.fit_result import AlignedDraw, FitResult
 from verticopula.storage.charged_ledger import ChargedLedger, open_accounts
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
-from verticopula.storage.vault import TableAccount, Vault
+from verticopula.storage.vault import Vault
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.study_pricing import price_releases

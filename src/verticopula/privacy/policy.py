@@ -25,7 +25,7 @@ class Caps(BaseModel):
     """The largest epsilon ever to be spent on this party's table, at each unit.
 
     `person` counts everything in this party's ledger about these people, and releases made with other parties in full.
-    What other parties release by themselves is in their ledgers.
+    What other parties release by themselves is in their ledgers; where parties share a ledger, it counts, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -118,7 +118,14 @@ class Policy(BaseModel):
             if self.columns is not None and column not in self.columns:
                 raise PolicyRefused(f"party {party!r} does not share column {column!r}")
 
-    def check(self, party: str, method: str, proposed: Iterable[Release], spent: Iterable[Release]) -> None:
+    def check(
+        self,
+        party: str,
+        method: str,
+        proposed: Iterable[Release],
+        spent: Iterable[Release],
+        about_people: Iterable[Release] | None = None,
+    ) -> None:
         """Raise PolicyRefused or BudgetExceeded if these releases go beyond the policy.
 
         Called before anything is drawn.
@@ -129,8 +136,9 @@ class Policy(BaseModel):
         method : its name
         proposed : what would be released
         spent : what the party's ledger already holds
+        about_people : what the ledger holds about the same people, by whatever party; None for the same
         """
-        proposed = list(proposed)
+        proposed, spent = list(proposed), list(spent)
         if method == RAW_REGRESSION and method not in (self.methods or ()):
             raise PolicyRefused(
                 f"party {party!r} does not take part in method {method!r}: it sends exact values, so the policy must "
@@ -147,7 +155,12 @@ class Policy(BaseModel):
                 )
         if self.caps == Caps():
             return
-        total = capped_epsilons([*spent, *proposed], self.delta, gaussian=self.methods == (STRICT.name,))
+        total = capped_epsilons(
+            [*spent, *proposed],
+            self.delta,
+            gaussian=self.methods == (STRICT.name,),
+            about_people=[*(spent if about_people is None else about_people), *proposed],
+        )
         for unit, cap in self.caps.model_dump(exclude_none=True).items():
             would_be = getattr(total, unit)
             if not would_be <= cap * (1 + 1e-9):  # also where it is no number
@@ -177,7 +190,13 @@ class CappedEpsilons:
         return unit in ("variable", "client") and not self.has_gaussian
 
 
-def capped_epsilons(entries: Iterable[Release], delta: float, *, gaussian: bool = False) -> CappedEpsilons:
+def capped_epsilons(
+    entries: Iterable[Release],
+    delta: float,
+    *,
+    gaussian: bool = False,
+    about_people: Iterable[Release] | None = None,
+) -> CappedEpsilons:
     """What counts against the caps after these releases.
 
     A statement (`party_epsilons`) says what was spent, by exact composition. That is not valid where the next request
@@ -188,8 +207,10 @@ def capped_epsilons(entries: Iterable[Release], delta: float, *, gaussian: bool 
     ----------
     gaussian : add up mu, which is exact for Gaussian noise and 25 % above the truth for coins; otherwise rho, which is
         7 % above for either
+    about_people : what counts at `person`; None for the same entries
     """
     known = list(entries)
+    everything = known if about_people is None else list(about_people)
     columns = [[Coins(e.epsilon, 1) for e in column] for column in entries_by_column(known)]
     mus = [e.mu for e in known if e.is_gaussian]
 
@@ -209,7 +230,7 @@ def capped_epsilons(entries: Iterable[Release], delta: float, *, gaussian: bool 
         variable,
         client,
         block=count(coins, mus),
-        person=count(coins, person_mus(known)),
+        person=count(coins_of(everything), person_mus(everything)),
         filter="a Gaussian filter" if gaussian else "a zCDP filter",
         has_gaussian=bool(mus),
     )

@@ -95,11 +95,18 @@ class PolicyFile:
         """
         self.current().check_columns(party, columns)
 
-    def check(self, party: str, method: str, proposed: Iterable[Release], spent: Iterable[Release]) -> None:
+    def check(
+        self,
+        party: str,
+        method: str,
+        proposed: Iterable[Release],
+        spent: Iterable[Release],
+        about_people: Iterable[Release] | None = None,
+    ) -> None:
         """As `Policy.check`.
 
         Parameters
         ----------
-        party, method, proposed, spent : as there
+        party, method, proposed, spent, about_people : as there
         """
-        self.current().check(party, method, proposed, spent)
+        self.current().check(party, method, proposed, spent, about_people)

@@ -37,7 +37,7 @@ class Release:
     mu_person : the same for replacing what all parties hold about that person
     joint : digest of the study, plan and keys of a release made from several parties' data, the same in all of their
         entries; "" where it is the party's alone. Old entries have the study's name.
-    content : which column it is, whatever it is called (`Vault.identify_columns`); "" where nobody kept track. A column
+    content : which column it is, whatever it is called (`Vault.account`); "" where nobody kept track. A column
         that turned out to be several known ones has their names joined by "+".
     """
 
@@ -123,3 +123,22 @@ def spent_on(entries: Iterable[Release], party: str, table: str, overlapping: It
     while more := {name for link in links if link & names for name in link} - names:
         names |= more
     return [entry for entry in known if (names & set(entry.table.split("+")) if entry.table else entry.party == party)]
+
+
+def spent_on_people(
+    entries: Iterable[Release], party: str, table: str, overlapping: Iterable[str] = (), others: Iterable[str] = ()
+) -> list[Release]:
+    """What counts against a cap at `person`: everything in the ledger about these people, by whatever party.
+
+    That is what `spent_on` says, what is known of other parties' tables with some of these people, and all entries
+    that do not say whom they are about. Without a table it is the whole ledger.
+
+    Parameters
+    ----------
+    others : the names of other parties' tables with somebody in common, where parties share a ledger
+    """
+    known = list(entries)
+    if not table:
+        return known
+    about = spent_on(known, party, table, (*overlapping, *others))
+    return [*about, *(entry for entry in known if not entry.table and entry.party != party)]

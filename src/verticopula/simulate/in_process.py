@@ -27,9 +27,9 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import MemoryRecords
-from verticopula.storage.vault import TableAccount
 from verticopula.transport.delivery import RequestHandler, drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
@@ -85,6 +85,7 @@ def run_in_process(
                 table_id=charged[name].table,
                 column_ids=charged[name].columns,
                 overlapping=charged[name].overlapping,
+                same_people=charged[name].same_people,
                 agreements=AgreementBook(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
             )
             for name, table in tables.items()

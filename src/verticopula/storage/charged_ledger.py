@@ -9,10 +9,12 @@ from dataclasses import replace
 import polars as pl
 
 from verticopula.data.tables import OwnTable
+from verticopula.errors import SettingsError
 from verticopula.privacy.release import Release
 from verticopula.schema.federation import Federation, IdRule
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.vault import TableAccount, Vault
+from verticopula.storage.vault import Vault
 
 
 class ChargedLedger(Ledger):
@@ -24,6 +26,8 @@ class ChargedLedger(Ledger):
 
     def __init__(self, vault: Ledger, study: Ledger) -> None:
         super().__init__()
+        if vault.path is not None and study.path is not None and vault.path.resolve() == study.path.resolve():
+            raise SettingsError("a study's ledger and a vault need folders of their own")
         self._vault, self._study = vault, study
         known = Counter(map(_mark, vault))
         self._earlier: list[Release] = []
@@ -58,11 +62,8 @@ def open_accounts(
     tables : party -> its raw table
     rule : where the tables have their ids, and how they are read
     """
-    accounts = {}
-    for party in federation.parties:
-        own = OwnTable.check(party, tables[party.name], rule)
-        accounts[party.name] = vault.account(own.ids.to_list(), own.columns, holder=party.name)
-    return accounts
+    own = {party.name: OwnTable.check(party, tables[party.name], rule) for party in federation.parties}
+    return vault.accounts(own)
 
 
 def _mark(entry: Release) -> tuple[object, ...]:

@@ -18,26 +18,16 @@ import secrets
 import stat
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import numpy as np
-
-from verticopula.data.tables import EncodedColumn
+from verticopula.data.tables import EncodedColumn, OwnTable
 from verticopula.errors import LedgerError, VerticopulaError
 from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
-from verticopula.storage.column_sketch import SKETCHED_PEOPLE, ColumnSketch, Places, is_same_column, place_values
-from verticopula.storage.id_sketch import (
-    OLD_SKETCH_SIZE,
-    hash_people,
-    have_common_people,
-    is_same_table,
-    sketch_ids,
-    smallest,
-)
+from verticopula.storage.known_tables import KnownTable, TableAccount, TableSketch, charge
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.records import FolderRecords
 
@@ -56,40 +46,6 @@ class VaultHead:
     count: int = 0
     hash: str = GENESIS
     replies: int = 0
-
-
-@dataclass(frozen=True)
-class TableAccount:
-    """Whose budget a table's releases are charged to.
-
-    Attributes
-    ----------
-    table : its name in the ledger
-    columns : column -> its name in the ledger
-    overlapping : the names of other tables with somebody in it, whose releases count, too
-    """
-
-    table: str
-    columns: Mapping[str, str]
-    overlapping: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Table:
-    """The names of one table (several, if it joined some), and everybody and every column ever in it.
-
-    Attributes
-    ----------
-    sketch : ids as they were spelled, in vaults of version 0.1
-    people : ids, whatever their spelling
-    holders : what its parties were called, in a vault of several parties
-    """
-
-    names: list[str]
-    sketch: list[int] = field(default_factory=list)
-    people: list[int] = field(default_factory=list)
-    holders: list[str] = field(default_factory=list)
-    columns: list[ColumnSketch] = field(default_factory=list)
 
 
 class Vault:
@@ -205,9 +161,7 @@ class Vault:
         """The name of the table about these subjects: the one it has had, or a new one."""
         return self.account(ids, {}).table
 
-    def account(
-        self, ids: Iterable[str], columns: Mapping[str, EncodedColumn], *, holder: str | None = None
-    ) -> TableAccount:
+    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
         """Whose budget a table's releases are charged to: that of all known tables with somebody in common.
 
         It is a known table that has grown or shrunk if half of the smaller one's subjects are in the other. Where it is
@@ -219,83 +173,44 @@ class Vault:
         ----------
         ids : every row's subject id, in any spelling
         columns : every column's values, in the rows' order
-        holder : the party's name, where several parties with the same people share this vault. Tables of two holders
-            are the same only if they have a column in common, too. None where all tables are one organisation's.
         """
-        spelled = list(ids)
-        if not spelled:
-            raise VerticopulaError("a table without subjects is about nobody")
-        hashes = hash_people(spelled, self._secret)
-        people, rows = smallest(hashes), np.array(hashes, dtype=np.uint64)
-        places = {name: place_values(column, rows) for name, column in columns.items()}
+        found = TableSketch.of(ids, columns, self._secret)
         with self._guard:
-            legacy = sketch_ids(spelled, self._secret) if any(table.sketch for table in self._tables) else []
-            near = [
-                table
-                for table in self._tables
-                if have_common_people(table.people, people) or have_common_people(table.sketch, legacy)
-                if holder is None or not table.holders or holder in table.holders or self._shares_column(table, places)
-            ]
-            same = [
-                table
-                for table in near
-                if is_same_table(table.people, people) or is_same_table(table.sketch, legacy, OLD_SKETCH_SIZE)
-            ]
-            names = [name for table in same for name in table.names] or [secrets.token_hex(8)]
-            others = [table for table in near if table not in same]
-            sketches, accounts = self._recognise(
-                [column for table in same for column in table.columns],
-                [column for table in others for column in table.columns],
-                places,
-            )
-            holders = {name for table in same for name in table.holders} | {holder or ""}
-            if holder is None or any(not table.holders for table in same):
-                holders = set()  # one organisation's: anything about these people is the same table
-            merged = _Table(
-                names,
-                smallest((value for table in same for value in table.sketch), OLD_SKETCH_SIZE),
-                smallest([*people, *(value for table in same for value in table.people)]),
-                sorted(holders),
-                sketches,
-            )
-            if same != [merged]:
-                self._write_tables([table for table in self._tables if table not in same] + [merged])
-        return TableAccount("+".join(names), accounts, tuple(name for table in others for name in table.names))
+            account, tables = charge(self._tables, found, self._secret)
+            self._write_tables(tables)
+        return account
 
-    def _shares_column(self, table: _Table, places: Mapping[str, Places]) -> bool:
-        known = [column.open(self._secret) for column in table.columns]
-        return any(is_same_column(one, two) for one in known for two in places.values())
+    def accounts(self, tables: Mapping[str, OwnTable]) -> dict[str, TableAccount]:
+        """The same for the parties of one study that share this vault: party -> whose budget it is.
 
-    def _recognise(
-        self, own: list[ColumnSketch], others: list[ColumnSketch], places: Mapping[str, Places]
-    ) -> tuple[list[ColumnSketch], dict[str, str]]:
-        """The table's columns, old and new; and what each of the new ones is called in the ledger.
+        They have their people in common, so a table is known by its people together with its party's name, or with a
+        column that no other party of the study holds.
 
         Parameters
         ----------
-        own, others : the columns known of this table, and of others with some of its people
-        places : the new columns
+        tables : party -> its table
         """
-        known = [(column, column.open(self._secret)) for column in own]
-        elsewhere = [(column, column.open(self._secret)) for column in others]
-        accounts: dict[str, str] = {}
-        for name, found in places.items():
-            here = [(column, at) for column, at in known if is_same_column(at, found)]
-            there = [column for column, at in elsewhere if is_same_column(at, found)]
-            given = dict.fromkeys(token for column in [*(c for c, _ in here), *there] for token in column.names)
-            names = tuple(given) or (secrets.token_hex(8),)
-            accounts[name] = "+".join(names)
-            if len(here) == 1 and here[0][0].names == names and found.items() <= here[0][1].items():
-                continue
-            earlier = {person: place for _, at in here for person, place in at.items() if person not in found}
-            kept = dict([*found.items(), *earlier.items()][: 2 * SKETCHED_PEOPLE])
-            known = [pair for pair in known if pair not in here]
-            known.append((ColumnSketch.seal(names, kept, self._secret), kept))
-        return [column for column, _ in known], accounts
+        found = {
+            name: TableSketch.of(table.ids.to_list(), table.columns, self._secret) for name, table in tables.items()
+        }
+        accounts = {}
+        with self._guard:
+            known = self._tables
+            for name, sketch in found.items():
+                others = {other: theirs for other, theirs in found.items() if other != name}
+                accounts[name], known = charge(known, sketch, self._secret, name, others)
+            self._write_tables(known)
+        for name, account in accounts.items():  # now that all tables of the study are known
+            counted = {*account.table.split("+"), *account.overlapping}
+            met = [given for table in known if found[name].meets(table) for given in table.names]
+            accounts[name] = replace(account, same_people=tuple(given for given in met if given not in counted))
+        return accounts
 
-    def _write_tables(self, tables: list[_Table]) -> None:
-        write_atomically(self.folder / TABLES, json.dumps({"tables": [asdict(table) for table in tables]}).encode())
-        self._tables = tables
+    def _write_tables(self, tables: list[KnownTable]) -> None:
+        if tables != self._tables:
+            content = {"tables": [asdict(table) for table in tables]}
+            write_atomically(self.folder / TABLES, json.dumps(content).encode())
+            self._tables = tables
 
     def _read_secret(self, entries: list[Release]) -> bytes:
         path = self.folder / SECRET
@@ -311,6 +226,10 @@ def _close_to_others(folder: Path) -> None:
     mode = stat.S_IMODE(folder.stat().st_mode)
     if not mode & 0o077:
         return
+    if any(folder.iterdir()) and not any((folder / name).exists() for name in (LEDGER, HEAD, LOCK)):
+        raise VerticopulaError(
+            f"{folder.name} is no vault: it has mode {mode:04o}, and other files are in it. Choose a folder of its own"
+        )
     try:
         folder.chmod(0o700)
     except OSError:
@@ -363,7 +282,7 @@ def _check_replies(entries: list[Release], keys: set[str], head: VaultHead) -> N
         )
 
 
-def _check_tables(entries: list[Release], tables: list[_Table]) -> None:
+def _check_tables(entries: list[Release], tables: list[KnownTable]) -> None:
     known = {name for table in tables for name in table.names}
     if not {name for entry in entries if entry.table for name in entry.table.split("+")} <= known:
         raise LedgerError(f"the ledger names tables that {TABLES} does not know: it was put back or lost; {_RESTORE}")
@@ -383,24 +302,12 @@ def _read_head(folder: Path) -> VaultHead:
     return head
 
 
-def _read_tables(folder: Path) -> list[_Table]:
+def _read_tables(folder: Path) -> list[KnownTable]:
     path = folder / TABLES
     if not path.exists():
         return []
     try:
-        return [
-            _Table(
-                [str(name) for name in raw["names"]],
-                [int(value) for value in raw["sketch"]],
-                [int(value) for value in raw.get("people", ())],
-                [str(name) for name in raw.get("holders", ())],
-                [
-                    ColumnSketch(tuple(column["names"]), column["salt"], column["people"], column["places"])
-                    for column in raw.get("columns", ())
-                ],
-            )
-            for raw in _read_json(path)["tables"]
-        ]
+        return [KnownTable.from_dict(raw) for raw in _read_json(path)["tables"]]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise LedgerError(f"{TABLES} cannot be read; {_RESTORE}") from None
 

@@ -28,7 +28,7 @@ from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import Pricing
-from verticopula.privacy.release import Release, spent_on
+from verticopula.privacy.release import Release, spent_on, spent_on_people
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     AgreementReply,
@@ -93,8 +93,8 @@ class LocalParty:
     authenticity : how its public keys in secure sums are signed, and the others' are known; None for none
     federation : the party's own file, which says who takes part in secure sums and with which columns; without it the
         party takes no part in them
-    table_id, column_ids, overlapping : whom the table is about, which columns it has, and which other tables have some
-        of its people (`Vault.account`), so that caps hold whatever the party and its columns are called in a study
+    table_id, column_ids, overlapping, same_people : whom the table is about, which columns it has, and which other
+        tables have some of its people (`TableAccount`), so that caps hold whatever the party and its columns are called
     agreements : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
     consent : asks the steward about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
     """
@@ -115,6 +115,7 @@ class LocalParty:
     table_id: str = ""
     column_ids: Mapping[str, str] = field(default_factory=dict)
     overlapping: tuple[str, ...] = ()
+    same_people: tuple[str, ...] = ()
     agreements: AgreementBook | None = None
     consent: Callable[[ConsentQuestion], None] = lambda question: None
     _regression: RegressionHandler = field(init=False)
@@ -385,8 +386,9 @@ class LocalParty:
         return [entry for query in request.queries for entry in self._entries(request, query)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        about = spent_on(spent, self.name, self.table_id, self.overlapping)
-        self.policy.check(self.name, method, proposed, about)
+        about = self.name, self.table_id, self.overlapping
+        people = spent_on_people(spent, *about, self.same_people)
+        self.policy.check(self.name, method, proposed, spent_on(spent, *about), people)
 
     def _check_queries(self, request: ReleaseRequest) -> None:
         self._check_columns([query.column for query in request.queries], request.sampler)

@@ -68,9 +68,9 @@ from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
 from verticopula.storage.blobs import Blobs
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
-from verticopula.storage.vault import TableAccount
 
 logger = logging.getLogger(__name__)
 
