@@ -237,7 +237,7 @@ def false_cohort(scene: Scene) -> None:
 def _louder_margins(request: SumsShareRequest) -> SumsShareRequest:
     assert request.evidence is not None
     third = request.evidence.margins[2]
-    changed = replace(third, cells=(third.cells[0][::-1].copy(), *third.cells[1:]))
+    changed = replace(third, cells=(third.cells[0] + 1, *third.cells[1:]))
     return replace(request, evidence=replace(request.evidence, margins=(*request.evidence.margins[:2], changed)))
 
 
