@@ -12,7 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Importing them fills the table.
-from tests.network import attacks_on_agreements, attacks_on_coordinator, attacks_on_lead, attacks_on_party  # noqa: F401
+from tests.network import (  # noqa: F401
+    attacks_on_agreements,
+    attacks_on_consent,
+    attacks_on_coordinator,
+    attacks_on_lead,
+    attacks_on_party,
+)
 from tests.network.intruder_scenes import (
     ATTACKS,
     MANY_STUDIES,

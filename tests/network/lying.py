@@ -106,6 +106,20 @@ class LyingTransport:
         return replies
 
 
+class DeafTransport(LyingTransport):
+    """Goes on although a party has said that its cohort is another one: it hears what the left party says."""
+
+    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        replies = super().deliver(requests)
+        heard = replies.get("left")
+        for name, reply in replies.items():
+            if isinstance(reply, PlaceReply) and isinstance(heard, PlaceReply):
+                replies[name] = replace(reply, cohort=heard.cohort, n_subjects=heard.n_subjects)
+            if isinstance(reply, PresenceReply) and isinstance(heard, PresenceReply):
+                replies[name] = replace(reply, observed=reply.observed[: heard.observed.shape[0]])
+        return replies
+
+
 def run_study(scene: Scene, study: str, method: str, transport: LyingTransport, **settings: Any) -> None:
     unit: dict[str, Any] = {"unit": "person", "delta": 1e-6} if method == "strict" else {"unit": "variable"}
     common = {name: settings.pop(name) for name in ("alignment", "requester", "purpose") if name in settings}
