@@ -148,7 +148,6 @@ against_parties(
     "the cohort's list",
     "refused: party 'right': the cohort's list has other subjects in the places of its rows",
     party="right",
-    honest="this party",
 )(lies_in_vain(_tells("right", PlaceRequest, _in_other_rows), "right", "strict"))
 
 
@@ -211,7 +210,6 @@ against_parties(
     "its own computation",
     "refused: party 'middle': the plan of secure sums is not the one that follows",
     party="middle",
-    honest="this party",
 )(lies_in_vain(_tells("middle", SumsShareRequest, _less_noise), "middle", "strict"))
 
 
@@ -276,7 +274,6 @@ against_parties(
     "consents are bound to a proposal",
     _OTHER_PROPOSAL.format("left", "left"),
     party="left",
-    honest="this party",
 )(lies_in_vain(_tells_of(AgreementRequest, "left", _old_agreement), "left"))
 
 
@@ -371,14 +368,12 @@ against_parties(
     "everybody's consent",
     "refused: party 'left': not everybody has consented",
     party="left",
-    honest="this party alone",
 )(_asks_early(AgreementRequest, _release_in))
 against_parties(
     "an agreement before consent",
     "everybody's consent",
     "refused: party 'left' has not consented",
     party="left",
-    honest="this party alone",
 )(_asks_early(ConsentRequest, lambda transport: AgreementRequest(_study_of(transport), "vcds", ())))
 
 
@@ -387,7 +382,6 @@ against_parties(
     "the order of rounds",
     "refused: party 'left': this study has no cohort yet",
     party="left",
-    honest="this party alone",
 )
 def before_a_cohort(scene: Scene) -> None:
     placed = honest_study(scene, "vcds", AgreementRequest)
@@ -415,21 +409,18 @@ against_parties(
     "everybody's consent",
     "refused: party 'left': expected the consent of each party",
     party="left",
-    honest="this party alone",
 )(lies_in_vain(_tells("left", AgreementRequest, _without(2)), "left"))
 against_parties(
     "one party's consent for two",
     "signatures by certificates",
     _OTHER_PROPOSAL.format("left", "right"),
     party="left",
-    honest="this party alone",
 )(lies_in_vain(_tells("left", AgreementRequest, _under_another_name), "left"))
 against_parties(
     "two proposals in one study",
     "one proposal a study",
     "refused: party 'left' has consented to another proposal in this study",
     party="left",
-    honest="this party alone",
 )(
     _asks_early(
         AgreementRequest,

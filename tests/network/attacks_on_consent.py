@@ -154,7 +154,7 @@ def too_late(scene: Scene) -> None:
     "right",
     "consent before any release",
     "refused: party 'right': its steward said no",
-    honest="the coordinator, which asks for nothing else",
+    honest="the party whose ledger it is",
 )
 def stewards_no(scene: Scene) -> None:
     scene.net.close()

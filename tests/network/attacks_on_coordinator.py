@@ -149,6 +149,7 @@ against_coordinator(
     "right",
     "TLS: host name in the certificate",
     "no connection to the coordinator: .*Hostname Verification Check failed",
+    honest="this party alone",
 )
 def rogue(scene: Scene) -> None:
     scene.net.close()

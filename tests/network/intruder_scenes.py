@@ -34,7 +34,7 @@ Where = Literal["coordinator", "party", "parties", "lead"]
 HONEST: dict[Where, str] = {
     "coordinator": "the coordinator",
     "party": "this party alone",
-    "parties": "all parties",
+    "parties": "this party alone",
     "lead": "the study lead",
 }
 
