@@ -12,9 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Importing them fills the table.
-from tests.network import attacks_on_compute, attacks_on_coordinator, attacks_on_lead, attacks_on_party  # noqa: F401
+from tests.network import (  # noqa: F401
+    attacks_on_agreements,
+    attacks_on_compute,
+    attacks_on_consent,
+    attacks_on_coordinator,
+    attacks_on_lead,
+    attacks_on_party,
+)
 from tests.network.intruder_scenes import (
     ATTACKS,
+    MANY_STUDIES,
     THIRD,
     Attack,
     Scene,
@@ -41,6 +49,7 @@ def describe(row: Attack, line: str) -> str:
             "attack": row.name,
             "against whom": victim,
             "refused by what": row.refused_by,
+            "who must be honest": row.honest,
             "what the victim wrote down": line.replace("|", "/").replace("`", "'"),
         }
     )
@@ -56,6 +65,9 @@ def scene_of(where: Where, folder: Path, *, quick: bool = False) -> Iterator[Sce
             yield scene
     elif where == "compute":
         with compute_alone(folder) as scene:
+            yield scene
+    elif where == "parties":
+        with parties_alone(folder, "left", "middle", "right", policies=MANY_STUDIES) as scene:
             yield scene
     else:
         with nobody_yet(folder) as scene:
