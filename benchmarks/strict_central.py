@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from verticopula.data.missingness import summarise_missingness
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.mpc.opened_sums import PatternSums
-from verticopula.mpc.sums_plan import SumsPlan
+from verticopula.mpc.sums_plan import SumsPlan, score_cells
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import ColumnKey, Federation
@@ -21,7 +21,7 @@ from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import Marginal, to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count, release_gaussian_cells, settle_margin
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
-from verticopula.stats.strict.score_plan import plan_sums, share_scores
+from verticopula.stats.strict.score_plan import plan_sums, share_cells
 from verticopula.stats.strict.strict_fit import StrictFit, fit_strict
 
 Floats = NDArray[np.float64]
@@ -112,7 +112,8 @@ def add_up(made: Made, plan: SumsPlan, marginals: Mapping[ColumnKey, Marginal], 
     coded = {}
     for party in made.federation.parties:
         own = {column.name: marginals[ColumnKey(party.name, column.name)] for column in party.columns}
-        coded[party.name] = share_scores(plan, party.name, made.tables[party.name], own)
+        cells = share_cells(plan, party.name, made.tables[party.name], own)
+        coded[party.name] = score_cells(plan, party.name, cells)
     return open_centrally(plan, coded, np.random.default_rng([seed, 1]))
 
 
@@ -124,7 +125,6 @@ def fit(made: Made, opened: OpenedStudy) -> StrictFit:
         opened.marginals,
         opened.budget,
         summarise_missingness(made.observed),
-        np.random.default_rng(0),
     )
 
 

@@ -55,7 +55,8 @@ def test_a_cut_down_plan_keeps_bounds_and_mu(synthesizer: Synthesizer) -> None:
     plan = plan_of(synthesizer)
     for pattern in range(plan.columns.shape[0]):
         one = narrow(cut_plan(plan, pattern, 3), most=2)
-        assert (one.bounds, one.bits, one.mu) == (pytest.approx(plan.bounds[[pattern]]), plan.bits, plan.mu)
+        assert (one.bits, one.mu) == (plan.bits, plan.mu)
+        assert one.bounds == pytest.approx(plan.bounds[[pattern]], rel=1e-5)  # scores are whole numbers
         assert one.columns.sum() == 2
         assert (one.columns <= plan.columns[[pattern]]).all()
     attacks = plan_sums_attacks(plan, None)

@@ -1,4 +1,4 @@
-"""The audit of opened sums: right about correct and tolerated parties, and about three kinds of broken ones."""
+"""The audit of opened sums: right about correct and tolerated parties, and about two kinds of broken ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from benchmarks.audit_sums import CASES, SumsCase, none
 from benchmarks.sums_plans import PARTIES, complete_plan
-from tests.secure.sums_world import World, some_scores
+from tests.secure.sums_world import World, some_cells
 from verticopula.auditing import audit_sums, replaced_block, replaced_record
 from verticopula.auditing.sums_attacks import PooledNoise, SumsRelease, exact_sums, judge_sums, mu_low
 from verticopula.auditing.sums_neighbours import SumsNeighbours, cut_plan
@@ -105,7 +105,7 @@ def test_neighbours_differ_in_one_person_or_one_block() -> None:
 
 
 def test_a_studys_own_plan_can_be_audited_pattern_by_pattern() -> None:
-    plan = World(some_scores({"a": 2, "b": 2, "c": 1}, 40), mu=1.0).plan()
+    plan = World(some_cells({"a": 2, "b": 2, "c": 1}, 40), mu=1.0).plan()
     for pattern in (0, plan.columns.shape[0] - 1):
         made = replaced_record(plan, pattern=pattern, subjects=3)
         assert made.plan.pattern_of.size == 3

@@ -9,17 +9,20 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tests.members import KEY
 from tests.network.harness import small_federation, small_tables
 from tests.secure.sums_world import Recorded
 from verticopula.data.tables import align_tables
 from verticopula.mpc.sealed_messages import shared_authenticity
+from verticopula.mpc.sums_plan import SumsPlan, score_cells
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.strict_method import StrictReleases, open_all
 from verticopula.schema.federation import Federation
+from verticopula.stats.strict.score_plan import share_cells
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import Transport, drive
 
@@ -74,3 +77,14 @@ def same(first: StrictReleases, second: StrictReleases) -> bool:
         np.array_equal(m.probabilities, second.marginals[k].probabilities) for k, m in first.marginals.items()
     )
     return sums and margins
+
+
+def cells_of(party: LocalParty, plan: SumsPlan) -> NDArray[np.int64]:
+    """The cells that a party shares, which nobody but a test can have."""
+    handler = party._strict
+    return share_cells(plan, handler.name, handler.table, handler._margins(STUDY))
+
+
+def integers_of(party: LocalParty, plan: SumsPlan) -> NDArray[np.int64]:
+    """What they stand for in the sums."""
+    return score_cells(plan, party._strict.name, cells_of(party, plan))

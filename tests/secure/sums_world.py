@@ -1,4 +1,4 @@
-"""A few parties with made-up scores, their handlers, and transports that look or fail."""
+"""A few parties with made-up cells, their handlers, and transports that look or fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.sums_plans import make_plan
+from benchmarks.sums_plans import CELLS, make_plan
 from verticopula.errors import PartyUnavailable
 from verticopula.mpc import sums_plan
 from verticopula.mpc.opened_sums import PatternSums
@@ -28,6 +28,9 @@ from verticopula.transport.in_process_transport import InProcessTransport
 KEY = bytes(range(32))
 STUDY = "study"
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NONE = -1  # where a party has no value
 
 
 class NoNoise(SecureNoise):
@@ -39,28 +42,34 @@ class NoNoise(SecureNoise):
 
 @dataclass
 class World:
-    """Scores, a plan, and everybody's records."""
+    """Cells, a plan, and everybody's records."""
 
-    scores: dict[str, Floats]  # party -> (N, p_k); NaN where it has no value
+    cells: dict[str, Ints]  # party -> (N, p_k); NONE where it has no value
     mu: float = 1.0
     per_column: float = 1.5
     records: dict[str, RecordStore] = field(default_factory=dict)
 
     @property
     def observed(self) -> NDArray[np.bool_]:
-        return ~np.isnan(np.column_stack(list(self.scores.values())))
+        return np.column_stack(list(self.cells.values())) != NONE
 
     def plan(self) -> SumsPlan:
-        widths = {name: values.shape[1] for name, values in self.scores.items()}
+        widths = {name: values.shape[1] for name, values in self.cells.items()}
         return make_plan(widths, self.observed, self.mu, self.per_column, choose_compute(list(widths)))
 
-    def integers(self, plan: SumsPlan, party: str) -> NDArray[np.int64]:
-        return sums_plan.code_scores(plan, party, self.scores[party])
+    def codes(self, plan: SumsPlan, party: str) -> Ints:
+        """What a party shares."""
+        mask = sums_plan.own_mask(plan, party)
+        return np.where(mask, self.cells[party][sums_plan.own_rows(plan, party)], 0)
+
+    def integers(self, plan: SumsPlan, party: str) -> Ints:
+        """What its cells stand for."""
+        return sums_plan.score_cells(plan, party, self.codes(plan, party))
 
     def handler(self, party: str, noise: Noise | None = None, **settings: Any) -> SumsHandler:
         return SumsHandler(
             party,
-            (lambda plan: self.integers(plan, party)) if party in self.scores else None,
+            (lambda plan: self.codes(plan, party)) if party in self.cells else None,
             records=self.records.setdefault(party, MemoryRecords()),
             noise=SecureNoise() if noise is None else noise,
             authenticity=shared_authenticity(KEY),
@@ -68,16 +77,16 @@ class World:
         )
 
     def handlers(self, seed: int | None = None, noises: Mapping[str, Noise] | None = None) -> dict[str, SumsHandler]:
-        names = dict.fromkeys([*self.scores, *self.plan().compute])
+        names = dict.fromkeys([*self.cells, *self.plan().compute])
         noises = {name: SeededNoise(seed).derive(name) for name in names} if seed is not None else noises or {}
         return {name: self.handler(name, noises.get(name)) for name in names}
 
     def moments(self, plan: SumsPlan, pattern: int) -> tuple[Floats, Floats]:
-        """The exact sums and products of the integer scores."""
+        """The exact sums and products of what cells stand for."""
         subjects = plan.pattern_of == pattern
         parts = []
         for party in plan.parties:
-            whole = np.zeros((subjects.size, self.scores[party].shape[1]))
+            whole = np.zeros((subjects.size, self.cells[party].shape[1]))
             whole[sums_plan.own_rows(plan, party)] = self.integers(plan, party)
             parts.append(whole)
         rows = np.column_stack(parts)[subjects][:, plan.columns[pattern]].astype(np.int64)
@@ -124,10 +133,10 @@ def run(
     return drive(secure_sums(plan, STUDY, "strict", own), transport or way)
 
 
-def some_scores(widths: Mapping[str, int], n: int, seed: int = 1, missing: float = 0.3) -> dict[str, Floats]:
-    """Normal scores; the last party knows everybody, the others not."""
+def some_cells(widths: Mapping[str, int], n: int, seed: int = 1, missing: float = 0.3) -> dict[str, Ints]:
+    """Any cells; the last party knows everybody, the others not."""
     rng = np.random.default_rng(seed)
-    scores = {name: rng.standard_normal((n, width)) for name, width in widths.items()}
+    cells = {name: rng.integers(0, CELLS, (n, width)) for name, width in widths.items()}
     for name in list(widths)[:-1]:
-        scores[name][rng.random(n) < missing] = np.nan
-    return scores
+        cells[name][rng.random(n) < missing] = NONE
+    return cells

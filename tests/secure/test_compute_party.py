@@ -22,6 +22,8 @@ from verticopula.protocol.messages import (
     Reply,
     Request,
     SumsKeyRequest,
+    SumsProofReply,
+    SumsProofRequest,
     SumsRequest,
     SumsShareRequest,
 )
@@ -141,7 +143,10 @@ def test_the_file_keeps_the_roles(tmp_path: Path) -> None:
 def test_a_study_over_members_and_a_third() -> None:
     fitted, way = run(notary())
     assert np.isfinite(fitted.result_.copula.correlation).all()
-    assert [type(request) for request in way.asked["notary"]] == [SumsKeyRequest, SumsRequest]
+    kinds = [type(request) for request in way.asked["notary"]]
+    assert kinds[:2] == [SumsKeyRequest, SumsShareRequest]
+    assert set(kinds[2:-1]) == {SumsProofRequest}
+    assert kinds[-1] is SumsRequest
 
 
 def test_in_one_process_somebody_plays_the_third() -> None:
@@ -151,10 +156,14 @@ def test_in_one_process_somebody_plays_the_third() -> None:
 
 def test_a_restarted_third_gives_the_same_bytes_until_the_study_is_over(tmp_path: Path) -> None:
     _, way = run(notary(FolderRecords(tmp_path)))
-    keys, sums = way.asked["notary"]
+    keys, *_, sums = way.asked["notary"]
     again = notary(FolderRecords(tmp_path))
     first = way.handlers["notary"].handle(sums)
-    second = again.handle(sums)
+    lacking = again.handle(sums)  # large bodies are not kept on disk, and are sent once more
+    assert isinstance(lacking, SumsProofReply)
+    assert lacking.lacks_bodies
+    bodies = next(request.bodies for request in way.asked["notary"] if isinstance(request, SumsProofRequest))
+    second = again.handle(replace(sums, bodies=bodies))
     assert all(np.array_equal(a, b) for a, b in zip(first.terms, second.terms, strict=True))
     drive(close_sums("notary", STUDY), InProcessTransport({"notary": again}))
     assert again.handle(CloseRequest(STUDY)) == CloseReply("notary", 0, "")
@@ -178,12 +187,14 @@ def test_a_restarted_third_gives_the_same_bytes_until_the_study_is_over(tmp_path
 )
 def test_the_third_takes_roles_from_its_own_file_only(change: dict[str, Any]) -> None:
     _, way = run(notary())
-    sums = way.asked["notary"][1]
+    shares, sums = way.asked["notary"][1], way.asked["notary"][-1]
+    assert isinstance(shares, SumsShareRequest)
     assert isinstance(sums, SumsRequest)
     fresh = notary()
     fresh.handle(SumsKeyRequest(STUDY, "strict"))
-    with pytest.raises(ProtocolError):
-        fresh.handle(replace(sums, plan=replace(sums.plan, **change)))
+    for request in (shares, sums):
+        with pytest.raises(ProtocolError):
+            fresh.handle(replace(request, plan=replace(request.plan, **change)))
 
 
 def test_a_plan_of_two_parties_is_none_for_the_third_of_others() -> None:
@@ -201,9 +212,7 @@ def test_a_plan_of_two_parties_is_none_for_the_third_of_others() -> None:
 
 def test_the_third_answers_nothing_else() -> None:
     _, way = run(notary())
-    shares = way.asked["a"][-2]
-    assert isinstance(shares, SumsShareRequest)
-    for request in (shares, PresenceRequest(STUDY, "strict")):
+    for request in (PresenceRequest(STUDY, "strict"), way.asked["a"][0]):
         with pytest.raises(PolicyRefused, match="computes and holds no data"):
             notary().handle(request)
     with pytest.raises(PolicyRefused, match="by method 'strict' only"):

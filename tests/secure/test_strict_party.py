@@ -14,7 +14,17 @@ import pytest
 from scipy.stats import kstest
 
 from tests.members import KEY
-from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, open_vaults, release, request, same
+from tests.secure.strict_world import (
+    FEDERATION,
+    STUDY,
+    TABLES,
+    integers_of,
+    make_parties,
+    open_vaults,
+    release,
+    request,
+    same,
+)
 from tests.secure.sums_world import Dropping, NoNoise, Recorded
 from verticopula.errors import (
     BudgetExceeded,
@@ -25,7 +35,14 @@ from verticopula.errors import (
     WireError,
 )
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns, own_rows
+from verticopula.mpc.sums_plan import (
+    SumsPlan,
+    block_factor,
+    own_rows,
+    own_tables,
+    pattern_bound,
+    share_scales,
+)
 from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import ALL_COLUMNS
@@ -41,11 +58,13 @@ from verticopula.protocol.messages import (
     SignedPresence,
     StudyProposal,
     SumsKeyRequest,
+    SumsProofReply,
     SumsReply,
     SumsShareReply,
     SumsShareRequest,
 )
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.proof_routes import STEPS
 from verticopula.protocol.wire import encode
 from verticopula.schema.study_settings import COORDINATOR
 
@@ -215,11 +234,11 @@ def test_a_plan_with_a_longer_part_is_priced_for_real() -> None:
     """Left's part becomes nearly all of the record, so its block moves the sums by as much as a person."""
 
     def longer(plan: SumsPlan) -> SumsPlan:
-        others = np.where(plan.bounds[:, 1:] > 0, plan.bounds[:, 1:] // 1000 + 1, 0)
-        return replace(plan, bounds=np.column_stack([4 * plan.bounds[:, 0], others]))
+        own = len(own_tables(plan, "left"))
+        return replace(plan, tables=(*(2 * t for t in plan.tables[:own]), *(t // 30 for t in plan.tables[own:])))
 
     parties = make_parties()
-    with pytest.raises(VerticopulaError):  # the parties' own scores do not matter here
+    with pytest.raises(VerticopulaError):  # the coordinator itself goes on with another plan
         release(parties, Replacing(parties, with_plan(longer), SumsShareRequest))
     (moments,) = [e for e in parties["left"].ledger if e.what == "moments"]
     assert moments.mu == moments.mu_person
@@ -230,14 +249,16 @@ def test_a_plan_with_a_longer_part_is_priced_for_real() -> None:
     [
         lambda plan: replace(plan, pattern_of=plan.pattern_of[:-1]),
         lambda plan: replace(plan, pattern_of=np.roll(plan.pattern_of, 1)),
-        lambda plan: replace(plan, widths=(1, 2, 2), bounds=plan.bounds),
+        lambda plan: replace(plan, widths=(1, 2, 2)),
+        lambda plan: replace(plan, widths=(3, *plan.widths[1:])),
         lambda plan: replace(plan, parties=("left", "someone", "right")),
         lambda plan: replace(plan, mu=0.0),
         lambda plan: replace(plan, mu=math.nan),
         lambda plan: replace(plan, bits=30),
-        lambda plan: replace(plan, bounds=plan.bounds * 10**9),
+        lambda plan: replace(plan, tables=tuple(table * 10**6 for table in plan.tables)),
+        lambda plan: replace(plan, tables=tuple(table[:, ::2] for table in plan.tables)),
     ],
-    ids=["cohort", "people", "widths", "names", "no mu", "nan", "bits", "overflow"],
+    ids=["cohort", "people", "widths", "other widths", "names", "no mu", "nan", "bits", "overflow", "fewer cells"],
 )
 def test_plans_that_do_not_fit_are_refused(change: Callable[[SumsPlan], SumsPlan]) -> None:
     parties = make_parties()
@@ -245,30 +266,24 @@ def test_plans_that_do_not_fit_are_refused(change: Callable[[SumsPlan], SumsPlan
         release(parties, Replacing(parties, with_plan(change), SumsShareRequest))
 
 
-def without_right(plan: SumsPlan) -> SumsPlan:
-    """The plan without the right party's columns, whose bound makes a whole record look short."""
-    columns, bounds = plan.columns.copy(), plan.bounds.copy()
-    columns[:, own_columns(plan, "right")] = False
-    bounds[:, 2] = 0
-    bounds[:, 2] = 1000 - 4**plan.bits - bounds.sum(axis=1)
-    return replace(plan, columns=columns, bounds=bounds)
+def test_what_cells_stand_for_is_what_the_noise_is_chosen_for() -> None:
+    """Longer scores of one party's cells mean more noise: there is no bound apart from them that could be too small."""
+    plan = release(make_parties()).plan
+    longer = replace(plan, tables=(10 * plan.tables[0], *plan.tables[1:]))
+    present = plan.columns[:, 0]
+    assert (pattern_bounds(longer)[present] > pattern_bounds(plan)[present]).all()
+    assert (share_scales(longer, 0) > share_scales(plan, 0)).all() == bool(present[0])
 
 
-def test_a_bound_below_zero_takes_no_noise_away() -> None:
-    """The noise is in proportion to the sum of the bounds: one below 0 would open everybody's scores almost exactly."""
-    parties = make_parties()
-    way = Replacing(parties, with_plan(without_right), SumsShareRequest)
-    with pytest.raises(ProtocolError, match="a bound for a party without columns"):
-        release(parties, way)
-    assert all({e.what for e in party.ledger} == {"marginal"} for party in parties.values())
-    assert not any(b"SumsShareReply" in data[:200] for _, data in way.answered)
+def pattern_bounds(plan: SumsPlan) -> np.ndarray:
+    return np.array([pattern_bound(plan, pattern) for pattern in range(plan.columns.shape[0])])
 
 
 def add_party(plan: SumsPlan, name: str, width: int) -> SumsPlan:
     """The plan with one more party, whose part of every record is long."""
     columns = np.column_stack([plan.columns, np.ones((plan.columns.shape[0], width), dtype=bool)])
-    bounds = np.column_stack([plan.bounds, plan.bounds.max(axis=1)])
-    return replace(plan, parties=(*plan.parties, name), widths=(*plan.widths, width), columns=columns, bounds=bounds)
+    tables = plan.tables + (np.full((plan.columns.shape[0], 2, 1), 1000),) * width
+    return replace(plan, parties=(*plan.parties, name), widths=(*plan.widths, width), columns=columns, tables=tables)
 
 
 @pytest.mark.parametrize(
@@ -352,6 +367,12 @@ def cells(change: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], type]:
         (lambda reply: replace(reply, boxes=reply.boxes[:-1]), SumsShareReply),
         (lambda reply: replace(reply, boxes=tuple(b[:-1] for b in reply.boxes)), SumsShareReply),
         (lambda reply: replace(reply, boxes=tuple(b + b"0" for b in reply.boxes)), SumsShareReply),
+        (lambda reply: replace(reply, body=reply.body[:-8]), SumsShareReply),
+        (lambda reply: replace(reply, body=bytes(len(reply.body))), SumsShareReply),
+        (lambda reply: replace(reply, body=b"\xff" * len(reply.body)), SumsShareReply),
+        (lambda reply: replace(reply, boxes=reply.boxes[:-1]), SumsProofReply),
+        (lambda reply: replace(reply, boxes=reply.boxes[::-1]), SumsProofReply),
+        (lambda reply: replace(reply, lacks_bodies=True, boxes=()), SumsProofReply),
         (lambda reply: replace(reply, terms=reply.terms[:-1]), SumsReply),
         (lambda reply: replace(reply, terms=tuple(t[:-1] for t in reply.terms)), SumsReply),
         (lambda reply: replace(reply, terms=tuple(t.astype(np.float64) for t in reply.terms)), SumsReply),
@@ -367,7 +388,7 @@ def test_replies_of_the_wrong_shape_type_or_range_are_errors(change: Callable[[A
 
 
 @pytest.mark.parametrize(
-    ("who", "lost"), [("middle", 3), ("left", 5), ("middle", 6)], ids=["margins", "shares", "sums"]
+    ("who", "lost"), [("middle", 4), *(("left", k) for k in range(5, 14))], ids=["margins", "keys", *STEPS, "sums"]
 )
 def test_a_party_that_drops_out_comes_back_with_the_same_noise(who: str, lost: int, tmp_path: Path) -> None:
     """Everybody is started anew on its vault; what was drawn is the same, and is paid for once."""
@@ -424,7 +445,7 @@ def exact_moments(parties: dict[str, LocalParty], plan: SumsPlan, pattern: int) 
     subjects, parts = plan.pattern_of == pattern, []
     for name in plan.parties:
         whole = np.zeros((subjects.size, plan.widths[plan.parties.index(name)]))
-        whole[own_rows(plan, name)] = parties[name]._strict._scores(STUDY, plan)
+        whole[own_rows(plan, name)] = integers_of(parties[name], plan)
         parts.append(whole)
     rows = np.column_stack(parts)[subjects][:, plan.columns[pattern]]
     return np.asarray(rows.T @ rows / 4.0**plan.bits)

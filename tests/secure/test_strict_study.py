@@ -14,9 +14,9 @@ import pytest
 
 from tests.builders import make_federation
 from tests.members import KEY, make_members
-from tests.secure.strict_world import FEDERATION, STUDY, TABLES, make_parties, release, request
+from tests.secure.byte_statistics import chi_square_of_bytes, low_bytes
+from tests.secure.strict_world import FEDERATION, STUDY, TABLES, cells_of, integers_of, make_parties, release, request
 from tests.secure.sums_world import Dropping, Recorded
-from tests.secure.test_secret_sharing import chi_square_of_bytes
 from verticopula import Federation, Synthesizer
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import (
@@ -26,12 +26,14 @@ from verticopula.errors import (
     SettingsError,
     WeakPrivacyWarning,
 )
+from verticopula.mpc.prime_field import pack_field
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
-from verticopula.mpc.sums_plan import own_rows, share_scales
-from verticopula.protocol.messages import SumsRequest
-from verticopula.protocol.party.sums_handler import ShareBundle
+from verticopula.mpc.sums_plan import own_rows, own_statement, share_scales
+from verticopula.mpc.verified_cells import CellsBundle, encode_cells
+from verticopula.protocol.messages import SumsRequest, SumsShareReply, fingerprint
+from verticopula.protocol.proof_routes import routes_to, statements_of
 from verticopula.protocol.strict_method import StrictReleases
-from verticopula.protocol.wire import REQUEST_KINDS, decode
+from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
@@ -192,7 +194,7 @@ def test_a_coordinator_that_computes_comes_back_with_the_same_noise(tmp_path: Pa
         return fitted.result_.copula.correlation
 
     with pytest.raises(PartyUnavailable):
-        run(tmp_path / "compute", Dropping(members, "b", 8))  # after two rounds of opening, in the last one
+        run(tmp_path / "compute", Dropping(members, "b", 15))  # after two rounds of opening, in the last one
     first = run(tmp_path / "compute", Recorded(members))
     np.testing.assert_array_equal(first, run(tmp_path / "compute", Recorded(members)))
     with pytest.raises(ProtocolError, match="'coordinator' had another public key in this study"):
@@ -228,8 +230,8 @@ def test_members_make_the_same_arrays(federation: Federation, tables: dict[str, 
 CANARY = 1.2345678901234567
 
 
-def bundles_of(transport: Recorded, parties: Any) -> list[tuple[str, str, ShareBundle]]:
-    """Everything that was sealed for a compute party, opened with its own secret: (receiver, sender, bundle)."""
+def bundles_of(transport: Recorded, parties: Any) -> list[tuple[str, str, CellsBundle]]:
+    """Every dealing that was sealed for a compute party, opened with its own secret: (receiver, sender, bundle)."""
     found = []
     for name, data in transport.sent:
         asked = decode(data, REQUEST_KINDS)
@@ -238,14 +240,22 @@ def bundles_of(transport: Recorded, parties: Any) -> list[tuple[str, str, ShareB
         secret = bytes.fromhex(parties[name].records.get(f"sums/{name}/{STUDY}")["secret"])
         channel = SealedChannel(STUDY, name, secret, shared_authenticity(KEY))
         channel.accept_keys(asked.keys)
-        for sender, sealed in zip(asked.plan.parties, asked.boxes, strict=True):
-            if sender != name:
-                found.append((name, sender, decode(channel.open(sender, "score shares", 0, sealed), (ShareBundle,))))
+        statements = statements_of(asked.plan, STUDY, fingerprint((asked.plan, asked.keys)))
+        for route, sealed in zip(routes_to(statements, "deal", name), asked.boxes[0], strict=True):
+            number = list(statements).index(route.dealer)
+            content = channel.open(route.sender, "cells deal", number, sealed)
+            found.append((name, route.sender, decode(content, (CellsBundle,))))
     return found
 
 
-def test_no_value_and_no_score_is_in_anything_that_anybody_receives() -> None:
-    """The planted value, all other values and all scores: not in a message, and not in an opened bundle."""
+def bodies_of(transport: Recorded) -> list[bytes]:
+    """The bodies of all dealings, which travel in clear."""
+    replies = [decode(data, REPLY_KINDS) for _, data in transport.answered]
+    return [reply.body for reply in replies if isinstance(reply, SumsShareReply) and reply.body]
+
+
+def test_no_value_and_no_cell_is_in_anything_that_anybody_receives() -> None:
+    """The planted value, all other values and all cells: not in a message, and not in an opened bundle."""
     planted = pl.when(pl.int_range(pl.len()) == 7).then(CANARY).otherwise(pl.col("x1"))
     parties = make_parties({**TABLES, "left": TABLES["left"].with_columns(x1=planted)})
     transport = Recorded(parties)
@@ -255,29 +265,33 @@ def test_no_value_and_no_score_is_in_anything_that_anybody_receives() -> None:
     assert {(to, sender) for to, sender, _ in bundles} == set(itertools.permutations(TABLES, 2))
     seen += b"".join(b"".join([*bundle.seeds, bundle.body]) for _, _, bundle in bundles)
     values = parties["left"].table.columns["x1"].values
-    scores = parties["left"]._strict._scores(STUDY, opened.plan)
+    cells = cells_of(parties["left"], opened.plan)
+    shared = encode_cells(own_statement(opened.plan, STUDY, "", "left"), cells)
     wanted = [CANARY.hex().encode(), repr(CANARY).encode()[:14]]
     wanted += [np.float64(v).tobytes() for v in values] + [repr(float(v)).encode() for v in values]
-    wanted += [np.int64(v).tobytes() for v in scores.ravel() if abs(int(v)) > 2**16]
+    wanted += [cells[start : start + 20].tobytes() for start in range(0, len(cells) - 20, 20)]
+    wanted += [pack_field(shared[start : start + 10]) for start in range(0, len(shared) - 10, 10)]
     assert len(wanted) > 400
     assert not any(canary in seen for canary in wanted)
 
 
 def test_what_compute_parties_open_is_uniform_and_as_long_as_the_plan_says_whatever_the_data() -> None:
-    """Extreme tables with the same patterns: the same number of bytes in every bundle, and random ones."""
-    sizes, pvalues = [], []
+    """Extreme tables with the same patterns: random bytes, whose number says no more than the margins do."""
+    pvalues = []
     for level in (-6.0, 6.0):
         column = pl.when(pl.int_range(pl.len()) == 0).then(0.0).otherwise(level)
         chosen = {"left": "x1", "middle": "x2", "right": "x4"}
         tables = {name: table.with_columns(column.alias(chosen[name])) for name, table in TABLES.items()}
         parties = make_parties(tables)
         transport = Recorded(parties)
-        release(parties, transport)
+        opened = release(parties, transport)
+        bodies = bodies_of(transport)
+        shapes = [own_statement(opened.plan, STUDY, "", name).shape for name in opened.plan.parties]
+        assert [len(body) for body in bodies] == [8 * rows * width for rows, width in shapes]
         bundles = bundles_of(transport, parties)
-        sizes.append([(to, sender, len(p.body), [len(s) for s in p.seeds]) for to, sender, p in bundles])
-        pvalues += [chi_square_of_bytes(p.body) for _, _, p in bundles if len(p.body) > 2_000]
-    assert sizes[0] == sizes[1]
-    assert len(pvalues) >= 4
+        assert {(len(p.body), *map(len, p.seeds)) for _, _, p in bundles} == {(32, 16, 16)}
+        pvalues += [chi_square_of_bytes(low_bytes(body)) for body in bodies]
+    assert len(pvalues) >= 6
     assert min(pvalues) > 1e-5
 
 
@@ -297,7 +311,7 @@ def moved_by(opened: StrictReleases, parties: Any, table: dict[str, AlignedTable
     for name in plan.parties:
         handler = parties[name]._strict
         handler.table = table[name]
-        codes[name] = handler._scores(STUDY, plan)
+        codes[name] = integers_of(parties[name], plan)
     for pattern in range(plan.columns.shape[0]):
         subjects, parts = plan.pattern_of == pattern, []
         for name in plan.parties:

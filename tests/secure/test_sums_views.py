@@ -1,100 +1,92 @@
-"""What travels in secure sums, looked at as bytes: no score, and the same statistics for any data."""
+"""What travels in secure sums, looked at as bytes: no cell, and the same statistics for any data."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.secure.sums_world import KEY, STUDY, Recorded, World, run, some_scores
-from tests.secure.test_secret_sharing import chi_square_of_bytes
+from tests.secure.byte_statistics import chi_square_of_bytes, low_bytes
+from tests.secure.sums_world import KEY, STUDY, Recorded, World, run, some_cells
+from verticopula.mpc.prime_field import add, encode_signed, expand_field, pack_field, subtract
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
-from verticopula.mpc.secret_sharing import gram_share, held_shares, seeds_for, to_bytes
-from verticopula.mpc.sums_plan import pattern_shares
-from verticopula.privacy.noise import Keystream
-from verticopula.protocol.messages import SumsReply, SumsRequest, fingerprint
-from verticopula.protocol.party.sums_handler import ShareBundle
+from verticopula.mpc.sums_plan import own_statement, pattern_records
+from verticopula.mpc.verified_cells import encode_cells
+from verticopula.mpc.verified_sums import gram_term
+from verticopula.protocol.messages import SumsProofRequest, SumsReply, SumsRequest, SumsShareReply, fingerprint
 from verticopula.protocol.party.sums_record import unpack_noise
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
 
 WIDTHS = {"a": 4, "b": 3, "c": 5, "d": 2}
+CELL_NUMBERS = 2  # shared a column of three cells
 
 
-def test_no_score_travels() -> None:
-    """Neither as a float nor as the integer it became, in no message and no record that a message could quote."""
-    world = World(some_scores(WIDTHS, 50))
+def test_no_row_of_cells_travels() -> None:
+    """Neither in a message nor in anything that a message could quote; unmasked, every row would be found."""
+    world = World(some_cells(WIDTHS, 50))
     plan = world.plan()
     transport = Recorded(world.handlers())
     run(plan, {}, transport)
     everything = b"".join(data for _, data in [*transport.sent, *transport.answered])
     assert len(everything) > 10_000
-    for party, values in world.scores.items():
-        coded = world.integers(plan, party)
-        canaries = [*(float(v).hex() for v in values[~np.isnan(values)]), *(str(int(v)) for v in coded.ravel())]
-        raw = [np.float64(v).tobytes() for v in values[~np.isnan(values)]]
-        raw += [np.int64(v).tobytes() for v in coded.ravel() if abs(int(v)) > 2**16]
-        assert not any(canary in everything for canary in raw)
-        assert not any(text.encode() in everything for text in canaries if len(text) > 8)
+    for party in plan.parties:
+        values = encode_cells(own_statement(plan, STUDY, "", party), world.codes(plan, party))
+        rows = [pack_field(row) for row in values if row.sum() > 1]
+        assert rows
+        assert not any(row in everything for row in rows)
+        assert all(row in pack_field(values) for row in rows)
+        assert not any(world.codes(plan, party)[:, j].tobytes() in everything for j in range(WIDTHS[party]))
 
 
-def test_the_canary_test_would_find_a_score() -> None:
-    value = some_scores(WIDTHS, 5, missing=0.0)["a"][0, 0]
-    assert np.float64(value).tobytes() in encode(ShareBundle("", (), np.array([value]).tobytes()))
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0])
-def test_what_compute_parties_and_coordinator_receive_is_uniform_for_extreme_data(level: float) -> None:
-    scores = {name: np.full((300, width), level) for name, width in WIDTHS.items()}
-    world = World(scores)
-    plan = world.plan()
+@pytest.mark.parametrize("cell", [0, 2])
+def test_what_compute_parties_and_coordinator_receive_is_uniform_for_extreme_data(cell: int) -> None:
+    world = World({name: np.full((300, width), cell) for name, width in WIDTHS.items()})
     transport = Recorded(world.handlers(seed=11))
-    run(plan, {}, transport)
+    run(world.plan(), {}, transport)
     requests = [decode(data, REQUEST_KINDS) for _, data in transport.sent]
     replies = [decode(data, REPLY_KINDS) for _, data in transport.answered]
-    pvalues = []
-    for request, name in ((r, n) for r, (n, _) in zip(requests, transport.sent, strict=True)):
-        if not isinstance(request, SumsRequest):
-            continue
-        secret = bytes.fromhex(world.records[name].get(f"sums/{name}/{STUDY}")["secret"])  # type: ignore[index]
-        channel = SealedChannel(STUDY, name, secret, shared_authenticity(KEY))
-        channel.accept_keys(request.keys)
-        for sender, sealed in zip(plan.parties, request.boxes, strict=True):
-            if sender != name:
-                bundle = decode(channel.open(sender, "score shares", 0, sealed), (ShareBundle,))
-                pvalues += [chi_square_of_bytes(part) for part in (sealed, bundle.body) if len(part) > 5_000]
-    terms = b"".join(term.tobytes() for r in replies if isinstance(r, SumsReply) for term in r.terms[:1])
+    pvalues = [chi_square_of_bytes(low_bytes(r.body)) for r in replies if isinstance(r, SumsShareReply)]
+    for request in requests:
+        if isinstance(request, SumsProofRequest | SumsRequest):
+            sealed = [box for boxes in request.boxes for box in boxes]
+            pvalues += [chi_square_of_bytes(box) for box in sealed if len(box) > 1_500]
+            pvalues.append(chi_square_of_bytes(b"".join(sealed)))
+    terms = b"".join(low_bytes(term.tobytes()) for r in replies if isinstance(r, SumsReply) for term in r.terms[:1])
     pvalues.append(chi_square_of_bytes(terms))
     assert len(pvalues) > 10
     assert min(pvalues) > 1e-5
 
 
 def test_a_term_is_hidden_by_a_key_that_the_curious_party_lacks() -> None:
-    """Party a knows S_0 and S_1, so to it b's term is linear in the scores: only the key of b and c hides it."""
-    world = World(some_scores(WIDTHS, 40, missing=0.0))
+    """Party a knows S_0 and S_1, so to it b's term is linear in the cells: only the key of b and c hides it."""
+    world = World(some_cells(WIDTHS, 40, missing=0.0))
     plan = world.plan()
     transport = Recorded(world.handlers(seed=2))
     run(plan, {}, transport)
-    requests = {n: decode(d, REQUEST_KINDS) for n, d in transport.sent[-3:]}
+    requests = [(name, decode(data, REQUEST_KINDS)) for name, data in transport.sent]
+    (asked,) = [r for n, r in requests if n == "b" and isinstance(r, SumsRequest)]
+    (first,) = [r for n, r in requests if n == "b" and isinstance(r, SumsProofRequest) and r.step == "commit"]
     sent = decode(dict(transport.answered[-3:])["b"], REPLY_KINDS).terms[0].view(np.uint64)
-    digest, channels, whole = fingerprint((plan, requests["b"].keys)), {}, {}
-    for name in WIDTHS:
+    session = world.handler("b")._session(asked)
+    session.take_bodies(first.bodies)
+    cells, _ = session.conclude(asked.boxes)
+    term = gram_term(*pattern_records(plan, 0, 1, cells, {name: np.arange(40) for name in WIDTHS}))
+    digest, channels = fingerprint((plan, asked.keys)), {}
+    for name in "ab":
         secret = bytes.fromhex(world.records[name].get(f"sums/{name}/{STUDY}")["secret"])  # type: ignore[index]
         channels[name] = SealedChannel(STUDY, name, secret, shared_authenticity(KEY))
-        channels[name].accept_keys(requests["b"].keys)
-        seeds, third = world.handler(name)._own_shares(channels[name], plan, digest)
-        whole[name] = held_shares(1, third.shape, seeds_for(1, seeds), to_bytes(third))
-    places = {name: np.arange(40) for name in WIDTHS}
-    term = gram_share(*pattern_shares(plan, 0, 1, whole, places))[:-1]
-    noise = unpack_noise(world.records["b"].get(f"sums/b/{STUDY}")["noise"]).view(np.uint64)  # type: ignore[index]
-    known = Keystream(channels["a"].common_key("b", "zero", digest, "0")).words(term.size)
-    mask = sent - term - noise + known  # b is after a, so it takes their keystream away
-    np.testing.assert_array_equal(mask, Keystream(channels["b"].common_key("c", "zero", digest, "0")).words(term.size))
+        channels[name].accept_keys(asked.keys)
+    noise = encode_signed(unpack_noise(world.records["b"].get(f"sums/b/{STUDY}")["noise"]))  # type: ignore[index]
+    known = expand_field(channels["a"].common_key("b", "zero", digest, "0"), (term.size,))
+    mask = add(subtract(subtract(sent, term), noise), known)  # b is after a, so it takes their keystream away
+    hidden = expand_field(channels["b"].common_key("c", "zero", digest, "0"), (term.size,))
+    np.testing.assert_array_equal(mask, hidden)
     assert np.unique(mask).size == mask.size
 
 
 def test_sizes_follow_from_the_plan_and_not_from_the_data() -> None:
     sizes = []
-    for level in (0.0, 0.7):
-        world = World({name: np.full((40, width), level) for name, width in WIDTHS.items()})
+    for cell in (0, 2):
+        world = World({name: np.full((40, width), cell) for name, width in WIDTHS.items()})
         transport = Recorded(world.handlers())
         run(world.plan(), {}, transport)
         replies = [decode(data, REPLY_KINDS) for _, data in transport.answered]
@@ -108,13 +100,14 @@ def test_sizes_follow_from_the_plan_and_not_from_the_data() -> None:
     assert sizes[0] == sizes[1]
 
 
-def test_seeds_stand_for_two_of_the_three_shares() -> None:
-    """8 bytes a score and full share, two of which are sent; seeds, keys and tags are all that comes on top."""
+def test_a_dealing_is_sent_once_and_a_proof_is_short_beside_it() -> None:
+    """8 bytes a shared number; seeds, keys and the proof, one number for 64 cells, are all that comes on top."""
     n = 2_000
-    world = World(some_scores(WIDTHS, n, missing=0.0))
+    world = World(some_cells(WIDTHS, n, missing=0.0))
     transport = Recorded(world.handlers())
     run(world.plan(), {}, transport)
     per_party = dict.fromkeys(WIDTHS, 0)
     for name, data in transport.answered:
         per_party[name] += len(data)
-    assert per_party["d"] < 2 * 8 * n * WIDTHS["d"] + 2_000
+    body = 8 * n * CELL_NUMBERS * WIDTHS["d"]
+    assert body < per_party["d"] < body + 8 * n * WIDTHS["d"] / 16 + 8_000

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
+from tests.secure.byte_statistics import chi_square_of_bytes
 from tests.secure.cells_world import COMPUTE, DEALERS, forge_dealing, key_of, make_codes, make_statement, secret_of
-from tests.secure.test_secret_sharing import chi_square_of_bytes
 from verticopula.errors import ProtocolError
 from verticopula.mpc.prime_field import ELEMENT_BYTES, PRIME, add, pack_field, unpack_field
-from verticopula.mpc.secret_sharing import held_indices
 from verticopula.mpc.verified_cells import (
     CellsDealing,
     CellsStatement,
@@ -27,6 +26,7 @@ from verticopula.mpc.verified_cells import (
     column_starts,
     deal_cells,
     encode_cells,
+    held_indices,
     own_cells,
     receive_cells,
     share_tag,

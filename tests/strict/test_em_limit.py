@@ -1,4 +1,4 @@
-"""Without noise and without cutting, the strict fit's EM is EM on the people's own rows."""
+"""Without noise, the strict fit's EM is EM on the people's own rows."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ def patterns_of(rows, observed, noise=0.0, seed=0):
                 float(pattern.rows.size),
                 part.T @ part / pattern.rows.size + errors,
                 deviations,
-                np.ones(pattern.observed.size),
-                np.zeros(1),
             )
         )
     return found

@@ -25,7 +25,8 @@ from verticopula.auditing.trials import run_trials
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_tables
+from verticopula.mpc.verified_sums import tables_bound
 from verticopula.privacy.gaussian_dp import compose, gaussian_epsilon
 from verticopula.privacy.noise import Noise, SeededNoise
 from verticopula.privacy.release import Release
@@ -128,14 +129,24 @@ def plan_of(synthesizer: Synthesizer) -> SumsPlan:
 
 
 def narrow(plan: SumsPlan, most: int = MOST_COLUMNS) -> SumsPlan:
-    """A plan of one pattern with few columns of every party that has a part in it; bounds stay as they are."""
+    """A plan of one pattern with few columns of every party that has a part in it.
+
+    What stands for their cells is as much longer as there are fewer, so bounds stay as they are up to rounding.
+    """
     taking_part = [party for k, party in enumerate(plan.parties) if plan.bounds[0, k]]
     each = max(most // len(taking_part), 1)
-    kept = np.zeros_like(plan.columns)
-    for party in taking_part:
-        place = own_columns(plan, party)
-        kept[0, place.start + np.flatnonzero(plan.columns[0, place])[:each]] = True
-    return replace(plan, columns=kept)
+    columns, tables, start = np.zeros_like(plan.columns), [], 0
+    for k, party in enumerate(plan.parties):
+        own = own_tables(plan, party)
+        longest = [tables_bound([table[0]]) for table in own]
+        kept = [j for j in sorted(range(len(own)), key=lambda j: own[j].shape[2]) if longest[j] > 0][:each]
+        factor = math.sqrt(int(plan.bounds[0, k]) / max(sum(longest[j] for j in kept), 1))
+        for j, table in enumerate(own):
+            stop = start + table.shape[2]
+            columns[0, start:stop] = j in kept
+            tables.append(np.trunc(table * factor).astype(np.int64) if j in kept else np.zeros_like(table))
+            start = stop
+    return replace(plan, columns=columns, tables=tuple(tables))
 
 
 def plan_sums_attacks(plan: SumsPlan, party: str | None) -> list[tuple[str, SumsNeighbours]]:

@@ -24,12 +24,12 @@ from verticopula.auditing.attacked_releases import own_noise
 from verticopula.auditing.epsilon_bounds import clopper_pearson
 from verticopula.auditing.guessing import Score, fit_scores
 from verticopula.auditing.mechanism_audit import check_trials, separation
-from verticopula.auditing.sums_neighbours import Scores, SumsNeighbours, claimed_deviations, repeat_plan
+from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, claimed_deviations, repeat_plan
 from verticopula.auditing.trials import run_trials
 from verticopula.errors import SettingsError
 from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import SumsPlan, code_scores, own_columns, plan_slack
+from verticopula.mpc.sums_plan import SumsPlan, own_columns, own_rows, plan_slack, score_cells
 from verticopula.privacy.gaussian_dp import gaussian_epsilon
 from verticopula.privacy.noise import Keystream, Noise
 from verticopula.protocol.party.sums_handler import SumsHandler
@@ -43,7 +43,6 @@ from verticopula.transport.in_process_transport import InProcessTransport
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Coding = Callable[[SumsPlan, str, Floats], Ints]
 
 COPIES = 100
 _FIT, _CHOOSE = 0.1, 0.2  # where the first and the second part of the trials end
@@ -64,20 +63,16 @@ class SumsRelease:
     ----------
     known : exact sums of the data set that an attacker subtracts
     noises : compute party -> what becomes of its source of noise; for parties that do not do as they should
-    code : how a party's scores become integers
-    handler : the class that answers for a party
     """
 
     plan: SumsPlan
     known: Floats
     copies: int = COPIES
     noises: Mapping[str, Callable[[Noise], Noise]] = field(default_factory=dict)
-    code: Coding = code_scores
-    handler: type[SumsHandler] = SumsHandler
 
-    def __call__(self, scores: Scores, noise: Noise) -> Floats:
+    def __call__(self, cells: Cells, noise: Noise) -> Floats:
         """(copies * numbers,) of one study."""
-        repeated = {name: np.tile(values, (self.copies, 1)) for name, values in scores.items()}
+        repeated = {name: np.tile(values, (self.copies, 1)) for name, values in cells.items()}
         plan = repeat_plan(self.plan, self.copies)
         handlers = {
             name: self._handler(name, repeated.get(name), noise) for name in dict.fromkeys(plan.parties + plan.compute)
@@ -87,12 +82,12 @@ class SumsRelease:
         opened = drive(secure_sums(plan, _STUDY, STRICT.name, own), InProcessTransport(handlers))
         return np.concatenate([self.standardise(_flat(sums)) for sums in opened])
 
-    def _handler(self, name: str, scores: Floats | None, noise: Noise) -> SumsHandler:
+    def _handler(self, name: str, cells: Ints | None, noise: Noise) -> SumsHandler:
         change = self.noises.get(name)
         source = PooledNoise(noise) if noise.is_private else own_noise(noise, name)
-        return self.handler(
+        return SumsHandler(
             name,
-            None if scores is None else lambda plan: self.code(plan, name, scores),
+            None if cells is None else lambda plan: cells,
             records=MemoryRecords(),
             noise=source if change is None else change(source),
             authenticity=shared_authenticity(_KEY),
@@ -135,12 +130,12 @@ class PooledNoise:
         return values + left[: values.size]
 
 
-def exact_sums(plan: SumsPlan, scores: Scores, code: Coding = code_scores) -> Floats:
+def exact_sums(plan: SumsPlan, cells: Cells) -> Floats:
     """What would be opened without noise: products, then sums."""
     whole = np.zeros((plan.pattern_of.size, sum(plan.widths)))
-    for number, party in enumerate(plan.parties):
-        if plan.bounds[0, number]:
-            whole[:, own_columns(plan, party)] = code(plan, party, scores[party]) / 2.0**plan.bits
+    for party in plan.parties:
+        if own_rows(plan, party).any():
+            whole[:, own_columns(plan, party)] = score_cells(plan, party, cells[party]) / 2.0**plan.bits
     rows = whole[:, plan.columns[0]]
     products = rows.T @ rows
     return np.concatenate([products[np.triu_indices(rows.shape[1])], rows.sum(axis=0)])
@@ -192,8 +187,6 @@ def audit_sums(
     workers: int = 1,
     copies: int = COPIES,
     noises: Mapping[str, Callable[[Noise], Noise]] | None = None,
-    code: Coding = code_scores,
-    handler: type[SumsHandler] = SumsHandler,
 ) -> MeasuredSums:
     """The largest mu that somebody who sees the opened sums can refute.
 
@@ -203,15 +196,15 @@ def audit_sums(
     trials : opened patterns in all, half of them of each data set
     seed : makes it repeatable; None for cryptographic noise
     copies : trials in one study
-    noises, code, handler : as in `SumsRelease`, to audit parties that do not do as they should
+    noises : as in `SumsRelease`, to audit parties that do not do as they should
     """
     check_trials(trials, confidence)
     if copies < 1:
         raise SettingsError("a study of the audit holds at least one trial")
     plan, pair = neighbours.plan, neighbours.pair
-    known = exact_sums(plan, pair.first, code)
-    release = SumsRelease(plan, known, copies, noises or {}, code, handler)
-    direction = release.standardise(exact_sums(plan, pair.second, code))
+    known = exact_sums(plan, pair.first)
+    release = SumsRelease(plan, known, copies, noises or {})
+    direction = release.standardise(exact_sums(plan, pair.second))
     each = -(-trials // 2)
     first, second = (
         run_trials(release, data, -(-each // copies), label=label, seed=seed, workers=workers).reshape(-1, known.size)[

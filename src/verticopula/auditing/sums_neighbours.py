@@ -1,12 +1,13 @@
 """Two data sets that the opened sums tell apart as well as their bounds allow.
 
 One pattern of a plan, a few people, and one of them replaced. D = x x' - y y' is largest when x and y are orthogonal
-and of full length ([docs/explanation/strict.md]). All scores of such a person have the same size within a party, so
-only signs are to be chosen, and a record that is too long still has the same direction after it has been clipped.
+and of full length ([docs/explanation/strict.md]). In every column one of the two is in the cell of the longest scores;
+the other is there as well, or in the cell whose scores point the other way.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,14 +16,14 @@ from numpy.typing import NDArray
 
 from verticopula.auditing.mechanism_audit import Neighbours
 from verticopula.errors import SettingsError
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns, pattern_bound
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_tables, pattern_bound
 from verticopula.schema.units import Unit
 
 Floats = NDArray[np.float64]
-Scores = Mapping[str, Floats]  # party -> (n, p_k)
+Ints = NDArray[np.int64]
+Cells = Mapping[str, Ints]  # party -> (n, columns)
 
 SUBJECTS = 8
-TOO_LONG = 2.0  # the replaced person's scores, in units of the longest that may be shared
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,13 @@ class SumsNeighbours:
     Attributes
     ----------
     plan : one pattern
-    pair : scores of its subjects; the first one differs
+    pair : cells of its subjects; the first one differs
     unit : `person` or `block`
     mu : what is claimed for that unit
     """
 
     plan: SumsPlan
-    pair: Neighbours[Scores]
+    pair: Neighbours[Cells]
     unit: Unit
     mu: float
 
@@ -46,10 +47,9 @@ class SumsNeighbours:
 def replaced_record(plan: SumsPlan, *, pattern: int = 0, subjects: int = SUBJECTS) -> SumsNeighbours:
     """One person of a pattern becomes another one, at all parties."""
     one = cut_plan(plan, pattern, subjects)
-    weights = _squares(one)
-    sides = np.ones((2, weights.size))
-    sides[1] = _signs(weights, -1.0)  # with the appended 1 the two records are orthogonal
-    return SumsNeighbours(one, _pair(one, sides), Unit.PERSON, one.mu)
+    columns = [_opposites(table[0]) for table in one.tables]
+    moved = _choose(columns, -float(4**one.bits))  # with the appended 1 the two records are orthogonal
+    return SumsNeighbours(one, _pair(one, columns, moved), Unit.PERSON, one.mu)
 
 
 def replaced_block(plan: SumsPlan, party: str, *, pattern: int = 0, subjects: int = SUBJECTS) -> SumsNeighbours:
@@ -57,22 +57,23 @@ def replaced_block(plan: SumsPlan, party: str, *, pattern: int = 0, subjects: in
     one = cut_plan(plan, pattern, subjects)
     if one.bounds[0, one.parties.index(party)] == 0:
         raise SettingsError(f"party {party!r} has no part in this pattern")
-    weights, own = _squares(one), np.zeros(sum(one.widths), dtype=np.bool_)
-    own[own_columns(one, party)] = True
-    sides = np.ones((2, weights.size))
-    sides[1, own] = _signs(weights[own], -1.0 - float(weights[~own].sum()))
-    return SumsNeighbours(one, _pair(one, sides), Unit.BLOCK, one.mu * block_factor(one, party))
+    columns = [_opposites(table[0]) for table in one.tables]
+    own = np.concatenate([np.full(len(own_tables(one, name)), name == party) for name in one.parties])
+    rest = pattern_bound(one, 0) - int(one.bounds[0, one.parties.index(party)])
+    moved = np.zeros(own.size, dtype=np.bool_)
+    moved[own] = _choose([column for column, is_own in zip(columns, own, strict=True) if is_own], -float(rest))
+    return SumsNeighbours(one, _pair(one, columns, moved), Unit.BLOCK, one.mu * block_factor(one, party))
 
 
 def cut_plan(plan: SumsPlan, pattern: int, subjects: int) -> SumsPlan:
-    """One pattern with so many subjects; bounds, bits and mu stay as they are."""
+    """One pattern with so many subjects; tables, bits and mu stay as they are."""
     if not 0 <= pattern < plan.columns.shape[0] or subjects < 1:
         raise SettingsError("the plan has no such pattern, or nobody would be in it")
     return replace(
         plan,
         pattern_of=np.zeros(subjects, dtype=np.int64),
         columns=plan.columns[[pattern]],
-        bounds=plan.bounds[[pattern]],
+        tables=tuple(table[[pattern]] for table in plan.tables),
     )
 
 
@@ -83,7 +84,7 @@ def repeat_plan(plan: SumsPlan, copies: int) -> SumsPlan:
         plan,
         pattern_of=np.repeat(np.arange(copies), subjects),
         columns=np.repeat(plan.columns, copies, axis=0),
-        bounds=np.repeat(plan.bounds, copies, axis=0),
+        tables=tuple(np.repeat(table, copies, axis=0) for table in plan.tables),
     )
 
 
@@ -93,33 +94,46 @@ def claimed_deviations(plan: SumsPlan) -> tuple[float, float]:
     return needed, float(np.sqrt(2.0) * needed)
 
 
-def _squares(plan: SumsPlan) -> Floats:
-    """The square of every column's score in a record of full length; 0 where the pattern has no column."""
-    squares = np.zeros(sum(plan.widths))
-    for number, party in enumerate(plan.parties):
-        place = own_columns(plan, party)
-        here = plan.columns[0, place]
-        squares[place] = here * (plan.bounds[0, number] / 4.0**plan.bits / max(int(here.sum()), 1))
-    return squares
+@dataclass(frozen=True)
+class _Opposites:
+    """The cell with the longest scores, the one that points furthest the other way, and products with the first."""
+
+    longest: int
+    other: int
+    same: float
+    opposite: float
 
 
-def _signs(weights: Floats, target: float) -> Floats:
-    """Signs with which the weights add up to nearly `target`: the largest first, each towards what is left."""
-    signs, left = np.ones(weights.size), target
-    for place in np.argsort(-weights, kind="stable"):
-        signs[place] = 1.0 if left >= 0.0 else -1.0
-        left -= signs[place] * float(weights[place])
-    return signs
+def _opposites(table: Ints) -> _Opposites:
+    """`table` : (cells, scores)"""
+    products = table.astype(np.float64) @ table.T.astype(np.float64)
+    longest = int(np.argmax(np.diag(products)))
+    other = int(np.argmin(products[longest]))
+    return _Opposites(longest, other, float(products[longest, longest]), float(products[longest, other]))
 
 
-def _pair(plan: SumsPlan, sides: Floats) -> Neighbours[Scores]:
+def _choose(columns: list[_Opposites], target: float) -> NDArray[np.bool_]:
+    """In which columns to move so that products add up to nearly `target`: the largest steps first."""
+    moved = np.zeros(len(columns), dtype=np.bool_)
+    left = target - math.fsum(column.same for column in columns)  # below 0: as far as moving has to go
+    for place in sorted(range(len(columns)), key=lambda k: columns[k].opposite - columns[k].same):
+        step = columns[place].opposite - columns[place].same
+        if abs(left - step) < abs(left):
+            moved[place] = True
+            left -= step
+    return moved
+
+
+def _pair(plan: SumsPlan, columns: list[_Opposites], moved: NDArray[np.bool_]) -> Neighbours[Cells]:
     """The others are the same in both data sets; what they are does not matter."""
-    others = np.random.default_rng(0).standard_normal((plan.pattern_of.size, sum(plan.widths)))
-    long = TOO_LONG * np.sqrt(_squares(plan))
-    tables = []
-    for signs in sides:
+    rng = np.random.default_rng(0)
+    others = np.column_stack([rng.integers(0, table.shape[1], plan.pattern_of.size) for table in plan.tables])
+    first = np.array([column.longest for column in columns])
+    second = np.where(moved, [column.other for column in columns], first)
+    ends = np.cumsum([len(own_tables(plan, party)) for party in plan.parties])[:-1]
+    sides = []
+    for record in (first, second):
         whole = others.copy()
-        whole[0] = signs * long
-        whole[:, ~plan.columns[0]] = np.nan
-        tables.append({party: whole[:, own_columns(plan, party)] for party in plan.parties})
-    return Neighbours(tables[0], tables[1])
+        whole[0] = record
+        sides.append(dict(zip(plan.parties, np.hsplit(whole, ends), strict=True)))
+    return Neighbours(sides[0], sides[1])

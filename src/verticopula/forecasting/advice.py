@@ -22,7 +22,6 @@ from verticopula.privacy.root_finding import bisect
 from verticopula.schema.federation import ColumnKey
 from verticopula.schema.methods import METHODS, STRICT
 from verticopula.schema.units import Unit
-from verticopula.stats.strict.score_plan import clip_factor
 
 _SPREAD = 1.0 / 12.0
 _BRIDGE = math.pi / 3.0  # from Spearman's to latent correlations, near zero
@@ -116,11 +115,10 @@ class StrictLaw(ScalingLaw):
     mu: float
 
     def error(self, n_subjects: float, epsilon: float) -> float:
-        """Of sampling and noise; records may be longer where there is less noise."""
+        """Of sampling and noise."""
         epsilon = min(epsilon, _MOST_EPSILON)
         rise = mu_of(epsilon, self.delta) / mu_of(self.epsilon, self.delta)
-        longer = clip_factor(rise * self.mu, round(n_subjects)) / clip_factor(self.mu, self.n_subjects)
-        noise = self.noise * longer * self.n_subjects / n_subjects / rise
+        noise = self.noise * self.n_subjects / n_subjects / rise
         return math.hypot(math.sqrt(self.sampling / n_subjects), noise)
 
 

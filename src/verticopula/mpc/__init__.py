@@ -1,5 +1,5 @@
-"""Secure sums: secret shares, fixed-point numbers, sealed messages, the public plan, noise in shares, verified cells.
+"""Secure sums: shares of cells, proofs about them, sealed messages, the public plan, noise in shares.
 
 It imports storage and what stands below; strict statistics and the protocols may import it.
-Read secret_sharing.py first, then sums_plan.py; for proofs on shares verified_cells.py and cell_proofs.py.
+Read verified_cells.py first, then cell_proofs.py, proof_rounds.py, verified_sums.py and sums_plan.py.
 """

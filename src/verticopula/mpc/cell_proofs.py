@@ -72,14 +72,15 @@ from verticopula.mpc.prime_field import (
     unpack_field,
     weighted_gram,
 )
-from verticopula.mpc.secret_sharing import COMPUTE, held_indices
 from verticopula.mpc.verified_cells import (
+    COMPUTE,
     CellsStatement,
     Codes,
     HeldCells,
     check_codes,
     column_starts,
     derive_bytes,
+    held_indices,
 )
 from verticopula.privacy.noise import Keystream
 

@@ -28,7 +28,7 @@ factor e^(+-t):
 
 With r = 3 and s >= 3 that is below 1e-37 an entry. A share therefore has s^2 = (scale^2 + r^2)/2, and d released
 entries are (eps + 2 d t, e^(d t) delta) where the continuous mechanism is (eps, delta): `gaussian_epsilon` adds it. The
-third share, and wrapping around at 2^64, are post-processing.
+third share, and wrapping around at p, are post-processing.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.mpc.fixed_point import decode_sums
-from verticopula.mpc.secret_sharing import open_shares
 from verticopula.mpc.sums_plan import SumsPlan, noise_deviation
+from verticopula.mpc.verified_sums import open_terms
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def open_sums(plan: SumsPlan, shares: Sequence[Sequence[NDArray[np.int64]]]) -> 
 
 def _open_pattern(plan: SumsPlan, pattern: int, shares: Sequence[NDArray[np.int64]]) -> PatternSums:
     columns = np.flatnonzero(plan.columns[pattern])
-    opened = decode_sums(open_shares([np.ascontiguousarray(share).view(np.uint64) for share in shares]), plan.bits)
+    opened = decode_sums(open_terms([np.ascontiguousarray(share).view(np.uint64) for share in shares]), plan.bits)
     whole = np.zeros((columns.size + 1, columns.size + 1))
     rows, others = (places[:-1] for places in np.triu_indices(columns.size + 1))
     whole[rows, others] = opened

@@ -5,14 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, check_room, encode_scores
+from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS
 from verticopula.mpc.gram_noise import gram_scales, share_scale, slack_of
-from verticopula.mpc.secret_sharing import COMPUTE, Ring, public_share
+from verticopula.mpc.prime_field import HALF, Field
+from verticopula.mpc.proof_rounds import VerifiedCells
+from verticopula.mpc.verified_cells import COMPUTE, CellsStatement
+from verticopula.mpc.verified_sums import (
+    LARGEST_ENTRY,
+    check_field_room,
+    map_cells,
+    stack_records,
+    term_scales,
+)
 from verticopula.schema.study_settings import COORDINATOR
 
 Ints = NDArray[np.int64]
@@ -25,12 +35,14 @@ class SumsPlan:
 
     Attributes
     ----------
-    parties, widths : who has scores, and how many columns of them each
-    compute : the three that hold shares and add noise; at most one of them, the coordinator, has no scores
+    parties, widths : who has columns, and how many scores of them each
+    compute : the three that hold shares and add noise; they need not have columns
     pattern_of : (N,) every subject's pattern; -1 for none
-    columns : (P, p) which columns a pattern's sums are about, the parties' columns side by side
-    bounds : (P, K) largest squared norm of a party's part of a record, in units of 4^-bits; 0 where it has no part
+    columns : (P, q) which scores a pattern's sums are about, the parties' scores side by side
+    tables : for every column (P, cells, scores) what stands for each of its cells in a pattern's records, as whole
+        numbers in units of 2^-bits; 0 where the pattern is without the column
     bits : fractional bits of a score
+    cap : of scores, in standard deviations; says how cells are pooled
     mu : Gaussian differential privacy of everything that is opened, as long as one compute party at most is not honest
     """
 
@@ -39,9 +51,18 @@ class SumsPlan:
     compute: tuple[str, str, str]
     pattern_of: NDArray[np.int64]
     columns: NDArray[np.bool_]
-    bounds: NDArray[np.int64]
+    tables: tuple[NDArray[np.int64], ...]
     bits: int
+    cap: float
     mu: float
+
+    @cached_property
+    def bounds(self) -> Ints:
+        """(P, K) largest squared norm that a party's part of a record can have, in units of 4^-bits: exact."""
+        squares = [
+            sum((table * table).sum(axis=2).max(axis=1) for table in own_tables(self, party)) for party in self.parties
+        ]
+        return np.column_stack(squares)
 
 
 def choose_compute(parties: Sequence[str], third: str = COORDINATOR) -> tuple[str, str, str]:
@@ -53,76 +74,108 @@ def choose_compute(parties: Sequence[str], third: str = COORDINATOR) -> tuple[st
 
 
 def check_plan(plan: SumsPlan) -> None:
-    """ProtocolError where the plan contradicts itself; SettingsError where its sums would not fit in 64 bits."""
+    """ProtocolError where the plan contradicts itself; SettingsError where its sums would not fit in 61 bits."""
     n_parties, n_columns, n_patterns = len(plan.parties), sum(plan.widths), plan.columns.shape[0]
     named = len(set(plan.parties)) == n_parties > 0 and len(plan.widths) == n_parties and min(plan.widths) > 0
-    computing = len(plan.compute) == COMPUTE == len(set(plan.compute))
-    if not named or not computing or len(set(plan.compute) - set(plan.parties)) > 1:
-        raise ProtocolError("secure sums need three compute parties, at most one of them without scores")
-    shapes = plan.columns.shape == (n_patterns, n_columns) and plan.bounds.shape == (n_patterns, n_parties)
+    if not named or not len(plan.compute) == COMPUTE == len(set(plan.compute)):
+        raise ProtocolError("secure sums need parties with columns, and three compute parties")
+    shapes = plan.columns.ndim == 2 and plan.columns.shape[1] == n_columns
     if not shapes or plan.pattern_of.ndim != 1 or n_patterns == 0 or plan.pattern_of.size == 0:
         raise ProtocolError("the plan of secure sums has arrays of the wrong shape")
     if plan.pattern_of.min() < -1 or plan.pattern_of.max() >= n_patterns:
         raise ProtocolError("the plan of secure sums names a pattern that it does not have")
-    takes_part = np.column_stack([plan.columns[:, own_columns(plan, p)].any(axis=1) for p in plan.parties])
-    # A bound below 0 would be taken off the others' when the noise is chosen.
-    if not takes_part.any(axis=1).all() or not np.array_equal(np.where(takes_part, 1, 0), np.sign(plan.bounds)):
-        raise ProtocolError("the plan of secure sums has a bound for a party without columns, or the other way round")
+    _check_tables(plan)
+    if not plan.columns.any(axis=1).all():
+        raise ProtocolError("the plan of secure sums has a pattern without columns")
     if not FEWEST_BITS <= plan.bits <= MOST_BITS:
         raise ProtocolError(f"scores have {FEWEST_BITS} to {MOST_BITS} fractional bits")
     counts = np.bincount(plan.pattern_of[plan.pattern_of >= 0], minlength=n_patterns)
     if counts.min() == 0:
         raise ProtocolError("the plan of secure sums has a pattern without subjects")
     for index, count in enumerate(counts):
-        check_room(int(count), pattern_bound(plan, index), plan.mu, int(plan.columns[index].sum()) + 1)
+        check_field_room(int(count), pattern_bound(plan, index), plan.mu)
     plan_slack(plan)
 
 
+def _check_tables(plan: SumsPlan) -> None:
+    """ProtocolError unless every column has a table for every pattern, which is 0 where the pattern is without it."""
+    ends = np.cumsum([table.shape[-1] for table in plan.tables]).tolist()
+    if not set(np.cumsum(plan.widths).tolist()) <= set(ends) or ends[-1:] != [sum(plan.widths)]:
+        raise ProtocolError("the plan of secure sums has other tables than columns")
+    longest = np.zeros(plan.columns.shape[0])
+    for table, end in zip(plan.tables, ends, strict=True):
+        if table.ndim != 3 or table.shape[0] != plan.columns.shape[0] or min(table.shape) < 1 or table.shape[1] < 2:
+            raise ProtocolError("the plan of secure sums has a table of the wrong shape")
+        if max(int(table.max()), -int(table.min())) >= LARGEST_ENTRY:
+            raise ProtocolError("the plan of secure sums has numbers that are too large")
+        longest += (table.astype(np.float64) ** 2).sum(axis=2).max(axis=1)
+        here = plan.columns[:, end - table.shape[2] : end]
+        if (here != here[:, :1]).any() or table[~here[:, 0]].any():
+            raise ProtocolError("the plan of secure sums has a table for a pattern without the column")
+    if longest.max() >= HALF:  # exact bounds would not fit in 64 bits
+        raise SettingsError("the records of secure sums do not fit in 61 bits")
+
+
 def same_plan(plan: SumsPlan, other: SumsPlan, tolerance: float = 1e-6) -> bool:
-    """Whether two plans are equal: bounds and mu, which come from floating-point numbers, up to a tolerance."""
+    """Whether two plans are equal: tables and mu, which come from floating-point numbers, up to a tolerance."""
     roles = (plan.parties, plan.widths, plan.compute) == (other.parties, other.widths, other.compute)
     arrays = np.array_equal(plan.pattern_of, other.pattern_of) and np.array_equal(plan.columns, other.columns)
-    near = plan.bounds.shape == other.bounds.shape
-    near = near and bool(np.allclose(plan.bounds, other.bounds, rtol=tolerance, atol=1.0))
-    near = near and math.isclose(plan.mu, other.mu, rel_tol=tolerance)
+    near = [table.shape for table in plan.tables] == [table.shape for table in other.tables]
+    near = near and all(
+        int(np.abs(mine - theirs).max()) <= 1.0 + tolerance * float(np.abs(theirs).max())
+        for mine, theirs in zip(plan.tables, other.tables, strict=True)
+    )
+    near = near and all(math.isclose(a, b, rel_tol=tolerance) for a, b in ((plan.mu, other.mu), (plan.cap, other.cap)))
     return roles and plan.bits == other.bits and arrays and near
 
 
 def own_columns(plan: SumsPlan, party: str) -> slice:
-    """The slice of a party's columns among all columns."""
+    """The slice of a party's scores among all scores."""
     index = plan.parties.index(party)
     start = sum(plan.widths[:index])
     return slice(start, start + plan.widths[index])
 
 
+def own_tables(plan: SumsPlan, party: str) -> tuple[Ints, ...]:
+    """The tables of a party's columns."""
+    place, found, end = own_columns(plan, party), [], 0
+    for table in plan.tables:
+        end += table.shape[2]
+        if place.start < end <= place.stop:
+            found.append(table)
+    return tuple(found)
+
+
 def own_rows(plan: SumsPlan, party: str) -> Bools:
-    """(N,) the subjects whose scores this party shares; in the cohort's order."""
-    bounds = plan.bounds[:, plan.parties.index(party)]
-    return np.asarray((plan.pattern_of >= 0) & (bounds[plan.pattern_of] > 0))
-
-
-def own_bounds(plan: SumsPlan, party: str) -> Ints:
-    """(n_k,) the bound of each of `own_rows`."""
-    return np.asarray(plan.bounds[:, plan.parties.index(party)][plan.pattern_of[own_rows(plan, party)]])
+    """(N,) the subjects whose cells this party shares; in the cohort's order."""
+    takes_part = np.asarray(plan.columns[:, own_columns(plan, party)].any(axis=1))
+    return np.asarray((plan.pattern_of >= 0) & takes_part[plan.pattern_of])
 
 
 def own_mask(plan: SumsPlan, party: str) -> Bools:
-    """(n_k, p_k) where `own_rows` may be other than zero."""
-    return np.asarray(plan.columns[:, own_columns(plan, party)][plan.pattern_of[own_rows(plan, party)]])
+    """(n_k, columns) whether a column of the party has a part in each of `own_rows`."""
+    ends = np.cumsum([table.shape[2] for table in own_tables(plan, party)])
+    columns = plan.columns[:, own_columns(plan, party)][:, ends - 1]
+    return np.asarray(columns[plan.pattern_of[own_rows(plan, party)]])
 
 
-def code_scores(plan: SumsPlan, party: str, scores: NDArray[np.float64]) -> Ints:
-    """A party's scores as the integers that it shares: coded, clipped, in the plan's rows.
+def own_statement(plan: SumsPlan, study: str, digest: str, party: str) -> CellsStatement:
+    """What a party proves about the cells that it shares.
 
-    `scores` : (N, p_k) over the whole cohort; NaN where there is no value
+    `digest` : of the plan and all keys
     """
-    mask, rows = own_mask(plan, party), own_rows(plan, party)
-    if scores.shape != (rows.size, mask.shape[1]):
-        raise ProtocolError(f"party {party!r}: its scores do not have the shape that the plan says")
-    shared = scores[rows]
-    if np.isnan(shared[mask]).any():
-        raise ProtocolError(f"party {party!r}: the plan counts on values that it does not have")
-    return encode_scores(np.where(mask, shared, 0.0), plan.bits, own_bounds(plan, party))
+    cells = tuple(table.shape[1] for table in own_tables(plan, party))
+    return CellsStatement(study, digest, party, plan.compute, 0, int(own_rows(plan, party).sum()), cells)
+
+
+def score_cells(plan: SumsPlan, party: str, codes: Ints) -> Ints:
+    """(n_k, scores) the whole numbers that a party's cells stand for: what the maps of the sums make of them.
+
+    `codes` : (n_k, columns) cells of `own_rows`
+    """
+    patterns = plan.pattern_of[own_rows(plan, party)]
+    tables = own_tables(plan, party)
+    return np.hstack([table[patterns, codes[:, index]] for index, table in enumerate(tables)])
 
 
 def pattern_bound(plan: SumsPlan, pattern: int) -> int:
@@ -165,10 +218,7 @@ def pattern_size(plan: SumsPlan, pattern: int) -> int:
 
 def share_scales(plan: SumsPlan, pattern: int) -> NDArray[np.float64]:
     """The scale of one compute party's noise on each of those numbers; two shares suffice for the plan's mu."""
-    width = int(plan.columns[pattern].sum())
-    off, diagonal = (share_scale(scale) for scale in gram_scales(pattern_bound(plan, pattern), plan.mu))
-    rows, columns = np.triu_indices(width + 1)
-    return np.where(rows == columns, diagonal, off)[:-1]
+    return term_scales(int(plan.columns[pattern].sum()) + 1, pattern_bound(plan, pattern), plan.mu)
 
 
 def plan_slack(plan: SumsPlan) -> float:
@@ -179,23 +229,26 @@ def plan_slack(plan: SumsPlan) -> float:
     )
 
 
-def pattern_shares(
-    plan: SumsPlan, pattern: int, index: int, shares: Mapping[str, tuple[Ring, Ring]], places: Mapping[str, Ints]
-) -> tuple[Ring, Ring]:
+def pattern_records(
+    plan: SumsPlan, pattern: int, index: int, cells: Mapping[str, VerifiedCells], places: Mapping[str, Ints]
+) -> tuple[Field, Field]:
     """Compute party `index`'s two shares of one pattern's records, the appended 1 in the last column.
 
     `places` : party -> (N,) where a subject's row is among those that the party shared
     """
     subjects = np.flatnonzero(plan.pattern_of == pattern)
-    firsts, seconds = [], []
-    for number, party in enumerate(plan.parties):
-        if plan.bounds[pattern, number] == 0:
-            continue
-        chosen = np.ix_(places[party][subjects], np.flatnonzero(plan.columns[pattern, own_columns(plan, party)]))
-        firsts.append(shares[party][0][chosen])
-        seconds.append(shares[party][1][chosen])
-    ones = public_share(index, (subjects.size, 1), 2**plan.bits)
-    return np.concatenate([*firsts, ones[0]], axis=1), np.concatenate([*seconds, ones[1]], axis=1)
+    everybody = np.ones(subjects.size, dtype=np.bool_)
+    parts = []
+    for party in plan.parties:
+        here = np.asarray(plan.columns[pattern, own_columns(plan, party)])
+        if here.any():
+            starts = np.cumsum([0, *(table.shape[2] for table in own_tables(plan, party))])[:-1]
+            tables = [
+                table[pattern] if here[start] else table[pattern, :, :0]
+                for table, start in zip(own_tables(plan, party), starts, strict=True)
+            ]
+            parts.append((everybody, map_cells(cells[party], tables, rows=places[party][subjects])))
+    return stack_records(index, parts, 1 << plan.bits)
 
 
 def noise_deviation(plan: SumsPlan, pattern: int) -> tuple[float, float]:

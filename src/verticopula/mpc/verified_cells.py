@@ -4,7 +4,8 @@
 in the last one. The last indicator is 1 - sum x_l, a public affine map, so a row's indicators sum to 1 whatever is
 shared. What `cell_proofs.py` proves is that x is one of the c vectors 0, e_1, ..., e_(c-1).
 
-**Shares.** X = S_0 + S_1 + S_2 modulo p. Compute party i holds S_i and S_(i+1), as in `secret_sharing.py`. Every share
+**Shares.** X = S_0 + S_1 + S_2 modulo p. Compute party i holds S_i and S_(i+1), indices modulo 3: any two
+parties' shares give X, and any one's are uniform whatever X is. Every share
 is a keystream P_i of a 16-byte seed, except that one of them, S_t, has a correction added, the *body*:
 
     body = X - P_0 - P_1 - P_2,    S_t = P_t + body.
@@ -39,10 +40,10 @@ from verticopula.mpc.prime_field import (
     subtract_expanded,
     unpack_field,
 )
-from verticopula.mpc.secret_sharing import COMPUTE, held_indices
 
 Codes = NDArray[np.int64]
 
+COMPUTE = 3
 TAG_BYTES = 32
 LEAST_SECRET = 16
 _VERSION = "verticopula verified cells 1"
@@ -117,6 +118,11 @@ def body_receivers(statement: CellsStatement) -> tuple[str, ...]:
     place = body_share(statement)
     names = (name for index, name in enumerate(statement.compute) if place in held_indices(index))
     return tuple(name for name in names if name != statement.dealer)
+
+
+def held_indices(index: int) -> tuple[int, int]:
+    """Which two shares compute party `index` holds."""
+    return index, (index + 1) % COMPUTE
 
 
 # ---- dealing -----------------------------------------------------------------------------

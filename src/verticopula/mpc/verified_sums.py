@@ -11,7 +11,8 @@ S_(i+1) a compute party's term of X'X is
 
     S_i'S_i + S_i'S_(i+1) + S_(i+1)'S_i = both'both - S_(i+1)'S_(i+1).
 
-It adds noise and a share of zero, all modulo p, as in `secret_sharing.py`. What a dishonest compute party changes in
+It adds noise and a share of zero from keys that every two of them have in common, so that two of the three terms say
+nothing but their sum. What a dishonest compute party changes in
 its own term is a number that it knows, added to the opened sum, and tells nothing.
 """
 
@@ -44,14 +45,13 @@ from verticopula.mpc.prime_field import (
     subtract,
 )
 from verticopula.mpc.proof_rounds import VerifiedCells
-from verticopula.mpc.secret_sharing import COMPUTE, held_indices
-from verticopula.mpc.verified_cells import CellsStatement, column_starts
+from verticopula.mpc.verified_cells import COMPUTE, CellsStatement, column_starts, held_indices
 from verticopula.privacy.noise import Noise
 
 Bools = NDArray[np.bool_]
 Tables = Sequence[Ints]
 
-_LARGEST = 2**31  # entries of tables and row weights are below it, so their products are exact
+LARGEST_ENTRY = 2**31  # entries of tables and row weights are below it, so their products are exact
 
 
 # ---- public maps -------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def check_tables(statement: CellsStatement, tables: Tables) -> None:
     for table, cells in zip(tables, statement.cells, strict=True):
         if table.dtype != np.int64 or table.ndim != 2 or table.shape[0] != cells:
             raise ProtocolError(f"the map of {statement.dealer!r}'s cells needs a row of integers for each cell")
-        if table.size and max(int(table.max()), -int(table.min())) >= _LARGEST:
+        if table.size and max(int(table.max()), -int(table.min())) >= LARGEST_ENTRY:
             raise ProtocolError(f"the map of {statement.dealer!r}'s cells has numbers that are too large")
 
 
@@ -93,13 +93,16 @@ def record_bound(parts: Sequence[tuple[Bools, Ints, int]], unit: int) -> int:
     return int(longest) + unit * unit
 
 
-def map_cells(cells: VerifiedCells, tables: Tables, weights: Ints | None = None) -> tuple[Field, Field]:
+def map_cells(
+    cells: VerifiedCells, tables: Tables, weights: Ints | None = None, rows: Ints | None = None
+) -> tuple[Field, Field]:
     """(n, q) a compute party's two shares of the features, the columns' features side by side.
 
     Parameters
     ----------
     tables : for each column (cells, features)
-    weights : (n,) public whole numbers by which rows are multiplied; 1 where it is None
+    weights : public whole numbers by which rows are multiplied; 1 where it is None
+    rows : which rows, in this order; all of them where it is None
     """
     held = cells.held
     statement = held.statement
@@ -110,11 +113,12 @@ def map_cells(cells: VerifiedCells, tables: Tables, weights: Ints | None = None)
     for table, start, stop in zip(tables, starts[:-1], starts[1:], strict=True):
         slopes[start:stop, : table.shape[1]] = encode_signed(table[:-1] - table[-1])
     constant = encode_signed(np.concatenate([table[-1] for table in tables]))
-    factors = None if weights is None else encode_signed(_checked_weights(statement, weights))
+    factors = None if weights is None else encode_signed(_checked_weights(statement, weights, rows))
     shares = []
+    chosen = np.arange(statement.rows) if rows is None else rows
     for index, share in zip(held_indices(held.index), (held.first, held.second), strict=True):
-        mapped = np.zeros((statement.rows, int(ends[-1])), dtype=np.uint64)
-        _map_rows(share, starts, ends, slopes, mapped)
+        mapped = np.zeros((chosen.size, int(ends[-1])), dtype=np.uint64)
+        _map_rows(share, chosen, starts, ends, slopes, mapped)
         if index == 0:
             mapped = add(mapped, constant)
         shares.append(mapped if factors is None else multiply(mapped, factors[:, None]))
@@ -122,20 +126,20 @@ def map_cells(cells: VerifiedCells, tables: Tables, weights: Ints | None = None)
 
 
 @njit(cache=True, nogil=True)
-def _map_rows(share: Field, starts: Ints, ends: Ints, slopes: Field, out: Field) -> None:
-    for row in range(share.shape[0]):
+def _map_rows(share: Field, chosen: Ints, starts: Ints, ends: Ints, slopes: Field, out: Field) -> None:
+    for row in range(chosen.size):
         for column in range(starts.size - 1):
             for place in range(starts[column], starts[column + 1]):
-                x = share[row, place]
+                x = share[chosen[row], place]
                 for feature in range(ends[column + 1] - ends[column]):
                     here = ends[column] + feature
                     out[row, here] = add_one(out[row, here], multiply_one(x, slopes[place, feature]))
 
 
-def _checked_weights(statement: CellsStatement, weights: Ints) -> Ints:
-    if weights.dtype != np.int64 or weights.shape != (statement.rows,):
+def _checked_weights(statement: CellsStatement, weights: Ints, rows: Ints | None) -> Ints:
+    if weights.dtype != np.int64 or weights.shape != (statement.rows if rows is None else rows.size,):
         raise ProtocolError(f"the weights of {statement.dealer!r}'s rows do not have the shape that the plan says")
-    if weights.size and (int(weights.min()) < 0 or int(weights.max()) >= _LARGEST):
+    if weights.size and (int(weights.min()) < 0 or int(weights.max()) >= LARGEST_ENTRY):
         raise ProtocolError(f"the weights of {statement.dealer!r}'s rows are out of range")
     return weights
 
@@ -147,7 +151,7 @@ def stack_records(index: int, parts: Sequence[tuple[Bools, tuple[Field, Field]]]
     ----------
     parts : for each dealer the (N,) rows that it shares and its features' two shares, of these rows in this order
     """
-    if not 0 < unit < _LARGEST:
+    if not 0 < unit < LARGEST_ENTRY:
         raise ProtocolError("the appended number is out of range")
     whole: list[Field] = []
     for place, number in enumerate(held_indices(index)):

@@ -1,4 +1,4 @@
-"""Secure sums in three rounds: public keys, sealed shares, noised terms; then the coordinator opens their sum.
+"""Secure sums in rounds: public keys, dealings, six rounds of proofs, noised terms; then their sum is opened.
 
 The coordinator relays ciphertexts that it cannot open, and gets three terms of which only the sum means anything. In a
 federation of two parties the third compute party is an organisation without data, or the coordinator itself, which then
@@ -8,6 +8,7 @@ has a handler of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from verticopula.errors import PartyUnavailable, ProtocolError
 from verticopula.mpc.opened_sums import PatternSums, open_sums
 from verticopula.mpc.sums_plan import SumsPlan, check_plan, pattern_size
+from verticopula.mpc.verified_cells import CellsStatement
 from verticopula.protocol.messages import (
     CloseReply,
     CloseRequest,
@@ -25,24 +27,71 @@ from verticopula.protocol.messages import (
     SecureRequest,
     SumsKeyReply,
     SumsKeyRequest,
+    SumsProofReply,
+    SumsProofRequest,
     SumsReply,
     SumsRequest,
     SumsShareReply,
     SumsShareRequest,
+    fingerprint,
+)
+from verticopula.protocol.proof_routes import (
+    DEAL,
+    STEPS,
+    Route,
+    bodies_to,
+    match,
+    routes_from,
+    routes_of,
+    routes_to,
+    statements_of,
 )
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.study_settings import COORDINATOR
 
-Kind = TypeVar("Kind", SumsKeyReply, SumsShareReply, SumsReply)
+Kind = TypeVar("Kind", SumsKeyReply, SumsShareReply, SumsProofReply, SumsReply)
 
 
 class ComputeHandler(Protocol):
-    """The coordinator's own side of secure sums, as the third compute party: a `SumsHandler` without scores."""
+    """The coordinator's own side of secure sums, as the third compute party: a `SumsHandler` without cells."""
 
     @property
     def party(self) -> str: ...
 
     def handle(self, request: SecureRequest) -> SecureReply: ...
+
+
+class _Post:
+    """All dealings and sealed messages that the coordinator has carried so far."""
+
+    def __init__(self, statements: Mapping[str, CellsStatement]) -> None:
+        self.statements = statements
+        self._boxes: dict[str, dict[Route, bytes]] = {step: {} for step in STEPS}
+        self._bodies: dict[str, bytes] = {}
+
+    def senders(self, step: str) -> list[str]:
+        """Who sends messages in a round."""
+        return list(dict.fromkeys(route.sender for route in routes_of(self.statements, step)))
+
+    def take(self, step: str, sender: str, boxes: tuple[bytes, ...]) -> None:
+        """A sender's messages of one round."""
+        self._boxes[step] |= match(sender, routes_from(self.statements, step, sender), boxes)
+
+    def take_body(self, dealer: str, body: bytes) -> None:
+        statement = self.statements.get(dealer)
+        if len(body) != (0 if statement is None else 8 * statement.rows * statement.width):
+            raise ProtocolError(f"party {dealer!r} did not share its cells as the plan says")
+        self._bodies[dealer] = body
+
+    def boxes(self, receiver: str, until: int) -> tuple[tuple[bytes, ...], ...]:
+        """A receiver's messages of the first `until` rounds."""
+        return tuple(
+            tuple(self._boxes[step][route] for route in routes_to(self.statements, step, receiver))
+            for step in STEPS[:until]
+        )
+
+    def bodies(self, receiver: str) -> tuple[bytes, ...]:
+        return tuple(self._bodies[dealer] for dealer in bodies_to(self.statements, receiver))
 
 
 def secure_sums(
@@ -52,7 +101,7 @@ def secure_sums(
     own: ComputeHandler | None = None,
     evidence: PlanEvidence | None = None,
 ) -> Rounds[tuple[PatternSums, ...]]:
-    """Three rounds; the sums of every pattern, in the plan's order.
+    """Nine rounds; the sums of every pattern, in the plan's order.
 
     Parameters
     ----------
@@ -74,14 +123,26 @@ def secure_sums(
     keys = tuple(_reply_of(name, replies, SumsKeyReply).key for name in everybody)
     if [key.party for key in keys] != everybody:
         raise ProtocolError("a party sent a public key under another name")
-    requests = {name: SumsShareRequest(study, method, plan, keys, evidence) for name in plan.parties}
+    requests = {name: SumsShareRequest(study, method, plan, keys, evidence) for name in everybody}
     replies = yield from _run_round(requests, own)
-    sealed = {name: _checked_messages(name, _reply_of(name, replies, SumsShareReply), plan) for name in plan.parties}
-    requests = {
-        name: SumsRequest(study, method, plan, keys, tuple(sealed[sender][index] for sender in plan.parties))
-        for index, name in enumerate(plan.compute)
-    }
-    replies = yield from _run_round(requests, own)
+    post = _Post(statements_of(plan, study, fingerprint((plan, keys))))
+    for name in everybody:
+        dealt = _reply_of(name, replies, SumsShareReply)
+        post.take(DEAL, name, dealt.boxes)
+        post.take_body(name, dealt.body)
+    del replies, dealt
+    for number, step in enumerate(STEPS[1:], start=1):
+        asked = {
+            name: SumsProofRequest(study, method, plan, keys, step, post.boxes(name, number))
+            for name in post.senders(step)
+        }
+        if number == 1:
+            asked = {name: replace(request, bodies=post.bodies(name)) for name, request in asked.items()}
+        replies = yield from _ask(asked, own, post)
+        for name in asked:
+            post.take(step, name, _reply_of(name, replies, SumsProofReply).boxes)
+    sums = {name: SumsRequest(study, method, plan, keys, post.boxes(name, len(STEPS))) for name in plan.compute}
+    replies = yield from _ask(sums, own, post)
     terms = [_checked_terms(name, _reply_of(name, replies, SumsReply), plan) for name in plan.compute]
     return open_sums(plan, terms)
 
@@ -93,10 +154,23 @@ def close_sums(name: str, study: str) -> Rounds[None]:
         raise ProtocolError(f"party {name!r} did not say that the study is over")
 
 
+def _ask(
+    requests: Mapping[str, SumsProofRequest] | Mapping[str, SumsRequest], own: ComputeHandler | None, post: _Post
+) -> Rounds[dict[str, Reply]]:
+    """One round; once more, with the bodies, for those that were started anew and lack them."""
+    replies = yield from _run_round(dict(requests), own)
+    again: dict[str, SecureRequest] = {
+        name: replace(request, bodies=post.bodies(name))
+        for name, request in requests.items()
+        if isinstance(reply := replies.get(name), SumsProofReply) and reply.lacks_bodies and not request.bodies
+    }
+    return {**replies, **((yield from _run_round(again, own)) if again else {})}
+
+
 def _run_round(requests: Mapping[str, SecureRequest], own: ComputeHandler | None) -> Rounds[dict[str, Reply]]:
     """One round; a request to the coordinator itself is handled last, when all parties have replied."""
     outside = {name: request for name, request in requests.items() if own is None or name != own.party}
-    replies: dict[str, Reply] = dict((yield dict(outside)))
+    replies: dict[str, Reply] = dict((yield dict(outside))) if outside else {}
     if own is not None and own.party in requests:
         replies[own.party] = own.handle(requests[own.party])
     return replies
@@ -112,13 +186,6 @@ def _reply_of(name: str, replies: Mapping[str, Reply], kind: type[Kind]) -> Kind
     if not isinstance(reply, kind) or reply.party != name:
         raise ProtocolError(f"party {name!r} did not answer the request for secure sums")
     return reply
-
-
-def _checked_messages(name: str, reply: SumsShareReply, plan: SumsPlan) -> tuple[bytes, ...]:
-    """The sealed messages of a reply: one for every compute party but the sender itself."""
-    if [len(sealed) > 0 for sealed in reply.boxes] != [other != name for other in plan.compute]:
-        raise ProtocolError(f"party {name!r} did not seal its shares for the compute parties")
-    return reply.boxes
 
 
 def _checked_terms(name: str, reply: SumsReply, plan: SumsPlan) -> tuple[NDArray[np.int64], ...]:

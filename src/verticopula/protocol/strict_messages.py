@@ -71,7 +71,7 @@ class SumsKeyReply:
 
 @dataclass(frozen=True)
 class SumsShareRequest:
-    """Share your scores among the plan's compute parties, sealed for each of them.
+    """Bind yourself to this plan and these keys, and share your cells among the plan's compute parties.
 
     `evidence` : from which a party computes the plan itself; None only among handlers without an agreement
     """
@@ -86,22 +86,58 @@ class SumsShareRequest:
 
 @dataclass(frozen=True, repr=False)
 class SumsShareReply:
-    """One sealed message per compute party, in the plan's order; an empty one for the party itself."""
+    """The party's dealing: sealed bundles in the order of `proof_routes.routes_from`, and its body, in clear.
+
+    Both are empty from a party without cells to share.
+    """
 
     party: str
     boxes: tuple[bytes, ...]
+    body: bytes
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True, repr=False)
-class SumsRequest:
-    """Here is what everybody sealed for you, in the order of the plan's parties. Add up, add noise, send your term."""
+class SumsProofRequest:
+    """Here are all messages for you so far, round by round. Send yours of the next round.
+
+    Attributes
+    ----------
+    step : which round's messages to send
+    boxes : for each round before it, the sealed messages in the order of `proof_routes.routes_to`
+    bodies : of the dealings, in the order of `proof_routes.bodies_to`; none where the party has them already
+    """
 
     study: str
     method: str
     plan: SumsPlan
     keys: tuple[SignedPublicKey, ...]
+    step: str
+    boxes: tuple[tuple[bytes, ...], ...]
+    bodies: tuple[bytes, ...] = ()
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class SumsProofReply:
+    """The party's sealed messages of one round; or none, where it was started anew and needs the bodies again."""
+
+    party: str
     boxes: tuple[bytes, ...]
+    lacks_bodies: bool
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class SumsRequest:
+    """All cells are proven: here are all messages for you, round by round. Add up, add noise, send your term."""
+
+    study: str
+    method: str
+    plan: SumsPlan
+    keys: tuple[SignedPublicKey, ...]
+    boxes: tuple[tuple[bytes, ...], ...]
+    bodies: tuple[bytes, ...] = ()
     version: int = MESSAGE_VERSION
 
 
@@ -117,5 +153,5 @@ class SumsReply:
     version: int = MESSAGE_VERSION
 
 
-SecureRequest = SumsKeyRequest | SumsShareRequest | SumsRequest
-SecureReply = SumsKeyReply | SumsShareReply | SumsReply
+SecureRequest = SumsKeyRequest | SumsShareRequest | SumsProofRequest | SumsRequest
+SecureReply = SumsKeyReply | SumsShareReply | SumsProofReply | SumsReply

@@ -66,7 +66,6 @@ def strict(
         opened.marginals,
         opened.budget,
         opened.missingness,
-        side.rng,
         lambda done, most: side.progress("fitting", done, most),
     )
     return FitResult(

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from verticopula.data.missingness import summarise_missingness
 from verticopula.mpc.gram_noise import SMOOTHING
 from verticopula.mpc.opened_sums import PatternSums
-from verticopula.mpc.sums_plan import SumsPlan, code_scores, noise_deviation, own_columns, own_rows
+from verticopula.mpc.sums_plan import SumsPlan, noise_deviation, own_columns, own_mask, own_rows, score_cells
 from verticopula.privacy.budget import StudyBudget
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.simulate.rank_simulation import Cohort, kolmogorov, same_party, scale_margin
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count, settle_margin
-from verticopula.stats.strict.latent_scores import latent_scores, score_table
+from verticopula.stats.strict.latent_scores import share_column
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
-from verticopula.stats.strict.score_plan import plan_sums, share_weights
+from verticopula.stats.strict.score_plan import plan_sums
 from verticopula.stats.strict.strict_fit import fit_strict
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ def simulate_strict(
     plan = plan_sums(federation, layout, observed, marginals, louder)
     coded = _code(federation, plan, cohort, marginals, observed)
     sums = open_centrally(plan, coded, rng)
-    fit = fit_strict(sums, plan, layout, marginals, louder, summarise_missingness(observed), rng)
+    fit = fit_strict(sums, plan, layout, marginals, louder, summarise_missingness(observed))
     upper = np.triu(~layout.nominal_blocks(), 1)
     corrected = {key: scale_margin(cohort, marginals[key], found, key) for key, found in fit.marginals.items()}
     return StrictErrors(
@@ -83,7 +83,7 @@ def simulate_strict(
 def open_centrally(plan: SumsPlan, coded: Mapping[str, Ints], rng: np.random.Generator) -> tuple[PatternSums, ...]:
     """What secure sums of these integers would open, with ordinary noise of the same deviation: for simulations only.
 
-    `coded` : party -> (n_k, q_k) what it would share, in the plan's rows
+    `coded` : party -> (n_k, q_k) what its cells stand for, in the plan's rows
     """
     whole = np.zeros((plan.pattern_of.size, sum(plan.widths)))
     for party, integers in coded.items():
@@ -121,18 +121,16 @@ def _code(
     marginals: Mapping[ColumnKey, Marginal],
     observed: Mapping[ColumnKey, Bools],
 ) -> dict[str, Ints]:
-    """What every party would share: `score_plan.share_scores`, from assumed values."""
+    """What every party's cells would stand for: `score_plan.share_cells`, from assumed values."""
     coded = {}
     for party in federation.parties:
-        keys = [ColumnKey(party.name, column.name) for column in party.columns]
-        parts = []
-        for key in keys:
-            table = score_table(marginals[key])
-            scores = np.full((observed[key].size, table.shape[1]), np.nan)
-            cells = cohort.truth.margins[key].cells(cohort.values[key], table.shape[0])
-            scores[observed[key]] = table[cells]
-            parts.append(scores)
-        weights = share_weights(plan, party.name, [score for key in keys for score in latent_scores(marginals[key])])
-        by_row = np.where(plan.pattern_of[:, None] >= 0, weights[plan.pattern_of], 0.0)
-        coded[party.name] = code_scores(plan, party.name, np.hstack(parts) * by_row)
+        rows, mask = own_rows(plan, party.name), own_mask(plan, party.name)
+        codes = np.zeros(mask.shape, dtype=np.int64)
+        for index, column in enumerate(party.columns):
+            key = ColumnKey(party.name, column.name)
+            found = np.zeros(rows.size, dtype=np.int64)
+            groups = share_column(marginals[key], plan.cap).groups
+            found[observed[key]] = groups[cohort.truth.margins[key].cells(cohort.values[key], groups.size)]
+            codes[:, index] = np.where(mask[:, index], found[rows], 0)
+        coded[party.name] = score_cells(plan, party.name, codes)
     return coded

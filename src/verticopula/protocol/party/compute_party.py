@@ -21,7 +21,9 @@ from verticopula.protocol.messages import (
     Reply,
     Request,
     SumsKeyRequest,
+    SumsProofRequest,
     SumsRequest,
+    SumsShareRequest,
 )
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.schema.federation import Federation
@@ -66,7 +68,7 @@ class ComputeParty:
             raise VersionMismatch(
                 f"party {self.name!r} speaks message version {MESSAGE_VERSION}, the coordinator {request.version}"
             )
-        if not isinstance(request, SumsKeyRequest | SumsRequest | CloseRequest):
+        if not isinstance(request, SumsKeyRequest | SumsShareRequest | SumsProofRequest | SumsRequest | CloseRequest):
             raise PolicyRefused(f"party {self.name!r} computes and holds no data: it answers no such request")
         if not 1 <= len(request.study) <= _LONGEST_NAME or not request.study.isprintable():
             raise ProtocolError(f"party {self.name!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")

@@ -1,7 +1,7 @@
-"""A party's side of the strict mode: margins of all its columns once, then secure sums of scores made from them.
+"""A party's side of the strict mode: margins of all its columns once, then secure sums over their cells.
 
-Raw data is touched here and in `local_party.py`, nowhere else. A party's scores are a public function of its own
-released cells, applied to its own values, so nothing about scores has to be sent before they are shared.
+Raw data is touched here and in `local_party.py`, nowhere else. What a party shares are the pooled
+cells of its values; how cells are pooled and what they count for is a public function of all released margins.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from verticopula.stats.strict.gaussian_margins import (
     release_gaussian_cells,
     settle_margin,
 )
-from verticopula.stats.strict.score_plan import plan_sums, share_scores, sums_roles
+from verticopula.stats.strict.score_plan import plan_sums, share_cells, sums_roles
 from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
@@ -178,7 +178,7 @@ class StrictHandler:
         if study not in self._sums_handlers:
             self._sums_handlers[study] = SumsHandler(
                 self.name,
-                lambda plan: self._scores(study, plan),
+                lambda plan: share_cells(plan, self.name, self.table, self._margins(study)),
                 records=self.records,
                 noise=self.noise,
                 authenticity=self.authenticity,
@@ -255,10 +255,6 @@ class StrictHandler:
                 "margins and budget"
             )
         return rows_agreed
-
-    def _scores(self, study: str, plan: SumsPlan) -> Ints:
-        """What is shared, and never sent otherwise."""
-        return share_scores(plan, self.name, self.table, self._margins(study))
 
     def _margins(self, study: str) -> dict[str, Marginal]:
         """The party's margins as everybody can compute them from what it has sent."""

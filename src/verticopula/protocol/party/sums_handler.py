@@ -1,38 +1,24 @@
-"""A party's handler of secure sums: it shares its own scores, and adds up the shares that it holds.
+"""A party's handler of secure sums: it shares and proves its own cells, checks the others', and adds up shares.
 
-One record per study holds a secret, the plan that the party has bound itself to, and its noise. It is stored before
-anything leaves, so the same request gets the same bytes again. A compute party adds up one set of shares in a study,
-with one noise, and refuses any other.
+One record per study holds a secret, the plan that the party has bound itself to, what it has fixed in the proofs, and
+its noise. It is stored before anything leaves, so the same request gets the same bytes again. A compute party adds up
+one set of proven shares in a study, with one noise, and refuses any other.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, VersionMismatch
 from verticopula.mpc import sums_plan
-from verticopula.mpc.fixed_point import check_norms
 from verticopula.mpc.sealed_messages import SECRET_BYTES, Authenticity, SealedChannel, SignedPublicKey
-from verticopula.mpc.secret_sharing import (
-    COMPUTE,
-    SEED_BYTES,
-    SEEDED,
-    Ring,
-    gram_share,
-    held_indices,
-    held_shares,
-    seeds_for,
-    third_share,
-    to_bytes,
-    zero_share,
-)
 from verticopula.mpc.sums_plan import SumsPlan
+from verticopula.mpc.verified_sums import draw_term_noise, noised_term
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -41,42 +27,29 @@ from verticopula.protocol.messages import (
     SecureRequest,
     SumsKeyReply,
     SumsKeyRequest,
+    SumsProofReply,
+    SumsProofRequest,
     SumsReply,
     SumsRequest,
     SumsShareReply,
     SumsShareRequest,
     fingerprint,
 )
+from verticopula.protocol.party.proof_session import ProofSession, Records
 from verticopula.protocol.party.sums_record import SumsRecord, pack_noise, unpack_noise
-from verticopula.protocol.wire import decode, encode
+from verticopula.protocol.proof_routes import statements_of
 from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
 
-_PURPOSE = "score shares"
-
-
-@dataclass(frozen=True, repr=False)
-class ShareBundle:
-    """The content of a sealed message: one matrix's shares for one compute party.
-
-    `plan` is the digest of the plan and all keys.
-    """
-
-    WIRE_NAME = "ShareParcel"  # its name in sealed messages
-
-    plan: str
-    seeds: tuple[bytes, ...]
-    body: bytes
-
 
 class SumsHandler:
-    """One party's side of secure sums. No repr: it can reach scores.
+    """One party's side of secure sums. No repr: it can reach cells.
 
     Parameters
     ----------
-    scores : plan -> (n_k, p_k) integers, for the subjects of `sums_plan.own_rows` in the cohort's order, within
-        `own_bounds` and zero outside `own_mask`; None for a compute party without data
+    cells : plan -> (n_k, columns) cell numbers, for the subjects of `sums_plan.own_rows` in the cohort's order; None
+        for a compute party without data
     records : where a study's record is kept; noise is drawn anew only with a new record
     noise : secure, or seeded for a simulation
     approve : called with the study, the plan, the digest of plan and keys, and what the plan follows from, before the
@@ -87,7 +60,7 @@ class SumsHandler:
     def __init__(
         self,
         party: str,
-        scores: Callable[[SumsPlan], Ints] | None,
+        cells: Callable[[SumsPlan], Ints] | None,
         *,
         records: RecordStore,
         noise: Noise,
@@ -96,13 +69,14 @@ class SumsHandler:
         noise_label: str = "",
     ) -> None:
         self.party = party
-        self._scores = scores
+        self._cells = cells
         self._records = records
         self._noise = noise
         self._authenticity = authenticity
         self._approve = approve
         self._noise_label = noise_label
         self._channels: dict[str, SealedChannel] = {}
+        self._sessions: dict[str, ProofSession] = {}
         self._lock = threading.RLock()
 
     def handle(self, request: SecureRequest) -> SecureReply:
@@ -116,102 +90,93 @@ class SumsHandler:
                 return SumsKeyReply(self.party, self._channel(request.study).sign_public_key())
             if isinstance(request, SumsShareRequest):
                 return self._share(request)
+            if isinstance(request, SumsProofRequest):
+                return self._prove(request)
             return self._add_up(request)
 
-    # ---- sharing -------------------------------------------------------------------------
+    # ---- sharing and proving -------------------------------------------------------------
 
     def _share(self, request: SumsShareRequest) -> SumsShareReply:
-        """The party's scores in sealed shares.
+        """The party's cells in sealed shares.
 
         Privacy
         -------
-        To each compute party: two of three shares, uniform whatever the scores are. To the coordinator: ciphertexts
-        that it cannot open, whose sizes follow from the plan.
+        To each compute party: two of three shares, uniform whatever the cells are. To the coordinator: ciphertexts
+        that it cannot open, whose sizes follow from the plan, and a body that it cannot tell from uniform elements.
         """
-        digest = self._bind(request)
-        channel, plan = self._channel(request.study), request.plan
-        seeds, third = self._own_shares(channel, plan, digest)
-        body = to_bytes(third)
-        sealed = []
-        for index, name in enumerate(plan.compute):
-            third_bytes = body if _gets_third(index) else b""
-            content = encode(ShareBundle(digest, seeds_for(index, seeds), third_bytes))
-            sealed.append(b"" if name == self.party else channel.seal(name, _PURPOSE, 0, content))
-        return SumsShareReply(self.party, tuple(sealed))
+        return SumsShareReply(self.party, *self._session(request).deal())
 
-    def _own_shares(self, channel: SealedChannel, plan: SumsPlan, digest: str) -> tuple[tuple[bytes, bytes], Ring]:
-        """Two seeds and the third share. Other scores have other seeds: no keystream ever hides two of them."""
-        scores = self._checked_scores(plan)
-        content = hashlib.sha256(np.ascontiguousarray(scores).tobytes()).hexdigest()
-        first, second = (channel.derive("share", str(i), digest, content, size=SEED_BYTES) for i in SEEDED)
-        return (first, second), third_share(scores, (first, second))
+    def _prove(self, request: SumsProofRequest) -> SumsProofReply:
+        """The party's messages of one round of all proofs."""
+        session = self._session(request)
+        if request.bodies:
+            session.take_bodies(request.bodies)
+        if session.lacks_bodies:
+            return SumsProofReply(self.party, (), True)
+        return SumsProofReply(self.party, session.answer(request.step, request.boxes), False)
 
-    def _checked_scores(self, plan: SumsPlan) -> Ints:
-        if self._scores is None or self.party not in plan.parties:
-            raise ProtocolError(f"party {self.party!r} has no scores to share")
-        scores, mask = self._scores(plan), sums_plan.own_mask(plan, self.party)
-        if scores.dtype != np.int64 or scores.shape != mask.shape:
-            raise ProtocolError(f"party {self.party!r}: its scores do not have the shape that the plan says")
-        if scores[~mask].any():
-            raise ProtocolError(f"party {self.party!r}: a score stands where the plan has none")
-        check_norms(scores, sums_plan.own_bounds(plan, self.party))
-        return scores
+    def _session(self, request: SumsShareRequest | SumsProofRequest | SumsRequest) -> ProofSession:
+        """The proofs of a study, with what was stored of them."""
+        digest, study, plan = self._bind(request), request.study, request.plan
+        if study not in self._sessions:
+            statements = statements_of(plan, study, digest)
+
+            def keep(records: Records) -> None:
+                self._keep(study, replace(self._kept(study), proofs=records))
+
+            codes = self._own_cells(plan) if self.party in statements else None
+            records = self._kept(study).proofs
+            self._sessions[study] = ProofSession(self._channel(study), statements, codes, records, keep)
+        return self._sessions[study]
+
+    def _own_cells(self, plan: SumsPlan) -> Ints:
+        if self._cells is None:
+            raise ProtocolError(f"party {self.party!r} has no cells to share")
+        return self._cells(plan)
 
     # ---- adding up -----------------------------------------------------------------------
 
-    def _add_up(self, request: SumsRequest) -> SumsReply:
+    def _add_up(self, request: SumsRequest) -> SumsReply | SumsProofReply:
         """This compute party's term of every pattern's Gram matrix, with its noise and its share of zero.
 
         Privacy
         -------
         To the coordinator, which gets all three: their sum, a Gram matrix with noise, and nothing else. Any two of
-        the noises cover one person's whole record at the plan's mu.
+        the noises cover one person's whole record at the plan's mu: what cells can stand for is bounded by the
+        plan's tables, and that they are cells has been proven.
         """
-        plan = request.plan
+        plan, study = request.plan, request.study
         if self.party not in plan.compute:
             raise ProtocolError(f"party {self.party!r} is no compute party of this study")
-        digest = self._bind(request)
+        session, channel = self._session(request), self._channel(study)
+        if request.bodies:
+            session.take_bodies(request.bodies)
+        if session.lacks_bodies:
+            return SumsProofReply(self.party, (), True)
+        cells, inputs = session.conclude(request.boxes)
+        noise, digest = self._noise_for(request, inputs), self._kept(study).plan
         index = plan.compute.index(self.party)
-        shares, inputs = self._collect(request, digest, index)
-        noise = self._noise_for(request, inputs)
-        channel = self._channel(request.study)
-        keys = {i: name for i, name in enumerate(plan.compute) if i != index}
+        others = {i: name for i, name in enumerate(plan.compute) if i != index}
         places = {party: np.cumsum(sums_plan.own_rows(plan, party)) - 1 for party in plan.parties}
         terms, start = [], 0
         for pattern in range(plan.columns.shape[0]):
-            term = gram_share(*sums_plan.pattern_shares(plan, pattern, index, shares, places))[:-1]
-            zero = zero_share(
-                index, {i: channel.common_key(n, "zero", digest, str(pattern)) for i, n in keys.items()}, term.size
-            )
-            term = term + zero + noise[start : start + term.size].view(np.uint64)
-            start += term.size
-            terms.append(term.view(np.int64))
+            records = sums_plan.pattern_records(plan, pattern, index, cells, places)
+            keys = {i: channel.common_key(name, "zero", digest, str(pattern)) for i, name in others.items()}
+            stop = start + sums_plan.pattern_size(plan, pattern)
+            terms.append(noised_term(index, records, keys, noise[start:stop]).astype(np.int64))
+            start = stop
+        del self._sessions[study]  # shares are large; what made them can be sent again
         return SumsReply(self.party, tuple(terms))
-
-    def _collect(self, request: SumsRequest, digest: str, index: int) -> tuple[dict[str, tuple[Ring, Ring]], str]:
-        """Everybody's shares, this party's own among them, and a digest of them all."""
-        plan, channel = request.plan, self._channel(request.study)
-        if len(request.boxes) != len(plan.parties):
-            raise ProtocolError(f"party {self.party!r}: expected a sealed message from each party with scores")
-        shares, inputs = {}, hashlib.sha256()
-        for sender, width, sealed in zip(plan.parties, plan.widths, request.boxes, strict=True):
-            if sender == self.party:
-                seeds, third = self._own_shares(channel, plan, digest)
-                bundle = ShareBundle(digest, seeds_for(index, seeds), to_bytes(third) if _gets_third(index) else b"")
-            else:
-                bundle = decode(channel.open(sender, _PURPOSE, 0, sealed), (ShareBundle,))
-            if bundle.plan != digest:
-                raise ProtocolError(f"party {self.party!r}: {sender!r} shared its scores for another plan")
-            shape = (int(sums_plan.own_rows(plan, sender).sum()), width)
-            shares[sender] = held_shares(index, shape, bundle.seeds, bundle.body)
-            inputs.update(fingerprint(bundle).encode())
-        return shares, inputs.hexdigest()
 
     def _noise_for(self, request: SumsRequest, inputs: str) -> Ints:
         """The noise on these shares: from the record, or drawn and recorded now."""
         kept, plan = self._kept(request.study), request.plan
         if not kept.noise:
-            drawn = [self._draw(request.study, plan, pattern) for pattern in range(plan.columns.shape[0])]
+            label = (self._noise_label or request.study, "sums")
+            drawn = [
+                draw_term_noise(self._noise, sums_plan.share_scales(plan, pattern), *label, str(pattern))
+                for pattern in range(plan.columns.shape[0])
+            ]
             kept = replace(kept, inputs=inputs, noise=pack_noise(np.concatenate(drawn)))
             self._keep(request.study, kept)
         if kept.inputs != inputs:
@@ -221,18 +186,9 @@ class SumsHandler:
             )
         return unpack_noise(kept.noise)
 
-    def _draw(self, study: str, plan: SumsPlan, pattern: int) -> Ints:
-        scales = sums_plan.share_scales(plan, pattern)
-        noise = np.zeros(scales.size, dtype=np.int64)
-        for number, scale in enumerate(np.unique(scales)):
-            chosen = scales == scale
-            label = (self._noise_label or study, "sums", str(pattern), str(number))
-            noise[chosen] = self._noise.discrete_gaussian(noise[chosen], float(scale), *label)
-        return noise
-
     # ---- the study's record --------------------------------------------------------------------
 
-    def _bind(self, request: SumsShareRequest | SumsRequest) -> str:
+    def _bind(self, request: SumsShareRequest | SumsProofRequest | SumsRequest) -> str:
         """The digest of this plan and these keys, to which the party is bound now; ProtocolError for any others."""
         self._check_keys(request.study, request.plan, request.keys)
         digest, kept = fingerprint((request.plan, request.keys)), self._kept(request.study)
@@ -281,8 +237,3 @@ class SumsHandler:
     def record_name(party: str, study: str) -> str:
         """The name under which a party's record of a study is kept."""
         return f"sums/{party}/{study}"
-
-
-def _gets_third(index: int) -> bool:
-    """Whether a compute party is sent the share that no seed stands for."""
-    return COMPUTE - 1 in held_indices(index)

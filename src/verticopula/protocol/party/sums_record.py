@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ class SumsRecord:
     ----------
     secret : hex; keys and shares are derived from it
     plan : digest of the plan and the keys that the party has bound itself to; "" before
+    proofs : dealer -> what it has fixed in that dealer's proof (`mpc.proof_rounds`)
     inputs : digest of the shares that it has added up; "" before
     noise : its noise on them, as base64 of 64-bit integers; "" before
     """
@@ -26,6 +28,7 @@ class SumsRecord:
     plan: str = ""
     inputs: str = ""
     noise: str = ""
+    proofs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

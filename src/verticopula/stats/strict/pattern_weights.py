@@ -2,7 +2,7 @@
 
 Noise is as large as a whole record may be long, so in a pattern where rarely observed parties meet, the columns of a
 party that is observed elsewhere anyway should take up little of it. With squared weights v (P, K) a pattern's records
-have squared norm B_p = 1 + clip * sum_k m_pk v_pk, and the noise on a mean product of unit scores of parties a and b
+have squared norm B_p = 1 + sum_k m_pk v_pk, and the noise on a mean product of unit scores of parties a and b
 has standard deviation s_p / (n_p sqrt(v_pa v_pb)), s_p = noise * B_p. What all patterns together say about one
 correlation of the two is
 
@@ -24,17 +24,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def choose_weights(counts: Ints, widths: Floats, clip: float, noise: float) -> Floats:
+def choose_weights(counts: Ints, widths: Floats, noise: float) -> Floats:
     """(P, K) squared weights; 0 where a party has no columns.
 
     Parameters
     ----------
     counts : (P,) people
-    widths : (P, K) expected squared norm of a party's part at weight 1
-    clip : how much longer than that it may be
+    widths : (P, K) largest squared norm of a party's part at weight 1
     noise : standard deviation of the noise on a sum, per squared norm of a record
     """
     present = widths > 0.0
+    if not present.any():
+        return np.zeros(widths.shape)
     n = counts.astype(np.float64)
     typical = widths.max(axis=0)
     importance = np.outer(np.append(typical, TUNING.means_weight), np.append(typical, TUNING.means_weight))
@@ -43,7 +44,7 @@ def choose_weights(counts: Ints, widths: Floats, clip: float, noise: float) -> F
     def lost(logs: Floats) -> tuple[float, Floats]:
         v = np.zeros(widths.shape)
         v[present] = np.exp(logs)
-        part = clip * widths * v
+        part = widths * v
         s = noise * (1.0 + part.sum(axis=1))
         full = np.column_stack([v, np.ones(len(n))])
         pair = full[:, :, None] * full[:, None, :]

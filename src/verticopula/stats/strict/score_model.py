@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.bridge import hermite_coefficients, invert_series
@@ -21,7 +22,7 @@ from verticopula.stats.margin_curves import MarginCurve, correct_marginals
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import keep_definite
 from verticopula.stats.pairwise import PairwiseLatents, assemble
-from verticopula.stats.strict.latent_scores import LatentScore, score_table
+from verticopula.stats.strict.latent_scores import LatentScore
 from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 Floats = NDArray[np.float64]
@@ -37,12 +38,14 @@ class ScoreModel:
     ----------
     marginals : of the observed
     scores : one per latent
+    tables : column -> (cells, latents) the scores of its pooled cells
     owners : (q,) number of a latent's party
     """
 
     layout: Layout
     marginals: Mapping[ColumnKey, Marginal]
     scores: Sequence[LatentScore]
+    tables: Mapping[ColumnKey, Floats]
     owners: Ints
 
     @property
@@ -134,18 +137,21 @@ def _category_covariance(model: ScoreModel, placed: PlacedLatents, key: ColumnKe
     shares = np.array(
         [max(float(model.scores[j].shares(placed.shifts[j])[1]), 1e-6) for j in range(part.start, part.stop)]
     )
-    shares = shares / shares.sum()
-    table = score_table(model.marginals[key])
+    table = model.tables[key]
+    groups = np.where(table.std(axis=0) > 0.0, table.argmax(axis=0), table.shape[0] - 1)
+    shares = np.bincount(groups, weights=shares, minlength=table.shape[0]) / shares.sum()
     centred = table - shares @ table
     return np.asarray(centred.T @ (shares[:, None] * centred))
 
 
 def margin_curves(model: ScoreModel, placed: PlacedLatents) -> list[MarginCurve]:
     """From grades among the observed to grades in the population, whose latents are shifted."""
-    return [
-        MarginCurve(np.cumsum(score.shares())[:-1], np.cumsum(score.shares(shift))[:-1])
-        for score, shift in zip(model.scores, placed.shifts, strict=True)
-    ]
+    curves = []
+    for key, part in zip(model.layout.keys, model.layout.slices, strict=True):
+        for latent, shift in zip(model.marginals[key].latents(), placed.shifts[part], strict=True):
+            grades = np.clip(np.cumsum(latent.probabilities)[:-1], 0.0, 1.0)
+            curves.append(MarginCurve(grades, ndtr(ndtri(grades) - shift)))
+    return curves
 
 
 def correlate(

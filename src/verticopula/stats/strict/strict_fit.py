@@ -1,13 +1,12 @@
 """From opened sums to a copula.
 
-Every few rounds, what cutting records did to their moments is simulated and undone (`clipping`); in between, rounds as
-in `em_iterations.py` until correlations rest. All of it is computed from released numbers and costs no budget.
+Rounds as in `em_iterations.py` until correlations rest. All of it is computed from released numbers and costs no
+budget.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,12 @@ from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.pairwise import FitReport
-from verticopula.stats.strict.clipping import DRAWS, ClipGap, ScoreSimulator
 from verticopula.stats.strict.em_iterations import StrictState, advance, iterate_em, sampling_dominates
 from verticopula.stats.strict.factor_structure import posterior_variance
-from verticopula.stats.strict.latent_scores import latent_scores
+from verticopula.stats.strict.latent_scores import share_column
 from verticopula.stats.strict.noise_budget import StrictBudget
 from verticopula.stats.strict.noisy_moments import NoisyMoments, read_sums
 from verticopula.stats.strict.score_model import ScoreModel, correlate, margin_curves
-from verticopula.stats.strict.score_plan import plan_clip
 from verticopula.stats.strict.strict_report import StrictFit, StrictReport, by_parties
 from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
@@ -50,7 +47,6 @@ def fit_strict(
     marginals: Mapping[ColumnKey, Marginal],
     budget: StrictBudget,
     missingness: Missingness,
-    rng: np.random.Generator,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> StrictFit:
     """The copula of the population, from what was opened.
@@ -59,35 +55,26 @@ def fit_strict(
     ----------
     sums : of every pattern, in the plan's order
     marginals : of the observed, settled from noisy cells
-    rng : for the records that show what cutting did
     """
-    scores = [score for key in layout.keys for score in latent_scores(marginals[key])]
+    shared = [share_column(marginals[key], plan.cap) for key in layout.keys]
+    scores = [score for column in shared for score in column.scores]
     owners = np.repeat(np.arange(len(plan.parties)), plan.widths)
-    model = ScoreModel(layout, marginals, scores, owners)
-    noisy = read_sums(sums, plan, scores)
+    tables = {key: column.table for key, column in zip(layout.keys, shared, strict=True)}
+    model = ScoreModel(layout, marginals, scores, tables, owners)
+    noisy = read_sums(sums, plan, shared)
     overlap = count_overlap(noisy, len(scores))
-    simulator = ScoreSimulator(
-        layout, marginals, scores, owners, plan_clip(plan), rng.standard_normal((DRAWS, len(scores)))
-    )
-    gap = ClipGap.none(len(scores))
     state: StrictState | None = None
     change = np.inf
     rounds = 0
     while rounds < MOST_ROUNDS and change >= TOLERANCE:
         rounds += 1
         before = state
-        state = advance([gap.undo(pattern) for pattern in noisy], model, before)
+        state = advance(noisy, model, before)
         change = np.inf if before is None else float(np.max(np.abs(state.fitted - before.fitted)))
-        if rounds in TUNING.simulate_after:
-            pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
-            gap = simulator.gap(nearest_correlation(pairs.correlation).correlation)
-            change = np.inf
-            state = replace(state, mixer=state.mixer.forget())  # another map from here on
         progress(rounds, MOST_ROUNDS)
     assert state is not None
-    whole = [gap.undo(pattern) for pattern in noisy]
-    if sampling_dominates(whole):
-        state, rounds, change = iterate_em(whole, model, state)
+    if sampling_dominates(noisy):
+        state, rounds, change = iterate_em(noisy, model, state)
     pairs = correlate(model, state.placed, state.fitted, state.variance, overlap)
     repaired = nearest_correlation(pairs.correlation)
     counted = state.structure.groups >= 0
@@ -100,7 +87,7 @@ def fit_strict(
         smallest_eigenvalue=repaired.smallest_eigenvalue_before,
         marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
     )
-    strict = summarise(state, plan, layout, gap, model, rounds, change)
+    strict = summarise(state, plan, layout, model, rounds, change)
     corrected = correct_marginals(layout, marginals, margin_curves(model, state.placed))
     return StrictFit(repaired.correlation, corrected, report, strict)
 
@@ -114,7 +101,7 @@ def count_overlap(noisy: Sequence[NoisyMoments], q: int) -> Ints:
 
 
 def summarise(
-    state: StrictState, plan: SumsPlan, layout: Layout, gap: ClipGap, model: ScoreModel, rounds: int, change: float
+    state: StrictState, plan: SumsPlan, layout: Layout, model: ScoreModel, rounds: int, change: float
 ) -> StrictReport:
     """What can be relied on, party by party."""
     structure, owners, k = state.structure, model.owners, len(plan.parties)
@@ -131,7 +118,6 @@ def summarise(
         change=change,
         patterns=plan.columns.shape[0],
         left_out=int((plan.pattern_of < 0).sum()),
-        cut={party: float(gap.cut[owners == i].mean()) for i, party in enumerate(plan.parties)},
         parties=plan.parties,
         raw_error=np.where(met, by_parties(state.variance, counted & np.isfinite(state.variance), owners, k), np.inf),
         expected_error=expected,

@@ -29,12 +29,11 @@ class StrictReport:
     spread_within, spread_between : standard deviation of correlations around the factors, inside a party and across
     iterations, converged, change : rounds made; whether nothing moved any more; largest move in the last
     patterns, left_out : patterns opened; subjects in none of them
-    cut : party -> share of its records that were cut to their bound (by the model)
     parties : their names, in the order of the next ones
     raw_error : (K, K) standard error of one correlation from noise and overlap alone; inf where nobody was counted
         with both
     expected_error : (K, K) the same with the help of all other pairs; noise, sampling and the factors' own error, not
-        what is left of cutting and of selection
+        what is left of selection
     realised_error : (K, K) root mean square of what the noisy correlations are away from the fitted ones
     supported : (K, K) whether the data support a correlation of the two parties at this budget
     flat : columns whose noisy margin has all mass in one cell
@@ -48,7 +47,6 @@ class StrictReport:
     change: float
     patterns: int
     left_out: int
-    cut: Mapping[str, float]
     parties: tuple[str, ...]
     raw_error: Floats
     expected_error: Floats
@@ -66,13 +64,14 @@ class StrictReport:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> StrictReport:
-        """What `to_dict` wrote."""
+        """What `to_dict` wrote; a report of an earlier version may say more."""
         arrays: dict[str, Any] = {
             name: np.array([[np.inf if x is None else x for x in row] for row in raw[name]], dtype=kind)
             for name, kind in _ARRAYS.items()
         }
         names = {name: tuple(raw[name]) for name in ("parties", "flat")}
-        return cls(**{**raw, **arrays, **names})
+        known = {field.name: raw[field.name] for field in fields(cls)}
+        return cls(**{**known, **arrays, **names})
 
     @property
     def unsupported(self) -> tuple[tuple[str, str], ...]:

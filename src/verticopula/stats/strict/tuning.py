@@ -16,16 +16,16 @@ _MIXING = MixingSettings(memory=4, damping=0.5, ridge=1e-6, most_reach=10.0, rid
 class StrictTuning:
     """Chosen constants of the strict plan and fit.
 
-    The clip factor (`clip_*`) was tuned by `python -m benchmarks strict`, on the SME study of about 72,000 people in
-    five parties. The others were chosen by hand, not tuned.
+    `score_caps`, `most_square` and `means_weight` were chosen on `make_sme` (20,000 and 71,827 people, epsilon 1 and 3)
+    with seeds that no page reports. The others were chosen by hand, not tuned.
 
     Attributes
     ----------
     moments_share : part of mu^2 that goes to the moments; the margins have the rest
-    clip_scale, clip_people : a party's part of a record is cut to clip_scale * sqrt(mu * people / clip_people) times
-        its expected squared norm
-    clip_tightest, clip_loosest : and to no less and no more than these times it
-    score_cap : of a cell's mean latent, before scores get variance 1
+    score_caps : least and largest cap of a cell's mean latent, before scores get variance 1
+    most_cells : of a column, pooled
+    cell_step : width of a pooled cell in standard deviations of the latent, unless there would be more cells
+    most_square : largest square that one column's shared scores may have, where one normal column has about 1.5
     rarest_value : an indicator is standardised as if either value were at least this frequent
     weakest_slope : of a score on its latent, where one divides by it
     flat_variance : a score with less says nothing about its latent
@@ -46,22 +46,20 @@ class StrictTuning:
     most_stretch : of a score's variance against the one it should have
     quiet : EM takes over where noise is below this share of the sampling variance in every pattern
     mixing : of the rounds; half of a plain step, because a whole one overshoots where people differ much
-    simulate_after : rounds after which what cutting does is simulated anew
     largest_error : expected; with a larger one a correlation is reported as not supported
     """
 
     moments_share: float = 0.85
-    clip_scale: float = 1.8
-    clip_people: float = 72_000.0
-    clip_tightest: float = 1.0
-    clip_loosest: float = 6.0
-    score_cap: float = 2.0
+    score_caps: tuple[float, float] = (0.2, 2.0)
+    most_cells: int = 12
+    cell_step: float = 0.2
+    most_square: float = 4.0
     rarest_value: float = 0.01
     weakest_slope: float = 0.05
     flat_variance: float = 0.1
     most_patterns: int = 64
     prior_variance: float = 0.02
-    means_weight: float = 4.0
+    means_weight: float = 16.0
     most_log_weight: float = 2.0
     most_factors: int = 8
     inside_weight: float = 0.1
@@ -75,7 +73,6 @@ class StrictTuning:
     most_stretch: float = 2.0
     quiet: float = 0.1
     mixing: MixingSettings = _MIXING
-    simulate_after: tuple[int, ...] = (1, 2, 4)
     largest_error: float = 0.05
 
 
