@@ -103,15 +103,7 @@ def present(record: Record, places: Places) -> list[Table]:
                     verdict(sent + received, TARGET_MB),
                 )
             )
-    header = (
-        "design",
-        "party",
-        "columns",
-        "MB sent",
-        "MB received",
-        "s to share / prove",
-        "s to add up",
-        "target 400 MB",
-    )
+    sizes, times = ("columns", "MB sent", "MB received"), ("s to share / prove", "s to add up")
+    header = ("design", "party", *sizes, *times, "target 400 MB")
     n = record.settings["n_subjects"]
     return [Table(f"secure sums, N = {n:,}, 55 columns", header, rows)]

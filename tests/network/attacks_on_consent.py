@@ -104,7 +104,7 @@ def _guess(scene: Scene, study: str, guesses: list[str]) -> int | Refusal:
     "lead",
     "right",
     "a limit on open studies",
-    "refused: party 'right': 10 studies are open that not everybody has consented to",
+    "refused: party 'right': 10 studies are open from which nothing was released",
     honest="this party alone",
 )
 def many_openings(scene: Scene) -> None:

@@ -308,12 +308,11 @@ def _share_request(
     return SumsShareRequest(study, "strict", plan, keys, evidence(scene))
 
 
-def _without_noise(plan: SumsPlan) -> SumsPlan:
-    """The right party has no columns, and a bound that takes everybody else's away: noise goes with their sum."""
-    columns, bounds = plan.columns.copy(), plan.bounds.copy()
+def _out_of_sight(plan: SumsPlan) -> SumsPlan:
+    """The right party has no columns in the pattern, and its cells stand for large numbers there all the same."""
+    columns = plan.columns.copy()
     columns[:, -_PARTIES["right"] :] = False
-    bounds[:, -1] = 1 - bounds[:, :-1].sum(axis=1)
-    return replace(plan, columns=columns, bounds=bounds)
+    return replace(plan, columns=columns)
 
 
 def _after_margins(**changes: Any) -> Callable[[Scene], None]:
@@ -393,10 +392,10 @@ against_party(
     "refused: party 'left': the plan of secure sums names other compute parties",
 )(_after_margins(compute=("left", "middle", COORDINATOR)))
 against_party(
-    "a bound below 0 that takes the noise off secure sums",
+    "scores in secure sums of columns that a pattern is without",
     "checks on arrays",
-    "refused: the plan of secure sums has a bound for a party without columns",
-)(_after_margins(change=_without_noise))
+    "refused: the plan of secure sums has a table for a pattern without the column",
+)(_after_margins(change=_out_of_sight))
 against_party(
     "a plan of secure sums without what it follows from",
     "its own computation",

@@ -27,17 +27,18 @@ _ROUNDS = {
     "GaussianMarginsRequest": "margins",
     "SumsKeyRequest": "keys",
     "SumsShareRequest": "shares",
+    "SumsProofRequest": "proof",
 }
-_RECORDED = ("consent", "agreement", "keys", "shares", "sums")  # rounds whose replies follow from a study's record
+_RECORDED = ("consent", "agreement", "keys", "shares", "proof", "sums")  # replies that follow from a study's record
 _DISK_IS_FULL = "NOSPACE"
 
 
 def name_round(request: Any) -> str:
-    """What a round is called in plans and tables: `release`, `ranks 2`, `update 17`."""
+    """What a round is called in plans and tables: `release`, `ranks 2`, `update 17`, `proof point`."""
     kind = type(request).__name__
     name = _ROUNDS.get(kind, kind.removesuffix("Request").lower())
-    number = getattr(request, "round_number", getattr(request, "number", None))
-    return name if number is None or number < 0 else f"{name} {number}"
+    number = getattr(request, "round_number", getattr(request, "number", getattr(request, "step", None)))
+    return name if number is None or (isinstance(number, int) and number < 0) else f"{name} {number}"
 
 
 class Breaker:
@@ -115,7 +116,9 @@ def break_party(breaker: Breaker) -> None:
             return send(self, peer, topic, key, body)
         ledger = Path("kits") / breaker.name / "vault" / "ledger.jsonl"
         paid = ledger.read_text("ascii").count(f'"request": "{paid_by}"') if ledger.exists() else 0
-        breaker.tell(what=topic, key=key, digest=hashlib.sha256(body).hexdigest(), paid=paid)
+        # A party that was started anew may ask for the bodies first: that says nothing about anybody.
+        said = "lacks bodies" if b'"lacks_bodies":true' in body[:1000] else topic
+        breaker.tell(what=said, key=key, digest=hashlib.sha256(body).hexdigest(), paid=paid)
         sent = send(self, peer, topic, key, body)
         if breaker.armed("sent"):
             time.sleep(0.1)  # the link sends from a thread of its own
@@ -134,7 +137,8 @@ def break_party(breaker: Breaker) -> None:
         breaker.at("recorded")
 
     def is_watched(folder: Path) -> bool:
-        return folder.name in ("replies", "fits") or (folder.name == "studies" and breaker.round in _RECORDED)
+        recorded = breaker.round.split(" ")[0] in _RECORDED
+        return folder.name in ("replies", "fits") or (folder.name == "studies" and recorded)
 
     def breaking_put(self: Any, key: str, data: bytes) -> None:
         watched = is_watched(self.folder)

@@ -56,7 +56,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 RELEASES = (  # replies that must never differ
     *("presence", "consent", "agreement", "release", "ranks", "response", "design", "update", "coefficients"),
-    *("margins", "keys", "shares", "sums"),
+    *("margins", "keys", "shares", "proof", "sums"),
 )
 # In the order in which a release passes them, as far as they can follow one another: what is recorded once is not
 # recorded again, so the points after that are in the second list.

@@ -82,7 +82,8 @@ def test_regression_goes_on_after_a_kill_at_every_step_of_an_update(hurt: Ward) 
 
 @pytest.mark.network
 def test_strict_study_goes_on_with_the_same_noise_after_kills_between_sharing_and_opening(hurt: Ward) -> None:
-    killed = [Fault("middle", "kill", name, point) for name, point in (("shares", "drawn"), ("sums", "stored"))]
+    points = (("shares", "drawn"), ("proof coefficients", "stored"), ("proof openings", "answered"), ("sums", "stored"))
+    killed = [Fault("middle", "kill", name, point) for name, point in points]
     story = hurt.suffer("strict", [*killed, Fault(SERVER, "kill", "sums", "answered")])
     assert story.problems == ()
     assert story.sent_again > 0

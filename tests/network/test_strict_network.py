@@ -40,7 +40,8 @@ def test_the_coordinator_of_two_parties_is_killed_in_every_round_of_the_sums_and
     federation, tables = two_parties(operator="office")
     with network(tmp_path, federation=federation, tables=tables) as net:
         (tmp_path / "faults").mkdir()
-        rounds = [("keys", "answered"), ("sums", "answered"), ("sums", "kept")]
+        proofs = [(f"proof {step}", "answered") for step in ("commit", "proof", "verdicts")]
+        rounds = [("keys", "answered"), *proofs, ("sums", "answered"), ("sums", "kept")]
         lines = [
             json.dumps({"who": "server", "round": r, "point": p, "kind": "kill", "signal": "SIGKILL"})
             for r, p in rounds
