@@ -11,7 +11,7 @@ from reporting.records import Record, write_text
 from reporting.tables import Table
 
 HEADER = ("attack", "against whom", "refused by what", "who must be honest", "what the victim wrote down")
-VICTIMS = ("the coordinator", "a party", "the study lead")
+VICTIMS = ("the coordinator", "a party", "who computes", "the study lead")
 _INTRODUCTION = """
 Every row was carried out against real processes on loopback by `python -m benchmarks intruders`, from the table that
 `make test-network` asserts. A row is here only if the attack was refused, the victim wrote the line in the last column

@@ -13,7 +13,14 @@ import polars as pl
 from tests.network.attackers import EvilCoordinator
 from tests.network.harness import PARTIES, POLICY
 from tests.network.intruder_scenes import Scene, against_parties, attack
-from tests.network.lying import accomplices_consent, agreed_alone, ledgers, opening, proposed_alone
+from tests.network.lying import (
+    accomplices_consent,
+    agreed_alone,
+    honest_study,
+    ledgers,
+    opening,
+    proposed_alone,
+)
 from verticopula.matching.private_intersection import mask_points, new_mask, points_of
 from verticopula.network.control_messages import Refusal
 from verticopula.protocol.messages import (
@@ -22,6 +29,7 @@ from verticopula.protocol.messages import (
     DesignRequest,
     MaskReply,
     MaskRequest,
+    ReleaseRequest,
     ResponseRequest,
     UpdateRequest,
 )
@@ -104,7 +112,7 @@ def _guess(scene: Scene, study: str, guesses: list[str]) -> int | Refusal:
     "lead",
     "right",
     "a limit on open studies",
-    "refused: party 'right': 10 studies are open from which nothing was released",
+    "refused: party 'right': 10 studies are open",
     honest="this party alone",
 )
 def many_openings(scene: Scene) -> None:
@@ -120,6 +128,28 @@ def many_openings(scene: Scene) -> None:
     assert all(isinstance(one, Refusal) for one in found[10:])
     log = scene.log("right").text
     assert all(f"study guess-{number} opened (psi)" in log for number in range(10))
+
+
+@attack(
+    "psi: ten studies that everybody agrees to and that are never run, then one more",
+    "lead",
+    "right",
+    "a limit on open studies",
+    "refused: party 'right': 10 studies are open",
+    honest="this party alone",
+)
+def many_agreements(scene: Scene) -> None:
+    scene.net.close()
+    for name in PARTIES:
+        scene.net.start(name, extra=("--vault", str(scene.own_folder())))
+    with EvilCoordinator(scene.kit("server")) as evil:
+        evil.wait_for(*PARTIES)
+        scene.coordinator = evil
+        for _ in range(10):
+            honest_study(scene, "vcds", ReleaseRequest, alignment="psi", epsilon=1e-6)
+        refused = evil.ask("right", opening(scene, "one-more", alignment="psi"))
+        assert isinstance(refused, Refusal), refused
+        scene.coordinator = None
 
 
 @attack(

@@ -123,7 +123,7 @@ class DeafTransport(LyingTransport):
 def run_study(scene: Scene, study: str, method: str, transport: LyingTransport, **settings: Any) -> None:
     unit: dict[str, Any] = {"unit": "person", "delta": 1e-6} if method == "strict" else {"unit": "variable"}
     common = {name: settings.pop(name) for name in ("alignment", "requester", "purpose") if name in settings}
-    synthesizer = Synthesizer(scene.net.federation, method, 8.0, **unit, **settings)
+    synthesizer = Synthesizer(scene.net.federation, method, **{"epsilon": 8.0, **unit, **settings})
     synthesizer.fit_transport(transport, study=study, **common)
 
 
