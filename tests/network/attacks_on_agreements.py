@@ -44,6 +44,8 @@ from verticopula.protocol.study_proposal import StudyContext, consent_statement,
 
 _TWO = "two parties"
 
+_LATER = 4e9  # when a forged consent is said to end
+
 
 def _tells(party: str, kind: type, change: Callable[[Any], Any]) -> Callable[[Scene], Lie]:
     """Another request of this kind to this party than the protocol has; the truth to everybody else."""
@@ -87,7 +89,7 @@ def _cheaper(scene: Scene) -> Callable[[ConsentRequest], ConsentRequest]:
     def change(request: ConsentRequest) -> ConsentRequest:
         said = request.proposal
         federation = scene.net.federation
-        context = StudyContext(said.requester, said.purpose, said.alignment, said.cohort)
+        context = StudyContext(said.requester, said.purpose, said.alignment, said.cohort, said.seed)
         less = budget(federation, epsilon_ranks=0.01, epsilon_marginals=0.01)
         return ConsentRequest(
             propose(federation, less, said.study, said.method, said.presence, said.n_subjects, context)
@@ -401,7 +403,7 @@ def _without(index: int) -> Callable[[AgreementRequest], AgreementRequest]:
 
 def _under_another_name(request: AgreementRequest) -> AgreementRequest:
     middle = request.consents[1]
-    return replace(request, consents=(*request.consents[:2], SignedConsent("right", middle.signature)))
+    return replace(request, consents=(*request.consents[:2], SignedConsent("right", middle.until, middle.signature)))
 
 
 against_parties(
@@ -442,8 +444,8 @@ def _forged_consent(scene: Scene) -> Lie:
         if isinstance(request, ConsentRequest):
             proposals.append(request.proposal)
         if name == "left" and isinstance(request, AgreementRequest):
-            message = consent_statement("middle", proposals[0])
-            forged = SignedConsent("middle", signs_as(scene, "right").sign(message))
+            message = consent_statement("middle", proposals[0], _LATER)
+            forged = SignedConsent("middle", _LATER, signs_as(scene, "right").sign(message))
             return replace(request, consents=(request.consents[0], forged, request.consents[2]))
         return request
 
@@ -469,8 +471,8 @@ def _two_signatures(scene: Scene) -> Lie:
             seen[name] = changed.proposal
             return changed
         if isinstance(request, AgreementRequest):
-            message = consent_statement("right", seen[name])
-            signed = SignedConsent("right", signs_as(scene, "right").sign(message))
+            message = consent_statement("right", seen[name], _LATER)
+            signed = SignedConsent("right", _LATER, signs_as(scene, "right").sign(message))
             return replace(request, consents=(*request.consents[:2], signed))
         return request
 

@@ -172,7 +172,7 @@ def too_late(scene: Scene) -> None:
         reply = evil.ask("left", ConsentRequest(proposal))
         assert isinstance(reply, ConsentReply), reply
         time.sleep(3.0)
-        assert isinstance(evil.ask("left", accomplices_consent(scene, proposal, reply.signature)), Refusal)
+        assert isinstance(evil.ask("left", accomplices_consent(scene, proposal, reply)), Refusal)
         scene.coordinator = None
     assert (vault / "ledger.jsonl").read_bytes() == b""
     own.write_text(POLICY, "utf-8")

@@ -58,7 +58,7 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
     fingerprint,
 )
-from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import encode
 from verticopula.schema.study_settings import COORDINATOR
 
@@ -488,7 +488,7 @@ def party_version(scene: Scene) -> None:
 
 @against_party("a reply to a party", "roles", "refused a message from coordinator: a party gets requests")
 def answer_to_party(scene: Scene) -> None:
-    scene.evil.send("left", "answer", "k", encode(ConsentReply("left", b"")))
+    scene.evil.send("left", "answer", "k", encode(ConsentReply("left", 2e9, b"")))
 
 
 @against_party(

@@ -22,7 +22,7 @@ from verticopula.network.network_demo import free_port
 from verticopula.network.provisioning import provision
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_lead import Lead
-from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.federation import Federation
 
 PARTIES = ("left", "middle", "right")

@@ -36,10 +36,10 @@ from verticopula.protocol.messages import (
     SignedPresence,
     StudyProposal,
 )
-from verticopula.protocol.study_opening import federation_fingerprint
 from verticopula.protocol.study_proposal import (
     StudyContext,
     consent_statement,
+    federation_fingerprint,
     margins_statement,
     mask_digest,
     presence_counts,
@@ -163,9 +163,12 @@ def honest_study(scene: Scene, method: str, until: type, **settings: Any) -> Lyi
 # ---- one honest party, and accomplices ------------------------------------------------------------------
 
 
+REQUESTER, PURPOSE = "a university", "to see"
+
+
 def opening(scene: Scene, study: str = "study", **changes: Any) -> OpenRequest:
     request = OpenRequest(study, "vcds", federation_fingerprint(scene.net.federation), "hash", None, 0, "")
-    return replace(request, **changes)
+    return replace(request, requester=REQUESTER, purpose=PURPOSE, **changes)
 
 
 def placed_alone(scene: Scene, study: str, method: str) -> StudyContext:
@@ -176,7 +179,7 @@ def placed_alone(scene: Scene, study: str, method: str) -> StudyContext:
     place = place_request(study, reply.hashes)
     found = evil.ask("left", place)
     assert isinstance(found, PlaceReply), found
-    return StudyContext("a university", "to see", "hash", cohort_digest(place.hashes))
+    return StudyContext(REQUESTER, PURPOSE, "hash", cohort_digest(place.hashes))
 
 
 def proposed_alone(scene: Scene, study: str, method: str, **settings: Any) -> StudyProposal:
@@ -193,7 +196,7 @@ def proposed_alone(scene: Scene, study: str, method: str, **settings: Any) -> St
             signature = signs_as(scene, party.name).sign(presence_statement(study, party.name, counts, digest))
         presence.append(SignedPresence(party.name, counts, digest, signature))
     if method == RAW_REGRESSION:
-        return propose_raw(study, tuple(presence), settings["subjects"], context)
+        return propose_raw(federation, study, tuple(presence), settings["subjects"], context)
     asked = {"epsilon_ranks": 0.1, "epsilon_marginals": 0.1, **settings}
     if method == "strict":
         asked = {"unit": "person", "epsilon": 0.5, "delta": 1e-6, "epsilon_ranks": None, "epsilon_marginals": None}
@@ -205,12 +208,15 @@ def accomplice_mask(scene: Scene, party: str) -> np.ndarray[Any, np.dtype[np.boo
     return np.ones((120, len(scene.net.federation.party(party).columns)), dtype=bool)
 
 
-def accomplices_consent(scene: Scene, proposal: StudyProposal, own: bytes) -> AgreementRequest:
+def accomplices_consent(scene: Scene, proposal: StudyProposal, own: ConsentReply) -> AgreementRequest:
     """Everybody's consent, the left party's own among them."""
     consents = tuple(
         SignedConsent(
             p.party,
-            own if p.party == "left" else signs_as(scene, p.party).sign(consent_statement(p.party, proposal)),
+            own.until,
+            own.signature
+            if p.party == "left"
+            else signs_as(scene, p.party).sign(consent_statement(p.party, proposal, own.until)),
         )
         for p in proposal.presence
     )
@@ -222,7 +228,7 @@ def agreed_alone(scene: Scene, study: str, method: str, **settings: Any) -> tupl
     proposal = proposed_alone(scene, study, method, **settings)
     reply = scene.evil.ask("left", ConsentRequest(proposal))
     assert isinstance(reply, ConsentReply), reply
-    agreed = scene.evil.ask("left", accomplices_consent(scene, proposal, reply.signature))
+    agreed = scene.evil.ask("left", accomplices_consent(scene, proposal, reply))
     assert isinstance(agreed, AgreementReply), agreed
     return scene.evil, proposal
 

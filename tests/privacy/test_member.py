@@ -49,7 +49,8 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
-from verticopula.protocol.study_opening import close_study, federation_fingerprint, open_study
+from verticopula.protocol.study_opening import close_study, open_study
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive

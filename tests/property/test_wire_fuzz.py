@@ -43,7 +43,24 @@ VALID = [
         ReleaseRequest("s", "vcds", "exact", (ColumnQuery("x", 0.5, float("inf")),)),
         ConsentRequest(
             StudyProposal(
-                *("s", "vcds", "who", "why", "client", 1.0, float("inf"), None, "exact", 3, False, "hash", "ab", 9),
+                *(
+                    "s",
+                    "vcds",
+                    "who",
+                    "why",
+                    "client",
+                    1.0,
+                    float("inf"),
+                    None,
+                    "exact",
+                    3,
+                    False,
+                    "hash",
+                    "ab",
+                    "cd",
+                    7,
+                    9,
+                ),
                 (SignedPresence("left", (9, 4), "cd", b"xyz"),),
                 *(np.linspace(0, 1, 2), np.ones(2), np.zeros(0), np.zeros(0), None),
             )

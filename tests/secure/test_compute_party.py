@@ -30,7 +30,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.compute_party import ComputeParty
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import close_sums
-from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.methods import STRICT, VCDS
 from verticopula.schema.study_settings import check_roles
 from verticopula.stats.strict.score_plan import sums_roles

@@ -86,8 +86,8 @@ def consent(queries: tuple[MarginQuery, ...], mu: float) -> ConsentRequest:
     deviations = np.array([query.deviation for query in queries])
     presence = (SignedPresence("left", (1,) * len(queries), "", b""),)
     numbers = (none, none, deviations, np.array([mu]))
-    settings = ("person", 1.0, 1.0, 1e-6, "exact", 1, False)
-    return ConsentRequest(StudyProposal(STUDY, "strict", "", "", *settings, "", "", 10, presence, *numbers, None))
+    settings = ("person", 1.0, 1.0, 1e-6, "exact", 1, False, "", "", "", None, 10)
+    return ConsentRequest(StudyProposal(STUDY, "strict", "", "", *settings, presence, *numbers, None))
 
 
 def test_a_review_prices_margins_and_moments_and_spends_nothing() -> None:

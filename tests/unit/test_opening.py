@@ -16,7 +16,8 @@ from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import ProtocolError, SchemaError, VersionMismatch
 from verticopula.protocol.messages import OpenReply, PlaceReply, Reply, Request
 from verticopula.protocol.party.member import Member
-from verticopula.protocol.study_opening import OpenedStudy, deliver_blocks, federation_fingerprint, open_study
+from verticopula.protocol.study_opening import OpenedStudy, deliver_blocks, open_study
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 

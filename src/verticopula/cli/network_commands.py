@@ -290,7 +290,7 @@ def submit(
     from verticopula.network.control_messages import ResultRequest, ResumeRequest, SubmitRequest
     from verticopula.network.sanitizing import sanitize
     from verticopula.network.startup_kit import Kit
-    from verticopula.protocol.study_opening import federation_fingerprint
+    from verticopula.protocol.study_proposal import federation_fingerprint
     from verticopula.schema.federation import Federation
     from verticopula.schema.study_settings import StudySettings
     from verticopula.study.study_folder import SUMMARY_FILE, file_names, prepare_folder

@@ -37,7 +37,7 @@ from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import LEAD, Kit
 from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.network.study_runner import check_deadline, check_study, run_study
-from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import decode, encode, kinds_of
 from verticopula.storage.round_journal import Journal
 

@@ -102,7 +102,7 @@ def ask_consent(federation: Federation, proposal: StudyProposal) -> Rounds[None]
         reply = replies.get(party.name)
         if not isinstance(reply, ConsentReply):
             raise ProtocolError(f"party {party.name!r} did not consent to the study")
-        consents.append(SignedConsent(party.name, reply.signature))
+        consents.append(SignedConsent(party.name, reply.until, reply.signature))
     shown = AgreementRequest(proposal.study, proposal.method, tuple(consents))
     replies = yield {party.name: shown for party in federation.parties}
     for party in federation.parties:

@@ -9,6 +9,7 @@ vault, all of this holds over crashes and restarts.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -53,6 +54,7 @@ from verticopula.protocol.messages import (
     ResponseReply,
     ResponseRequest,
     SecureRequest,
+    SignedConsent,
     StudyProposal,
     fingerprint,
 )
@@ -60,7 +62,7 @@ from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.party.strict_handler import StrictHandler
-from verticopula.protocol.study_proposal import own_columns_of
+from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
 from verticopula.schema.methods import RAW_REGRESSION, STRICT
@@ -73,7 +75,7 @@ from verticopula.storage.records import MemoryRecords, RecordStore
 
 logger = logging.getLogger(__name__)
 
-_MOST_ROUNDS = 1000
+_FIT = "fit "
 
 OnceRequest = ReleaseRequest | CompletedRanksRequest | ResponseRequest | GaussianMarginsRequest  # answered once
 
@@ -153,7 +155,8 @@ class LocalParty:
             signed = b"" if self.agreements is None else self.agreements.sign_presence(request.study, observed)
             return PresenceReply(self.name, observed, signed)
         if isinstance(request, ConsentRequest):
-            return ConsentReply(self.name, self._consent_to(request.proposal))
+            consent = self._consent_to(request.proposal)
+            return ConsentReply(self.name, consent.until, consent.signature)
         if isinstance(request, AgreementRequest):
             self._check_method(request.method)
             if self.agreements is not None:
@@ -162,6 +165,8 @@ class LocalParty:
         if isinstance(request, OnceRequest):
             return self._release_once(request)
         if isinstance(request, RegressionRequest):
+            if self.agreements is not None:
+                self.agreements.agreed(request.study)
             return self._regression.handle(request)
         if isinstance(request, SecureRequest):
             return self._strict.handle(request)
@@ -174,12 +179,13 @@ class LocalParty:
 
     def close(self, study: str) -> None:
         """A study is over: forget its regressions and its sums."""
-        self._regression.close(study)
+        places = [] if self.agreements is None else self.agreements.places(study)
+        self._regression.close(study, [name.removeprefix(_FIT) for name in places if name.startswith(_FIT)])
         self._strict.close(study)
 
     # ---- consent -------------------------------------------------------------------------
 
-    def _consent_to(self, proposal: StudyProposal) -> bytes:
+    def _consent_to(self, proposal: StudyProposal) -> SignedConsent:
         """The party's signed consent to a whole study, if its policy and its steward agree. Nothing is charged."""
         if self.agreements is not None:
             self._check_method(proposal.method)
@@ -203,7 +209,7 @@ class LocalParty:
 
         if self.agreements is None:
             ask()
-            return b""
+            return SignedConsent(self.name, math.inf, b"")
         return self.agreements.consent(proposal, ask)
 
     def _price_proposal(self, proposal: StudyProposal) -> list[Release]:
@@ -215,8 +221,8 @@ class LocalParty:
             return self._strict.price_all(proposal)
         first = self._planned_release(proposal)
         priced = self._price(first)  # checks the queries, so what follows knows its columns
-        if not 1 <= proposal.rounds <= _MOST_ROUNDS:
-            raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {_MOST_ROUNDS} rounds")
+        if not 1 <= proposal.rounds <= MOST_ROUNDS:
+            raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {MOST_ROUNDS} rounds")
         for query in first.queries if proposal.rounds > 1 else ():
             entry = self._completed_entry(first, query.column, query.epsilon_ranks)
             priced += [entry] * (proposal.rounds - 1)
@@ -328,6 +334,8 @@ class LocalParty:
             self._check_subjects(self.agreements.agreed(request.study), request.subjects)
         entries, asked = self._price_exact(request.study, names, request.subjects)
         key = self._key(request)
+        if self.agreements is not None:
+            self.agreements.bind(request.study, f"{_FIT}{request.fit}", key)  # so that it is known when it is to go
         self._approve(RAW_REGRESSION, self._unpaid(entries, key), list(self.ledger))
         codings = [code_schema_column(self.table.party.column(name)) for name in names]
 

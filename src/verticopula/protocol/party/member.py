@@ -7,6 +7,7 @@ a member made anew on the same vault goes on where the last one stopped.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import logging
 import os
@@ -63,7 +64,8 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.study_opening import Alignment, LedgerHead, federation_fingerprint
+from verticopula.protocol.study_opening import Alignment, LedgerHead
+from verticopula.protocol.study_proposal import StudyContext, check_words, federation_fingerprint
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
@@ -75,6 +77,7 @@ from verticopula.storage.records import RecordStore
 logger = logging.getLogger(__name__)
 
 _MOST_SUBJECTS = 10_000_000
+_AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
 _LONGEST_NAME = 200
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -114,6 +117,8 @@ class StudyAgreement:
     n_subjects : size of the cohort; 0 before it is known
     positions : (n_k,) place of each row, in the order of the ids; empty before it is known
     cohort : digest of the cohort's list; "" before it is known
+    federation : fingerprint of the federation file
+    requester, purpose : who asked when the study was opened, and why
     """
 
     method: str
@@ -125,15 +130,17 @@ class StudyAgreement:
     n_subjects: int = 0
     positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     cohort: str = ""
+    federation: str = ""
+    requester: str = ""
+    purpose: str = ""
 
     def agrees(self, other: StudyAgreement) -> bool:
         """Whether the same was agreed, wherever the rows are."""
-        mine, theirs = (self.method, self.alignment, self.seed), (other.method, other.alignment, other.seed)
-        return mine == theirs and self.table == other.table
+        return all(getattr(self, name) == getattr(other, name) for name in _AGREED)
 
     @property
     def is_placed(self) -> bool:
-        return self.n_subjects > 0
+        return self.n_subjects > 0 and self.cohort != ""  # earlier versions did not check the cohort
 
     def to_dict(self) -> dict[str, Any]:
         places = base64.b64encode(self.positions.astype("<i8").tobytes()).decode("ascii")
@@ -234,7 +241,15 @@ class Member:
         """
         self._check_terms(request)
         table = self._digest(request.alignment, seeded=request.seed is not None)
-        record = StudyAgreement(request.method, request.alignment, request.seed, table)
+        record = StudyAgreement(
+            request.method,
+            request.alignment,
+            request.seed,
+            table,
+            federation=self._fingerprint,
+            requester=request.requester,
+            purpose=request.purpose,
+        )
         with self._lock:
             known = self._read(request.study)
             if known is not None and known.agrees(record):
@@ -258,6 +273,7 @@ class Member:
     def _check_terms(self, request: OpenRequest) -> None:
         if not 1 <= len(request.study) <= _LONGEST_NAME or not request.study.isprintable():
             raise ProtocolError(f"party {self.name!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
+        check_words(request.requester, request.purpose)
         if request.federation != self._fingerprint:
             raise PolicyRefused(
                 f"party {self.name!r}: the coordinator's federation file is not the same as this party's own; parties, "
@@ -290,7 +306,7 @@ class Member:
         """
         if len(self._table.ids) < self.policy.min_subjects:
             raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
-        name = f"openings/{self.name}"
+        name = f"openings:{self.name}"  # no party's name has a colon
         known: dict[str, float] = self.vault.studies.get(name) or {}
         since = self._clock() - self.policy.consent_days * 86_400.0
         released = {entry.study for entry in self.vault.ledger}
@@ -481,8 +497,7 @@ class Member:
             self.federation,
             self.vault.studies,
             self._authenticity,
-            record.alignment,
-            record.cohort,
+            StudyContext(record.requester, record.purpose, record.alignment, record.cohort, record.seed),
             self.policy.consent_days,
             self._clock,
         )
@@ -491,11 +506,13 @@ class Member:
         record = self._read(study)
         if record is None:
             raise ProtocolError(f"party {self.name!r} was not asked to open this study")
+        if record.federation != self._fingerprint:
+            raise ProtocolError(f"party {self.name!r}: a study of this name belongs to another federation")
         return record
 
     def _record_name(self, study: str) -> str:
         """An organisation may be several parties of a study, with one vault."""
-        return f"{self.name}/{study}"
+        return f"study:{self.name}/{study}"
 
     def _read(self, study: str) -> StudyAgreement | None:
         raw = self.vault.studies.get(self._record_name(study))
@@ -508,8 +525,11 @@ class Member:
     def _close(self, request: CloseRequest) -> CloseReply:
         """The study is over: what is kept for its regressions goes; its releases and their entries stay."""
         with self._lock:
-            self._known(request.study)
+            record = self._known(request.study)
             party = self._parties.pop(request.study, None)
+            if party is None and record.is_placed:  # a process before this one may have kept something
+                with contextlib.suppress(ProtocolError):  # of a table that has changed since, nothing is left to use
+                    party = self._make_ready(request.study, record)
             if party is not None:
                 party.close(request.study)
         return CloseReply(self.name, *self.vault.head())
@@ -518,8 +538,10 @@ class Member:
 
     def _write_block(self, request: BlockRequest) -> BlockReply:
         """The party's own synthetic columns as files; nobody else has them in this form."""
-        if not self._known(request.study).is_placed:
+        record = self._known(request.study)
+        if not record.is_placed:
             raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
+        self._agreements(record).agreed(request.study)
         if self._out is None:
             return BlockReply(self.name, 0)
         columns = self._table.party.columns
