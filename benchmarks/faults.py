@@ -129,10 +129,10 @@ held at its first value, 1 s; left alone it doubles up to 10 s.
 
 **Points**, in order. A party: *asked*; *unrecorded*: about to write its ledger; *half recorded*: in the middle of a
 line; *recorded uncounted*: the ledger is written, the vault's head is not; *recorded*: nothing is drawn yet; *drawn*:
-nothing is stored yet (a regression: the solver has moved); *half stored*; *stored uncounted*; *stored*; *answered*: not
-sent yet; *sent*. The coordinator: *asking*: nobody is asked yet; *asked*; *answered*: all answers are here, the journal
-has none; *half kept*: in the middle of the journal's record; *kept*; and of the result *half written*, *renamed*
-(the study is still "running" on disk), *done*.
+nothing is stored yet (a regression: the solver has moved; consent and agreement: no record is written); *half stored*;
+*stored uncounted*; *stored*; *answered*: not sent yet; *sent*. The coordinator: *asking*: nobody is asked yet; *asked*;
+*answered*: all answers are here, the journal has none; *half kept*: in the middle of the journal's record; *kept*; and
+of the result *half written*, *renamed* (the study is still "running" on disk), *done*.
 
 {table.to_markdown()}
 """

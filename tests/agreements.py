@@ -91,7 +91,7 @@ def proposal_of(
         presence.append(SignedPresence(other.name, counts, digest, own.signature if other.name == name else signature))
     if method == RAW_REGRESSION:
         asked = np.ones(n_subjects, dtype=bool) if subjects is None else subjects
-        return propose_raw(study, tuple(presence), asked, context)
+        return propose_raw(federation, study, tuple(presence), asked, context)
     return propose(federation, budget(federation, **settings), study, method, tuple(presence), n_subjects, context)
 
 
@@ -101,7 +101,9 @@ def consents_to(
     """Everybody's consent: the party's own, and those that the test signs."""
     signer = shared_authenticity(KEY) if authenticity is None else authenticity
     consents = tuple(
-        own if p.party == own.party else SignedConsent(p.party, signer.sign(consent_statement(p.party, proposal)))
+        own
+        if p.party == own.party
+        else SignedConsent(p.party, own.until, signer.sign(consent_statement(p.party, proposal, own.until)))
         for p in proposal.presence
     )
     return AgreementRequest(proposal.study, proposal.method, consents)
@@ -111,7 +113,7 @@ def agree(party: Answers, name: str, proposal: StudyProposal, authenticity: Auth
     """The party consents, and sees that everybody has."""
     reply = party.handle(ConsentRequest(proposal))
     assert isinstance(reply, ConsentReply)
-    party.handle(consents_to(proposal, SignedConsent(name, reply.signature), authenticity))
+    party.handle(consents_to(proposal, SignedConsent(name, reply.until, reply.signature), authenticity))
 
 
 def bare_proposal(
@@ -120,5 +122,5 @@ def bare_proposal(
     """Numbers that nobody has computed, for a party that has no agreements to keep."""
     none, ones = np.empty(0), np.ones(n_columns)
     presence = (SignedPresence(party, (1,) * n_columns, "", b""),)
-    settings = ("variable", 1.0, 1.0, None, sampler, rounds, False, "", "", 10)
+    settings = ("variable", 1.0, 1.0, None, sampler, rounds, False, "", "", "", None, 10)
     return StudyProposal(study, "ievcds", "", "", *settings, presence, ranks * ones, marginal * ones, none, none, None)

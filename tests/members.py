@@ -9,10 +9,12 @@ from typing import Any
 import polars as pl
 
 from verticopula import Federation, Policy
+from verticopula.data.tables import EncodedColumn
 from verticopula.errors import LedgerError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.protocol.party.member import Member
 from verticopula.storage.blobs import MemoryBlobs
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import GENESIS, Ledger
 from verticopula.storage.records import MemoryRecords
 from verticopula.transport.delivery import drive
@@ -32,8 +34,9 @@ class MemoryVault:
         self.fits = MemoryBlobs()
         self._tables: dict[frozenset[str], str] = {}
 
-    def identify(self, ids: Iterable[str]) -> str:
-        return self._tables.setdefault(frozenset(ids), f"table {len(self._tables)}")
+    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
+        table = self._tables.setdefault(frozenset(ids), f"table {len(self._tables)}")
+        return TableAccount(table, {name: f"{table}, {name}" for name in columns})
 
     def head(self) -> tuple[int, str]:
         entries = list(self.ledger)

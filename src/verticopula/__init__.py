@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from verticopula.errors import (
         AlignedWarning,
         BudgetExceeded,
+        CellsWarning,
         LedgerError,
         NotPrivateWarning,
         PolicyRefused,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _ERRORS = (
     "AlignedWarning",
     "BudgetExceeded",
+    "CellsWarning",
     "LedgerError",
     "NotPrivateWarning",
     "PolicyRefused",
@@ -67,6 +69,7 @@ __all__ = [
     "AlignedWarning",
     "AuditSettings",
     "BudgetExceeded",
+    "CellsWarning",
     "Column",
     "ColumnKey",
     "Federation",

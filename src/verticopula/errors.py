@@ -12,7 +12,7 @@
         ├── VersionMismatch    the two sides speak different message versions
         └── WireError          bytes that are not a message expected here
 
-Messages name the party and the column, what was expected and how many cells are wrong.
+Messages name the party and the column, and what was expected.
 They never contain a cell value: an error message leaves the house as easily as a file does.
 """
 
@@ -97,6 +97,10 @@ class WeakPrivacyWarning(UserWarning):
 
 class AlignedWarning(UserWarning):
     """Synthetic rows that follow the cohort's own subjects one by one."""
+
+
+class CellsWarning(UserWarning):
+    """Cells that do not fit their columns: told to the table's holder only, because it depends on single people."""
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ from verticopula.transport.in_process_transport import InProcessTransport
 FEDERATION = Federation.from_dict(
     {
         "response": "a.y",
+        "network": {"operator": "office"},
         "party": [
             {"name": "a", "column": [{"name": "y", "kind": "binary"}]},
             {"name": "b", "column": [{"name": "x", "kind": "continuous", "bounds": [-6, 6]}]},
@@ -90,7 +91,7 @@ class OverTheNetwork:
     """Every party in a process of its own, with mutual TLS between them and this one, which coordinates."""
 
     def __init__(self, folder: Path) -> None:
-        here = {"host": "localhost", "port": free_port(), "deadline": 60.0}
+        here = {"operator": "office", "port": free_port(), "deadline": 60.0}
         federation = Federation.from_dict({**FEDERATION.to_dict(), "network": here})
         self.net = Net.prepare(folder, federation, tables())
         self.sessions = Sessions(

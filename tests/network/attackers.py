@@ -35,6 +35,7 @@ from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 
 _UNTIL_CONNECTED = 120.0
+_ASK_AGAIN = 15.0  # seconds without a reply
 
 
 # ---- certificates ----------------------------------------------------------------------------------
@@ -277,9 +278,17 @@ class EvilCoordinator:
         assert self.sessions.send(peer, topic, key, body)
 
     def ask(self, peer: str, request: Any, seconds: float = 120.0) -> Any:
-        """A party's reply, or its Refusal."""
-        key = fingerprint(request)
-        self.send(peer, "ask", key, encode(request))
+        """A party's reply, or its Refusal; asked again where a new connection has lost the request."""
+        key, body = fingerprint(request), encode(request)
+        end = time.monotonic() + seconds
+        while True:
+            self.sessions.send(peer, "ask", key, body)
+            with contextlib.suppress(queue.Empty):
+                return self._reply_to(peer, key, min(_ASK_AGAIN, max(end - time.monotonic(), 0.01)))
+            if time.monotonic() > end:
+                raise TimeoutError(f"{peer} did not reply")
+
+    def _reply_to(self, peer: str, key: str, seconds: float) -> Any:
         end = time.monotonic() + seconds
         while True:
             found = self.replies.get(timeout=max(end - time.monotonic(), 0.01))

@@ -50,7 +50,7 @@ from verticopula.protocol.messages import (
     OpenRequest,
     fingerprint,
 )
-from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import encode
 
 # ---- without a kit, or with somebody else's -------------------------------------------------------
@@ -149,8 +149,10 @@ against_coordinator(
     "right",
     "TLS: host name in the certificate",
     "no connection to the coordinator: .*Hostname Verification Check failed",
+    honest="this party alone",
 )
 def rogue(scene: Scene) -> None:
+    scene.net.close()
     with rogue_server(scene.net, "left", scene.own_folder()) as link:
         scene.net.start("right")
         scene.log("right").wait("Hostname Verification")
@@ -421,7 +423,7 @@ def _asked(scene: Scene, *names: str) -> Iterator[tuple[Lead, str, list[Caller],
 def answer_for_another(scene: Scene) -> None:
     with _asked(scene, "left", "right") as (lead, study, (left, right), (_, asked)):
         wrong = fingerprint(OpenRequest(study, "vcds", "", "hash", None, 0, ""))
-        left.message("answer", wrong, encode(ConsentReply("right")))
+        left.message("answer", wrong, encode(ConsentReply("right", 2e9, b"")))
         right.message("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
         scene.net.wait(lead, study)
 
@@ -431,7 +433,7 @@ def answer_too_late(scene: Scene) -> None:
     with _asked(scene, "left") as (lead, study, (left,), (asked,)):
         left.message("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
         scene.net.wait(lead, study)
-        left.message("answer", asked.key, encode(ConsentReply("left")))
+        left.message("answer", asked.key, encode(ConsentReply("left", 2e9, b"")))
         scene.expect()
 
 

@@ -50,9 +50,11 @@ class _EvilForLead(EvilCoordinator):
             self.sessions.send(peer, "answer", key, encode(reply))
 
 
-def _submit(scene: Scene, state: StudyState, files: tuple[ResultFile, ...] = ()) -> tuple[str, Path]:
+def _submit(
+    scene: Scene, state: StudyState, files: tuple[ResultFile, ...] = (), out: Path | None = None
+) -> tuple[str, Path]:
     """What `verticopula submit` says when this coordinator answers it, and where it writes."""
-    out = scene.own_folder()
+    out = out or scene.own_folder()
     folder = scene.net.folder
     with _EvilForLead(scene.kit("server"), state, files):
         command = ["submit", folder / "federation.toml", "--kit", folder / "kits" / "lead", "--out", out]
@@ -71,12 +73,43 @@ def _submit(scene: Scene, state: StudyState, files: tuple[ResultFile, ...] = ())
 _DONE = StudyState("study", "vcds", "done", 1, (), "")
 
 
-@attack("a result file that leads out of the folder", "lead", "lead", "names of files", "leads out of its folder")
+_NOT_A_STUDYS = "whose name is none of this study's"
+
+
+def _file(name: str, content: bytes = b"gotcha") -> ResultFile:
+    return ResultFile(name, np.frombuffer(content, dtype=np.uint8))
+
+
+@attack("a result file that leads out of the folder", "lead", "lead", "an allow-list of names", _NOT_A_STUDYS)
 def result_outside(scene: Scene) -> str:
-    stolen = ResultFile("../../stolen.txt", np.zeros(3, dtype=np.uint8))
-    said, out = _submit(scene, _DONE, (stolen,))
+    said, out = _submit(scene, _DONE, (_file("../../stolen.txt"),))
     assert not (out / "../../stolen.txt").exists()
-    assert "leads out of its folder" in said
+    assert _NOT_A_STUDYS in said
+    return said
+
+
+@attack(
+    "a result file with a name that no study makes", "lead", "lead", "an allow-list of names", _NOT_A_STUDYS, quick=True
+)
+def result_of_any_name(scene: Scene) -> str:
+    said, out = _submit(scene, _DONE, (_file("summary.txt"), _file(".git/hooks/post-checkout"), _file("conftest.py")))
+    assert _NOT_A_STUDYS in said
+    assert list(out.rglob("*")) == []
+    return said
+
+
+@attack("a result through a link in the lead's folder", "lead", "lead", "no link is followed", "is a link", quick=True)
+def result_through_links(scene: Scene) -> str:
+    elsewhere, out = scene.own_folder(), scene.own_folder()
+    for folder in (elsewhere, out):
+        folder.mkdir()
+    (elsewhere / "precious.txt").write_text("mine")
+    (out / "summary.txt").symlink_to(elsewhere / "precious.txt")
+    (out / "synthetic").symlink_to(elsewhere)
+    said, _ = _submit(scene, _DONE, (_file("summary.txt"), _file("synthetic/left.csv")), out)
+    assert "is a link" in said
+    assert [path.name for path in elsewhere.iterdir()] == ["precious.txt"]
+    assert (elsewhere / "precious.txt").read_text() == "mine"
     return said
 
 

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.sums_plans import make_plan
-from tests.network.attackers import (
-    EvilCoordinator,
-    resident,
-)
+from tests.agreements import place_request
+from tests.network.attackers import resident
 from tests.network.intruder_scenes import (
     ESCAPES,
     FLARE_CELLS,
@@ -22,6 +20,15 @@ from tests.network.intruder_scenes import (
     Scene,
     against_party,
     altered,
+)
+from tests.network.lying import (
+    accomplice_margins,
+    accomplice_mask,
+    agreed_alone,
+    ledgers,
+    opening,
+    placed_alone,
+    proposed_alone,
 )
 from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.mpc.sums_plan import SumsPlan
@@ -34,187 +41,248 @@ from verticopula.network.key_signing import certificate_authenticity
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnQuery,
+    CompletedRanksReply,
+    CompletedRanksRequest,
     ConsentReply,
     ConsentRequest,
     GaussianMarginsReply,
     GaussianMarginsRequest,
+    Imputation,
     MarginQuery,
-    OpenReply,
-    OpenRequest,
     PlaceRequest,
+    PlanEvidence,
     ReleaseRequest,
-    StrictConsentRequest,
+    StudyProposal,
     SumsKeyRequest,
+    SumsRequest,
     SumsShareRequest,
     fingerprint,
 )
-from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import encode
 from verticopula.schema.study_settings import COORDINATOR
 
-# ---- a coordinator that oversteps ------------------------------------------------------------------
+# ---- a coordinator that oversteps; the other parties help it -------------------------------------------
 
 
-def _opening(scene: Scene, study: str = "study", **changes: Any) -> OpenRequest:
-    request = OpenRequest(study, "vcds", federation_fingerprint(scene.net.federation), "hash", None, 0, "")
-    return replace(request, **changes)
+_STUDY = "study"
+_STRICT = "strict-study"
+_ROUNDS = "ievcds-study"
 
 
-def _release(study: str = "study", **changes: Any) -> ReleaseRequest:
-    orders = (ColumnQuery("y", 0.1, 0.1), ColumnQuery("x1", 0.1, 0.1))
-    return replace(ReleaseRequest(study, "vcds", "exact", orders), **changes)
+def _is_refused(make: Callable[[Scene], Any], party: str = "left") -> Callable[[Scene], None]:
+    """`make` may bring the study as far as it likes; what it returns is refused, and costs nothing."""
 
-
-def _opened(scene: Scene, party: str = "left") -> EvilCoordinator:
-    """The study, open and with a cohort at this party."""
-    evil = scene.evil
-    reply = evil.ask(party, _opening(scene))
-    assert isinstance(reply, OpenReply), reply
-    n_rows = reply.hashes.shape[0]
-    place = PlaceRequest("study", 120, np.arange(n_rows, dtype=np.int64))
-    assert not isinstance(evil.ask(party, place), Refusal)
-    return evil
-
-
-def _is_refused(make: Callable[[Scene], Any], party: str = "left", *, opened: bool = True) -> Callable[[Scene], None]:
     def run(scene: Scene) -> None:
-        evil = _opened(scene, party) if opened else scene.evil
-        before = scene.net.ledger(party)
-        reply = evil.ask(party, make(scene))
+        request = make(scene)
+        before = ledgers(scene)
+        reply = scene.evil.ask(party, request)
         assert isinstance(reply, Refusal), reply
-        assert scene.net.ledger(party) == before
+        assert ledgers(scene) == before
 
     return run
 
 
+def _proposed(scene: Scene, **changes: Any) -> ConsentRequest:
+    """A proposal to the left party, changed afterwards."""
+    return ConsentRequest(replace(proposed_alone(scene, "proposed", "vcds"), **changes))
+
+
+def _asked(*queries: ColumnQuery, **changes: Any) -> Callable[[Scene], ReleaseRequest]:
+    """A release in a study that everybody consented to, though not to this."""
+
+    def make(scene: Scene) -> ReleaseRequest:
+        agreed_alone(scene, _STUDY, "vcds")
+        return replace(ReleaseRequest(_STUDY, "vcds", "exact", queries or _LITTLE), **changes)
+
+    return make
+
+
+_LITTLE = (ColumnQuery("y", 0.1, 0.1), ColumnQuery("x1", 0.1, 0.1))
 _MUCH = (ColumnQuery("y", 5.0, 5.0), ColumnQuery("x1", 5.0, 5.0))
+_NOT_CONSENTED = "refused: party 'left': this is not what was consented to"
+_NO_SENSE = "refused: the proposal's settings make no sense"
 
 against_party(
     "epsilon beyond the cap", "its policy", "refused: party 'left': epsilon per client would become", quick=True
-)(_is_refused(lambda scene: ConsentRequest(_release(orders=_MUCH))))
+)(_is_refused(lambda scene: ConsentRequest(proposed_alone(scene, "much", "vcds", epsilon_ranks=5.0))))
+against_party("more epsilon than was consented to", "what was consented to", _NOT_CONSENTED, quick=True)(
+    _is_refused(_asked(*_MUCH))
+)
+against_party(
+    "more rounds than the cap leaves room for", "its policy", "refused: party 'left': epsilon per client would become"
+)(_is_refused(lambda scene: ConsentRequest(proposed_alone(scene, "long", "ievcds", rounds=1_000, per_round=True))))
+against_party("more rounds than any protocol has", "its rules", "refused: party 'left': a protocol has 1 to 1000")(
+    _is_refused(lambda scene: ConsentRequest(proposed_alone(scene, "longer", "ievcds", rounds=1_001, per_round=True)))
+)
+
+
+def _round(number: int, code: int = 0, epsilon: float = 0.05) -> CompletedRanksRequest:
+    none = np.zeros(0)
+    items = (
+        Imputation("y", epsilon, none, none, np.full(0, code, dtype=np.int64)),
+        Imputation("x1", epsilon, np.linspace(0.0, 1.0, 120), none, None),
+    )
+    return CompletedRanksRequest(_ROUNDS, "ievcds", "exact", number, items)
+
+
+def _in_rounds(request: CompletedRanksRequest) -> Callable[[Scene], CompletedRanksRequest]:
+    def make(scene: Scene) -> CompletedRanksRequest:
+        agreed_alone(scene, _ROUNDS, "ievcds", rounds=2)
+        return request
+
+    return make
+
+
+against_party("a third round after a consent to two", "what was consented to", _NOT_CONSENTED, quick=True)(
+    _is_refused(_in_rounds(_round(3)))
+)
+against_party("a second first round after a consent to two", "what was consented to", _NOT_CONSENTED)(
+    _is_refused(_in_rounds(_round(1)))
+)
+against_party("a round with twice the epsilon that was consented to", "what was consented to", _NOT_CONSENTED)(
+    _is_refused(_in_rounds(_round(2, epsilon=0.1)))
+)
 
 
 @against_party(
-    "more epsilon than was reviewed, beyond the cap", "its policy, again", "refused: party 'left': epsilon per client"
+    "the second round again, with other completed values",
+    "one request a round",
+    "refused: party 'left': another round 2 was asked for",
 )
-def more_than_reviewed(scene: Scene) -> None:
-    evil = _opened(scene)
-    assert isinstance(evil.ask("left", ConsentRequest(_release())), ConsentReply)
-    assert isinstance(evil.ask("left", _release(orders=_MUCH)), Refusal)
-    assert scene.net.ledger("left") == []
+def second_round_again(scene: Scene) -> None:
+    evil, _ = agreed_alone(scene, _ROUNDS, "ievcds", rounds=2)
+    first, second = _round(2).imputations
+    steeper = (first, replace(second, curve=np.linspace(0.0, 0.5, 120)))
+    assert isinstance(evil.ask("left", _round(2)), CompletedRanksReply)
+    before = ledgers(scene)
+    assert isinstance(evil.ask("left", replace(_round(2), imputations=steeper)), Refusal)
+    assert ledgers(scene) == before
 
 
-against_party(
-    "more rounds than were reviewed, beyond the cap", "its policy", "refused: party 'left': epsilon per client"
-)(_is_refused(lambda scene: ConsentRequest(_release(), rounds=1_000)))
-against_party("another sampler than it knows", "its rules", "refused: party 'left' does not know the sampler")(
-    _is_refused(lambda scene: _release(sampler="none"))
+against_party("another sampler than it knows", "its rules", _NO_SENSE)(
+    _is_refused(lambda scene: _proposed(scene, sampler="none"))
 )
-against_party("an epsilon that is infinite", "its rules", "refused: party 'left', column 'y': epsilon must be")(
-    _is_refused(lambda scene: _release(orders=(ColumnQuery("y", float("inf"), 1.0),)))
+against_party("another sampler than was consented to", "what was consented to", _NOT_CONSENTED)(
+    _is_refused(_asked(sampler="binomial"))
+)
+against_party("an epsilon that is infinite", "its rules", _NO_SENSE)(
+    _is_refused(lambda scene: _proposed(scene, epsilon_ranks=float("inf"), ranks=np.full(5, np.inf)))
+)
+against_party("an epsilon that overflows when it is added up", "its rules", _NO_SENSE, quick=True)(
+    _is_refused(lambda scene: _proposed(scene, epsilon_ranks=1e308, ranks=np.full(5, 1e308)))
+)
+against_party("an epsilon that overflows, in a release", "what was consented to", _NOT_CONSENTED)(
+    _is_refused(_asked(ColumnQuery("y", 1e308, 0.1), ColumnQuery("x1", 0.1, 0.1)))
 )
 against_party(
-    "an epsilon that overflows when it is added up",
-    "its rules",
-    "refused: party 'left', column 'y': epsilon must be positive, and at most",
+    "less noise than the proposal's own epsilon gives",
+    "its own computation",
+    "refused: the proposal's noise is not what its settings",
     quick=True,
-)(_is_refused(lambda scene: _release(orders=(ColumnQuery("y", 1e308, 0.1), ColumnQuery("x1", 0.1, 0.1)))))
-against_party("a column that it does not hold", "its rules", "refused: party 'left': the request names columns")(
-    _is_refused(lambda scene: _release(orders=(ColumnQuery("x2", 0.1, 0.1),)))
+)(_is_refused(lambda scene: _proposed(scene, ranks=np.full(5, 0.2))))
+against_party("a column that it does not hold", "what was consented to", _NOT_CONSENTED)(
+    _is_refused(_asked(*_LITTLE, ColumnQuery("x2", 0.1, 0.1)))
 )
-against_party("the same column twice", "its rules", "refused: party 'left': the request names columns twice")(
-    _is_refused(lambda scene: _release(orders=(ColumnQuery("y", 0.1, 0.1),) * 2))
-)
+against_party("the same column twice", "what was consented to", _NOT_CONSENTED)(_is_refused(_asked(*_LITTLE, *_LITTLE)))
+against_party(
+    "a proposal without one of the parties", "its own federation file", "refused: the proposal is about other"
+)(_is_refused(lambda scene: _proposed(scene, presence=proposed_alone(scene, "proposed", "vcds").presence[:2])))
 against_party(
     "a method that the policy does not name",
     "its policy",
     "refused: party 'left' does not take part in method",
     quick=True,
-)(_is_refused(lambda scene: _opening(scene, "other", method="raw-glm"), opened=False))
+)(_is_refused(lambda scene: opening(scene, "other", method="raw-glm")))
 against_party(
     "another method than the study was opened for",
     "what was agreed",
     "refused: party 'left': this study was opened for",
-)(_is_refused(lambda scene: _release(method="evcds")))
+)(_is_refused(_asked(method="evcds")))
 against_party(
     "a column that is not shared", "its policy", "refused: party 'middle' does not share column", party="middle"
-)(_is_refused(lambda scene: _opening(scene), "middle", opened=False))
+)(_is_refused(lambda scene: opening(scene), "middle"))
 against_party(
-    "too few people",
+    "hashes and masks of too few people",
     "its policy",
-    "refused: party 'right', column 'x3': 120 observed subjects are fewer",
+    "refused: party 'right' has fewer subjects than its policy asks for",
     party="right",
-)(
-    _is_refused(
-        lambda scene: ConsentRequest(_release(orders=(ColumnQuery("x3", 0.1, 0.1), ColumnQuery("x4", 0.1, 0.1)))),
-        "right",
-    )
-)
+)(_is_refused(lambda scene: opening(scene), "right"))
 against_party(
     "noise from a seed that the coordinator knows",
     "its policy",
     "refused: party 'left' does not take part in seeded",
     quick=True,
-)(_is_refused(lambda scene: _opening(scene, "seeded", seed=1), opened=False))
+)(_is_refused(lambda scene: opening(scene, "seeded", seed=1)))
 against_party(
     "another federation file",
     "the federation's fingerprint",
     "refused: party 'left': the coordinator's federation",
     quick=True,
-)(
-    _is_refused(
-        lambda scene: _opening(scene, "altered", federation=federation_fingerprint(altered(scene.net.federation))),
-        opened=False,
-    )
-)
+)(_is_refused(lambda scene: opening(scene, "alt", federation=federation_fingerprint(altered(scene.net.federation)))))
 against_party(
     "a release in a study that was never opened", "what was agreed", "refused: party 'left' was not asked to open"
-)(_is_refused(lambda scene: _release("unknown"), opened=False))
+)(_is_refused(lambda scene: ReleaseRequest("unknown", "vcds", "exact", _LITTLE)))
+
+
+def _another_place(
+    change: Callable[[PlaceRequest], PlaceRequest], study: str = _STUDY
+) -> Callable[[Scene], PlaceRequest]:
+    def make(scene: Scene) -> PlaceRequest:
+        placed_alone(scene, _STUDY, "vcds")
+        return change(place_request(study, scene.evil.ask("left", opening(scene, study)).hashes))
+
+    return make
+
+
+_BACKWARDS = np.arange(119, -1, -1, dtype=np.int64)
+
 against_party(
     "a study opened again with another cohort",
     "what was agreed",
     "refused: party 'left': the cohort of this study is settled",
-)(_is_refused(lambda scene: PlaceRequest("study", 120, np.arange(120, dtype=np.int64)[::-1].copy())))
+)(_is_refused(_another_place(lambda place: replace(place, positions=_BACKWARDS, hashes=place.hashes[::-1].copy()))))
 against_party("places outside the cohort", "checks on arrays", "refused: party 'left': a place lies outside")(
-    _is_refused(lambda scene: PlaceRequest("study", 120, np.arange(120, dtype=np.int64) + 10**9))
+    _is_refused(_another_place(lambda place: replace(place, positions=place.positions + 10**9), "outside"))
+)
+against_party(
+    "rows in other places than the cohort's list has them",
+    "the cohort's list",
+    "refused: party 'left': the cohort's list has other subjects in the places",
+)(_is_refused(_another_place(lambda place: replace(place, positions=_BACKWARDS), "outside")))
+against_party(
+    "somebody twice in the cohort's list", "the cohort's list", "refused: party 'left': somebody is twice in the cohort"
+)(_is_refused(_another_place(lambda place: replace(place, hashes=place.hashes[np.r_[0, 0:119]]), "outside")))
+against_party(
+    "a cohort of 100,000 for a party whose table is the cohort",
+    "checks on arrays",
+    "refused: party 'left': its own 120 subjects are the cohort",
+    quick=True,
+)(
+    _is_refused(
+        _another_place(lambda place: place_request("outside", place.hashes, place.positions, 100_000), "outside")
+    )
 )
 against_party(
     "a name with terminal escapes for a study", "names of studies", "refused: party 'left': a study's name has"
-)(_is_refused(lambda scene: _opening(scene, ESCAPES), opened=False))
+)(_is_refused(lambda scene: opening(scene, ESCAPES)))
 against_party("a ledger that was never seen, as witness", "its ledger", "refused: .*ledger")(
-    _is_refused(lambda scene: _opening(scene, "witness", witness_count=50, witness_head="0" * 64), opened=False)
+    _is_refused(lambda scene: opening(scene, "witness", witness_count=50, witness_head="0" * 64))
 )
 
 
 # ---- strict studies ------------------------------------------------------------------------
 
 
-def _opened_strict(scene: Scene) -> EvilCoordinator:
-    """A strict study, open and with a cohort at the left party."""
-    evil = scene.evil
-    reply = evil.ask("left", _opening(scene, _STRICT, method="strict"))
-    assert isinstance(reply, OpenReply), reply
-    places = np.arange(reply.hashes.shape[0], dtype=np.int64)
-    assert not isinstance(evil.ask("left", PlaceRequest(_STRICT, 120, places)), Refusal)
-    return evil
+def _agreed_strict(scene: Scene) -> StudyProposal:
+    return agreed_alone(scene, _STRICT, "strict")[1]
 
 
-def _strict_is_refused(make: Callable[[Scene, EvilCoordinator], Any]) -> Callable[[Scene], None]:
-    def run(scene: Scene) -> None:
-        evil = _opened_strict(scene)
-        before = scene.net.ledger("left")
-        reply = evil.ask("left", make(scene, evil))
-        assert isinstance(reply, Refusal), reply
-        assert scene.net.ledger("left") == before
-
-    return run
-
-
-_STRICT = "strict-study"
-
-
-def _margin_orders(deviation: float) -> tuple[MarginQuery, ...]:
-    return MarginQuery("y", deviation), MarginQuery("x1", deviation)
+def _margins(proposal: StudyProposal, factor: float = 1.0) -> GaussianMarginsRequest:
+    """The left party's margins as they were consented to, or with more or less noise."""
+    deviations = factor * proposal.deviations[:2]
+    queries = tuple(MarginQuery(name, float(d)) for name, d in zip(("y", "x1"), deviations, strict=True))
+    return GaussianMarginsRequest(_STRICT, "strict", queries)
 
 
 _PARTIES = {"left": 2, "middle": 1, "right": 2}
@@ -222,20 +290,22 @@ _PARTIES = {"left": 2, "middle": 1, "right": 2}
 
 def _share_request(
     scene: Scene,
-    evil: EvilCoordinator,
     *,
     forged: bool = False,
     widths: Mapping[str, int] = _PARTIES,
     compute: tuple[str, str, str] = ("left", "middle", "right"),
     change: Callable[[SumsPlan], SumsPlan] = lambda plan: plan,
+    evidence: Callable[[Scene], PlanEvidence | None] = lambda scene: None,
+    study: str = _STRICT,
 ) -> SumsShareRequest:
     """Everybody's keys: the left party's own, and for the others keys of the coordinator's, signed by whom it can."""
     plan = change(make_plan(widths, np.ones((120, sum(widths.values())), dtype=bool), 0.01, 1.5, compute))
     names = dict.fromkeys((*widths, *compute))
     kits = {name: scene.kit("server" if forged or name == COORDINATOR else name) for name in names}
-    channels = [SealedChannel(_STRICT, name, bytes(32), certificate_authenticity(kits[name])) for name in [*names][1:]]
-    own = evil.ask("left", SumsKeyRequest(_STRICT, "strict")).key
-    return SumsShareRequest(_STRICT, "strict", plan, (own, *(channel.sign_public_key() for channel in channels)))
+    channels = [SealedChannel(study, name, bytes(32), certificate_authenticity(kits[name])) for name in [*names][1:]]
+    own = scene.evil.ask("left", SumsKeyRequest(study, "strict")).key
+    keys = (own, *(channel.sign_public_key() for channel in channels))
+    return SumsShareRequest(study, "strict", plan, keys, evidence(scene))
 
 
 def _out_of_sight(plan: SumsPlan) -> SumsPlan:
@@ -245,38 +315,66 @@ def _out_of_sight(plan: SumsPlan) -> SumsPlan:
     return replace(plan, columns=columns)
 
 
-def _after_margins(**roles: Any) -> Callable[[Scene], None]:
-    """A plan with other roles than the federation has, asked of a party that has sent its margins."""
+def _after_margins(**changes: Any) -> Callable[[Scene], None]:
+    """A plan that does not follow from what was agreed, asked of a party that has sent its margins."""
 
-    def run(scene: Scene) -> None:
-        evil = _opened_strict(scene)
-        margins = GaussianMarginsRequest(_STRICT, "strict", _margin_orders(50.0))
-        assert isinstance(evil.ask("left", margins), GaussianMarginsReply)
-        before = scene.net.ledger("left")
-        reply = evil.ask("left", _share_request(scene, evil, **roles))
-        assert isinstance(reply, Refusal), reply
-        assert scene.net.ledger("left") == before
+    def make(scene: Scene) -> SumsShareRequest:
+        margins = scene.evil.ask("left", _margins(_agreed_strict(scene)))
+        assert isinstance(margins, GaussianMarginsReply), margins
+        return _share_request(scene, **changes)
 
-    return run
+    return _is_refused(make)
 
 
-against_party("margins of a strict study beyond the cap", "its policy", "refused: party 'left': epsilon per client")(
-    _strict_is_refused(lambda scene, evil: GaussianMarginsRequest(_STRICT, "strict", _margin_orders(0.5)))
+def _evidence(change: Callable[[PlanEvidence], PlanEvidence]) -> Callable[[Scene], PlanEvidence]:
+    """The left party's real margins, and its accomplices' signed ones; then one lie."""
+
+    def make(scene: Scene) -> PlanEvidence:
+        proposal = _agreed_strict(scene)
+        own = scene.evil.ask("left", _margins(proposal))
+        others = [
+            accomplice_margins(scene, proposal, "middle", [8]),
+            accomplice_margins(scene, proposal, "right", [3, 8]),
+        ]
+        masks = [np.ones((120, 2), dtype=bool), accomplice_mask(scene, "middle"), accomplice_mask(scene, "right")]
+        return change(PlanEvidence(tuple(masks), (own, *others)))
+
+    return make
+
+
+def _first_half(masks: tuple[np.ndarray[Any, Any], ...]) -> tuple[np.ndarray[Any, Any], ...]:
+    hidden = masks[2].copy()
+    hidden[60:] = False
+    return (*masks[:2], hidden)
+
+
+against_party("margins with less noise than was consented to", "what was consented to", _NOT_CONSENTED)(
+    _is_refused(lambda scene: _margins(_agreed_strict(scene), 0.5))
+)
+against_party("margins without noise", "what was consented to", _NOT_CONSENTED)(
+    _is_refused(lambda scene: _margins(_agreed_strict(scene), 0.0))
 )
 against_party(
-    "a strict review whose sums go beyond the cap", "its policy", "refused: party 'left': epsilon per client"
-)(_strict_is_refused(lambda scene, evil: StrictConsentRequest(_STRICT, "strict", _margin_orders(50.0), 3.0)))
-against_party("margins without noise", "its rules", "refused: party 'left', column 'y': the noise cannot be")(
-    _strict_is_refused(lambda scene, evil: GaussianMarginsRequest(_STRICT, "strict", _margin_orders(0.0)))
-)
+    "a strict study whose sums go beyond the cap", "its policy", "refused: party 'left': epsilon per client", quick=True
+)(_is_refused(lambda scene: ConsentRequest(proposed_alone(scene, "loud", "strict", epsilon=50.0))))
+against_party(
+    "margins before everybody has consented", "everybody's consent", "refused: party 'left' has not consented to this"
+)(_is_refused(lambda scene: replace(_margins(proposed_alone(scene, "early-margins", "strict")), study="early-margins")))
 against_party(
     "the coordinator's own keys in place of the parties'",
     "signatures by certificates",
     "refused: party 'left': the public key of 'middle' is not signed by it",
-)(_strict_is_refused(lambda scene, evil: _share_request(scene, evil, forged=True)))
+)(_is_refused(lambda scene: (_agreed_strict(scene), _share_request(scene, forged=True))[1]))
 against_party("secure sums before margins", "its rules", "refused: party 'left' has sent no margins in this study")(
-    _strict_is_refused(lambda scene, evil: _share_request(scene, evil, forged=False))
+    _is_refused(
+        lambda scene: (agreed_alone(scene, "no-margins", "strict"), _share_request(scene, study="no-margins"))[1]
+    )
 )
+against_party(
+    "secure sums before everybody has consented",
+    "its rules",
+    "refused: party 'left' has sent no margins in this study",
+)(_is_refused(lambda scene: (proposed_alone(scene, "early", "strict"), _share_request(scene, study="early"))[1]))
 against_party(
     "the coordinator as a party with 200 columns of its own in secure sums",
     "its own federation file",
@@ -299,8 +397,48 @@ against_party(
     "refused: the plan of secure sums has a table for a pattern without the column",
 )(_after_margins(change=_out_of_sight))
 against_party(
+    "a plan of secure sums without what it follows from",
+    "its own computation",
+    "refused: party 'left': the plan of secure sums came without masks and margins",
+)(_after_margins())
+against_party(
+    "a plan of secure sums with one party's margins left out",
+    "its own computation",
+    "refused: party 'left': masks or margins of a party are missing",
+)(_after_margins(evidence=_evidence(lambda found: replace(found, margins=found.margins[:2]))))
+against_party(
+    "a plan of secure sums from another mask than its party signed",
+    "signatures by certificates",
+    "refused: party 'left': the mask of 'right' is not the one it signed",
+)(_after_margins(evidence=_evidence(lambda found: replace(found, masks=_first_half(found.masks)))))
+against_party(
+    "one party's margins under another's name",
+    "signatures by certificates",
+    "refused: party 'left': the margins of 'right' are not signed by it",
+)(_after_margins(evidence=_evidence(lambda found: replace(found, margins=(*found.margins[:2], found.margins[1])))))
+
+
+@against_party(
+    "noised terms before shares: sums of a plan that was never shared for",
+    "its own computation",
+    "refused: party 'left': the plan of secure sums came without masks and margins",
+)
+def sums_before_shares(scene: Scene) -> None:
+    proposal = _agreed_strict(scene)
+    assert isinstance(scene.evil.ask("left", _margins(proposal)), GaussianMarginsReply)
+    asked = _share_request(scene)
+    before = ledgers(scene)
+    reply = scene.evil.ask("left", SumsRequest(_STRICT, "strict", asked.plan, asked.keys, (b"", b"", b"")))
+    assert isinstance(reply, Refusal), reply
+    assert ledgers(scene) == before
+
+
+against_party(
     "secure sums in a study of another method", "what was agreed", "refused: party 'left': this study was opened for"
-)(_is_refused(lambda scene: SumsKeyRequest("study", "strict")))
+)(_is_refused(lambda scene: (placed_alone(scene, _STUDY, "vcds"), SumsKeyRequest(_STUDY, "strict"))[1]))
+
+
+# ---- bytes ------------------------------------------------------------------------
 
 
 def _question(scene: Scene, body: bytes, key: str = "k", party: str = "left") -> None:
@@ -340,17 +478,17 @@ def job_for_party(scene: Scene) -> None:
 
 @against_party("a request under another request's key", "keys are fingerprints", "refused: the request's key is not")
 def wrong_key(scene: Scene) -> None:
-    _question(scene, encode(_opening(scene)), key=fingerprint(_release()))
+    _question(scene, encode(opening(scene)), key=fingerprint(opening(scene, "another")))
 
 
 @against_party("another message version in a request", "the wire format", "refused: this side speaks message version")
 def party_version(scene: Scene) -> None:
-    _question(scene, encode(replace(_opening(scene), version=MESSAGE_VERSION + 1)))
+    _question(scene, encode(replace(opening(scene), version=MESSAGE_VERSION + 1)))
 
 
 @against_party("a reply to a party", "roles", "refused a message from coordinator: a party gets requests")
 def answer_to_party(scene: Scene) -> None:
-    scene.evil.send("left", "answer", "k", encode(ConsentReply("left")))
+    scene.evil.send("left", "answer", "k", encode(ConsentReply("left", 2e9, b"")))
 
 
 @against_party(
@@ -359,7 +497,7 @@ def answer_to_party(scene: Scene) -> None:
 def question_replayed(scene: Scene) -> None:
     sessions = scene.evil.sessions
     session = sessions._peers["left"].session
-    body = np.frombuffer(encode(_opening(scene, "again")), dtype=np.uint8)
+    body = np.frombuffer(encode(opening(scene, "again")), dtype=np.uint8)
     message = encode(Envelope("ask", session, next(sessions._peers["left"].serials), "k", body))
     scene.evil.raw("left", message)
     scene.evil.raw("left", message)

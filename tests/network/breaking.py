@@ -23,15 +23,13 @@ FAULTS = Path("faults")
 EVENTS = FAULTS / "events.jsonl"
 
 _ROUNDS = {
-    "RawConsentRequest": "review",
     "CompletedRanksRequest": "ranks",
-    "StrictConsentRequest": "review",
     "GaussianMarginsRequest": "margins",
     "SumsKeyRequest": "keys",
     "SumsShareRequest": "shares",
     "SumsProofRequest": "proof",
 }
-_SUMS = ("keys", "shares", "proof", "sums")  # rounds whose replies follow from a study's record
+_RECORDED = ("consent", "agreement", "keys", "shares", "proof", "sums")  # replies that follow from a study's record
 _DISK_IS_FULL = "NOSPACE"
 
 
@@ -89,7 +87,8 @@ def append_line(path: Path, record: dict[str, Any]) -> None:
 def break_party(breaker: Breaker) -> None:
     """Points, in the order in which a release passes them: asked, unrecorded, half recorded, recorded uncounted,
     recorded, drawn, half stored, stored uncounted, stored, answered, sent. A step of a regression is `drawn` when the
-    solver has moved, one of secure sums when its noise, or what the party binds itself to, is about to be kept."""
+    solver has moved, one of secure sums when its noise, or what the party binds itself to, is about to be kept, and
+    consent or an agreement when its record is about to be."""
     from verticopula.network.party_process import PartyProcess
     from verticopula.network.sessions import Sessions
     from verticopula.protocol.messages import fingerprint
@@ -138,7 +137,8 @@ def break_party(breaker: Breaker) -> None:
         breaker.at("recorded")
 
     def is_watched(folder: Path) -> bool:
-        return folder.name in ("replies", "fits") or (folder.name == "studies" and breaker.round.split(" ")[0] in _SUMS)
+        recorded = breaker.round.split(" ")[0] in _RECORDED
+        return folder.name in ("replies", "fits") or (folder.name == "studies" and recorded)
 
     def breaking_put(self: Any, key: str, data: bytes) -> None:
         watched = is_watched(self.folder)

@@ -47,7 +47,7 @@ class Plan:
 
 def rounds_of(method: str, last_update: int) -> list[str]:
     """The rounds in which something happens; of a regression's many, the first, a middle one and the last."""
-    opening, end = ["open", "place", "presence", "review"], ["close"]
+    opening, end = ["open", "place", "presence", "consent", "agreement"], ["close"]
     if method == "raw-glm":
         updates = [f"update {number}" for number in (0, last_update // 2, last_update)]
         return [*opening, "response", "design", "strength", *updates, "coefficients", *end]
@@ -80,7 +80,7 @@ def plans_of(method: str, last_update: int, parties: Sequence[str] = PARTIES) ->
 def _fine_points(method: str, last_update: int) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Rounds in which a party is killed at every step of its work."""
     return {
-        "vcds": {"release": RELEASE_POINTS},
+        "vcds": {"consent": STEP_POINTS, "agreement": STEP_POINTS, "release": RELEASE_POINTS},
         "ievcds": {"ranks 3": RELEASE_POINTS},
         "strict": {"margins": RELEASE_POINTS, "keys": STEP_POINTS, "shares": SHARE_POINTS, "sums": STEP_POINTS}
         | dict.fromkeys(PROOFS, STEP_POINTS),

@@ -55,7 +55,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "raw-glm": {"kind": "regression", "family": "binomial", "penalty": "lasso", "n_strengths": 4},
 }
 RELEASES = (  # replies that must never differ
-    *("release", "ranks", "response", "design", "update", "coefficients"),
+    *("presence", "consent", "agreement", "release", "ranks", "response", "design", "update", "coefficients"),
     *("margins", "keys", "shares", "proof", "sums"),
 )
 # In the order in which a release passes them, as far as they can follow one another: what is recorded once is not

@@ -22,7 +22,7 @@ from verticopula.network.network_demo import free_port
 from verticopula.network.provisioning import provision
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_lead import Lead
-from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.federation import Federation
 
 PARTIES = ("left", "middle", "right")
@@ -108,7 +108,9 @@ class Net:
         for name in names:
             kit = self.folder / "kits" / name
             command = ["serve", str(kit)]
-            if name != "server":
+            if name == self.federation.network.compute:
+                command = ["compute", str(kit)]
+            elif name != "server":
                 files = ("--data", self.folder / f"{name}.csv", "--policy", self.folder / f"{name}.toml")
                 command = ["join", str(kit), *map(str, files)]
             with (kit / "output.txt").open("ab") as output:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,20 +15,30 @@ from tests.network.attackers import (
     LogTail,
     shorten,
 )
-from tests.network.harness import Net
+from tests.network.harness import POLICY, Net, small_federation
 from verticopula.schema.federation import Federation
 
 FLARE_CELLS = 1  # the F3 application of FLARE's own cell network, which carries jobs and FOBS objects
 ESCAPES = "\x1b[2J\x1b[31mAll is well\x07\r\n[bold]<script>\u202e"
 POLICIES = {
-    "left": 'methods = ["vcds", "strict"]\nmin_subjects = 50\n[caps]\nclient = 2.0\n',
+    "left": 'methods = ["vcds", "ievcds", "strict"]\nmin_subjects = 50\nopen_studies = 100\n[caps]\nclient = 2.0\n',
     "middle": 'methods = ["vcds"]\ncolumns = ["another"]\n',
     "right": 'methods = ["vcds"]\nmin_subjects = 5000\n',
 }
+MANY_STUDIES = dict.fromkeys(("left", "middle", "right"), POLICY + "open_studies = 1000\n")
 MEGABYTE = 1 << 20
 
 
-Where = Literal["coordinator", "party", "lead"]
+Where = Literal["coordinator", "party", "parties", "lead", "compute"]
+
+THIRD = "notary"  # computes without data
+HONEST: dict[Where, str] = {
+    "coordinator": "the coordinator",
+    "party": "this party alone",
+    "parties": "this party alone",
+    "lead": "the study lead",
+    "compute": "the compute party alone",
+}
 
 
 @dataclass
@@ -69,6 +79,7 @@ class Attack:
     ----------
     against : the kit whose log must hold a line that fits `expected`; for the lead, its terminal
     run : does it; AssertionError if it succeeds
+    honest : who has to be honest for it to be refused; everybody else may work together
     """
 
     name: str
@@ -78,6 +89,7 @@ class Attack:
     expected: str
     quick: bool
     run: Callable[[Scene], str | None]
+    honest: str
 
     def carry_out(self, scene: Scene) -> str:
         """The victim's line."""
@@ -97,10 +109,10 @@ ATTACKS: list[Attack] = []
 
 
 def attack(
-    name: str, where: Where, against: str, refused_by: str, expected: str, *, quick: bool = False
+    name: str, where: Where, against: str, refused_by: str, expected: str, *, quick: bool = False, honest: str = ""
 ) -> Callable[[Callable[[Scene], str | None]], Callable[[Scene], str | None]]:
     def register(run: Callable[[Scene], str | None]) -> Callable[[Scene], str | None]:
-        ATTACKS.append(Attack(name, where, against, refused_by, expected, quick, run))
+        ATTACKS.append(Attack(name, where, against, refused_by, expected, quick, run, honest or HONEST[where]))
         return run
 
     return register
@@ -112,6 +124,10 @@ def against_coordinator(name: str, by: str, expected: str, *, quick: bool = Fals
 
 def against_party(name: str, by: str, expected: str, *, party: str = "left", quick: bool = False) -> Any:
     return attack(name, "party", party, by, expected, quick=quick)
+
+
+def against_parties(name: str, by: str, expected: str, *, party: str, honest: str = "") -> Any:
+    return attack(name, "parties", party, by, expected, honest=honest)
 
 
 # ---- scenes ----------------------------------------------------------------------------------------
@@ -132,15 +148,33 @@ def coordinator_alone(folder: Path) -> Iterator[Scene]:
 
 
 @contextlib.contextmanager
-def parties_alone(folder: Path, *names: str) -> Iterator[Scene]:
-    """Parties with strict policies; the coordinator's kit is in the intruder's hands."""
-    net = Net.prepare(folder, policies=POLICIES)
+def parties_alone(folder: Path, *names: str, policies: Mapping[str, str] = POLICIES) -> Iterator[Scene]:
+    """Parties, with strict policies by default; all other kits are in the intruder's hands."""
+    net = Net.prepare(folder, policies=policies)
     scratch = folder / "scratch"
     scratch.mkdir()
     try:
         net.start(*names)
         with EvilCoordinator(net.kit("server")) as coordinator:
             coordinator.wait_for(*names)
+            yield Scene(net, scratch, coordinator)
+    finally:
+        net.close()
+
+
+@contextlib.contextmanager
+def compute_alone(folder: Path) -> Iterator[Scene]:
+    """An organisation that computes for two parties; the coordinator's kit is in the intruder's hands."""
+    said = small_federation().to_dict()
+    said["party"] = [party for party in said["party"] if party["name"] != "middle"]
+    said["network"] |= {"operator": "left", "compute": THIRD}
+    net = Net.prepare(folder, Federation.from_dict(said))
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    try:
+        net.start(THIRD)
+        with EvilCoordinator(net.kit("server")) as coordinator:
+            coordinator.wait_for(THIRD)
             yield Scene(net, scratch, coordinator)
     finally:
         net.close()

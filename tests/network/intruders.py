@@ -12,8 +12,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Importing them fills the table.
-from tests.network import attacks_on_coordinator, attacks_on_lead, attacks_on_party  # noqa: F401
-from tests.network.intruder_scenes import ATTACKS, Attack, Scene, Where, coordinator_alone, nobody_yet, parties_alone
+from tests.network import (  # noqa: F401
+    attacks_on_agreements,
+    attacks_on_compute,
+    attacks_on_consent,
+    attacks_on_coordinator,
+    attacks_on_lead,
+    attacks_on_party,
+)
+from tests.network.intruder_scenes import (
+    ATTACKS,
+    MANY_STUDIES,
+    THIRD,
+    Attack,
+    Scene,
+    Where,
+    compute_alone,
+    coordinator_alone,
+    nobody_yet,
+    parties_alone,
+)
 
 __all__ = ["ATTACKS", "Attack", "Scene", "Where", "describe", "in_scene", "scene_of"]
 
@@ -25,12 +43,13 @@ def in_scene(where: Where, *, quick: bool = False) -> list[Attack]:
 
 def describe(row: Attack, line: str) -> str:
     """A row of the page that `python -m benchmarks intruders` writes, as JSON; `line` is the victim's."""
-    victim = {"server": "the coordinator", "lead": "the study lead"}.get(row.against, "a party")
+    victim = {"server": "the coordinator", "lead": "the study lead", THIRD: "who computes"}.get(row.against, "a party")
     return json.dumps(
         {
             "attack": row.name,
             "against whom": victim,
             "refused by what": row.refused_by,
+            "who must be honest": row.honest,
             "what the victim wrote down": line.replace("|", "/").replace("`", "'"),
         }
     )
@@ -43,6 +62,12 @@ def scene_of(where: Where, folder: Path, *, quick: bool = False) -> Iterator[Sce
             yield scene
     elif where == "party":
         with parties_alone(folder, *(["left"] if quick else ["left", "middle", "right"])) as scene:
+            yield scene
+    elif where == "compute":
+        with compute_alone(folder) as scene:
+            yield scene
+    elif where == "parties":
+        with parties_alone(folder, "left", "middle", "right", policies=MANY_STUDIES) as scene:
             yield scene
     else:
         with nobody_yet(folder) as scene:

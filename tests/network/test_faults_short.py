@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 
@@ -32,6 +33,32 @@ def test_party_killed_at_every_step_of_a_release_pays_once_and_sends_the_same_by
 ) -> None:
     story = hurt.suffer("vcds", [Fault("left", "kill", "release", point) for point in points])
     assert story.problems == ()
+
+
+@pytest.mark.parametrize("name", ["consent", "agreement"])
+def test_party_killed_before_and_after_it_consents_says_the_same_again(hurt: Ward, name: str) -> None:
+    killed = [Fault("right", "kill", name, point) for point in STEP_POINTS[0]]
+    story = hurt.suffer("vcds", [*killed, Fault(SERVER, "kill", name, "answered")])
+    assert story.problems == ()
+    assert story.sent_again > 0
+
+
+def test_all_killed_between_consent_and_the_first_release(hurt: Ward) -> None:
+    killed = [Fault(party, "kill", name, "answered") for party in PARTIES for name in ("consent", "agreement")]
+    servers = [Fault(SERVER, "kill", name, point) for name in ("consent", "agreement") for point in ("asked", "kept")]
+    story = hurt.suffer("vcds", [*servers, *killed])
+    assert story.problems == ()
+
+
+def test_a_party_that_is_silent_when_asked_for_consent_costs_nobody_anything(hurt: Ward) -> None:
+    hurt.reference("vcds")
+    before = {party: hurt.net.ledger(party) for party in PARTIES}
+    study = hurt.begin("vcds", [Fault("right", "stop", "consent", "asked")], 5.0)
+    assert "party 'right' did not answer" in hurt.wait_until(study, "failed", "done").note
+    assert {party: hurt.net.ledger(party) for party in PARTIES} == before
+    hurt.net.signal("right", signal.SIGCONT)
+    hurt.resume(study)
+    assert hurt.wait_until(study, "failed", "done").state == "done"
 
 
 def test_coordinator_killed_around_its_journal_and_its_result_goes_on_where_it_stood(hurt: Ward) -> None:

@@ -27,6 +27,18 @@ def party(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 @pytest.fixture(scope="module")
+def compute(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene_of("compute", tmp_path_factory.mktemp("compute")) as scene:
+        yield scene
+
+
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene_of("parties", tmp_path_factory.mktemp("parties")) as scene:
+        yield scene
+
+
+@pytest.fixture(scope="module")
 def lead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with scene_of("lead", tmp_path_factory.mktemp("lead")) as scene:
         yield scene

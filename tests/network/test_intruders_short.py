@@ -24,3 +24,21 @@ def test_a_party_refuses_a_coordinator_that_oversteps(
             line = row.carry_out(scene)
             record_property("result", describe(row, line))
             assert line
+
+
+def test_a_lead_refuses_files_that_no_study_makes(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
+    with scene_of("lead", tmp_path) as scene:
+        for row in in_scene("lead", quick=True):
+            line = row.carry_out(scene)
+            record_property("result", describe(row, line))
+            assert line
+
+
+def test_who_computes_refuses_a_coordinator_that_oversteps(
+    tmp_path: Path, record_property: Callable[[str, str], None]
+) -> None:
+    with scene_of("compute", tmp_path) as scene:
+        for row in in_scene("compute", quick=True):
+            line = row.carry_out(scene)
+            record_property("result", describe(row, line))
+            assert line

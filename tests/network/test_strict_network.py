@@ -1,4 +1,4 @@
-"""A strict study of two parties between real processes: the coordinator computes too, is killed, and goes on."""
+"""Strict studies of two parties between real processes: the third that computes is killed, and goes on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.builders import make_federation
 from tests.network.attackers import LogTail
 from tests.network.faults import BREAKING
 from tests.network.harness import network, small_federation, small_tables
+from verticopula.errors import ProtocolError
 from verticopula.network.network_demo import free_port
 from verticopula.network.study_records import COMPUTE_FOLDER
 from verticopula.privacy.release import Release
@@ -23,20 +24,20 @@ from verticopula.schema.federation import Federation
 pytestmark = pytest.mark.network
 
 
-def two_parties() -> tuple[Federation, dict[str, pl.DataFrame]]:
+def two_parties(**roles: str) -> tuple[Federation, dict[str, pl.DataFrame]]:
     columns = {p.name: {c.name: c.model_dump(exclude_none=True) for c in p.columns} for p in small_federation().parties}
     chosen = {
         name: {c: {k: v for k, v in said.items() if k != "name"} for c, said in columns[name].items()}
         for name in ("left", "right")
     }
-    network = {"host": "localhost", "port": free_port(), "deadline": 60.0}
+    network = {"host": "localhost", "port": free_port(), "deadline": 60.0, **roles}
     tables = small_tables()
     federation = Federation.from_dict({**make_federation(chosen).to_dict(), "network": network})
     return federation, {name: tables[name] for name in chosen}
 
 
 def test_the_coordinator_of_two_parties_is_killed_in_every_round_of_the_sums_and_goes_on(tmp_path: Path) -> None:
-    federation, tables = two_parties()
+    federation, tables = two_parties(operator="office")
     with network(tmp_path, federation=federation, tables=tables) as net:
         (tmp_path / "faults").mkdir()
         proofs = [(f"proof {step}", "answered") for step in ("commit", "proof", "verdicts")]
@@ -64,3 +65,36 @@ def test_the_coordinator_of_two_parties_is_killed_in_every_round_of_the_sums_and
         LogTail(net.folder / "kits" / "server" / "log.txt").wait(f"study {study} is done")
         assert not (folder / COMPUTE_FOLDER).exists()
         assert re.search(r"person +6 at delta", (net.result(study) / "summary.txt").read_text("utf-8"))
+
+
+def test_a_third_party_without_data_computes_is_killed_and_goes_on(tmp_path: Path) -> None:
+    federation, tables = two_parties(operator="left", compute="notary")
+    with network(tmp_path, federation=federation, tables=tables) as net:
+        assert not (tmp_path / "kits" / "notary" / "id.key").exists()
+        (tmp_path / "faults").mkdir()
+        line = json.dumps({"who": "notary", "round": "sums", "point": "answered", "kind": "kill", "signal": "SIGKILL"})
+        (tmp_path / "faults" / "notary.plan").write_text(line + "\n", "utf-8")
+        net.start("server", "left", "right")
+        net.start("notary", program=(BREAKING,))
+        with net.lead() as lead:
+            study = net.submit(lead, method="strict", epsilon=6.0, delta=1e-6)
+            assert net.wait_for_end("notary") == -signal.SIGKILL
+            net.processes["notary"].stdin.close()  # type: ignore[union-attr]
+            net.start("notary")
+            state, note = net.wait(lead, study)
+            again = net.submit(lead, method="vcds", epsilon=4.0)  # in which nobody computes
+            assert net.wait(lead, again) == ("done", "")
+        assert (state, note) == ("done", "")
+        entries = [Release.from_json(json.dumps(line)) for name in ("left", "right") for line in net.ledger(name)]
+        assert state_privacy([e for e in entries if e.study == study], 1e-6).person == pytest.approx(6.0, rel=1e-9)
+        assert not (net.result(study).parent / COMPUTE_FOLDER).exists()  # the coordinator holds no shares
+        assert "computes for left, right" in net.output("notary")
+        assert f"study {study} is over" in net.output("notary")
+
+
+def test_a_party_that_runs_the_coordinator_gets_no_second_role(tmp_path: Path) -> None:
+    federation, tables = two_parties(operator="left")
+    with network(tmp_path, federation=federation, tables=tables) as net:
+        net.start("server")
+        with net.lead() as lead, pytest.raises(ProtocolError, match="two of the three compute roles"):
+            net.submit(lead, method="strict", epsilon=6.0, delta=1e-6)

@@ -23,8 +23,7 @@ from verticopula.protocol.messages import (
     StudyProposal,
 )
 from verticopula.protocol.party.member import Member
-from verticopula.protocol.study_opening import federation_fingerprint
-from verticopula.protocol.study_proposal import StudyContext
+from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
 
 N = 120
 NUMBER = 7.123456789012345
@@ -98,9 +97,9 @@ def place_of(opened: OpenReply, n_subjects: int = N) -> PlaceRequest:
 
 def proposal_for(one: Member, study: str = "study", **changes: Any) -> StudyProposal:
     """What a coordinator would propose in a study in which the member is placed."""
-    raw = one.vault.studies.get(f"{one.name}/{study}")
+    raw = one.vault.studies.get(f"study:{one.name}/{study}")
     assert raw is not None
-    context = StudyContext(alignment=raw["alignment"], cohort=raw["cohort"])
+    context = StudyContext(*(raw[name] for name in ("requester", "purpose", "alignment", "cohort", "seed")))
     return proposal_of(one, one.name, federation(), **{"study": study, "context": context, **changes})
 
 

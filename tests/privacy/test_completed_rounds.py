@@ -24,7 +24,7 @@ from verticopula.privacy.accounting import composed_epsilon
 from verticopula.privacy.budget import coins_per_comparison, rank_coins
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import Keystream, Noise, SecureNoise, SeededNoise
-from verticopula.privacy.policy import Caps
+from verticopula.privacy.policy import CappedEpsilons, Caps, capped_epsilons
 from verticopula.protocol.messages import (
     ColumnQuery,
     CompletedRanksReply,
@@ -113,7 +113,7 @@ def test_a_completed_column_is_charged_for_everybody_and_once_more_for_the_missi
         per_comparison = coins_per_comparison(column, sampler)
         assert entry.what == "ranks"
         assert entry.n_subjects == SEEN.sum()
-        assert entry.epsilon == 0.5
+        assert entry.epsilon == 0.5 * (1 + 2 * missing)  # all comparisons with values that the coordinator knows
         assert entry.coins_count == per_comparison * (N - 1 + missing)
         assert entry.coins_epsilon == pytest.approx(0.5 / per_comparison)
     assert [entry.column for entry in local.ledger] == ["a", "b", "c"]
@@ -380,7 +380,8 @@ def test_a_policy_covers_completed_columns(policy: Policy) -> None:
 
 
 def test_a_cap_holds_however_many_rounds_are_asked_for() -> None:
-    local = party(policy=Policy(caps=Caps(variable=1.2)))
+    round_price = 0.5 * (1 + 2 * int((~SEEN).sum()))
+    local = party(policy=Policy(caps=Caps(variable=2.4 * round_price)))
     local.handle(request(round_number=2))
     local.handle(request(round_number=3))
     with pytest.raises(BudgetExceeded, match="nothing was drawn"):
@@ -447,13 +448,17 @@ def test_the_ledger_adds_up_to_what_was_asked_for_a_variable(settings: dict[str,
     fitted = fit_seeded(
         study(), tables(), 1, unit="variable", epsilon=None, epsilon_ranks=0.75, epsilon_marginals=0.25, **settings
     )
-    assert fitted.privacy_.epsilon(Unit.VARIABLE) == pytest.approx(total)
+    rounds = settings.get("rounds", 1) if settings["method"] == "ievcds" else 1
+    per_round = 0.75 if "per_round" in settings else 0.75 / rounds
+    prices = []
     for key in study().keys:
         own = [e for e in fitted.ledger_ if (e.party, e.column) == (key.party, key.column)]
-        assert sum(e.epsilon for e in own) == pytest.approx(total)
-        rounds = settings.get("rounds", 1) if settings["method"] == "ievcds" else 1
+        missing = 90 - own[0].n_subjects  # known to the coordinator, who named their values
+        prices.append(total + (rounds - 1) * per_round * 2 * missing)
+        assert sum(e.epsilon for e in own) == pytest.approx(prices[-1])
         assert [e.what for e in own].count("ranks") == rounds
         assert [e.what for e in own].count("marginal") == 1
+    assert fitted.privacy_.epsilon(Unit.VARIABLE) == pytest.approx(max(prices))
 
 
 def test_later_rounds_of_a_study_are_charged_for_the_missing() -> None:
@@ -469,7 +474,15 @@ def test_later_rounds_of_a_study_are_charged_for_the_missing() -> None:
         assert entry.n_subjects == observed
 
 
-@pytest.mark.parametrize(("unit", "sampler"), [("client", "exact"), ("block", "exact"), ("person", "binomial")])
+def test_comparisons_with_values_that_the_coordinator_knows_are_warned_about() -> None:
+    fitted = Synthesizer(study(), "ievcds", epsilon=2.0, unit="client", rounds=4).fit(tables())
+    assert fitted.privacy_.epsilon(Unit.CLIENT) > 2.0
+    assert "Rounds on completed columns cost more per client than was asked for" in fitted.summary()
+    for other in ("vcds", "refined"):
+        assert "Rounds on completed columns" not in Synthesizer(study(), other, epsilon=2.0).fit(tables()).summary()
+
+
+@pytest.mark.parametrize(("unit", "sampler"), [("block", "exact"), ("person", "binomial")])
 def test_several_rounds_stay_within_epsilon_at_every_unit(unit: str, sampler: str) -> None:
     fitted = Synthesizer(study(), "ievcds", epsilon=2.0, delta=1e-6, unit=unit, sampler=sampler, rounds=4).fit(tables())
     spent = fitted.privacy_.epsilon(Unit(unit))
@@ -478,12 +491,18 @@ def test_several_rounds_stay_within_epsilon_at_every_unit(unit: str, sampler: st
     assert fitted.privacy_.is_private
 
 
-@pytest.mark.parametrize("unit", ["variable", "client", "block"])
+def counted(fitted: Synthesizer, party: str) -> CappedEpsilons:
+    """What a study costs a party, as its caps count."""
+    own = [entry for entry in fitted.ledger_ if entry.party == party]
+    return capped_epsilons(own, 1e-6, about_people=fitted.ledger_)
+
+
+@pytest.mark.parametrize("unit", ["variable", "client", "block", "person"])
 def test_a_party_that_allows_one_round_but_not_ten_refuses_before_anybody_releases(
     unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {"method": "ievcds", "unit": "variable", "epsilon": 1.0, "per_round": True}
-    one = Synthesizer(study(), rounds=1, **settings).fit(tables()).privacy_.parties["right"]
+    one = counted(Synthesizer(study(), rounds=1, **settings).fit(tables()), "right")
     policies = {"right": Policy(caps=Caps(**{unit: 1.01 * getattr(one, unit)}))}
     Synthesizer(study(), rounds=1, **settings).fit(tables(), policies=policies)
 
@@ -500,7 +519,7 @@ def test_a_party_that_allows_one_round_but_not_ten_refuses_before_anybody_releas
 @pytest.mark.parametrize("per_round", [False, True])
 def test_the_review_asks_for_exactly_what_will_be_spent(per_round: bool, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"method": "ievcds", "unit": "variable", "epsilon": 1.0, "rounds": 3}
-    spent = Synthesizer(study(), per_round=per_round, **settings).fit(tables()).privacy_.parties["right"].block
+    spent = counted(Synthesizer(study(), per_round=per_round, **settings).fit(tables()), "right").block
     policies = {"right": Policy(caps=Caps(block=spent * (1 + 1e-6)))}
     Synthesizer(study(), per_round=per_round, **settings).fit(tables(), policies=policies)
     policies = {"right": Policy(caps=Caps(block=spent * (1 - 1e-6)))}

@@ -99,6 +99,10 @@ def own_mask(proposal: StudyProposal) -> StudyProposal:
         lambda p: replace(p, unit="household"),
         lambda p: replace(p, sampler="binomial ranks"),
         lambda p: replace(p, rounds=3),
+        lambda p: replace(p, rounds=10**400),
+        lambda p: replace(p, seed=7),
+        lambda p: replace(p, federation="0" * 64),
+        lambda p: replace(p, requester="somebody else"),
         lambda p: replace(p, marginals=p.marginals[:-1]),
         lambda p: replace(p, deviations=np.ones(6)),
         lambda p: replace(p, purpose="x" * 501),
@@ -111,7 +115,7 @@ def test_a_proposal_that_the_party_does_not_compute_itself_is_refused(
     one = placed()
     with pytest.raises(ProtocolError):
         one.handle(ConsentRequest(lie(proposal_for(one))))
-    assert one.vault.studies.get("consent/right/study") is None
+    assert one.vault.studies.get("consent:right/study") is None
     one.handle(ConsentRequest(proposal_for(one)))
 
 
@@ -135,7 +139,7 @@ def test_nothing_is_released_before_everybody_has_consented() -> None:
     with pytest.raises(ProtocolError, match="not everybody has consented"):
         one.handle(RELEASE)
     assert len(one.vault.ledger) == 0
-    one.handle(consents_to(proposal, SignedConsent("right", own.signature)))
+    one.handle(consents_to(proposal, SignedConsent("right", own.until, own.signature)))
     one.handle(RELEASE)
     assert len(one.vault.ledger) == 4
 
@@ -145,7 +149,7 @@ def test_consents_that_are_missing_forged_or_to_another_proposal_do_not_count() 
     proposal = proposal_for(one)
     own = one.handle(ConsentRequest(proposal))
     assert isinstance(own, ConsentReply)
-    good = consents_to(proposal, SignedConsent("right", own.signature))
+    good = consents_to(proposal, SignedConsent("right", own.until, own.signature))
     left, right, third = good.consents
     signer = shared_authenticity(KEY)
     other = replace(proposal, purpose="something else")
@@ -153,10 +157,11 @@ def test_consents_that_are_missing_forged_or_to_another_proposal_do_not_count() 
         (left, right),
         (left, right, right),
         (third, right, left),
-        (left, right, SignedConsent("third", b"")),
-        (left, right, SignedConsent("third", right.signature)),
-        (left, right, SignedConsent("third", signer.sign(consent_statement("third", other)))),
-        (left, right, SignedConsent("third", shared_authenticity(bytes(32)).sign(b"x"))),
+        (left, right, SignedConsent("third", own.until, b"")),
+        (left, right, SignedConsent("third", own.until, right.signature)),
+        (left, right, SignedConsent("third", own.until, signer.sign(consent_statement("third", other, own.until)))),
+        (left, right, SignedConsent("third", own.until, shared_authenticity(bytes(32)).sign(b"x"))),
+        (left, right, replace(third, until=third.until + 1.0)),
     ):
         with pytest.raises(ProtocolError):
             one.handle(replace(good, consents=wrong))
@@ -171,7 +176,7 @@ def test_an_agreement_of_another_study_is_not_one_of_this() -> None:
     one.handle(replace(place_of(answered(one.handle(opening("next")))), study="next"))
     first = proposal_for(one)
     one.handle(ConsentRequest(proposal_for(one, "next")))
-    old = consents_to(first, SignedConsent("right", b""))
+    old = consents_to(first, SignedConsent("right", 2e9, b""))
     with pytest.raises(ProtocolError, match="has not consented to the proposal"):
         one.handle(AgreementRequest("next", "vcds", old.consents))
 
@@ -270,8 +275,8 @@ def test_a_no_at_the_opening_keeps_the_hashes_in_the_house() -> None:
     one = member(consent=Steward(False))
     with pytest.raises(PolicyRefused, match="steward said no"):
         one.handle(opening())
-    assert one.vault.studies.get("right/study") is None
-    assert one.vault.studies.get("openings/right") is None
+    assert one.vault.studies.get("study:right/study") is None
+    assert one.vault.studies.get("openings:right") is None
 
 
 def test_a_no_is_not_remembered_as_a_yes() -> None:
@@ -336,7 +341,7 @@ def test_a_consent_ends_and_has_to_be_asked_for_again() -> None:
     ready(**settings, consent=steward)
     now[0] += 2.1 * 86_400
     later = member(**settings, consent=steward)
-    with pytest.raises(ProtocolError, match="older than 2 days"):
+    with pytest.raises(ProtocolError, match="has ended"):
         later.handle(RELEASE)
     agree(later, "right", proposal_for(later))
     later.handle(RELEASE)
@@ -356,7 +361,7 @@ def test_a_consent_outlives_the_process(tmp_path: Path) -> None:
 # ---- openings ------------------------------------------------------------------
 
 
-def test_few_studies_are_open_that_not_everybody_consented_to() -> None:
+def test_few_studies_are_open_from_which_nothing_was_released() -> None:
     now = [1e9]
     policy = Policy(open_studies=3, consent_days=30)
     one = member(policy=policy, clock=lambda: now[0])
@@ -367,6 +372,9 @@ def test_few_studies_are_open_that_not_everybody_consented_to() -> None:
         one.handle(opening("d"))
     one.handle(replace(place_of(answered(one.handle(opening("a")))), study="a"))
     agree_in(one, "a")
+    with pytest.raises(PolicyRefused, match="open_studies"):  # consent costs a coordinator nothing
+        one.handle(opening("d"))
+    one.handle(replace(RELEASE, study="a"))
     one.handle(opening("d"))
     with pytest.raises(PolicyRefused, match="open_studies"):
         one.handle(opening("e"))

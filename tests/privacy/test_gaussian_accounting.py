@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import replace
@@ -27,7 +28,8 @@ COLUMN = Column(name="x", kind="continuous", bounds=(0.0, 1.0))
 
 def entries(party: str = "a", mu: float = 0.1, whole: float = 0.2, study: str = "s") -> list[Release]:
     pricing = Pricing(study, party)
-    return [pricing.gaussian_marginal(COLUMN, 100, 0.05), pricing.moments(100, mu, whole)]
+    joint = hashlib.sha256(study.encode()).hexdigest()
+    return [pricing.gaussian_marginal(COLUMN, 100, 0.05), pricing.moments(100, mu, whole, joint=joint)]
 
 
 # ---- composition -----------------------------------------------------------------------------
@@ -120,6 +122,39 @@ def test_two_studies_and_a_release_made_twice_count_twice() -> None:
     assert state_privacy([*first, *first], DELTA).person == pytest.approx(twice, rel=1e-9)
 
 
+def test_a_joint_release_counts_once_at_any_number_of_parties_and_in_any_order() -> None:
+    """The same plan and keys: one release, however many parties entered it and whatever they are called."""
+    seen = [entries(name)[1] for name in ("a", "b", "c")]
+    once = gaussian.gaussian_epsilon(0.2 * (1 + 2.0**-50), DELTA)
+    for told in (seen, seen[::-1]):
+        assert state_privacy(told, DELTA).person == pytest.approx(once, rel=1e-9)
+
+
+@pytest.mark.parametrize("joint", ["", "s", "digest"])
+def test_two_joint_releases_never_count_once_because_of_their_names(joint: str) -> None:
+    """One organisation's ledger: two releases of one study name, under two names of the party."""
+    first, second = (
+        replace(
+            entries(party)[1],
+            table="t",
+            joint=hashlib.sha256(party.encode()).hexdigest() if joint == "digest" else joint,
+        )
+        for party in ("a", "another name")
+    )
+    twice = gaussian.gaussian_epsilon(math.hypot(0.2, 0.2), DELTA)
+    assert state_privacy([first, second], DELTA).person == pytest.approx(twice, rel=1e-9)
+    policy = Policy(methods=("strict",), caps=Caps(person=0.99 * twice))
+    policy.check("a", "strict", [first], [])
+    with pytest.raises(BudgetExceeded, match="per person"):
+        policy.check("a", "strict", [second], [first])
+
+
+def test_the_parties_of_an_old_study_still_count_a_joint_release_once() -> None:
+    """Its entries name the study in `joint`, and no vault wrote them."""
+    old = [replace(entries(name)[1], joint="s") for name in ("a", "b")]
+    assert state_privacy(old, DELTA).person == pytest.approx(gaussian.gaussian_epsilon(0.2, DELTA), rel=1e-9)
+
+
 def test_ranks_and_gaussians_of_one_party_compose() -> None:
     ranks, cells = Pricing("r", "a").first_round(COLUMN, "exact", 100, 0.01, 0.2)
     said = party_epsilons([ranks, cells, *entries()], DELTA)
@@ -136,6 +171,17 @@ def test_ranges_from_the_data_leave_no_epsilon() -> None:
 
 
 # ---- policy and steward ----------------------------------------------------------------------
+
+
+def test_a_person_cap_counts_what_all_parties_hold() -> None:
+    alone, together = entries()
+    whole = gaussian.gaussian_epsilon(gaussian.compose([alone.mu_person, together.mu_person]), DELTA)
+    own = gaussian.gaussian_epsilon(gaussian.compose([alone.mu, together.mu]), DELTA)
+    assert own < 0.7 * whole
+    Policy(methods=("strict",), caps=Caps(person=whole * (1 + 1e-6))).check("a", "strict", [alone, together], [])
+    refusing = Policy(methods=("strict",), caps=Caps(person=whole * (1 - 1e-6), block=own * (1 + 1e-6)))
+    with pytest.raises(BudgetExceeded, match="epsilon per person"):
+        refusing.check("a", "strict", [alone, together], [])
 
 
 def test_a_block_cap_counts_at_the_policys_delta() -> None:

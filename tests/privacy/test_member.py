@@ -49,7 +49,8 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
-from verticopula.protocol.study_opening import close_study, federation_fingerprint, open_study
+from verticopula.protocol.study_opening import close_study, open_study
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive
@@ -88,7 +89,7 @@ PLACE = PlaceRequest("study", N, np.arange(100), np.zeros((N, 16), dtype=np.uint
 
 def priced(entry: Any) -> tuple[Any, ...]:
     """An entry without its time, its study's name and its place in a chain."""
-    skipped = {"time", "study", "previous", "hash", "table", "request"}
+    skipped = {"time", "study", "previous", "hash", "table", "content", "request"}
     return tuple(getattr(entry, f.name) for f in fields(entry) if f.name not in skipped)
 
 

@@ -21,7 +21,6 @@ from tests.privacy.member_study import (
     member,
     opening,
     place_of,
-    placed,
     ready,
     tables,
 )
@@ -175,7 +174,7 @@ def test_a_seeded_block_says_that_it_is_not_private(tmp_path: Path) -> None:
 
 
 def test_a_party_may_want_no_block() -> None:
-    reply = placed().handle(block())
+    reply = ready().handle(block())
     assert isinstance(reply, BlockReply)
     assert reply.rows == 0
 
@@ -201,7 +200,7 @@ def test_a_party_may_want_no_block() -> None:
 )
 def test_a_block_that_does_not_fit_is_not_written(tmp_path: Path, request_: BlockRequest) -> None:
     with pytest.raises(ProtocolError, match="does not fit"):
-        placed(out=tmp_path).handle(request_)
+        ready(out=tmp_path).handle(request_)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -211,6 +210,7 @@ def test_a_study_cannot_be_named_out_of_its_folder(tmp_path: Path, study: str) -
     one = member(out=out)
     opened = answered(one.handle(opening(study)))
     one.handle(replace(place_of(opened), study=study))
+    agree_in(one, study)
     one.handle(replace(block(), study=study))
     written = list(tmp_path.rglob("*.csv"))
     assert len(written) == 1

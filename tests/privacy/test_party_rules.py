@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tests.builders import CONTINUOUS, make_federation, make_party
 from verticopula.errors import BudgetExceeded, PolicyRefused, VersionMismatch
 from verticopula.privacy.noise import Keystream, SecureNoise, SeededNoise
-from verticopula.privacy.policy import Caps, Policy
+from verticopula.privacy.policy import Caps, Policy, capped_epsilons
 from verticopula.privacy.release import Release
-from verticopula.privacy.statement import party_epsilons, state_privacy
+from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     ColumnQuery,
@@ -228,16 +228,16 @@ def test_a_policy_allows_what_it_lists() -> None:
     assert len(released(local.handle(request(columns="ab"))).columns) == 2
 
 
-def block_epsilon_of(times: int) -> float:
+def counted_after(times: int, unit: str) -> float:
     local = party()
     for k in range(times):
         local.handle(request(study=str(k)))
-    return party_epsilons([*local.ledger], 1e-6).block
+    return float(getattr(capped_epsilons(local.ledger, 1e-6), unit))
 
 
-@pytest.mark.parametrize("unit", ["variable", "client", "block"])
+@pytest.mark.parametrize("unit", ["variable", "client", "block", "person"])
 def test_caps_hold_over_all_studies_in_the_ledger(unit: str, tmp_path: Path) -> None:
-    cap = {"variable": 1.5, "client": 4.5, "block": block_epsilon_of(2)}[unit]
+    cap = {"variable": 1.5, "client": 4.5}.get(unit) or counted_after(2, unit)
     policy = Policy(caps=Caps(**{unit: cap}))
     path = tmp_path / "ledger.jsonl"
     for study in ("one", "two"):  # a new process each time: only the file remembers

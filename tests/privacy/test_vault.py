@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -12,17 +13,27 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.builders import CONTINUOUS, make_federation
 from tests.privacy.durable import OTHERS, open_and_close
 from verticopula.cli.app import app
-from verticopula.errors import LedgerError, VerticopulaError
-from verticopula.privacy.release import Release, hash_line, spent_on
+from verticopula.data.tables import EncodedColumn, OwnTable, normalise_ids
+from verticopula.errors import BudgetExceeded, LedgerError, VerticopulaError
+from verticopula.privacy.policy import Caps, Policy
+from verticopula.privacy.release import Release, hash_line, spent_on, spent_on_people
+from verticopula.privacy.statement import party_epsilons
+from verticopula.schema.federation import IdRule
 from verticopula.storage.blobs import FolderBlobs
-from verticopula.storage.id_sketch import SKETCH_SIZE, is_same_table, sketch_ids
+from verticopula.storage.id_sketch import SKETCH_SIZE, canonical_id, hash_people, is_same_table, sketch_ids, smallest
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.vault import Vault, inspect_vault, is_vault
 
@@ -61,6 +72,36 @@ def test_a_vault_is_for_its_owner_only(folder: Path) -> None:
     for path in (folder / "secret", folder / "head.json", folder / "replies" / f"{KEY}.bin"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
     assert len((folder / "secret").read_bytes()) == 32
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
+def test_a_folder_that_was_open_to_others_is_closed(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    with caplog.at_level(logging.WARNING):
+        Vault.open(folder).close()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert f"mode {mode:04o}" in caplog.text
+    caplog.clear()
+    Vault.open(folder).close()
+    assert caplog.text == ""
+
+
+def test_a_folder_that_cannot_be_closed_to_others_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    folder.chmod(0o755)
+
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(VerticopulaError, match="mode 0755"):
+        Vault.open(folder)
+    assert list(folder.iterdir()) == []
 
 
 def test_what_is_kept_is_there_again(folder: Path) -> None:
@@ -145,10 +186,77 @@ def test_other_people_are_another_table(tmp_path: Path, n: int) -> None:
         names = {
             vault.identify(ids(0, n)),
             vault.identify(ids(2 * n, 3 * n)),
-            vault.identify(ids(3 * n - n // 20, 4 * n)),  # 5 % in common
+            vault.identify(ids(3 * n, 4 * n)),
             vault.identify(ids(10 * n, 10 * n + n // 50)),
         }
     assert len(names) == 4
+
+
+@pytest.mark.parametrize("common", [147, 49, 10, 1])
+def test_who_is_in_two_tables_is_charged_for_both(tmp_path: Path, common: int) -> None:
+    """The same few people six times, each time among others: one budget."""
+    with Vault.open(tmp_path) as vault:
+        found = [vault.account(ids(0, common) + ids(1000 * k, 1000 * k + 300 - common), {}) for k in range(1, 7)]
+        entries = [release(str(k), table=account.table) for k, account in enumerate(found)]
+        for k, account in enumerate(found):
+            about = spent_on(entries[: k + 1], "left", account.table, account.overlapping)
+            assert about == entries[: k + 1]
+        alone = vault.account(ids(2000, 2150), {})
+        assert spent_on(entries, "left", alone.table, alone.overlapping) == entries[1:2]  # not in any of the others
+
+
+def test_large_tables_are_compared_by_as_many_people_as_a_sketch_holds(tmp_path: Path) -> None:
+    n = 2 * SKETCH_SIZE
+    with Vault.open(tmp_path) as vault:
+        name = vault.identify(ids(0, n))
+        assert name in vault.account(ids(n - n // 1000, 2 * n - n // 1000), {}).overlapping  # a thousandth of them
+        assert vault.account(ids(4 * n, 5 * n), {}).overlapping == ()
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda i: f"AB-{i}",
+        lambda i: f"  ab-{i:06d} ",
+        lambda i: f"00Ab{i}",
+        lambda i: f"ａｂ {i}",
+    ],
+    ids=["upper", "zeros", "padded", "wide"],
+)
+def test_another_spelling_of_the_same_ids_is_the_same_table(tmp_path: Path, spell: Callable[[int], str]) -> None:
+    with Vault.open(tmp_path) as vault:
+        name = vault.identify(f"ab{i}" for i in range(300))
+        assert vault.identify(spell(i) for i in range(300)) == name
+        assert vault.identify(f"abc{i}" for i in range(300)) != name
+
+
+@given(
+    st.text(min_size=1, max_size=12),
+    st.lists(st.sampled_from(["strip", "upper", "lower", "zfill:4", "zfill:9"]), max_size=4, unique=True),
+)
+@example("ß", ["upper"])
+@example("İı", ["lower", "upper"])
+@example("-5", ["zfill:9"])
+@example("0", ["zfill:4"])
+@settings(max_examples=400)
+def test_no_id_rule_changes_whom_an_id_is_about(text: str, rules: list[str]) -> None:
+    try:
+        rule = IdRule(name="id", rules=tuple(rules))
+    except ValueError:
+        return
+    (applied,) = normalise_ids(pl.Series([text]), rule).to_list()
+    if applied.strip():
+        assert canonical_id(applied) == canonical_id(text)
+
+
+@pytest.mark.parametrize(("one", "two"), [("1", "1.0"), ("7", "007"), ("a-1", "A_01"), ("0", "000"), ("x", "0x")])
+def test_spellings_of_one_id(one: str, two: str) -> None:
+    assert canonical_id(one) == canonical_id(two)
+
+
+@pytest.mark.parametrize(("one", "two"), [("1", "2"), ("10", "1"), ("a1", "b1"), ("12", "21"), ("0", "1"), ("-", "_")])
+def test_ids_that_stay_apart(one: str, two: str) -> None:
+    assert canonical_id(one) != canonical_id(two)
 
 
 def test_parts_of_a_table_do_not_shrink_it(tmp_path: Path) -> None:
@@ -174,6 +282,18 @@ def test_a_table_that_is_two_known_ones_joins_them(tmp_path: Path) -> None:
         assert [e.column for e in spent_on(entries, "left", one)] == ["a", "b", "d"]  # the ledger tells of the link
 
 
+def test_what_counts_at_person_is_what_any_party_released_about_the_people() -> None:
+    entries = [
+        release("a", table="t", party="left"),
+        release("b", table="u", party="right"),
+        release("c", table="v", party="left"),
+        release("d", party="right"),
+        release("e", table="w", party="left"),
+    ]
+    assert [e.column for e in spent_on_people(entries, "left", "t", ["v"], ["u"])] == ["a", "b", "c", "d"]
+    assert spent_on_people(entries, "left", "") == entries
+
+
 def test_what_counts_against_a_table() -> None:
     entries = [
         release("a", table="t", party="left"),
@@ -189,19 +309,236 @@ def test_what_counts_against_a_table() -> None:
 def test_without_the_secret_ids_cannot_be_tried(tmp_path: Path) -> None:
     one, two = sketch_ids(ids(0, 10), b"k" * 32), sketch_ids(ids(0, 10), b"l" * 32)
     assert not set(one) & set(two)
-    assert not is_same_table(one, two)
-    assert len(sketch_ids(ids(0, SKETCH_SIZE + 5), b"k")) == SKETCH_SIZE
+    assert not set(hash_people(ids(0, 10), b"k" * 32)) & set(hash_people(ids(0, 10), b"l" * 32))
+    assert len(smallest(hash_people(ids(0, SKETCH_SIZE + 5), b"k"))) == SKETCH_SIZE
     with Vault.open(tmp_path) as vault, pytest.raises(VerticopulaError, match="nobody"):
         vault.identify([])
 
 
-def test_overlap_is_estimated_well_enough() -> None:
+def test_half_of_the_people_is_estimated_well_enough() -> None:
     rng = np.random.default_rng(3)
-    for _ in range(5):
+    for _ in range(3):
         key = rng.bytes(32)
-        whole = sketch_ids(ids(0, 30_000), key)
-        assert is_same_table(whole, sketch_ids(ids(13_500, 43_500), key))  # 55 %
-        assert not is_same_table(whole, sketch_ids(ids(16_500, 46_500), key))  # 45 %
+        n = SKETCH_SIZE + SKETCH_SIZE // 2
+        whole = smallest(hash_people(ids(0, n), key))
+        assert is_same_table(whole, smallest(hash_people(ids(9 * n // 20, n + 9 * n // 20), key)))  # 55 %
+        assert not is_same_table(whole, smallest(hash_people(ids(11 * n // 20, n + 11 * n // 20), key)))  # 45 %
+
+
+# ---- which column it is ----------------------------------------------------------------------
+
+PEOPLE = 400
+DRAWN = np.random.default_rng(8)
+INCOME = DRAWN.lognormal(size=PEOPLE)
+AREA = DRAWN.integers(0, 5, PEOPLE).astype(float)
+FLAG = (DRAWN.random(PEOPLE) < 0.1).astype(float)
+VISITS = DRAWN.poisson(1.0, PEOPLE).astype(float)
+
+
+def encoded(values: np.ndarray, seen: np.ndarray | None = None) -> EncodedColumn:
+    return EncodedColumn(values, np.ones(values.size, dtype=bool) if seen is None else seen)
+
+
+KNOWN = {"income": INCOME, "area": AREA, "flag": FLAG, "visits": VISITS}
+
+
+@pytest.mark.parametrize(
+    ("same_as", "values"),
+    [
+        ("income", INCOME),
+        ("income", INCOME * 1000.0),
+        ("income", -INCOME),
+        ("income", np.log(INCOME)),
+        ("income", np.round(INCOME, 2)),
+        ("income", INCOME + np.random.default_rng(2).normal(0.0, 0.01, PEOPLE)),
+        ("flag", FLAG),
+        ("flag", 1.0 - FLAG),
+        ("area", np.array([3.0, 0.0, 4.0, 2.0, 1.0])[AREA.astype(int)]),
+        ("visits", VISITS),
+        ("visits", np.minimum(VISITS, 4.0)),
+    ],
+    ids=["renamed", "rescaled", "negated", "log", "rounded", "jittered", "flag", "swapped", "relabelled", "v", "cut"],
+)
+def test_a_column_is_known_by_its_values(tmp_path: Path, same_as: str, values: np.ndarray) -> None:
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {name: encoded(column) for name, column in KNOWN.items()})
+        assert len(set(first.columns.values())) == len(KNOWN)
+    order = np.random.default_rng(3).permutation(PEOPLE)[: PEOPLE - 40]  # other rows first, and a tenth missing
+    with Vault.open(tmp_path) as vault:
+        again = vault.account([ids(0, PEOPLE)[i] for i in order], {"another name": encoded(values[order])})
+    assert again.table == first.table
+    assert again.columns == {"another name": first.columns[same_as]}
+
+
+def test_other_columns_of_the_same_people_have_a_budget_of_their_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    others = {
+        "independent": rng.lognormal(size=PEOPLE),
+        "related": INCOME + rng.normal(0.0, 1.0, PEOPLE),
+        "as rare": (rng.random(PEOPLE) < 0.1).astype(float),
+        "as many": rng.integers(0, 5, PEOPLE).astype(float),
+    }
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {name: encoded(column) for name, column in KNOWN.items()})
+        more = vault.account(ids(0, PEOPLE), {name: encoded(column) for name, column in others.items()})
+        assert len({*first.columns.values(), *more.columns.values()}) == len(KNOWN) + len(others)
+
+
+def test_a_column_that_is_there_twice_is_one_column(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        found = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(2.0 * INCOME)})
+    assert found.columns["a"] == found.columns["b"]
+
+
+def test_columns_that_turn_out_to_be_one_are_joined(tmp_path: Path) -> None:
+    """Two halves of the people, then all of them."""
+    low, high = slice(0, 200), slice(200, 400)
+    with Vault.open(tmp_path) as vault:
+        parts = [vault.account(ids(0, 400)[part], {"x": encoded(INCOME[part])}) for part in (low, high)]
+        assert parts[0].columns["x"] != parts[1].columns["x"]
+        whole = vault.account(ids(0, 400), {"y": encoded(INCOME)})
+        assert set(whole.columns["y"].split("+")) == {part.columns["x"] for part in parts}
+
+
+def test_a_renamed_column_is_charged_to_its_budget() -> None:
+    entries = [replace(PLAIN, column="x", content="c"), replace(PLAIN, column="y", content="c")]
+    assert party_epsilons(entries, 1e-6).variable == 2 * PLAIN.epsilon
+    other = replace(PLAIN, column="y", content="d")
+    assert party_epsilons([entries[0], other], 1e-6).variable == PLAIN.epsilon
+    assert party_epsilons([*entries, other], 1e-6).variable == 3 * PLAIN.epsilon  # y by name, x by content
+    joined = [replace(PLAIN, column=name, content=name) for name in "xy"] + [replace(PLAIN, column="z", content="y+x")]
+    assert party_epsilons(joined, 1e-6).variable == 3 * PLAIN.epsilon
+    old = replace(PLAIN, column="x")  # from before columns were recognised
+    assert party_epsilons([old, entries[0]], 1e-6).variable == 2 * PLAIN.epsilon
+    policy = Policy(caps=Caps(variable=1.5 * PLAIN.epsilon))
+    policy.check("left", "vcds", [other], entries[:1])
+    with pytest.raises(BudgetExceeded, match="per variable"):
+        policy.check("left", "vcds", entries[1:], entries[:1])
+
+
+def test_places_cannot_be_read_without_the_secret(tmp_path: Path) -> None:
+    """Equal columns, sketched twice, have nothing in common on disk."""
+    for name in ("one", "two"):
+        with Vault.open(tmp_path / name) as vault:
+            vault.account(ids(0, PEOPLE), {"x": encoded(FLAG)})
+    first, second = (
+        json.loads((tmp_path / name / "tables.json").read_text())["tables"][0]["columns"][0] for name in ("one", "two")
+    )
+    assert first["people"] != second["people"]
+    masked = np.frombuffer(base64.b64decode(first["places"]), dtype=np.uint16)
+    assert len(set(masked.tolist())) > 0.9 * PEOPLE  # two places, hidden among all numbers
+
+
+def shared(vault: Vault, **parties: tuple[list[str], dict[str, np.ndarray]]) -> dict[str, TableAccount]:
+    """The accounts of parties of one study in a vault that they share."""
+    tables = {}
+    for name, (people, columns) in parties.items():
+        party = make_federation({name: dict.fromkeys(columns, CONTINUOUS)}).party(name)
+        tables[name] = OwnTable(party, pl.Series(people), {key: encoded(column) for key, column in columns.items()})
+    return vault.accounts(tables)
+
+
+def charged_with(account: TableAccount) -> set[str]:
+    return {*account.table.split("+"), *account.overlapping}
+
+
+def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_path: Path) -> None:
+    """As in a study in one process; a party that changes its name keeps its budget by its columns."""
+    everybody = ids(0, PEOPLE)
+    with Vault.open(tmp_path) as vault:
+        first = shared(vault, bank=(everybody, {"income": INCOME}), clinic=(ids(0, 300), {"flag": FLAG[:300]}))
+        bank, clinic = first["bank"].table, first["clinic"].table
+        assert charged_with(first["bank"]) == {bank}
+        assert charged_with(first["clinic"]) == {clinic}
+        assert (first["bank"].same_people, first["clinic"].same_people) == ((clinic,), (bank,))
+        assert charged_with(shared(vault, bank=(ids(0, 200), {"area": AREA[:200]}))["bank"]) == {bank}
+        hospital = shared(vault, hospital=(ids(0, 300), {"f": FLAG[:300]}))["hospital"]
+        assert charged_with(hospital) == {hospital.table, clinic}
+        later = shared(vault, hospital=(ids(0, 50), {"v": VISITS[:50]}), bank=(everybody, {"income": INCOME}))
+        assert charged_with(later["hospital"]) == {hospital.table, clinic}  # once linked, always
+        assert charged_with(later["bank"]) == {bank}
+        back = shared(vault, clinic=(ids(0, 300), {"flag": FLAG[:300]}))["clinic"]
+        assert charged_with(back) == {clinic, hospital.table}  # and both ways
+        assert bank not in charged_with(shared(vault, bank=(ids(900, 950), {"income": INCOME[:50]}))["bank"])
+        whole = vault.account(ids(0, 10), {"z": encoded(np.arange(10.0))})  # as one organisation's
+        assert {bank, clinic} <= charged_with(whole)
+        new = shared(vault, new=(ids(0, 9), {"n": -np.arange(9.0)}))["new"]
+        assert set(whole.table.split("+")) <= charged_with(new)
+
+
+def test_a_column_that_two_parties_hold_does_not_make_them_one(tmp_path: Path) -> None:
+    people = ids(0, PEOPLE)
+    both: dict[str, Any] = {
+        "bank": (people, {"age": INCOME, "x": AREA}),
+        "clinic": (people, {"age": INCOME, "y": FLAG}),
+    }
+    with Vault.open(tmp_path) as vault:
+        first = shared(vault, **both)
+        assert charged_with(first["bank"]).isdisjoint(charged_with(first["clinic"]))
+        for name in both:  # in a study without the other one, too
+            assert charged_with(shared(vault, **{name: both[name]})[name]) == charged_with(first[name])
+
+
+def test_a_decoy_under_the_old_name_does_not_free_the_columns(tmp_path: Path) -> None:
+    """Another party takes over the columns; the old name stays in the study, with others."""
+    people = ids(0, PEOPLE)
+    with Vault.open(tmp_path) as vault:
+        bank = shared(vault, bank=(people, {"x": INCOME}))["bank"].table
+        for _ in range(2):  # refused or not, the second time it is no other
+            found = shared(vault, insurer=(people, {"z": 3.0 * INCOME}), bank=(people, {"junk": AREA}))
+            assert bank in charged_with(found["insurer"])
+
+
+def test_a_small_part_of_a_large_table_keeps_its_budgets(tmp_path: Path) -> None:
+    """Thirty people of five thousand, all from one end of the column, under other names."""
+    values = np.random.default_rng(12).normal(size=5000)
+    lowest = np.argsort(values)[:30]
+    with Vault.open(tmp_path) as vault:
+        whole = shared(vault, bank=(ids(0, 5000), {"x": values}))["bank"]
+        part = shared(vault, insurer=([f"person-{i}" for i in lowest], {"y": -values[lowest]}))["insurer"]
+        assert whole.table in charged_with(part)
+        assert part.columns["y"] == whole.columns["x"]
+
+
+def test_where_columns_cannot_be_compared_the_same_people_are_charged(tmp_path: Path) -> None:
+    """Four people: whether it is another party's table nobody can tell, unless that party is in the same study."""
+    rest = np.random.default_rng(1).normal(size=104)
+    with Vault.open(tmp_path) as vault:
+        bank = shared(vault, bank=(ids(0, PEOPLE), {"income": INCOME}))["bank"]
+        clinic = (ids(0, 4) + ids(900, 1000), {"z": rest})
+        both = shared(vault, clinic=clinic, bank=(ids(0, PEOPLE), {"income": INCOME}))
+        assert bank.table not in charged_with(both["clinic"])
+        for _ in range(2):
+            found = shared(vault, insurer=(ids(5, 9) + ids(1900, 2000), {"z": -rest}))
+            assert bank.table in charged_with(found["insurer"])
+
+
+def test_many_columns_are_recognised_in_one_go(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    block = rng.normal(size=(300, 80))
+    block[:, 40:60] = (block[:, 40:60] > 1.0).astype(float)
+    block[:, 60:] = rng.integers(0, 4, size=(300, 20))
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, 300), {f"c{j}": encoded(block[:, j]) for j in range(80)})
+        assert len(set(first.columns.values())) == 80
+        written = (tmp_path / "tables.json").read_bytes()
+        again = vault.account(ids(0, 300), {f"d{j}": encoded(-block[:, j]) for j in range(80)})
+        assert [again.columns[f"d{j}"] for j in range(80)] == [first.columns[f"c{j}"] for j in range(80)]
+        same = vault.account(ids(0, 300), {f"c{j}": encoded(block[:, j]) for j in range(80)})
+        assert same == first
+    assert len((tmp_path / "tables.json").read_bytes()) < 2 * len(written)
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    """Nobody's home folder is closed because it was given as a vault."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "letter.txt").write_text("")
+    home.chmod(0o755)
+    with pytest.raises(VerticopulaError, match="is no vault"):
+        Vault.open(home)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o755
+    assert [path.name for path in home.iterdir()] == ["letter.txt"]
 
 
 # ---- files that do not belong together -------------------------------------------------------

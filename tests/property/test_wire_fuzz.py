@@ -43,7 +43,24 @@ VALID = [
         ReleaseRequest("s", "vcds", "exact", (ColumnQuery("x", 0.5, float("inf")),)),
         ConsentRequest(
             StudyProposal(
-                *("s", "vcds", "who", "why", "client", 1.0, float("inf"), None, "exact", 3, False, "hash", "ab", 9),
+                *(
+                    "s",
+                    "vcds",
+                    "who",
+                    "why",
+                    "client",
+                    1.0,
+                    float("inf"),
+                    None,
+                    "exact",
+                    3,
+                    False,
+                    "hash",
+                    "ab",
+                    "cd",
+                    7,
+                    9,
+                ),
                 (SignedPresence("left", (9, 4), "cd", b"xyz"),),
                 *(np.linspace(0, 1, 2), np.ones(2), np.zeros(0), np.zeros(0), None),
             )
@@ -173,7 +190,7 @@ def test_64_mib_of_bits_do_not_become_512_mib() -> None:
     count = 8 * 64 * 2**20
     header = (
         b'{"kind":"PresenceReply","fields":{"party":"a","observed":{"dtype":"bool","stored":"bits","shape":[%d]},'
-        b'"version":3}}' % count
+        b'"signature":0,"version":2}}' % count
     )
     message, peak = peak_of(PREFIX.pack(b"VCMS", WIRE_FORMAT, len(header)) + header + bytes(count // 8))
     assert message is None
@@ -184,12 +201,12 @@ def test_64_mib_of_bits_do_not_become_512_mib() -> None:
     "header",
     [
         b'{"kind":"ResponseReply","fields":{"party":"a","values":{"dtype":"float64","stored":"f8","shape":[%d]},'
-        b'"version":3}}' % 2**60,
+        b'"version":2}}' % 2**60,
         b'{"kind":"PresenceReply","fields":{"party":"a","observed":{"dtype":"bool","stored":"bits","shape":[%d,%d]},'
-        b'"version":3}}' % (2**20, 2**20),
+        b'"signature":0,"version":2}}' % (2**20, 2**20),
         b"[" * MAX_HEADER,
         b"[" + b"[]," * (MAX_HEADER // 3 - 1) + b"0]",
-        b'{"kind":"CompletedRanksReply","fields":{"party":"a","ranks":[' + b"{}," * 10**6 + b'{}],"version":3}}',
+        b'{"kind":"CompletedRanksReply","fields":{"party":"a","ranks":[' + b"{}," * 10**6 + b'{}],"version":2}}',
         b"1" * MAX_HEADER,
     ],
     ids=["2**60 numbers", "2**40 bits", "deep", "wide", "many arrays", "digits"],

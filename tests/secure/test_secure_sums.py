@@ -301,8 +301,8 @@ def test_approval_comes_before_anything_is_bound_or_shared(world: World) -> None
     share = opened_rounds(World(world.cells), 2).requests[1]["a"]
     asked = []
 
-    def refuse(study: str, plan: object, evidence: object) -> None:
-        asked.append(study)
+    def refuse(*plan: object) -> None:
+        asked.append(plan[0])
         raise ProtocolError("no")
 
     reluctant = World(world.cells)

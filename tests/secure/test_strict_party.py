@@ -86,19 +86,19 @@ def consent(queries: tuple[MarginQuery, ...], mu: float) -> ConsentRequest:
     deviations = np.array([query.deviation for query in queries])
     presence = (SignedPresence("left", (1,) * len(queries), "", b""),)
     numbers = (none, none, deviations, np.array([mu]))
-    settings = ("person", 1.0, 1.0, 1e-6, "exact", 1, False)
-    return ConsentRequest(StudyProposal(STUDY, "strict", "", "", *settings, "", "", 10, presence, *numbers, None))
+    settings = ("person", 1.0, 1.0, 1e-6, "exact", 1, False, "", "", "", None, 10)
+    return ConsentRequest(StudyProposal(STUDY, "strict", "", "", *settings, presence, *numbers, None))
 
 
 def test_a_review_prices_margins_and_moments_and_spends_nothing() -> None:
     asked = consent(ORDERS, 0.3)
     mu = math.hypot(1.0 / 5.0, math.sqrt(2.0) / 7.0, 0.3)  # a binary column counts one cell
     cap = gaussian.gaussian_epsilon(mu, 1e-6)
-    generous = party(policy=Policy(caps=Caps(block=cap * (1 + 1e-9))))
+    generous = party(policy=Policy(methods=("strict",), caps=Caps(block=cap * (1 + 1e-9))))
     generous.handle(asked)
     assert len(generous.ledger) == 0
     with pytest.raises(BudgetExceeded, match=r"'left': epsilon per block.*nothing was drawn"):
-        party(policy=Policy(caps=Caps(block=cap * (1 - 1e-6)))).handle(asked)
+        party(policy=Policy(methods=("strict",), caps=Caps(block=cap * (1 - 1e-6)))).handle(asked)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,11 @@ def test_the_ledgers_say_what_was_opened_at_every_unit() -> None:
         assert moments.column == ALL_COLUMNS
         assert moments.mu == pytest.approx(opened.plan.mu * block_factor(opened.plan, name), rel=1e-12)
         assert moments.mu_person == pytest.approx(opened.plan.mu, rel=1e-12)
-        assert moments.joint == STUDY
+    (joint,) = {entry.joint for entry in entries if entry.what == "moments"}
+    again = make_parties()
+    release(again)
+    others = {entry.joint for entry in again["left"].ledger if entry.what == "moments"}
+    assert joint not in others  # the same study and plan, other keys: another release
     assert state_privacy(entries, 1e-6).person == pytest.approx(4.0, rel=1e-9)
     assert all(own.block < 4.0 for own in state_privacy(entries, 1e-6).parties.values())
 
@@ -217,7 +221,7 @@ def test_a_plan_with_more_mu_than_was_reviewed_is_priced_for_real() -> None:
     def louder(plan: SumsPlan) -> SumsPlan:
         return replace(plan, mu=3.0 * plan.mu)
 
-    capped = make_parties(own={"middle": {"policy": Policy(caps=Caps(block=4.0))}})
+    capped = make_parties(own={"middle": {"policy": Policy(methods=("strict",), caps=Caps(block=4.0))}})
     with pytest.raises(BudgetExceeded, match="'middle'"):
         release(capped, Replacing(capped, with_plan(louder), SumsShareRequest))
     assert {e.what for e in capped["middle"].ledger} == {"marginal"}

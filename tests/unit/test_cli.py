@@ -11,6 +11,8 @@ import polars as pl
 import pytest
 
 from tests.builders import Call
+from verticopula import Federation
+from verticopula.study.study_folder import file_names
 
 
 def verticopula(*args: object) -> subprocess.CompletedProcess[str]:
@@ -77,6 +79,8 @@ def test_check_then_run_on_the_demos_inputs(demo: Path, tmp_path: Path, call: Ca
     quiet = call("run", demo / "federation.toml", *options, "--overwrite", "-q")
     assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
     assert len((tmp_path / "s" / "ledger.jsonl").read_text().splitlines()) == 220
+    written = {path.relative_to(tmp_path / "s").as_posix() for path in (tmp_path / "s").rglob("*") if path.is_file()}
+    assert written <= file_names(Federation.from_toml(demo / "federation.toml"))  # a lead accepts no other
 
 
 def test_ledger_show_and_verify(demo: Path, tmp_path: Path, call: Call) -> None:
@@ -106,6 +110,27 @@ def test_check_reports_all_problems_of_all_parties_and_no_cell(demo: Path, tmp_p
     assert "needs a delta" in said
     assert "judicial_authority" in said
     assert "987654" not in checked.err + checked.out
+
+
+def test_check_and_run_tell_the_tables_holder_about_cells_that_do_not_fit_and_go_on(
+    demo: Path, tmp_path: Path, call: Call
+) -> None:
+    for path in (demo / "data").glob("*.csv"):
+        (tmp_path / path.name).write_text(path.read_text())
+    credit = pl.read_csv(demo / "data" / "credit_agency.csv")
+    roe = pl.when(pl.int_range(pl.len()) < 3).then(987654.321).otherwise(pl.col("roe"))
+    credit.with_columns(roe=roe).write_csv(tmp_path / "credit_agency.csv")
+    said = "column 'roe': 3 cells are outside the public bounds"
+    checked = call("check", demo / "federation.toml", "--data", tmp_path)
+    assert checked.code == 0, checked.err
+    assert said in checked.out
+    done = call("run", demo / "federation.toml", "--data", tmp_path, "--out", tmp_path / "s", "--epsilon", "4")
+    assert done.code == 0, done.err
+    assert said in done.err
+    written = [path for path in (tmp_path / "s").rglob("*") if path.suffix in (".txt", ".json", ".jsonl", ".html")]
+    assert written
+    assert [path for path in written if "outside the public bounds" in path.read_text("utf-8")] == []
+    assert "987654" not in checked.err + checked.out + done.err + done.out
 
 
 def test_a_failed_run_writes_nothing(demo: Path, tmp_path: Path, call: Call) -> None:

@@ -13,9 +13,10 @@ import polars as pl
 import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation, make_tables
-from verticopula import Federation
+from verticopula import Federation, Synthesizer
 from verticopula.cli import app as cli
 from verticopula.storage.ledger import read_ledger
+from verticopula.study.study_folder import file_names
 
 N = 300
 FILES = {"coefficients.csv", "regression.json", "summary.txt", "summary.html", "path.html"}
@@ -90,6 +91,7 @@ def test_the_defaults_write_everything_and_spend_nothing(study: Path, call: Call
     assert said.code == 0, said.err
     folder = study / "regression"
     assert {path.name for path in folder.iterdir()} == FILES
+    assert file_names(Synthesizer.load(study / "study.json").federation) >= FILES  # a lead accepts no other
     assert "gaussian regression of hub.y, scad penalty" in said.out
     assert f"{N} rows standing for {N} subjects" in said.out
     assert str(folder) in said.out

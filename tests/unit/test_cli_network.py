@@ -9,15 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builders import Call
+from tests.builders import CONTINUOUS, Call, make_federation
 from tests.network.harness import POLICY, Net, small_federation
 from verticopula.cli.shared_options import whole_epsilon
 from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError
+from verticopula.network import result_files
 from verticopula.network.control_messages import ResultFile, ResultReply, StatusRequest
+from verticopula.network.result_files import write_result
 from verticopula.network.sanitizing import sanitize
-from verticopula.network.study_lead import Lead, write_result
+from verticopula.network.study_lead import Lead
+from verticopula.study.study_folder import file_names
 
-COMMANDS = ("provision", "serve", "join", "submit", "status", "stop", "demo-network")
+COMMANDS = ("provision", "serve", "join", "compute", "submit", "status", "stop", "demo-network")
 
 
 @pytest.fixture(scope="module")
@@ -132,19 +135,68 @@ def reply(*names: str) -> ResultReply:
     return ResultReply(tuple(ResultFile(name, np.frombuffer(b"content", dtype=np.uint8)) for name in names))
 
 
+NAMES = file_names(make_federation({"left": {"y": CONTINUOUS}, "right": {"z": CONTINUOUS}}))
+
+
 def test_results_are_written_below_the_folder(tmp_path: Path) -> None:
-    written = write_result(reply("summary.txt", "tables/left.csv"), tmp_path / "out")
-    assert [path.relative_to(tmp_path / "out").as_posix() for path in written] == ["summary.txt", "tables/left.csv"]
-    assert (tmp_path / "out" / "tables" / "left.csv").read_bytes() == b"content"
+    names = ["summary.txt", "synthetic/left.csv", "diagnostics/margins.csv"]
+    written = write_result(reply(*names), tmp_path / "out", NAMES)
+    assert [path.relative_to(tmp_path / "out").as_posix() for path in written] == names
+    assert (tmp_path / "out" / "synthetic" / "left.csv").read_bytes() == b"content"
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {Path(name).name for name in names}
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "/etc/x", "a/../../x", "..", ".", "", "a\x00b", "a\x1b[2Jb", "a\nb", "..\\x", "a\u202eb"]
-)
+    "name",
+    [
+        "../x", "/etc/x", "a/../../x", "..", ".", "", "a\x00b", "a\x1b[2Jb", "a\nb", "..\\x", "a\u202eb",
+        ".bashrc", ".git/hooks/post-checkout", "Makefile", "conftest.py", "synthetic/left.py", "synthetic/stranger.csv",
+        "synthetic/../summary.txt", "./summary.txt", "summary.txt/", "synthetic//left.csv", "SUMMARY.TXT", "synthetic",
+        "report-in-house.html", "federation.toml", "kits/lead/kit.toml", "summary.txt ", "synthetic/left.csv\x00",
+    ],
+)  # fmt: skip
 def test_results_go_nowhere_else(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ProtocolError, match="a file whose name is none of this study's"):
+        write_result(reply("summary.txt", name), tmp_path / "out", NAMES)
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_no_result_comes_twice_or_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProtocolError, match="a file whose name"):
-        write_result(reply(name), tmp_path / "out")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+        write_result(reply("summary.txt", "summary.txt"), tmp_path / "out", NAMES)
+    monkeypatch.setitem(result_files._MOST_BYTES, ".txt", 6)
+    with pytest.raises(ProtocolError, match="too large"):
+        write_result(reply("study.json", "summary.txt"), tmp_path / "out", NAMES)
+    assert list(tmp_path.rglob("*")) == []
+
+
+@pytest.mark.parametrize("kind", ["symbolic", "hard"])
+def test_what_a_link_in_the_folder_points_to_stays_as_it_is(tmp_path: Path, kind: str) -> None:
+    precious, out = tmp_path / "precious", tmp_path / "out"
+    precious.write_text("mine")
+    out.mkdir()
+    (out / "summary.txt").symlink_to(precious) if kind == "symbolic" else (out / "summary.txt").hardlink_to(precious)
+    write_result(reply("summary.txt"), out, NAMES)
+    assert precious.read_text() == "mine"
+    assert not (out / "summary.txt").is_symlink()
+    assert (out / "summary.txt").read_bytes() == b"content"
+
+
+def test_no_result_goes_through_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    elsewhere, out = tmp_path / "elsewhere", tmp_path / "out"
+    elsewhere.mkdir()
+    out.mkdir()
+    (out / "synthetic").symlink_to(elsewhere)
+    with pytest.raises(ProtocolError, match="is a link or a file, not a folder"):
+        write_result(reply("synthetic/left.csv"), out, NAMES)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_folder_in_a_files_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "summary.txt").mkdir()
+    with pytest.raises(ProtocolError, match=r"a folder stands where the study's summary\.txt belongs"):
+        write_result(reply("summary.txt"), tmp_path, NAMES)
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.txt"]
 
 
 def test_words_of_others_are_made_plain() -> None:

@@ -58,7 +58,7 @@ def test_everything_that_would_leave_is_shown(capsys: pytest.CaptureFixture[str]
         assert part in said
     assert "0.5 per value" in said
     assert "epsilon per client: 0.25 so far, 1" in said
-    assert "cap 4, 3 left then" in said
+    assert "cap per client: 4, of which 3 are left after this study" in said
     assert "asked by: Dr Who, Ministry" in said
     assert "because: waiting times" in said
     assert "Do you consent? [y/N]" in said

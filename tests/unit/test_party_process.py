@@ -32,8 +32,7 @@ from verticopula.protocol.messages import (
     PlaceReply,
     fingerprint,
 )
-from verticopula.protocol.study_opening import federation_fingerprint
-from verticopula.protocol.study_proposal import StudyContext
+from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 
 CANARY = "4.7110815"

@@ -179,4 +179,14 @@ def test_the_constructor_checks_as_a_file_is_checked() -> None:
 
 def test_a_policy_made_in_python_says_what_is_wrong_as_a_file_does() -> None:
     with pytest.raises(SchemaError, match="min_subjects"):
-        Policy(min_subjects=1)
+        Policy(min_subjects=-1)
+
+
+def test_the_category_for_values_that_are_not_listed_is_a_listed_one() -> None:
+    column = {"name": "g", "kind": "nominal", "categories": ["a", "b"]}
+    raw = {"response": "p.g", "party": [{"name": "p", "column": [{**column, "other": "b"}]}]}
+    assert Federation.from_dict(Federation.from_dict(raw).to_dict()).party("p").column("g").other == "b"
+    raw["party"] = [{"name": "p", "column": [{**column, "other": "c"}]}]
+    assert any("other must be one of the listed categories" in p for p in problems_of(raw))
+    raw["party"] = [{"name": "p", "column": [{"name": "g", "kind": "count", "bounds": [0, 9], "other": "c"}]}]
+    assert any("other is for columns with categories" in p for p in problems_of(raw))

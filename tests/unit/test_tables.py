@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from verticopula import Federation
-from verticopula.data.tables import align_tables, encode_column, read_table, read_tables
+from verticopula.data.tables import OwnTable, align_tables, encode_column, read_table, read_tables
 from verticopula.errors import SchemaError
 from verticopula.schema.federation import Column
 from verticopula.schema.frames import to_polars
@@ -53,6 +53,12 @@ def tables() -> dict[str, pl.DataFrame]:
     }
 
 
+def with_cells(column: str, values: list[Any]) -> dict[str, Any]:
+    raw: dict[str, Any] = tables()
+    raw["registry"] = raw["registry"].to_pandas().assign(**{column: pd.Series(values, dtype=object)})
+    return raw
+
+
 def problems(raw: dict[str, Any], fed: Federation | None = None) -> str:
     with pytest.raises(SchemaError) as caught:
         align_tables(fed or federation(), {name: to_polars(t, name) for name, t in raw.items()})
@@ -86,36 +92,67 @@ def test_leading_zeros_of_whole_number_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "expected"),
+    ("values", "expected"), [([True, False, True], "expected numbers"), ([[1], [2], [3]], "lists, bytes or objects")]
+)
+def test_columns_that_are_no_column_of_numbers(values: list[Any], expected: str) -> None:
+    text = problems(with_cells("turnover", values))
+    assert expected in text
+    assert "party 'registry', column 'turnover'" in text
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "expected", "encoded"),
     [
-        ("turnover", [1.0, SECRET, SECRET], "2 cells are outside the public bounds"),
-        ("turnover", ["1", "7071.0678x", "2"], "1 cell is not a number"),
-        ("turnover", [1.0, float("inf"), 2.0], "1 cell is infinite"),
-        ("turnover", [True, False, True], "expected numbers"),
-        ("turnover", [None, None, 1.0], "only 1 observed value"),
-        ("turnover", [float("nan"), None, ""], "only 0 observed"),
-        ("turnover", [5.0, 5.0, 5.0], "is constant"),
-        ("turnover", [[1], [2], [3]], "lists or objects"),
-        ("sector", ["11", "7071", "21"], "1 cell is not among the listed categories"),
-        ("staff", [1.5, 2, 3], "1 cell is not a whole number"),
-        ("staff", [1, 2, 10**30], "outside the public bounds"),
-        ("staff", [1, "7071 people", None], "not a number"),
+        ("turnover", [1.0, SECRET, -SECRET], "2 cells are outside the public bounds", [1.0, 100.0, 0.0]),
+        ("turnover", ["1", "7071.0678x", "2"], "1 cell is not a number: counted as empty", [1.0, None, 2.0]),
+        ("turnover", [1.0, float("inf"), 2.0], "1 cell is outside the public bounds", [1.0, 100.0, 2.0]),
+        ("turnover", ["1", "1e999", "2"], "1 cell is outside the public bounds", [1.0, 100.0, 2.0]),
+        ("turnover", [None, None, 1.0], "only 1 observed value", [None, None, 1.0]),
+        ("turnover", [float("nan"), None, ""], "only 0 observed", [None, None, None]),
+        ("turnover", [5.0, 5.0, 5.0], "is constant", [5.0, 5.0, 5.0]),
+        ("sector", ["11", "7071", "21"], "1 cell is not among the listed categories: counted as empty", [0, None, 1]),
+        ("staff", [1.5, 2, 3], "1 cell is not a whole number: rounded", [2, 2, 3]),
+        ("staff", [1, 2, 10**30], "outside the public bounds", [1, 2, 50]),
+        ("staff", [1, "7071 people", None], "1 cell is not a number: counted as empty", [1, None, None]),
     ],
 )
-def test_bad_cells(column: str, values: list[Any], expected: str) -> None:
-    raw: dict[str, Any] = tables()
-    raw["registry"] = raw["registry"].to_pandas().assign(**{column: pd.Series(values, dtype=object)})
-    text = problems(raw)
-    assert expected in text
-    assert f"party 'registry', column {column!r}" in text
+def test_single_cells_refuse_no_table_and_are_noted_without_being_quoted(
+    column: str, values: list[Any], expected: str, encoded: list[Any]
+) -> None:
+    raw = {name: to_polars(table, name) for name, table in with_cells(column, values).items()}
+    table = align_tables(federation(), raw, need_overlap=False)["registry"]
+    said = "\n".join(map(str, table.notes()))
+    assert f"party 'registry', column {column!r}: " in said
+    assert expected in said
+    assert "7071" not in said
+    own = OwnTable.check(federation().party("registry"), raw["registry"], federation().id)
+    assert own.notes() == table.notes()
+    found = own.columns[column]
+    assert [float(v) if o else None for v, o in zip(found.values, found.observed, strict=True)] == encoded
 
 
-def test_clamped_only_if_the_schema_says_so() -> None:
+def test_values_outside_the_bounds_are_always_moved_to_them_and_named_unless_they_are_expected() -> None:
     raw = tables()
     raw["registry"] = raw["registry"].with_columns(turnover=pl.Series([-5.0, SECRET, 3.0]))
-    aligned = align_tables(federation(clamp=True), raw)["registry"].columns["turnover"]
-    assert aligned.clamped == 2
-    assert sorted(aligned.values[aligned.observed]) == [0.0, 3.0, 100.0]
+    for clamp in (False, True):
+        table = align_tables(federation(clamp=clamp), raw)["registry"]
+        column = table.columns["turnover"]
+        assert column.clamped == 2
+        assert sorted(column.values[column.observed]) == [0.0, 3.0, 100.0]
+        assert len(table.notes()) == (0 if clamp else 1)
+
+
+def test_a_declared_category_stands_for_those_that_are_not_listed() -> None:
+    column = Column(name="c", kind="nominal", categories=("a", "rest"), other="rest")
+    encoded, _ = encode_column(pl.Series(["a", "7071", "", None, "rest"]), column, "here")
+    assert encoded.observed.tolist() == [True, True, False, False, True]
+    assert encoded.values[encoded.observed].tolist() == [0.0, 1.0, 1.0]
+    assert encoded.notes == ("1 cell is not among the listed categories: counted as 'rest'",)
+
+
+def test_a_column_without_a_readable_cell_is_a_problem_where_all_tables_are_here() -> None:
+    said = problems(with_cells("turnover", ["1,5", "2,5", None]))
+    assert "column 'turnover': none of its 2 filled cells can be read" in said
 
 
 def test_ids_missing_repeated_unknown_blank() -> None:
@@ -148,7 +185,9 @@ def test_parties_columns_and_rows_that_are_missing() -> None:
 def test_all_missing_response() -> None:
     raw = tables()
     raw["agency"] = raw["agency"].with_columns(default=pl.lit(None, dtype=pl.Int64))
-    assert "party 'agency', column 'default': only 0 observed" in problems(raw)
+    assert "agency.default" in problems(raw)
+    (note,) = align_tables(federation(), raw, need_overlap=False)["agency"].notes()
+    assert str(note).startswith("party 'agency', column 'default': only 0 observed")
 
 
 def test_two_columns_never_observed_together() -> None:
@@ -161,8 +200,8 @@ def test_two_columns_never_observed_together() -> None:
 
 def test_problems_of_all_parties_come_together() -> None:
     raw = tables()
-    raw["registry"] = raw["registry"].with_columns(turnover=pl.Series([1.0, SECRET, 3.0])).drop("staff")
-    raw["agency"] = raw["agency"].with_columns(default=pl.Series([0, 1, 2, 0]))
+    raw["registry"] = raw["registry"].with_columns(turnover=pl.Series(["x", "y", "7071x"])).drop("staff")
+    raw["agency"] = raw["agency"].with_columns(default=pl.Series([[0], [1], [2], [0]]))
     text = problems(raw)
     assert all(part in text for part in ("3 problems", "'turnover'", "'staff'", "'default'"))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from verticopula.auditing.attack_plan import MechanismFinding
 from verticopula.auditing.findings import Finding
-from verticopula.formatting import json_numbers
+from verticopula.formatting import json_numbers, readable
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon
 from verticopula.schema.units import Unit
 
@@ -100,7 +100,7 @@ class AuditReport:
             for table in self.tables:
                 lines += [f"  {table.name}: {describe_value(table)}", f"    {table.means}"]
         lines += ["", *self.notes, "", verdict(self)]
-        return "\n".join(lines) + "\n"
+        return readable("\n".join(lines) + "\n")
 
 
 def verdict(report: AuditReport) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -38,6 +40,7 @@ from verticopula.errors import (
     VerticopulaError,
     WeakPrivacyWarning,
 )
+from verticopula.formatting import readable
 from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, REFINED
 
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from verticopula.privacy.policy import Policy
     from verticopula.privacy.release import Release
     from verticopula.schema.federation import Federation
+    from verticopula.storage.vault import Vault
 
 
 Found = TypeVar("Found")
@@ -86,7 +90,7 @@ def main() -> None:
             warnings.simplefilter("ignore", WeakPrivacyWarning)  # and this
             app()
     except VerticopulaError as error:
-        console.print(Text.assemble(("error: ", "bold red"), str(error)))
+        console.print(Text.assemble(("error: ", "bold red"), readable(str(error))))
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("interrupted; what the ledger says was released stays released")
@@ -181,7 +185,20 @@ def run(
         typer.Option("--aligned", help="Row i follows subject i: a noisy copy of the cohort. For comparisons only."),
     ] = False,
     policies: Annotated[
-        Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
+        Path | None,
+        typer.Option(
+            help="Folder with the parties' own <party>.toml policy files. Their caps hold over all runs about the same "
+            "people, whatever --out is: see --vault."
+        ),
+    ] = None,
+    vault: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder where everything spent on these people is kept, over all runs. With --policies the default is "
+            "one folder for all of your runs, in $XDG_DATA_HOME/verticopula (~/.local/share/verticopula); without, "
+            "none.",
+            show_default=False,
+        ),
     ] = None,
     in_house: Annotated[
         bool,
@@ -194,13 +211,19 @@ def run(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit on the parties' tables and write complete synthetic ones, and a report."""
+    """Fit on the parties' tables and write complete synthetic ones, and a report.
+
+    Before anything is drawn, what it costs is written into the ledger in --out and, with --policies, into the vault,
+    whose ledger the caps are counted on. A run that a policy refuses spends nothing and leaves no --out behind.
+    """
+    from verticopula.data.tables import align_tables
     from verticopula.estimators.default_regression import fit_if_cheap
     from verticopula.estimators.synthesizer import Synthesizer
     from verticopula.report.report_data import ReportData
     from verticopula.report.report_page import write_report
     from verticopula.schema.federation import Federation
-    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, prepare_folder
+    from verticopula.storage.charged_ledger import open_accounts
+    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, new_folder
     from verticopula.study.study_warnings import ALIGNED_ROWS
 
     whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
@@ -220,14 +243,27 @@ def run(
         rounds=rounds,
         per_round=per_round,
     )
-    tables = _read_and_align(study, data, need_overlap=synthesizer.needs_overlap)
+    raw = _read_tables(study, data)
+    tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
+    _show_notes(Console(stderr=True, quiet=quiet), tables)
+    rules = _read_policies(study, policies)
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
-    prepare_folder(out, overwrite=overwrite)
-    with progress_bar(quiet) as progress:
-        synthesizer.fit_aligned(
-            tables, policies=_read_policies(study, policies), ledger=out / LEDGER_FILE, progress=progress
-        )
+    kept = vault or (default_vault() if policies is not None else None)
+    if kept is not None and kept.resolve() == out.resolve():
+        raise SettingsError("--vault and --out need folders of their own")
+    with new_folder(out, overwrite=overwrite), ExitStack() as opened:
+        charged = None if kept is None else opened.enter_context(_open_vault(kept))
+        accounts = None if charged is None else open_accounts(charged, study, raw, study.id)
+        with progress_bar(quiet) as progress:
+            synthesizer.fit_aligned(
+                tables,
+                policies=rules,
+                ledger=out / LEDGER_FILE,
+                vault=charged,
+                accounts=accounts,
+                progress=progress,
+            )
     notes = (str(ALIGNED_ROWS),) if aligned else ()
     synthetic = synthesizer.sample(rows, aligned=aligned)
     _finish(out, synthesizer, synthetic, quiet, notes=notes)
@@ -240,6 +276,8 @@ def run(
     if not quiet:
         for path in written:
             print(f"  {path}")
+        if kept is not None:
+            print(f"Charged, for all runs about these people, in {kept}")
 
 
 @app.command()
@@ -277,7 +315,7 @@ def check(
         console = Console(stderr=True)
         console.print(Text(f"{len(problems)} problem(s) found; nothing was spent", style="bold red"))
         for problem in problems:
-            console.print(Text(f"  - {problem}"))
+            console.print(Text(f"  - {readable(str(problem))}"))
         raise typer.Exit(1)
     if study is not None and not quiet:
         _show_check(study, aligned)
@@ -328,11 +366,11 @@ def ledger_show(
         own = [e for e in entries if e.study == study]
         tables = [f"table {table}" for table in dict.fromkeys(_short_table(e) for e in own) if table]
         marks = ", ".join([*sorted({f"{e.noise} noise, {e.bounds} bounds" for e in own}), *tables])
-        console.print(Text(f"{study}, {own[0].time} ({marks})", style="bold"), soft_wrap=True)
+        console.print(Text(readable(f"{study}, {own[0].time} ({marks})"), style="bold"), soft_wrap=True)
         table = Table("party.column", "what", "subjects", "epsilon")
         for e in own:
             cells = (f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", format_price(e))
-            table.add_row(*(Text(cell) for cell in cells))
+            table.add_row(*(Text(readable(cell)) for cell in cells))
         console.print(table)
     print("\n".join(state_privacy(entries, delta).lines()))
 
@@ -386,12 +424,38 @@ def _ledger_path(folder: Path) -> Path:
     return path
 
 
-def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dict[str, AlignedTable]:
-    from verticopula.data.tables import align_tables, read_tables
+def _read_tables(study: Federation, data: Path) -> dict[str, pl.DataFrame]:
+    from verticopula.data.tables import read_tables
 
     if not data.is_dir():
         raise SettingsError(f"--data {data}: no such folder")
-    return align_tables(study, read_tables(study, data), need_overlap=need_overlap)
+    return read_tables(study, data)
+
+
+def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dict[str, AlignedTable]:
+    from verticopula.data.tables import align_tables
+
+    return align_tables(study, _read_tables(study, data), need_overlap=need_overlap)
+
+
+def default_vault() -> Path:
+    """Where `run` keeps what was spent, unless it is told otherwise: one vault, which knows tables by their people."""
+    given = Path(os.environ.get("XDG_DATA_HOME", ""))
+    try:
+        base = given if given.is_absolute() else Path.home() / ".local" / "share"
+    except RuntimeError:
+        raise SettingsError("there is no home folder to keep what was spent in; give --vault") from None
+    return base / "verticopula" / "vaults" / "runs"
+
+
+def _open_vault(folder: Path) -> Vault:
+    from verticopula.storage.vault import Vault
+
+    try:
+        return Vault.open(folder)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise SettingsError(f"the vault {folder} cannot be used ({why}); choose another with --vault") from None
 
 
 def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
@@ -457,3 +521,10 @@ def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> N
             str(part.ignored),
         )
     console.print(table)
+    _show_notes(console, aligned)
+
+
+def _show_notes(console: Console, tables: dict[str, AlignedTable]) -> None:
+    """What the tables' holder should know about single cells; it is shown here and written nowhere."""
+    for note in (note for table in tables.values() for note in table.notes()):
+        console.print(Text(f"note: {readable(str(note))}"), soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from verticopula.cli.shared_options import Quiet, progress_bar
 from verticopula.errors import SchemaError, SettingsError
+from verticopula.formatting import readable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -168,24 +169,29 @@ def show(report: AuditReport, console: Console) -> None:
                 f"{m.visible:.2f}",
                 "holds" if m.holds else "REFUTED",
             )
-            table.add_row(*(Text(cell) for cell in cells), style=None if m.holds else "bold red")
+            table.add_row(*(_text(cell) for cell in cells), style=None if m.holds else "bold red")
         console.print(table)
         for f in report.mechanism:
             if not f.measured.holds:
-                console.print(Text("\n".join([*describe_mechanism(f), meaning(f)]), style="bold red"))
+                console.print(_text("\n".join([*describe_mechanism(f), meaning(f)]), style="bold red"))
         strongest = max(report.mechanism, key=lambda f: f.measured.epsilon_low)
-        console.print(Text(f"Strongest attack: {strongest.what}, {strongest.change}. {meaning(strongest)}"))
+        console.print(_text(f"Strongest attack: {strongest.what}, {strongest.change}. {meaning(strongest)}"))
         lines = report.left_open()
         if lines:
-            console.print(Text(f"What a claim per {report.unit} leaves open:" if lines else ""))
+            console.print(_text(f"What a claim per {report.unit} leaves open:" if lines else ""))
             for line in lines:
-                console.print(Text(f"  {line}"), soft_wrap=True)
+                console.print(_text(f"  {line}"), soft_wrap=True)
     if report.tables:
         table = Table("attack on the synthetic table", "found", "what it means", title="Tables")
         for found in report.tables:
             style = "yellow" if found.is_suspicious else None
-            table.add_row(Text(found.name), Text(describe_value(found)), Text(found.means), style=style)
+            table.add_row(_text(found.name), _text(describe_value(found)), _text(found.means), style=style)
         console.print(table)
     for note in report.notes:
-        console.print(Text(note), soft_wrap=True)
-    console.print(Text(verdict(report), style="" if report.holds else "bold red"), soft_wrap=True)
+        console.print(_text(note), soft_wrap=True)
+    console.print(_text(verdict(report), style="" if report.holds else "bold red"), soft_wrap=True)
+
+
+def _text(line: str, style: str = "") -> Text:
+    """Names in it come from other organisations' files."""
+    return Text(readable(line), style=style)

@@ -1,9 +1,10 @@
-"""Commands between organisations: provision, serve, join, submit, status, stop."""
+"""Commands between organisations: provision, serve, join, compute, submit, status, stop."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import secrets
 import time
@@ -31,11 +32,13 @@ from verticopula.cli.shared_options import (
 )
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
-from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, VCDS
+from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, STRICT, VCDS
 from verticopula.schema.progress import Progress
 
 if TYPE_CHECKING:
     from verticopula.network.study_lead import Lead
+
+logger = logging.getLogger(__name__)
 
 _POLL = 0.5
 _POLICY_EXAMPLE = f"""a party joins with a policy of its own; write one such as
@@ -54,7 +57,7 @@ Deadline = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (provision, serve, join, submit, status, stop, demo_network):
+    for command in (provision, serve, join, compute, submit, status, stop, demo_network):
         app.command(rich_help_panel="Between organisations")(command)
 
 
@@ -76,6 +79,7 @@ def provision(
     Hand every kit over on a way you trust; keep the folder [bold]authority[/] off the network.
     """
     from verticopula.schema.federation import Federation
+    from verticopula.schema.study_settings import check_roles
 
     _need_flare()
     from verticopula.network.provisioning import provision as make_kits
@@ -88,9 +92,17 @@ def provision(
         return
     table = Table("kit", "for")
     for kit in kits:
-        role = {"coordinator": f"the coordinator, at {kit.host}:{kit.port}", "lead": "the study lead"}
+        role = {
+            "coordinator": f"the coordinator, at {kit.host}:{kit.port}",
+            "lead": "the study lead",
+            "compute": f"{kit.name}, which computes without data",
+        }
         table.add_row(Text(str(kit.folder)), Text(role.get(kit.role, f"party {kit.name}")))
     Console().print(table)
+    try:
+        check_roles(study, STRICT)
+    except SettingsError as error:
+        print(f"Not possible with these kits: {error}")
     elsewhere = sorted({party.name for party in study.parties} - {kit.name for kit in kits})
     if elsewhere:
         print(f"Have their kits already, and need the new federation.toml in them: {', '.join(elsewhere)}")
@@ -125,7 +137,12 @@ def join(
     kit: Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)],
     data: Annotated[Path, typer.Option("--data", help="The party's table, CSV or Parquet.", show_default=False)],
     policy: Annotated[
-        Path | None, typer.Option("--policy", help="The party's own rules (TOML).", show_default=False)
+        Path | None,
+        typer.Option(
+            "--policy",
+            help="The party's own rules (TOML). The file is read again for every request: a change holds at once.",
+            show_default=False,
+        ),
     ] = None,
     vault: Annotated[
         Path | None,
@@ -155,7 +172,7 @@ def join(
     from verticopula.network.key_signing import certificate_authenticity
     from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
     from verticopula.network.startup_kit import Kit
-    from verticopula.privacy.policy import Policy
+    from verticopula.privacy.policy_file import PolicyFile
     from verticopula.protocol.party.member import Member
     from verticopula.storage.vault import Vault
 
@@ -163,7 +180,7 @@ def join(
     own = Kit.read(kit, "party")
     if policy is None or not policy.is_file():
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
-    rules = Policy.from_toml(policy)
+    rules = PolicyFile(policy, own.name)
     table = read_table(data)
     with only_process(own):
         keep_log(own, quiet=quiet)
@@ -182,10 +199,42 @@ def join(
             executor=ThreadPoolExecutor(os.cpu_count()),
             consent=prompt.request if review else lambda question: None,
         )
+        for note in member.notes:
+            logger.warning("%s", note)
         process = PartyProcess(own, member, awaits_consent=lambda: prompt.is_waiting)
         if not quiet:
             print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
         run_until_stopped(process)
+    os._exit(0)
+
+
+def compute(
+    kit: Annotated[Path, typer.Argument(help="The compute party's kit, such as kits/notary.", show_default=False)],
+    quiet: Quiet = False,
+) -> None:
+    """Compute in strict studies of two parties, without data: the third holder of shares. Ends with Ctrl-C or `stop`.
+
+    Run it at an organisation that neither party nor the coordinator belongs to; two of three shares show every score.
+    """
+    from verticopula.network.key_signing import certificate_authenticity
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.startup_kit import Kit
+    from verticopula.protocol.party.compute_party import ComputeParty
+    from verticopula.storage.records import FolderRecords
+
+    _need_flare()
+    own = Kit.read(kit, "compute")
+    with only_process(own):
+        keep_log(own, quiet=quiet)
+        from verticopula.network.party_process import PartyProcess
+
+        records = FolderRecords(own.folder / "sums")
+        party = ComputeParty(own.federation, records=records, authenticity=certificate_authenticity(own))
+        if party.name != own.name:
+            raise SettingsError(f"{own.folder} belongs to {own.name!r}, its federation file names {party.name!r}")
+        if not quiet:
+            print(f"{own.name} computes without data, for {own.host}:{own.port}", flush=True)
+        run_until_stopped(PartyProcess(own, party))
     os._exit(0)
 
 
@@ -241,10 +290,10 @@ def submit(
     from verticopula.network.control_messages import ResultRequest, ResumeRequest, SubmitRequest
     from verticopula.network.sanitizing import sanitize
     from verticopula.network.startup_kit import Kit
-    from verticopula.protocol.study_opening import federation_fingerprint
+    from verticopula.protocol.study_proposal import federation_fingerprint
     from verticopula.schema.federation import Federation
     from verticopula.schema.study_settings import StudySettings
-    from verticopula.study.study_folder import SUMMARY_FILE, prepare_folder
+    from verticopula.study.study_folder import SUMMARY_FILE, file_names, prepare_folder
 
     _need_flare()
     own = Kit.read(kit, "lead")
@@ -276,7 +325,8 @@ def submit(
         requester,
         purpose,
     )
-    from verticopula.network.study_lead import Lead, write_result
+    from verticopula.network.result_files import write_result
+    from verticopula.network.study_lead import Lead
 
     with Lead(own) as lead:
         name = lead.ask(request if resume is None else ResumeRequest(resume, float(seconds))).study
@@ -284,10 +334,12 @@ def submit(
             print(f"Study {name}", flush=True)
         with progress_bar(quiet) as progress:
             _wait(lead, name, progress)
-        written = write_result(lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0), out)
+        result = lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0)
+        written = write_result(result, out, file_names(own.federation))
     if not quiet:
-        if (out / SUMMARY_FILE).is_file():
-            print(sanitize((out / SUMMARY_FILE).read_text(encoding="utf-8"), 1_000_000, lines=True))
+        if out / SUMMARY_FILE in written:
+            said = (out / SUMMARY_FILE).read_text(encoding="utf-8", errors="replace")
+            print(sanitize(said, 1_000_000, lines=True))
         print("\nWritten:")
         for path in written:
             print(f"  {path}")

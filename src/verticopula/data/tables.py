@@ -3,8 +3,11 @@
 A subject that is absent from a party's table is a missing block; single empty cells are allowed
 too, so every column has its own mask. The response's party defines the cohort.
 
-Everything wrong is collected as a `Problem`. A problem says where, what was expected and how many
-cells are concerned; it never quotes a cell.
+Everything wrong with a file or a column as a whole is collected as a `Problem`. Single cells never refuse a table:
+a refusal that hangs on one person's value would tell others about it. A number outside the bounds counts as the nearest
+bound, a cell that cannot be read counts as empty, and a constant column is a column like any other. How many cells that
+were is a note for the table's own party. Problems and notes say where, what was expected and how many cells are
+concerned; they never quote a cell.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +42,15 @@ class EncodedColumn:
         unspecified where not observed
     observed : (rows,) mask
     clamped : how many values lay outside the bounds and were moved to them
+    unreadable : how many cells hold something that is no value of the column; they count as empty
+    notes : what the column's own party should know about it, and nobody else may
     """
 
     values: Floats
     observed: NDArray[np.bool_]
     clamped: int = 0
+    unreadable: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,6 +70,16 @@ class AlignedTable:
     def observed(self) -> NDArray[np.bool_]:
         """(N, p_k) mask in the schema's column order."""
         return np.column_stack([self.columns[c.name].observed for c in self.party.columns])
+
+    def notes(self) -> list[Problem]:
+        """What the party itself should know about its cells; they depend on single people, so they stay in house."""
+        return _notes(self.party, self.columns)
+
+
+def _notes(party: Party, columns: Mapping[str, EncodedColumn]) -> list[Problem]:
+    return [
+        Problem(f"party {party.name!r}, column {n!r}", what) for n, column in columns.items() for what in column.notes
+    ]
 
 
 # ---- reading -----------------------------------------------------------------------------
@@ -116,20 +133,25 @@ def read_tables(federation: Federation, folder: Path, *, all_parties: bool = Tru
 
 
 def encode_column(series: pl.Series, column: Column, where: str) -> tuple[EncodedColumn, list[Problem]]:
-    """Numbers and mask of one column, and what is wrong with it."""
-    if isinstance(series.dtype, (pl.List, pl.Struct, pl.Array, pl.Object)):
-        return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [
-            Problem(where, "holds lists or objects, not single values")
-        ]
+    """Numbers and mask of one column, and what is wrong with the column as a whole."""
+    unusable = ""
+    if isinstance(series.dtype, (pl.List, pl.Struct, pl.Array, pl.Object, pl.Binary)):
+        unusable = "holds lists, bytes or objects, not single values"
+    elif column.kind in ("continuous", "count") and (series.dtype == pl.Boolean or series.dtype.is_temporal()):
+        unusable = f"expected numbers for a {column.kind} column, got {series.dtype}"
+    if unusable:
+        return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [Problem(where, unusable)]
     encode = _encode_numbers if column.kind in ("continuous", "count") else _encode_categories
-    encoded, problems = encode(series, column, where)
-    if not problems:
-        seen = encoded.values[encoded.observed]
-        if seen.size < 2:
-            problems.append(Problem(where, f"only {seen.size} observed value(s); at least 2 are needed"))
-        elif np.all(seen == seen[0]):
-            problems.append(Problem(where, "is constant where observed; leave it out of the study"))
-    return encoded, problems
+    encoded = encode(series, column)
+    return replace(encoded, notes=(*encoded.notes, *_spread_notes(encoded))), []
+
+
+def _spread_notes(encoded: EncodedColumn) -> Iterable[str]:
+    seen = encoded.values[encoded.observed]
+    if seen.size < 2:
+        yield f"only {seen.size} observed value(s): the study can say nothing about it"
+    elif np.all(seen == seen[0]):
+        yield "is constant where observed: the study can say nothing about its associations"
 
 
 def _as_text(series: pl.Series) -> pl.Series:
@@ -145,29 +167,30 @@ def _as_text(series: pl.Series) -> pl.Series:
     return series.cast(pl.String).str.strip_chars()
 
 
-def _encode_categories(series: pl.Series, column: Column, where: str) -> tuple[EncodedColumn, list[Problem]]:
+def _encode_categories(series: pl.Series, column: Column) -> EncodedColumn:
     codes = {str(category).strip(): float(code) for code, category in enumerate(column.categories or ())}
     text = _as_text(series).to_list()
     values = np.zeros(len(text))
     observed = np.zeros(len(text), dtype=bool)
-    unknown = 0
+    unlisted = np.zeros(len(text), dtype=bool)
     for row, cell in enumerate(text):
         if cell is None:
             continue
         if cell in codes:
             values[row], observed[row] = codes[cell], True
-        elif cell.lower() not in _EMPTY:
-            unknown += 1
-    problems = [Problem(where, f"{_cells(unknown)} not among the listed categories")] if unknown else []
-    return EncodedColumn(values, observed), problems
+        else:
+            unlisted[row] = cell.lower() not in _EMPTY
+    count = int(unlisted.sum())
+    if not count:
+        return EncodedColumn(values, observed)
+    said = f"{_cells(count)} not among the listed categories"
+    if column.other is not None:
+        values[unlisted], observed[unlisted] = codes[str(column.other).strip()], True
+        return EncodedColumn(values, observed, notes=(f"{said}: counted as {column.other!r}",))
+    return EncodedColumn(values, observed, unreadable=count, notes=(f"{said}: counted as empty",))
 
 
-def _encode_numbers(series: pl.Series, column: Column, where: str) -> tuple[EncodedColumn, list[Problem]]:
-    problems: list[Problem] = []
-    if series.dtype == pl.Boolean or series.dtype.is_temporal():
-        return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [
-            Problem(where, f"expected numbers for a {column.kind} column, got {series.dtype}")
-        ]
+def _encode_numbers(series: pl.Series, column: Column) -> EncodedColumn:
     if series.dtype.is_numeric():
         numbers = series.cast(pl.Float64)
         empty = series.is_null() | numbers.is_nan().fill_null(False)
@@ -176,29 +199,22 @@ def _encode_numbers(series: pl.Series, column: Column, where: str) -> tuple[Enco
         empty = text.is_null() | text.str.to_lowercase().is_in(list(_EMPTY)).fill_null(True)
         numbers = text.cast(pl.Float64, strict=False)
     values = numbers.fill_null(float("nan")).to_numpy().astype(np.float64)
-    observed = ~empty.to_numpy()
     low, high = column.bounds or (0.0, 0.0)
-    bad_text = int(np.sum(np.isnan(values) & observed))
-    infinite = int(np.sum(np.isinf(values) & observed))
-    good = observed & np.isfinite(values)
-    if bad_text:
-        problems.append(Problem(where, f"{_cells(bad_text)} not a number"))
-    if infinite:
-        problems.append(Problem(where, f"{_cells(infinite)} infinite"))
-    outside = good & ((values < low) | (values > high))
-    n_outside = int(outside.sum())
-    if n_outside and not column.clamp:
-        problems.append(
-            Problem(
-                where, f"{_cells(n_outside)} outside the public bounds (set clamp = true to move them to the bounds)"
-            )
-        )
-    values = np.where(good, np.clip(values, low, high), 0.0)
+    filled = ~empty.to_numpy()
+    observed = filled & ~np.isnan(values)
+    unreadable = int((filled & ~observed).sum())
+    clamped = int((observed & ((values < low) | (values > high))).sum())
+    values = np.where(observed, np.clip(values, low, high), 0.0)
+    notes = [f"{_cells(unreadable)} not a number: counted as empty"] if unreadable else []
+    if clamped and not column.clamp:
+        notes.append(f"{_cells(clamped)} outside the public bounds: counted as the nearest bound")
     if column.kind == "count":
-        broken = int(np.sum(values[good] != np.floor(values[good])))
+        whole = np.rint(values)  # the bounds are whole: it stays within them
+        broken = int((values != whole).sum())
         if broken:
-            problems.append(Problem(where, f"{_cells(broken)} not a whole number"))
-    return EncodedColumn(values, good, clamped=n_outside), problems
+            notes.append(f"{_cells(broken)} not a whole number: rounded")
+        values = whole
+    return EncodedColumn(values, observed, clamped, unreadable, tuple(notes))
 
 
 def _cells(count: int) -> str:
@@ -273,6 +289,8 @@ def align_tables(
             ids[party.name] = found
         columns, column_problems = _encode_party(party, table, where)
         problems += column_problems
+        # All tables are here, so nobody else learns of this refusal; between organisations it would be one.
+        problems += _illegible(columns, where)
         encoded[party.name] = columns
     cohort = ids.get(federation.response.party)
     if cohort is not None:
@@ -314,6 +332,10 @@ class OwnTable:
             raise SchemaError(problems)
         return cls(party, ids, columns, ignored=table.width - len(party.columns) - 1)
 
+    def notes(self) -> list[Problem]:
+        """As `AlignedTable.notes`."""
+        return _notes(self.party, self.columns)
+
     def in_cohort(self, n_subjects: int, positions: NDArray[np.int64]) -> AlignedTable:
         """The table in cohort order, where row i is subject `positions[i]` of `n_subjects`."""
         rows = np.zeros(n_subjects, dtype=np.int64)
@@ -336,6 +358,12 @@ def _encode_party(party: Party, table: pl.DataFrame, where: str) -> tuple[dict[s
         columns[column.name], found = encode_column(table[column.name], column, at)
         problems += found
     return columns, problems
+
+
+def _illegible(columns: Mapping[str, EncodedColumn], where: str) -> Iterable[Problem]:
+    for name, column in columns.items():
+        if column.unreadable and not column.observed.any():
+            yield Problem(f"{where}, column {name!r}", f"none of its {column.unreadable} filled cells can be read")
 
 
 def _strangers(ids: Mapping[str, pl.Series], cohort: pl.Series, response_party: str) -> Iterable[Problem]:
@@ -370,7 +398,7 @@ def _in_cohort_order(
     return AlignedTable(
         party,
         {
-            name: EncodedColumn(column.values[rows], column.observed[rows] & present, column.clamped)
+            name: replace(column, values=column.values[rows], observed=column.observed[rows] & present)
             for name, column in columns.items()
         },
         ignored,

@@ -5,9 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
+
+from verticopula.data.csv_files import write_csv
 from verticopula.errors import SettingsError
 from verticopula.estimators.vertical_glm import VerticalGLM
-from verticopula.study.study_folder import REGRESSION_FILE
+from verticopula.study.study_folder import (
+    COEFFICIENTS_FILE,
+    PATH_FILE,
+    REGRESSION_FILE,
+    REGRESSION_PAGE,
+    SUMMARY_FILE,
+)
 
 
 def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
@@ -15,14 +24,14 @@ def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
     if out.exists() and not out.is_dir():
         raise SettingsError(f"{out} is a file; --out needs a folder")
     out.mkdir(parents=True, exist_ok=True)
-    (out / "path.html").unlink(missing_ok=True)  # an earlier fit's, if this one has no path
+    (out / PATH_FILE).unlink(missing_ok=True)  # an earlier fit's, if this one has no path
     summary = model.summary(level)
-    paths = [out / name for name in ("coefficients.csv", "summary.txt", "summary.html", REGRESSION_FILE)]
-    summary.frame.to_csv(paths[0], index=False)
+    paths = [out / name for name in (COEFFICIENTS_FILE, SUMMARY_FILE, REGRESSION_PAGE, REGRESSION_FILE)]
+    write_csv(pl.from_pandas(summary.frame), paths[0])
     paths[1].write_text(str(summary), encoding="utf-8")
     paths[2].write_text(summary.to_page(), encoding="utf-8")
     paths[3].write_text(json.dumps(model.to_dict(level), indent=1) + "\n", encoding="utf-8")
     if len(model.path_.points) > 1:
-        paths.append(out / "path.html")
+        paths.append(out / PATH_FILE)
         model.plot_path().write_html(paths[-1], include_plotlyjs=True)
     return paths

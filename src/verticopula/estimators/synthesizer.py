@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,8 +17,8 @@ from sklearn.exceptions import NotFittedError
 
 from verticopula.data.missingness import Missingness
 from verticopula.data.tables import AlignedTable, align_tables
-from verticopula.errors import SettingsError, StudyWarning, VerticopulaError
-from verticopula.formatting import count_of, format_percent, format_small
+from verticopula.errors import CellsWarning, SettingsError, StudyWarning, VerticopulaError
+from verticopula.formatting import count_of, format_percent, format_small, readable
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.notebook import alarm_html, box, text_html
 from verticopula.privacy.budget import StudyBudget
@@ -40,8 +41,11 @@ from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
 from verticopula.stats.fit_result import AlignedDraw, FitResult
+from verticopula.storage.charged_ledger import ChargedLedger, open_accounts
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
+from verticopula.storage.vault import Vault
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.study_pricing import price_releases
@@ -170,6 +174,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         *,
         policies: Mapping[str, Policy] | None = None,
         ledger: str | Path | Ledger | None = None,
+        vault: str | Path | Vault | None = None,
         progress: Progress | None = None,
     ) -> Synthesizer:
         """This synthesizer, fitted on one table per party in this process.
@@ -181,13 +186,22 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         id : name of the subject-id column, if it differs from the federation's
         policies : party name -> what that party allows; none means no limits
         ledger : where releases are recorded; a file also counts what earlier studies spent
+        vault : a folder where caps are kept over all studies about the same people, whatever their ledgers are; none
+            means that caps count what is in `ledger`
         progress : called with (what, done, total)
         """
         rule = self.federation.id if id is None else IdRule(name=id, rules=self.federation.id.rules)
         needs_overlap = self.needs_overlap
         frames = {name: to_polars(table, name) for name, table in tables.items()}
         aligned = align_tables(self.federation, frames, rule, need_overlap=needs_overlap)
-        self.fit_aligned(aligned, policies=policies, ledger=ledger, progress=progress)
+        for note in (note for table in aligned.values() for note in table.notes()):
+            warnings.warn(str(note), CellsWarning, stacklevel=2)
+        with ExitStack() as opened:
+            if vault is not None and not isinstance(vault, Vault):
+                vault = opened.enter_context(Vault.open(vault))
+            accounts = None if vault is None else open_accounts(vault, self.federation, frames, rule)
+            book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+            self.fit_aligned(aligned, policies=policies, ledger=book, vault=vault, accounts=accounts, progress=progress)
         self._backends = {name: backend_of(table) for name, table in tables.items()}
         return self
 
@@ -197,6 +211,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         *,
         policies: Mapping[str, Policy] | None = None,
         ledger: str | Path | Ledger | None = None,
+        vault: Vault | None = None,
+        accounts: Mapping[str, TableAccount] | None = None,
         progress: Progress | None = None,
     ) -> Synthesizer:
         """The same on tables that are checked and aligned already.
@@ -205,6 +221,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         ----------
         aligned : party name -> its table, all of them over the same cohort
         policies, ledger, progress : as `fit` has them
+        vault, accounts : an open vault, and what `open_accounts` found there
         """
         settings = self.check()
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
@@ -219,8 +236,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             study=study,
             noise=self._noise,
             rng=server_generator(settings.random_state, "fit"),
-            ledger=book,
+            ledger=book if vault is None else ChargedLedger(vault.ledger, book),
             policies=policies,
+            accounts=accounts,
             progress=progress,
         )
         return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(book)[before:]), None)
@@ -526,7 +544,7 @@ def _warn(warning: StudyWarning, stacklevel: int) -> None:
     """Python's own warning, for those that have one."""
     category = CATEGORIES.get(warning.code)
     if category is not None:
-        warnings.warn(str(warning), category, stacklevel=stacklevel)
+        warnings.warn(readable(str(warning)), category, stacklevel=stacklevel)
 
 
 def _synthesizer_html(synthesizer: Synthesizer) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
-from verticopula.formatting import format_number, json_numbers
+from verticopula.formatting import format_number, json_numbers, readable
 from verticopula.glm.inference import SELECTION_NOTE, Inference
 from verticopula.notebook import alarm_html, box, text_html
 
@@ -28,6 +28,10 @@ _STYLE = (
     "font-variant-numeric:tabular-nums}.warning{font-weight:bold;color:light-dark(#b00020,#ff8a80)}.note{opacity:.8}"
 )
 _NUMBERS = ("coefficient", "std. error", "lower", "upper", "p-value")
+
+
+def _escape(text: str) -> str:
+    return html.escape(readable(text))
 
 
 class PartyFeatures(Protocol):
@@ -89,29 +93,31 @@ class RegressionSummary:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        table = self.frame.to_string(index=False, formatters=dict.fromkeys(_NUMBERS, _show), na_rep="")
+        names = self.frame.select_dtypes(exclude="number").columns
+        safe = self.frame.assign(**{n: [readable(str(v)).replace("\n", " ") for v in self.frame[n]] for n in names})
+        table = safe.to_string(index=False, formatters=dict.fromkeys(_NUMBERS, _show), na_rep="")
         body = table if len(self.frame) else "(no column was selected)"
         parts = ["\n".join(f"! {line}" for line in self.warnings), "\n".join(self.heading), body, "\n".join(self.notes)]
-        return "\n\n".join(part for part in parts if part) + "\n"
+        return readable("\n\n".join(part for part in parts if part) + "\n")
 
     def to_html(self) -> str:
         """A table and its notes; every name is escaped."""
         head = "".join(
-            f'<th class="number">{name}</th>' if name in _NUMBERS else f"<th>{html.escape(str(name))}</th>"
+            f'<th class="number">{name}</th>' if name in _NUMBERS else f"<th>{_escape(str(name))}</th>"
             for name in self.frame.columns
         )
         rows = "".join(
             "<tr>"
             + "".join(
-                f'<td class="number">{_show(value)}</td>' if name in _NUMBERS else f"<td>{html.escape(str(value))}</td>"
+                f'<td class="number">{_show(value)}</td>' if name in _NUMBERS else f"<td>{_escape(str(value))}</td>"
                 for name, value in zip(self.frame.columns, row, strict=True)
             )
             + "</tr>"
             for row in self.frame.itertuples(index=False)
         )
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self.heading)
-        alarms = "".join(f'<p class="warning">{html.escape(line)}</p>' for line in self.warnings)
-        notes = "".join(f'<p class="note">{html.escape(line)}</p>' for line in self.notes)
+        lines = "".join(f"<p>{_escape(line)}</p>" for line in self.heading)
+        alarms = "".join(f'<p class="warning">{_escape(line)}</p>' for line in self.warnings)
+        notes = "".join(f'<p class="note">{_escape(line)}</p>' for line in self.notes)
         return (
             f'<div class="regression">{alarms}{lines}'
             f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}</div>"

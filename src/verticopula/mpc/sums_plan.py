@@ -67,12 +67,12 @@ class SumsPlan:
         return np.column_stack(squares)
 
 
-def choose_compute(parties: Sequence[str], coordinator: str = COORDINATOR) -> tuple[str, str, str]:
-    """The first three parties, or both and the coordinator."""
-    if len(parties) < COMPUTE - 1 or coordinator in parties:
-        raise SettingsError("secure sums need at least two parties, none of them named as the coordinator")
-    first, second, third, *_ = (*parties, coordinator)
-    return first, second, third
+def choose_compute(parties: Sequence[str], third: str = COORDINATOR) -> tuple[str, str, str]:
+    """The first three parties, or both and a third without data."""
+    if len(parties) < COMPUTE - 1 or third in parties:
+        raise SettingsError("secure sums need at least two parties, none of them named as the third without data")
+    first, second, last, *_ = (*parties, third)
+    return first, second, last
 
 
 def check_plan(plan: SumsPlan) -> None:

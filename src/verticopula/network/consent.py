@@ -13,10 +13,12 @@ from rich.text import Text
 
 from verticopula.errors import PolicyRefused
 from verticopula.network.sanitizing import sanitize
-from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy import Policy, capped_epsilons
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import format_epsilon, format_price, party_epsilons
 from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.schema.methods import STRICT
 
 _UNITS = ("variable", "client", "block")
 _LONGEST = 500
@@ -34,7 +36,7 @@ class ConsentPrompt:
     """
 
     party: str
-    policy: Policy
+    policy: Policy | PolicyFile
     read: Callable[[], str] = sys.stdin.readline
 
     def __post_init__(self) -> None:
@@ -67,15 +69,17 @@ class ConsentPrompt:
         for entry, times in _counted(question.proposed):
             words = _IN_WORDS[entry.what] + (f", {times} times" if times > 1 else "")
             cells = (entry.column, words, f"{entry.n_subjects:,}", entry.mechanism, format_price(entry))
-            table.add_row(*(Text(cell) for cell in cells))
+            table.add_row(*(Text(sanitize(cell, 300)) for cell in cells))
         console.print(table)
-        before = party_epsilons(list(question.spent), self.policy.delta)
-        after = party_epsilons([*question.spent, *question.proposed], self.policy.delta)
+        policy, together = self.policy.current(), [*question.spent, *question.proposed]
+        before, after = party_epsilons(list(question.spent), policy.delta), party_epsilons(together, policy.delta)
         for unit in _UNITS:
             old, new = (format_epsilon(getattr(total, unit)) for total in (before, after))
-            cap = getattr(self.policy.caps, unit)
-            limit = "no cap" if cap is None else f"cap {cap:g}, {max(cap - getattr(after, unit), 0.0):.3g} left then"
-            console.print(f"  epsilon per {unit}: {old} so far, {new} with this study ({limit})")
+            console.print(f"  epsilon per {unit}: {old} so far, {new} with this study")
+        counted = capped_epsilons(together, policy.delta, gaussian=policy.methods == (STRICT.name,))
+        for unit, cap in policy.caps.model_dump(exclude_none=True).items():
+            used = getattr(counted, unit)
+            console.print(f"  cap per {unit}: {cap:g}, of which {max(cap - used, 0.0):.3g} are left after this study")
         console.print("  Nothing leaves before every party has said yes to exactly this.")
         console.print(Text("Do you consent? [y/N] ", style="bold"), end="")
 

@@ -37,7 +37,7 @@ from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import LEAD, Kit
 from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.network.study_runner import check_deadline, check_study, run_study
-from verticopula.protocol.study_opening import federation_fingerprint
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import decode, encode, kinds_of
 from verticopula.storage.round_journal import Journal
 
@@ -179,7 +179,9 @@ class Coordinator:
         return SubmitReply(record.study)
 
     def _status(self) -> StatusReply:
-        parties = tuple(PartyState(p.name, self._sessions.connected(p.name)) for p in self.federation.parties)
+        third = self.federation.network.compute
+        names = [*(party.name for party in self.federation.parties), *([] if third is None else [third])]
+        parties = tuple(PartyState(name, self._sessions.connected(name)) for name in names)
         studies = self.records.all()[-_MOST_STUDIES_SHOWN:]
         return StatusReply(parties, tuple(r.describe(*self._waiting.get(r.study, (0, ()))) for r in studies))
 

@@ -150,4 +150,6 @@ def peers_of(kit: Kit) -> frozenset[str]:
     """Whom this organisation talks to: everybody to the coordinator, the coordinator to everybody."""
     if kit.role != "coordinator":
         return frozenset({COORDINATOR})
-    return frozenset({"lead", *(party.name for party in kit.federation.parties)})
+    federation = kit.federation
+    third = [] if federation.network.compute is None else [federation.network.compute]
+    return frozenset({"lead", *(party.name for party in federation.parties), *third})

@@ -92,6 +92,8 @@ def start_processes(out: Path, kits: Sequence[Kit]) -> Iterator[list[subprocess.
 def _command(out: Path, kit: Kit) -> list[str]:
     if kit.role == "coordinator":
         return ["serve", str(kit.folder)]
+    if kit.role == "compute":
+        return ["compute", str(kit.folder)]
     data, policy = out / "data" / f"{kit.name}.csv", out / "policies" / f"{kit.name}.toml"
     return ["join", str(kit.folder), "--data", str(data), "--policy", str(policy)]
 

@@ -42,7 +42,7 @@ _PROJECT = "federation"
 
 
 def provision(federation: Federation, out: Path, renew: Collection[str] = ()) -> list[Kit]:
-    """One kit for the coordinator (`server`), one for the study lead, and one for each party.
+    """One kit for the coordinator (`server`), one for the study lead, and one for each party and compute party.
 
     Whoever has a kit already keeps its key; if the kit is still in this folder, its federation file is brought up to
     date. `renew` names those who get a new key instead, because the old one was lost or runs out.
@@ -51,7 +51,7 @@ def provision(federation: Federation, out: Path, renew: Collection[str] = ()) ->
     authority = out / AUTHORITY_FOLDER
     if out.exists() and any(out.iterdir()) and not authority.is_dir():
         raise SettingsError(f"{out} is not empty and holds no earlier kits; choose another --out")
-    names = [COORDINATOR, LEAD, *(party.name for party in federation.parties)]
+    names = [COORDINATOR, LEAD, *_others(federation)]
     strangers = sorted(set(renew) - set(names))
     if strangers:
         raise SettingsError(f"nobody here is called {', '.join(strangers)}; known: {', '.join(names)}")
@@ -67,7 +67,7 @@ def provision(federation: Federation, out: Path, renew: Collection[str] = ()) ->
     with tempfile.TemporaryDirectory(dir=authority) as scratch:
         made = _build_certificates(federation.network.host, new, authority, Path(scratch)) if new else {}
         for name in new:
-            _write_secrets(out, name, made[name], key_file)
+            _write_secrets(out, name, _role(federation, name), made[name], key_file)
     kits = [_describe(federation, out, name) for name in names if _folder(out, name).is_dir()]
     hosts = {**issued, **{name: federation.network.host if name == COORDINATOR else "" for name in new}}
     write_private(authority / _ISSUED_FILE, json.dumps(hosts, indent=1))
@@ -87,15 +87,21 @@ def _check_names(federation: Federation) -> None:
     network = federation.network
     if network.host.lower() == LEAD:
         raise SettingsError(f"the coordinator's host cannot be called {LEAD!r}: the lead's certificate has that name")
-    for party in federation.parties:
-        if party.name.lower() in RESERVED_NAMES:
-            raise SettingsError(f"a party of a federation between organisations cannot be called {party.name!r}")
-        if party.name.lower() == network.host.lower():
+    for name in _others(federation):
+        if name.lower() in RESERVED_NAMES:
+            raise SettingsError(f"a party of a federation between organisations cannot be called {name!r}")
+        if name.lower() == network.host.lower():
             # A client's certificate would then pass for the server's.
-            raise SettingsError(f"party {party.name!r} has the coordinator's host name; rename one of them")
+            raise SettingsError(f"party {name!r} has the coordinator's host name; rename one of them")
     names = [party.name.lower() for party in federation.parties]
     if len(set(names)) != len(names):
         raise SettingsError("two parties' names differ in upper and lower case only; their kits could be mixed up")
+
+
+def _others(federation: Federation) -> list[str]:
+    """The parties, and who computes without data."""
+    third = [] if federation.network.compute is None else [federation.network.compute]
+    return [*(party.name for party in federation.parties), *third]
 
 
 def _build_certificates(host: str, names: Sequence[str], authority: Path, scratch: Path) -> dict[str, Path]:
@@ -123,14 +129,14 @@ def _folder(out: Path, name: str) -> Path:
     return out / (SERVER_FOLDER if name == COORDINATOR else name)
 
 
-def _write_secrets(out: Path, name: str, made: Path, key_file: Path) -> None:
+def _write_secrets(out: Path, name: str, role: Role, made: Path, key_file: Path) -> None:
     folder = _folder(out, name)
     folder.mkdir(mode=0o700, exist_ok=True)
     base = "server" if name == COORDINATOR else "client"
     (folder / CERTIFICATE_FILE).write_bytes((made / f"{base}.crt").read_bytes())
     (folder / AUTHORITY_FILE).write_bytes((made / "rootCA.pem").read_bytes())
     write_private(folder / PRIVATE_KEY_FILE, (made / f"{base}.key").read_text(encoding="ascii"))
-    if _role(name) == "party":  # never the coordinator: it could try ids under the key
+    if role == "party":  # never the coordinator, or who computes: they could try ids under the key
         write_private(folder / ID_KEY_FILE, key_file.read_text(encoding="ascii"))
 
 
@@ -138,11 +144,13 @@ def _describe(federation: Federation, out: Path, name: str) -> Kit:
     """What is no secret: the federation file, and the coordinator's address."""
     folder = _folder(out, name)
     federation.to_toml(folder / FEDERATION_FILE)
-    Kit(folder, _role(name), name, federation.network.host, federation.network.port).write()
+    Kit(folder, _role(federation, name), name, federation.network.host, federation.network.port).write()
     return Kit.read(folder)
 
 
-def _role(name: str) -> Role:
+def _role(federation: Federation, name: str) -> Role:
+    if name == federation.network.compute:
+        return "compute"
     roles: dict[str, Role] = {COORDINATOR: "coordinator", LEAD: "lead"}
     return roles.get(name, "party")
 

@@ -22,7 +22,7 @@ from verticopula.errors import SettingsError
 from verticopula.schema.federation import Federation
 from verticopula.schema.study_settings import COORDINATOR
 
-Role = Literal["coordinator", "party", "lead"]
+Role = Literal["coordinator", "party", "lead", "compute"]
 
 KIT_FILE = "kit.toml"
 FEDERATION_FILE = "federation.toml"

@@ -6,7 +6,6 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 from verticopula.errors import PartyUnavailable, ProtocolError, VerticopulaError
@@ -111,19 +110,3 @@ def _sanitized(reply: LeadReply) -> LeadReply:
         )
         return replace(reply, parties=parties, studies=studies)
     return reply
-
-
-def write_result(reply: ResultReply, out: Path) -> list[Path]:
-    """The study's files below a folder; ProtocolError for a name that would lead out of it."""
-    written = []
-    for file in reply.files:
-        name = PurePosixPath(file.name)
-        if name.is_absolute() or not name.parts or any(part in ("..", ".") for part in name.parts):
-            raise ProtocolError("the coordinator sent a file whose name leads out of its folder")
-        if not file.name.isprintable() or "\\" in file.name:
-            raise ProtocolError("the coordinator sent a file whose name cannot be one")
-        path = out.joinpath(*name.parts)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content.tobytes())
-        written.append(path)
-    return written

@@ -19,13 +19,14 @@ from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.network.study_records import StudyRecord, StudyStore
+from verticopula.protocol.secure_sums import close_sums
 from verticopula.protocol.study_opening import close_study, deliver_blocks, open_study
 from verticopula.report.report_data import ReportData
 from verticopula.report.report_page import write_report
 from verticopula.schema.defaults import REPORT_FILE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
-from verticopula.schema.study_settings import StudySettings
+from verticopula.schema.study_settings import StudySettings, check_roles
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
 from verticopula.study.study_folder import LEDGER_FILE, withhold_study, write_study
@@ -52,7 +53,8 @@ def check_study(federation: Federation, kind: str, settings: Any, deadline: floa
         if kind == "regression":
             check_regression(VerticalGLM(**settings).get_params())
         else:
-            Synthesizer.from_settings(federation, StudySettings.from_dict(settings)).check()
+            asked = Synthesizer.from_settings(federation, StudySettings.from_dict(settings)).check()
+            check_roles(federation, asked.record)
     except TypeError:
         raise SettingsError("the study's settings have a name or a value that this version does not know") from None
 
@@ -87,6 +89,8 @@ def run_study(
         else:
             _regress(record, federation, transport, scratch)
         records.remember_witnesses(drive(close_study(federation, record.study), transport))
+        if record.needs_keys and federation.network.compute is not None:
+            drive(close_sums(federation.network.compute, record.study), transport)
     shutil.rmtree(records.result_folder(record.study), ignore_errors=True)
     scratch.rename(records.result_folder(record.study))
 

@@ -54,8 +54,11 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 
 def compose(mus: Iterable[float]) -> float:
-    """The mu of several releases about the same people."""
-    return math.sqrt(math.fsum(mu * mu for mu in mus))
+    """The mu of several releases about the same people; infinite where a float cannot hold it."""
+    known = list(mus)
+    if not all(mu >= 0.0 for mu in known):
+        raise SettingsError("mu is a number that is not below 0")
+    return math.hypot(*known)
 
 
 def _check_delta(delta: float) -> None:

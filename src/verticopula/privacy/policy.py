@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
+from verticopula.privacy.accounting import Coins
+from verticopula.privacy.adaptive_filter import add_mu, add_rho, mu_epsilon, rho_epsilon
 from verticopula.privacy.release import ALL_COLUMNS, Release
-from verticopula.privacy.statement import format_epsilon, party_epsilons
+from verticopula.privacy.statement import coins_of, entries_by_column, format_epsilon, person_mus
 from verticopula.schema.defaults import DEFAULT_DELTA
-from verticopula.schema.methods import METHODS, RAW_REGRESSION
+from verticopula.schema.methods import METHODS, RAW_REGRESSION, STRICT
+
+_FEWEST_EXACT = 2  # subjects of a release without noise, whatever the policy says
 
 
 class Caps(BaseModel):
-    """The largest epsilon ever to be spent on this party's table, at each unit it can account for."""
+    """The largest epsilon ever to be spent on this party's table, at each unit.
+
+    `person` counts everything in this party's ledger about these people, and releases made with other parties in full.
+    What other parties release by themselves is in their ledgers; where parties share a ledger, it counts, too.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     variable: float | None = Field(default=None, gt=0)
     client: float | None = Field(default=None, gt=0)
     block: float | None = Field(default=None, gt=0)
+    person: float | None = Field(default=None, gt=0)
 
 
 class Policy(BaseModel):
@@ -34,12 +44,14 @@ class Policy(BaseModel):
     columns : the columns it shares; None for all
     methods : the protocols it takes part in; None for all that add noise. `raw-glm`, a regression on the
         raw columns, shows exact values to the coordinator and must be named.
-    caps : the largest epsilon ever to be spent, over all studies in its ledger
-    delta : the δ at which the `block` cap is counted, and Gaussian noise at every unit
-    min_subjects : the smallest number of observed subjects from which a column may be released
+    caps : the largest epsilon ever to be spent, over all studies in its ledger; they hold, too, where every study is
+        chosen after the last one was seen (`capped_epsilons`)
+    delta : the δ at which the `block` and `person` caps are counted, and Gaussian noise at every unit
+    min_subjects : the smallest number of observed subjects from which a column may be released. It is compared with the
+        mask of observed cells, which everybody in the study knows; exact values are of two subjects at least
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
     consent_days : how long a consent to a study lives, in days
-    open_studies : how many studies may be open that not everybody has consented to; each shows the coordinator who is
+    open_studies : how many studies may be open from which nothing was released; each shows the coordinator who is
         observed, and some ids if it guesses them
     allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
     """
@@ -50,7 +62,7 @@ class Policy(BaseModel):
     methods: tuple[str, ...] | None = None
     caps: Caps = Caps()
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
-    min_subjects: int = Field(default=2, ge=2)
+    min_subjects: int = Field(default=0, ge=0)
     synthetic: Literal["lead", "keep"] = "lead"
     consent_days: float = Field(default=30.0, gt=0, le=3_650)
     open_studies: int = Field(default=10, ge=1)
@@ -61,6 +73,10 @@ class Policy(BaseModel):
             super().__init__(**raw)
         except ValidationError as error:
             raise SchemaError(Problem(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()) from None
+
+    def current(self) -> Policy:
+        """These rules; a `PolicyFile` reads its own again."""
+        return self
 
     @field_validator("methods")
     @classmethod
@@ -102,7 +118,14 @@ class Policy(BaseModel):
             if self.columns is not None and column not in self.columns:
                 raise PolicyRefused(f"party {party!r} does not share column {column!r}")
 
-    def check(self, party: str, method: str, proposed: Iterable[Release], spent: Iterable[Release]) -> None:
+    def check(
+        self,
+        party: str,
+        method: str,
+        proposed: Iterable[Release],
+        spent: Iterable[Release],
+        about_people: Iterable[Release] | None = None,
+    ) -> None:
         """Raise PolicyRefused or BudgetExceeded if these releases go beyond the policy.
 
         Called before anything is drawn.
@@ -113,8 +136,9 @@ class Policy(BaseModel):
         method : its name
         proposed : what would be released
         spent : what the party's ledger already holds
+        about_people : what the ledger holds about the same people, by whatever party; None for the same
         """
-        proposed = list(proposed)
+        proposed, spent = list(proposed), list(spent)
         if method == RAW_REGRESSION and method not in (self.methods or ()):
             raise PolicyRefused(
                 f"party {party!r} does not take part in method {method!r}: it sends exact values, so the policy must "
@@ -124,18 +148,89 @@ class Policy(BaseModel):
             raise PolicyRefused(f"party {party!r} does not take part in method {method!r}")
         self.check_columns(party, (release.column for release in proposed if release.column != ALL_COLUMNS))
         for release in proposed:
-            if release.n_subjects < self.min_subjects:
+            if release.n_subjects < max(self.min_subjects, _FEWEST_EXACT if release.what == "exact" else 0):
+                # Without the number: what leaves of a mask leaves in one message, and in no error.
                 raise PolicyRefused(
-                    f"party {party!r}, column {release.column!r}: {release.n_subjects} observed subjects are fewer "
-                    f"than the {self.min_subjects} its policy asks for"
+                    f"party {party!r}, column {release.column!r}: fewer observed subjects than its policy asks for"
                 )
         if self.caps == Caps():
             return
-        total = party_epsilons([*spent, *proposed], self.delta)
+        total = capped_epsilons(
+            [*spent, *proposed],
+            self.delta,
+            gaussian=self.methods == (STRICT.name,),
+            about_people=[*(spent if about_people is None else about_people), *proposed],
+        )
         for unit, cap in self.caps.model_dump(exclude_none=True).items():
             would_be = getattr(total, unit)
             if not would_be <= cap * (1 + 1e-9):  # also where it is no number
                 raise BudgetExceeded(
-                    f"party {party!r}: epsilon per {unit} would become {format_epsilon(would_be)}, "
-                    f"above its cap of {cap:g}; nothing was drawn"
+                    f"party {party!r}: epsilon per {unit} would become {format_epsilon(would_be)}"
+                    f"{'' if total.is_pure(unit) else f', counted by {total.filter}'}, above its cap of {cap:g}; "
+                    "nothing was drawn"
                 )
+
+
+@dataclass(frozen=True)
+class CappedEpsilons:
+    """What counts against the caps: epsilon at every unit, under adaptive choice of what comes next.
+
+    `filter` says which measure was added up where the composition is not pure.
+    """
+
+    variable: float
+    client: float
+    block: float
+    person: float
+    filter: str
+    has_gaussian: bool
+
+    def is_pure(self, unit: str) -> bool:
+        """Whether epsilons were added up at this unit, without a delta."""
+        return unit in ("variable", "client") and not self.has_gaussian
+
+
+def capped_epsilons(
+    entries: Iterable[Release],
+    delta: float,
+    *,
+    gaussian: bool = False,
+    about_people: Iterable[Release] | None = None,
+) -> CappedEpsilons:
+    """What counts against the caps after these releases.
+
+    A statement (`party_epsilons`) says what was spent, by exact composition. That is not valid where the next request
+    depends on earlier answers, and a cap must hold then. Pure epsilons may be added up at `variable` and `client`.
+    Otherwise a privacy filter counts (`adaptive_filter.py`), always on the same measure under one policy.
+
+    Parameters
+    ----------
+    gaussian : add up mu, which is exact for Gaussian noise and 25 % above the truth for coins; otherwise rho, which is
+        7 % above for either
+    about_people : what counts at `person`; None for the same entries
+    """
+    known = list(entries)
+    everything = known if about_people is None else list(about_people)
+    columns = [[Coins(e.epsilon, 1) for e in column] for column in entries_by_column(known)]
+    mus = [e.mu for e in known if e.is_gaussian]
+
+    def count(coins: Iterable[Coins], noise: Iterable[float]) -> float:
+        if gaussian:
+            return mu_epsilon(add_mu(coins, noise), delta)
+        return rho_epsilon(add_rho(coins, noise), delta)
+
+    if mus:
+        variable = max((count(column, mus) for column in columns), default=count((), mus))
+        client = count((coin for column in columns for coin in column), mus)
+    else:
+        sums = [sum(coin.epsilon for coin in column) for column in columns]
+        variable, client = max(sums, default=0.0), sum(sums)
+    coins = coins_of(known)
+    return CappedEpsilons(
+        variable,
+        client,
+        block=count(coins, mus),
+        person=count(coins_of(everything), person_mus(everything)),
+        filter="a Gaussian filter" if gaussian else "a zCDP filter",
+        has_gaussian=bool(mus),
+    )

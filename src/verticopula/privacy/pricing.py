@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +26,7 @@ class Pricing:
     is_private : False where the noise comes from a seed
     bounds_from_data : True where ranges or categories were taken from the data
     table : whom the party's table is about; a coordinator does not know it
+    contents : column -> what a vault calls it; a coordinator does not know it
     """
 
     study: str
@@ -32,6 +34,7 @@ class Pricing:
     is_private: bool = True
     bounds_from_data: bool = False
     table: str = ""
+    contents: Mapping[str, str] = field(default_factory=dict)
 
     def _common(self, column: str, n_subjects: int) -> dict[str, Any]:
         """The fields that every entry has."""
@@ -44,6 +47,7 @@ class Pricing:
             "noise": "secure" if self.is_private else "seeded",
             "bounds": "from-data" if self.bounds_from_data else "public",
             "table": self.table,
+            "content": self.contents.get(column, ""),
         }
 
     def first_round(
@@ -74,13 +78,18 @@ class Pricing:
     def completed_round(
         self, column: Column, sampler: str, n_observed: int, n_missing: int, epsilon_ranks: float
     ) -> Release:
-        """A column's ranks in a round on completed columns; the completed subjects are not anybody's data."""
+        """A column's ranks in a round on completed columns; the completed subjects are not anybody's data.
+
+        The coordinator knows the completed values, so a comparison with one of them is about one person alone. One
+        person's value takes part in `n_missing` of them, and may shift as many others by one place (`rank_coins`): all
+        of them count at `variable` and `client`, beside one comparison with somebody else.
+        """
         coins = rank_coins(column, sampler, epsilon_ranks, n_observed, n_missing)
         return Release(
             **self._common(column.name, n_observed),
             what="ranks",
             mechanism=f"{_MECHANISMS[sampler]}, completed column",
-            epsilon=epsilon_ranks,
+            epsilon=epsilon_ranks * (1 + 2 * n_missing),
             coins_epsilon=coins.epsilon,
             coins_count=coins.count,
         )
@@ -94,13 +103,16 @@ class Pricing:
             **self._gaussian(mu, mu),
         )
 
-    def moments(self, n_subjects: int, mu: float, mu_person: float) -> Release:
-        """A party's part in secure sums; `mu` for what it holds about a person, `mu_person` for what all hold."""
+    def moments(self, n_subjects: int, mu: float, mu_person: float, *, joint: str = "") -> Release:
+        """A party's part in secure sums; `mu` for what it holds about a person, `mu_person` for what all hold.
+
+        `joint` names the release in all parties' entries; without it the entry counts by itself.
+        """
         return Release(
             **self._common(ALL_COLUMNS, n_subjects),
             what="moments",
             mechanism="discrete Gaussian on sums under secret sharing",
-            joint=self.study,
+            joint=joint,
             **self._gaussian(mu, mu_person),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
@@ -34,7 +35,10 @@ class Release:
     mu : Gaussian noise: how many standard deviations replacing everything the party holds about one person moves the
         release; 0 for other noise
     mu_person : the same for replacing what all parties hold about that person
-    joint : the same in the entries of all parties whose data went into one release; "" where it is the party's alone
+    joint : digest of the study, plan and keys of a release made from several parties' data, the same in all of their
+        entries; "" where it is the party's alone. Old entries have the study's name.
+    content : which column it is, whatever it is called (`Vault.account`); "" where nobody kept track. A column
+        that turned out to be several known ones has their names joined by "+".
     """
 
     time: str
@@ -56,6 +60,7 @@ class Release:
     mu: float = 0.0
     mu_person: float = 0.0
     joint: str = ""
+    content: str = ""
 
     @property
     def is_gaussian(self) -> bool:
@@ -77,7 +82,9 @@ class Release:
         values: dict[str, Any] = {
             k: float("inf") if v == "inf" and k.endswith(_MAY_BE_INFINITE) else v for k, v in raw.items() if k in known
         }
-        return cls(**values)
+        entry = cls(**values)
+        _check_prices(entry)
+        return entry
 
     def sealed(self, previous: str) -> Release:
         """This entry with its place in the chain and its hash."""
@@ -85,22 +92,53 @@ class Release:
         return replace(open_entry, hash=hash_line(json.loads(open_entry.to_json())))
 
 
+def _check_prices(entry: Release) -> None:
+    """ValueError for prices that are no numbers, or below 0: they would hide what was spent."""
+    numbers = (entry.epsilon, entry.coins_epsilon, entry.mu, entry.mu_person)
+    if not all(type(number) is float or (type(number) is int and abs(number) < 2**53) for number in numbers):
+        raise ValueError("a price is a number")
+    if type(entry.coins_count) is not int or any(map(math.isnan, numbers)):
+        raise ValueError("a price is a number")
+    if min(entry.epsilon, entry.coins_epsilon, entry.coins_count) < 0:
+        raise ValueError("a price is not below 0")
+
+
 def hash_line(raw: Mapping[str, Any]) -> str:
     """Hash of a line as it stands, its own hash left out: fields this version does not know count too."""
     return hashlib.sha256(json.dumps({**raw, "hash": ""}, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
-def spent_on(entries: Iterable[Release], party: str, table: str) -> list[Release]:
+def spent_on(entries: Iterable[Release], party: str, table: str, overlapping: Iterable[str] = ()) -> list[Release]:
     """What counts against a table's caps.
 
-    Everything about the same people, whatever the party was called in that study and through all joined names;
-    and, to be safe, this party's entries that do not say whom they are about. Without a table, all of the party's.
+    Everything about the same people, whatever the party was called in that study and through all joined names, and
+    about other tables with some of them; and, to be safe, this party's entries that do not say whom they are about.
+    Without a table, all of the party's.
     """
     known = list(entries)
     if not table:
         return [entry for entry in known if entry.party == party]
     links = {frozenset(entry.table.split("+")) for entry in known if entry.table}
-    names = set(table.split("+"))
+    names = {*table.split("+"), *overlapping}
     while more := {name for link in links if link & names for name in link} - names:
         names |= more
     return [entry for entry in known if (names & set(entry.table.split("+")) if entry.table else entry.party == party)]
+
+
+def spent_on_people(
+    entries: Iterable[Release], party: str, table: str, overlapping: Iterable[str] = (), others: Iterable[str] = ()
+) -> list[Release]:
+    """What counts against a cap at `person`: everything in the ledger about these people, by whatever party.
+
+    That is what `spent_on` says, what is known of other parties' tables with some of these people, and all entries
+    that do not say whom they are about. Without a table it is the whole ledger.
+
+    Parameters
+    ----------
+    others : the names of other parties' tables with somebody in common, where parties share a ledger
+    """
+    known = list(entries)
+    if not table:
+        return known
+    about = spent_on(known, party, table, (*overlapping, *others))
+    return [*about, *(entry for entry in known if not entry.table and entry.party != party)]

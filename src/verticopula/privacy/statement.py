@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from verticopula.errors import StudyWarning
+from verticopula.errors import SettingsError, StudyWarning
 from verticopula.formatting import format_small
 from verticopula.notebook import alarm_html, box
 from verticopula.privacy.accounting import Coins, composed_epsilon
@@ -16,6 +17,7 @@ from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.units import Unit
 
 NOTICE_FILE = "READ-ME-FIRST.txt"  # stands beside synthetic tables that a warning belongs to
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 SEEDED = StudyWarning(
@@ -143,7 +145,7 @@ def state_privacy(releases: Iterable[Release], delta: float | None = None) -> Pr
     return PrivacyStatement(
         delta=at,
         parties=parties,
-        person=composed_epsilon(_coins_of(entries), at, _person_mu(entries)),
+        person=composed_epsilon(coins_of(entries), at, compose(person_mus(entries))),
         is_private=all(e.noise == "secure" for e in entries),
         bounds_from_data=any(e.bounds == "from-data" for e in entries),
         exact=any(e.what == "exact" for e in entries),
@@ -153,36 +155,64 @@ def state_privacy(releases: Iterable[Release], delta: float | None = None) -> Pr
 
 def party_epsilons(entries: list[Release], delta: float) -> PartyEpsilons:
     """One party's releases at the units it can account for alone."""
-    columns: dict[str, float] = {}
-    for entry in entries:
-        if not entry.is_gaussian:
-            columns[entry.column] = columns.get(entry.column, 0.0) + entry.epsilon
+    columns = [sum(entry.epsilon for entry in column) for column in entries_by_column(entries)]
     mu = compose(entry.mu for entry in entries if entry.is_gaussian)
     more = composed_epsilon((), delta, mu)
     return PartyEpsilons(
-        variable=max(columns.values(), default=0.0) + more,
-        client=sum(columns.values()) + more,
-        block=composed_epsilon(_coins_of(entries), delta, mu),
+        variable=max(columns, default=0.0) + more,
+        client=sum(columns) + more,
+        block=composed_epsilon(coins_of(entries), delta, mu),
     )
 
 
-def _coins_of(entries: Iterable[Release]) -> list[Coins]:
-    """Of everything that is not Gaussian."""
+def entries_by_column(entries: Iterable[Release]) -> list[list[Release]]:
+    """Everything that is not Gaussian, column by column; SettingsError for an epsilon that is no number or below 0.
+
+    Entries are about one column if they have its name, or a name that a vault gave to its content: a column that is
+    called otherwise in the next study is the same column.
+    """
+    columns: dict[str, list[Release]] = {}  # every name of a column -> its entries, one list for all of its names
+    for entry in entries:
+        if entry.is_gaussian:
+            continue
+        if not entry.epsilon >= 0.0:
+            raise SettingsError("a release's epsilon is a number that is not below 0")
+        names = [f"column {entry.column}", *(f"content {name}" for name in entry.content.split("+") if name)]
+        found = {id(columns[name]): columns[name] for name in names if name in columns}
+        whole = max(found.values(), key=len, default=[])
+        for other in found.values():
+            if other is not whole:
+                whole += other
+                columns |= {name: whole for name, known in columns.items() if known is other}
+        whole.append(entry)
+        columns |= dict.fromkeys(names, whole)
+    return list({id(known): known for known in columns.values()}.values())
+
+
+def coins_of(entries: Iterable[Release]) -> list[Coins]:
+    """The coins of everything that is not Gaussian."""
     return [entry.coins for entry in entries if not entry.is_gaussian]
 
 
-def _person_mu(entries: Iterable[Release]) -> float:
-    """The Gaussian noise that a replaced person moves.
+def person_mus(entries: Iterable[Release]) -> list[float]:
+    """The Gaussian noise that a replaced person moves, release by release.
 
-    A joint release is in every party's ledger and was made once; a party that made it twice has two entries.
+    A joint release is in the ledgers of all parties whose data went into it, and was made once; a party that made it
+    twice has two entries. Two entries are about the same release only if they name the same plan and keys
+    (`Release.joint`). Old entries name their study there. Parties may call themselves anything, so such entries count
+    once only where no vault wrote them, that is in the ledger of one study.
     """
     alone: list[float] = []
     joint: dict[str, dict[str, list[float]]] = {}
     for entry in entries:
         if entry.is_gaussian:
-            known = joint.setdefault(entry.joint, {}).setdefault(entry.party, []) if entry.joint else alone
+            known = joint.setdefault(entry.joint, {}).setdefault(entry.party, []) if _merges(entry) else alone
             known.append(entry.mu_person)
-    return compose([*alone, *(max(compose(mus) for mus in parties.values()) for parties in joint.values())])
+    return [*alone, *(max(compose(mus) for mus in parties.values()) for parties in joint.values())]
+
+
+def _merges(entry: Release) -> bool:
+    return bool(_DIGEST.fullmatch(entry.joint)) or (entry.joint != "" and entry.table == "")
 
 
 def format_price(entry: Release) -> str:

@@ -56,6 +56,8 @@ class StudyProposal:
     unit, epsilon_ranks, epsilon_marginals, delta, sampler, rounds, per_round : as in `StudyBudget`; a regression on
         raw columns has the unit "" and infinite epsilons
     alignment, cohort : how rows of one person were found ("" in one process), and the digest of the cohort's list
+    federation : fingerprint of the federation file
+    seed : of everybody's noise in a simulation, which is then no protection; None otherwise
     n_subjects : size of the cohort
     presence : in the order of the federation's parties
     ranks, marginals : (p,) epsilon of every column's ranks in a round, and of its marginal; empty where there is none
@@ -77,6 +79,8 @@ class StudyProposal:
     per_round: bool
     alignment: str
     cohort: str
+    federation: str
+    seed: int | None
     n_subjects: int
     presence: tuple[SignedPresence, ...]
     ranks: NDArray[np.float64]
@@ -96,18 +100,23 @@ class ConsentRequest:
 
 @dataclass(frozen=True)
 class ConsentReply:
-    """Yes, signed: it is bound to the proposal's digest. (A no is an error with a reason.)"""
+    """Yes, signed: it is bound to the proposal's digest. (A no is an error with a reason.)
+
+    `until` : when the consent ends, in seconds since 1970
+    """
 
     party: str
+    until: float
     signature: bytes
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
 class SignedConsent:
-    """One party's yes, as it signed it."""
+    """One party's yes, and when it ends, as it signed them."""
 
     party: str
+    until: float
     signature: bytes
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.mpc.sums_plan import choose_compute
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import ComputeHandler
@@ -17,6 +16,7 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.methods import find_method
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import COORDINATOR
+from verticopula.stats.strict.score_plan import sums_roles
 from verticopula.storage.records import RecordStore
 
 
@@ -42,7 +42,7 @@ def needs_handler(federation: Federation, method: str) -> bool:
     """Whether the coordinator is one of the three compute parties of such a study."""
     if find_method(method).ranks:
         return False
-    return COORDINATOR in choose_compute([party.name for party in federation.parties])
+    return COORDINATOR in sums_roles(federation)[2]
 
 
 def own_handler(

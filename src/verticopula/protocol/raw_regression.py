@@ -28,7 +28,7 @@ def complete_responses(
     complete = np.logical_and.reduce(list(masks.values()))
     if complete.sum() < 2:
         raise ProtocolError("fewer than two subjects have a value in every column: nothing to fit on")
-    yield from ask_consent(federation, propose_raw(study, presence, complete, context))
+    yield from ask_consent(federation, propose_raw(federation, study, presence, complete, context))
     replies = yield {response.party: ResponseRequest(study, response.column, complete)}
     reply = replies.get(response.party)
     if not isinstance(reply, ResponseReply) or reply.values.shape != (int(complete.sum()),):

@@ -1,7 +1,8 @@
 """Secure sums in rounds: public keys, dealings, six rounds of proofs, noised terms; then their sum is opened.
 
 The coordinator relays ciphertexts that it cannot open, and gets three terms of which only the sum means anything. In a
-federation of two parties it is the third compute party itself, and then it has a handler of its own.
+federation of two parties the third compute party is an organisation without data, or the coordinator itself, which then
+has a handler of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from verticopula.mpc.opened_sums import PatternSums, open_sums
 from verticopula.mpc.sums_plan import SumsPlan, check_plan, pattern_size
 from verticopula.mpc.verified_cells import CellsStatement
 from verticopula.protocol.messages import (
+    CloseReply,
+    CloseRequest,
     PlanEvidence,
     Reply,
     SecureReply,
@@ -112,8 +115,9 @@ def secure_sums(
     """
     check_plan(plan)
     everybody = [*plan.parties, *(name for name in plan.compute if name not in plan.parties)]
-    if (COORDINATOR in plan.compute) != (own is not None and own.party in plan.compute):
-        raise ProtocolError("a coordinator that computes has a handler of its own")
+    without_scores = set(plan.compute) - set(plan.parties)
+    if without_scores != {own.party} if own is not None else COORDINATOR in without_scores:
+        raise ProtocolError("where the coordinator computes, it has a handler of its own; elsewhere it has none")
     requests: dict[str, SecureRequest] = {name: SumsKeyRequest(study, method) for name in everybody}
     replies = yield from _run_round(requests, own)
     keys = tuple(_reply_of(name, replies, SumsKeyReply).key for name in everybody)
@@ -141,6 +145,13 @@ def secure_sums(
     replies = yield from _ask(sums, own, post)
     terms = [_checked_terms(name, _reply_of(name, replies, SumsReply), plan) for name in plan.compute]
     return open_sums(plan, terms)
+
+
+def close_sums(name: str, study: str) -> Rounds[None]:
+    """One round: the compute party without data forgets what it kept for the study."""
+    reply = (yield {name: CloseRequest(study)}).get(name)
+    if not isinstance(reply, CloseReply):
+        raise ProtocolError(f"party {name!r} did not say that the study is over")
 
 
 def _ask(

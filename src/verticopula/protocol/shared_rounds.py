@@ -102,7 +102,7 @@ def ask_consent(federation: Federation, proposal: StudyProposal) -> Rounds[None]
         reply = replies.get(party.name)
         if not isinstance(reply, ConsentReply):
             raise ProtocolError(f"party {party.name!r} did not consent to the study")
-        consents.append(SignedConsent(party.name, reply.signature))
+        consents.append(SignedConsent(party.name, reply.until, reply.signature))
     shown = AgreementRequest(proposal.study, proposal.method, tuple(consents))
     replies = yield {party.name: shown for party in federation.parties}
     for party in federation.parties:
@@ -154,5 +154,5 @@ def gather_releases(
 def check_ranks(federation: Federation, key: ColumnKey, ranks: NDArray[np.int64], n: int) -> None:
     """ProtocolError unless these can be noisy ranks of n subjects in that column."""
     width = latent_count(federation.column(key))
-    if ranks.shape != (n, width) or ranks.min() < 1 or ranks.max() > n:
+    if ranks.shape != (n, width) or (n > 0 and (ranks.min() < 1 or ranks.max() > n)):
         raise ProtocolError(f"{key}: the release is missing or has the wrong shape or range")

@@ -6,8 +6,6 @@ party to talk to.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -34,7 +32,7 @@ from verticopula.protocol.messages import (
     Request,
 )
 from verticopula.protocol.shared_rounds import Rounds
-from verticopula.protocol.study_proposal import StudyContext
+from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
 from verticopula.schema.federation import ColumnKey, Federation
 
 Alignment = Literal["hash", "psi"]
@@ -57,13 +55,6 @@ class OpenedStudy:
     context: StudyContext
     keeps_block: Mapping[str, bool]
     ledger_heads: Mapping[str, LedgerHead]
-
-
-def federation_fingerprint(federation: Federation) -> str:
-    """Equal for federation files that say the same about parties, columns, response and ids, wherever they meet."""
-    said = {key: value for key, value in federation.to_dict().items() if key != "network"}
-    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def open_study(
@@ -117,7 +108,7 @@ def open_study(
     return OpenedStudy(
         study,
         placement.n_subjects,
-        StudyContext(requester, purpose, alignment, cohort),
+        StudyContext(requester, purpose, alignment, cohort, seed),
         {name: reply.keeps_block for name, reply in opened.items()},
         {name: (reply.ledger_count, reply.ledger_head) for name, reply in opened.items()},
     )

@@ -9,6 +9,7 @@ tolerance, and everybody then uses, and pays for, the numbers of the proposal.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,6 +37,7 @@ Bools = NDArray[np.bool_]
 _TOLERANCE = 1e-6  # relative: what two machines may differ by in a calibrated number
 _NONE = np.empty(0, dtype=np.float64)
 _LONGEST_WORDS = 500
+MOST_ROUNDS = 1000
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,14 @@ class StudyContext:
     ----------
     requester, purpose : who asks, and why
     alignment, cohort : how rows of one person were found, and the digest of the cohort's list; "" in one process
+    seed : of everybody's noise, in a simulation over members; None otherwise
     """
 
     requester: str = ""
     purpose: str = ""
     alignment: str = ""
     cohort: str = ""
+    seed: int | None = None
 
 
 NO_CONTEXT = StudyContext()  # a study in one process, where nobody says who asks
@@ -85,6 +89,8 @@ def propose(
         budget.per_round,
         context.alignment,
         context.cohort,
+        federation_fingerprint(federation),
+        context.seed,
         n_subjects,
         presence,
         *numbers,
@@ -93,7 +99,11 @@ def propose(
 
 
 def propose_raw(
-    study: str, presence: tuple[SignedPresence, ...], subjects: Bools, context: StudyContext
+    federation: Federation,
+    study: str,
+    presence: tuple[SignedPresence, ...],
+    subjects: Bools,
+    context: StudyContext,
 ) -> StudyProposal:
     """The proposal of a regression on raw columns: exact values of these subjects."""
     return StudyProposal(
@@ -110,6 +120,8 @@ def propose_raw(
         False,
         context.alignment,
         context.cohort,
+        federation_fingerprint(federation),
+        context.seed,
         int(subjects.size),
         presence,
         _NONE,
@@ -134,14 +146,17 @@ def sign_presences(federation: Federation, replies: Mapping[str, PresenceReply])
 
 def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     """ProtocolError unless the proposal's numbers are those that this federation file and these settings give."""
+    if not 1 <= proposal.rounds <= MOST_ROUNDS:
+        raise ProtocolError(f"a study has 1 to {MOST_ROUNDS} rounds")
+    if proposal.federation != federation_fingerprint(federation):
+        raise ProtocolError("the proposal follows from another federation file than this party's own")
     names = tuple(party.name for party in federation.parties)
     widths = tuple(len(party.columns) for party in federation.parties)
     if tuple(p.party for p in proposal.presence) != names or tuple(len(p.counts) for p in proposal.presence) != widths:
         raise ProtocolError("the proposal is about other parties or columns than this party's federation file")
     if any(not 0 <= count <= proposal.n_subjects for p in proposal.presence for count in p.counts):
         raise ProtocolError("the proposal has more observed subjects than the cohort has")
-    if max(len(proposal.requester), len(proposal.purpose)) > _LONGEST_WORDS:
-        raise ProtocolError(f"who asks and why is said in at most {_LONGEST_WORDS} characters")
+    check_words(proposal.requester, proposal.purpose)
     if proposal.method == RAW_REGRESSION:
         subjects = proposal.subjects
         if subjects is None or subjects.shape != (proposal.n_subjects,) or proposal.rounds != 1:
@@ -157,6 +172,12 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     said = (proposal.ranks, proposal.marginals, proposal.deviations, proposal.mu)
     if not all(_same(one, other) for one, other in zip(said, expected, strict=True)):
         raise ProtocolError("the proposal's noise is not what its settings and this party's federation file give")
+
+
+def check_words(requester: str, purpose: str) -> None:
+    """ProtocolError where a steward would have too much to read."""
+    if max(len(requester), len(purpose)) > _LONGEST_WORDS:
+        raise ProtocolError(f"who asks and why is said in at most {_LONGEST_WORDS} characters each")
 
 
 def budget_of(federation: Federation, proposal: StudyProposal) -> StudyBudget:
@@ -218,9 +239,18 @@ def presence_statement(study: str, party: str, counts: Sequence[int], mask: str)
     return fingerprint(("presence", study, party, tuple(counts), mask)).encode()
 
 
-def consent_statement(party: str, proposal: StudyProposal) -> bytes:
+def consent_statement(party: str, proposal: StudyProposal, until: float) -> bytes:
     """What a party signs when it consents."""
-    return fingerprint(("consent", party, fingerprint(proposal))).encode()
+    return fingerprint(("consent", party, fingerprint(proposal), float(until))).encode()
+
+
+def federation_fingerprint(federation: Federation) -> str:
+    """Equal for federation files that say the same about parties, columns, response and ids, wherever they meet."""
+    said = {key: value for key, value in federation.to_dict().items() if key != "network"}
+    roles = {"operator": federation.network.operator, "compute": federation.network.compute}
+    said |= {key: value for key, value in roles.items() if value is not None}  # who computes is agreed on, too
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def margins_statement(proposal: StudyProposal, reply: GaussianMarginsReply) -> bytes:

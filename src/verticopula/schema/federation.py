@@ -20,7 +20,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from verticopula.errors import Problem, SchemaError
-from verticopula.formatting import count_of, format_number, join_names
+from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
 from verticopula.schema.draft import draft_federation
 
@@ -32,6 +32,7 @@ LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
 _T = TypeVar("_T")
 _PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_RESERVED = ("coordinator", "lead", "server", "authority")  # none of them is an organisation's name
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -67,7 +68,10 @@ class Column(_Frozen):
     bounds : two numbers, public; needed for `continuous` and `count`
     categories : public list; in order for `ordinal`; two for `binary` (default 0, 1)
     scale : how a continuous range is cut: `linear`, `log` (bounds > 0) or `symlog`
-    clamp : values outside the bounds are moved to the nearest bound instead of refused
+    clamp : values outside the bounds are expected, so their party is not told; they are moved to the nearest bound in
+        any case
+    other : one of the categories, which stands for every value that is not listed; without it such a value counts as
+        empty
     weight : share of the party's budget relative to its other columns
     decimals : digits after the point in synthetic values of a continuous column
     """
@@ -78,6 +82,7 @@ class Column(_Frozen):
     categories: tuple[Category, ...] | None = None
     scale: Scale = "linear"
     clamp: bool = False
+    other: Category | None = None
     weight: float = 1.0
     decimals: int | None = Field(default=None, ge=0, le=15)
 
@@ -117,6 +122,8 @@ class Column(_Frozen):
             yield from self._bounds_problems()
             if self.categories is not None:
                 yield f"a {self.kind} column takes bounds, not categories"
+            if self.other is not None:
+                yield f"other is for columns with categories, not for a {self.kind} column"
         else:
             yield from self._categories_problems()
             if self.bounds is not None:
@@ -154,6 +161,8 @@ class Column(_Frozen):
         texts = [str(c) for c in self.categories]
         if len(set(texts)) != len(texts):
             yield "categories must differ from each other"
+        if self.other is not None and str(self.other) not in texts:
+            yield "other must be one of the listed categories"
         if any(not t.strip() for t in texts):
             yield "a category must not be blank (blank means missing)"
         if self.kind == "binary" and len(texts) != 2:
@@ -222,11 +231,15 @@ class Network(_Frozen):
     host : the coordinator's name or address, as the parties reach it; it stands in its certificate
     port : the one port that must be open there
     deadline : seconds that a party has for one round of a study
+    operator : the organisation that runs the coordinator; a party's name where it is that party's
+    compute : an organisation without data, which computes in strict studies of two parties in the coordinator's place
     """
 
     host: str = "localhost"
     port: int = Field(default=8102, ge=1, le=65_535)
     deadline: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
+    operator: str | None = None
+    compute: str | None = None
 
     @field_validator("host")
     @classmethod
@@ -234,6 +247,13 @@ class Network(_Frozen):
         if not _HOST_NAME.fullmatch(host):
             raise ValueError("host must be a host name or an IPv4 address, without scheme or port")
         return host
+
+    @field_validator("operator", "compute")
+    @classmethod
+    def _names_are_like_a_party_s(cls, name: str | None) -> str | None:
+        if name is not None and not _PARTY_NAME.fullmatch(name):
+            raise ValueError("a name needs 1 to 64 letters, digits, '-' or '_', starting with a letter or digit")
+        return name
 
 
 class Federation(_Frozen):
@@ -332,7 +352,7 @@ class Federation(_Frozen):
         if self.bounds_source != "public":
             head["bounds_source"] = self.bounds_source
         if self.network != Network():
-            head["network"] = self.network.model_dump()
+            head["network"] = self.network.model_dump(exclude_none=True)
         head["party"] = [
             {
                 "name": party.name,
@@ -382,7 +402,7 @@ class Federation(_Frozen):
 
     def __str__(self) -> str:
         parties = ", ".join(f"{p.name} ({len(p.columns)})" for p in self.parties)
-        return f"Federation {self.name!r}: {parties}; response {self.response}"
+        return readable(f"Federation {self.name!r}: {parties}; response {self.response}")
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -419,6 +439,7 @@ def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
     for name, count in folded.items():
         if count > 1:  # party names become file names, and some file systems ignore case
             problems.append(Problem(f"party {name!r}", f"the name is used by {count} parties (case does not count)"))
+    problems += _compute_problems(raw.get("network"), list(folded))
     id_value = raw.get("id", "subject_id")
     id_value = dict(id_value) if isinstance(id_value, BaseModel) else id_value
     id_name = id_value.get("name", "subject_id") if isinstance(id_value, Mapping) else id_value
@@ -442,6 +463,22 @@ def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
         if (party_name, column) not in known:
             problems.append(Problem("response", f"{response!r} is not a column of this federation"))
     return problems
+
+
+def _compute_problems(network: Any, folded: list[str]) -> list[Problem]:
+    """What is wrong with the compute party without data; `folded` are the parties' names, case-folded."""
+    raw = dict(network) if isinstance(network, BaseModel) else network
+    name = raw.get("compute") if isinstance(raw, Mapping) else None
+    if not isinstance(name, str):
+        return []
+    where = "network, compute"
+    if name.casefold() in _RESERVED:
+        return [Problem(where, f"cannot be called {name!r}, which is somebody else")]
+    if name.casefold() in folded:
+        return [Problem(where, f"{name!r} holds data; the third compute party is an organisation without any")]
+    if len(folded) != 2:
+        return [Problem(where, "is for two parties: of three or more, the first three of the file compute")]
+    return []
 
 
 def _mappings(parts: Any) -> list[Mapping[str, Any]]:

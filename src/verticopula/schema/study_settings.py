@@ -107,6 +107,32 @@ def check_parties(federation: Federation, method: Method) -> None:
         raise SettingsError(f"method {method.name!r}: a party cannot be called {COORDINATOR!r}, which is somebody else")
 
 
+def check_roles(federation: Federation, method: Method) -> None:
+    """SettingsError where one organisation might hold two of the three compute roles, in a study between organisations.
+
+    Two roles are two of three shares, which show every score. The file is what all organisations agreed on; who really
+    runs a process, no program can check.
+    """
+    names, network = [party.name for party in federation.parties], federation.network
+    if method.ranks or len(names) != 2 or network.compute is not None:
+        return
+    remedy = (
+        'Name an organisation without data in the federation file, [network] compute = "NAME", which runs `verticopula '
+        "compute`"
+    )
+    if network.operator is None:
+        raise SettingsError(
+            f"method {method.name!r} between two parties: the coordinator would be the third to compute, and the "
+            f"federation file does not say whose it is. {remedy}; or, if neither party runs the coordinator, say who "
+            'does: [network] operator = "NAME"'
+        )
+    if network.operator.casefold() in {name.casefold() for name in names}:
+        raise SettingsError(
+            f"method {method.name!r}: {network.operator!r} runs the coordinator and is one of two parties, so it would "
+            f"hold two of the three compute roles and could read every score. {remedy}"
+        )
+
+
 def can_be_strict(federation: Federation) -> bool:
     """Whether these parties could have a study by secure sums."""
     try:

@@ -22,13 +22,15 @@ from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
 from verticopula.protocol.method_registry import PROTOCOLS
 from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.schema.federation import Federation
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import MemoryRecords
-from verticopula.transport.delivery import drive
+from verticopula.transport.delivery import RequestHandler, drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
 
@@ -43,6 +45,7 @@ def run_in_process(
     rng: np.random.Generator,
     ledger: Ledger,
     policies: Mapping[str, Policy] | None = None,
+    accounts: Mapping[str, TableAccount] | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
     ask_consent: bool = True,
@@ -58,6 +61,7 @@ def run_in_process(
     rng : of the coordinator's draws, which protect nobody
     ledger : where all parties record their releases
     policies : party -> what it allows; none means no limits
+    accounts : party -> whose budget its releases are charged to; none where no vault keeps track
     progress : called with (what, done, total)
     threads : at work on columns at a time; None for one per core
     ask_consent : whether parties compute the proposal themselves and consent to it; not where a budget was made by hand
@@ -66,7 +70,8 @@ def run_in_process(
     counter = _Counter(progress, "flipping comparisons", total)
     authenticity = shared_authenticity(secrets.token_bytes(32))
     with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as executor:
-        parties = {
+        charged = {name: (accounts or {}).get(name, TableAccount("", {})) for name in tables}
+        parties: dict[str, RequestHandler] = {
             name: LocalParty(
                 table,
                 noise=noise(name),
@@ -77,10 +82,19 @@ def run_in_process(
                 on_column=counter.add,
                 authenticity=authenticity,
                 federation=federation,
+                table_id=charged[name].table,
+                column_ids=charged[name].columns,
+                overlapping=charged[name].overlapping,
+                same_people=charged[name].same_people,
                 agreements=AgreementBook(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
             )
             for name, table in tables.items()
         }
+        third = federation.network.compute
+        if third is not None:
+            parties[third] = SumsHandler(
+                third, None, records=MemoryRecords(), noise=noise(third), authenticity=authenticity
+            )
         compute_handler = own_handler(federation, method, noise, MemoryRecords(), authenticity)
         side = CoordinatorSide(rng, progress or show_nothing, compute_handler)
         return drive(PROTOCOLS[method](federation, budget, study, side), InProcessTransport(parties))

@@ -194,7 +194,7 @@ def invert_series(coefficients: Sequence[Floats] | Floats, target: Floats) -> tu
         value, slope = series_covariances(table, r)
         miss = target - value
         low, high = np.where(miss > 0.0, r, low), np.where(miss > 0.0, high, r)
-        updated = _newton_or_half(r, miss, slope, low, high)
+        updated = _newton_or_half(r, miss, np.where(alive, slope, 1.0), low, high)  # never 0/0
         moved = float(np.max(np.abs(updated - r)[alive], initial=0.0))
         r = updated
         if moved < 1e-9:

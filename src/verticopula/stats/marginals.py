@@ -261,12 +261,19 @@ class Marginal:
     @classmethod
     def from_release(cls, column: Column, noisy_counts: Ints, n_observed: int, epsilon: float) -> Marginal:
         """From what a party sent, at that epsilon per value."""
+        if n_observed == 0:
+            return cls.unknown(column, noisy_counts.size)
         raw = noisy_counts / n_observed
         settled = raw
         if column.kind in ("continuous", "count"):
             settled = settle_tails(raw, math.sqrt(2.0) * 2.0 / epsilon / n_observed)
         probabilities = project_to_simplex(settled)
         return cls(column, probabilities, float(np.sum(np.abs(probabilities - raw))))
+
+    @classmethod
+    def unknown(cls, column: Column, n_cells: int) -> Marginal:
+        """That of a column in which nobody has a value: every cell alike. Noise around nothing is not used."""
+        return cls(column, np.full(n_cells, 1.0 / n_cells), 0.0)
 
     def latents(self) -> list[Marginal]:
         """One marginal per latent: this one, or one binary marginal per category of a nominal column."""

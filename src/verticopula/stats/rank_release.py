@@ -84,7 +84,7 @@ class RankRelease:
         """(q,) variance that the coins added to a grade."""
         return np.array(
             [
-                rank_noise_variance(ranks.size, flip, latent.tied_share) / ranks.size**2
+                rank_noise_variance(ranks.size, flip, latent.tied_share) / max(ranks.size, 1) ** 2
                 for ranks, flip, latent in zip(self.ranks, self.flips, self.latent_marginals, strict=True)
             ]
         )

@@ -346,4 +346,4 @@ def rank_noise_variance(n: int, flip_prob: float, tied_share: float = 0.0) -> fl
     `tied_share` is the share of comparisons that are ties: fair coins vary a little more.
     """
     per_coin = (1.0 - tied_share) * flip_prob * (1.0 - flip_prob) + tied_share * 0.25
-    return (n - 1) * per_coin / (1.0 - 2.0 * flip_prob) ** 2
+    return max(n - 1, 0) * per_coin / (1.0 - 2.0 * flip_prob) ** 2

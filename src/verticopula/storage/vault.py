@@ -5,7 +5,7 @@ head.json      how many entries and stored replies there are; a ledger put back 
 replies/       every noisy answer, so that the same request gets the same bytes after a restart
 fits/          where running regressions stopped
 studies/       small records, one per study
-tables.json    whom each table is about, as sketches of keyed hashes; `secret` is the key
+tables.json    whom each table is about, and which columns it had, as keyed sketches; `secret` is the key
 lock           held by the one process that uses the vault
 """
 
@@ -13,20 +13,25 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import secrets
+import stat
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from verticopula.data.tables import EncodedColumn, OwnTable
 from verticopula.errors import LedgerError, VerticopulaError
 from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
-from verticopula.storage.id_sketch import is_same_table, merge_sketches, sketch_ids
+from verticopula.storage.known_tables import KnownTable, TableAccount, TableSketch, charge
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.records import FolderRecords
+
+logger = logging.getLogger(__name__)
 
 LEDGER, HEAD, TABLES, SECRET, LOCK = "ledger.jsonl", "head.json", "tables.json", "secret", "lock"
 REPLIES, FITS, STUDIES = "replies", "fits", "studies"
@@ -41,14 +46,6 @@ class VaultHead:
     count: int = 0
     hash: str = GENESIS
     replies: int = 0
-
-
-@dataclass
-class _Table:
-    """The names of one table (several, if it joined some) and a sketch of everybody ever in it."""
-
-    names: list[str]
-    sketch: list[int]
 
 
 class Vault:
@@ -87,12 +84,13 @@ class Vault:
         Raises
         ------
         VerticopulaError
-            Another process uses it.
+            Another process uses it, or others than its owner can read it and this cannot be changed.
         LedgerError
             Its files do not belong together: one was altered, lost, or put back from an old copy.
         """
         folder = Path(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _close_to_others(folder)
         lock = (folder / LOCK).open("ab")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,25 +158,59 @@ class Vault:
     # ---- whom a table is about ---------------------------------------------------------------
 
     def identify(self, ids: Iterable[str]) -> str:
-        """The name of the table about these subjects: the one it has had, or a new one.
+        """The name of the table about these subjects: the one it has had, or a new one."""
+        return self.account(ids, {}).table
 
-        It is the same table if half of the smaller one's subjects are in the other. Where it is the same as several,
-        those are one from now on, and the name is all of theirs joined by "+".
+    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
+        """Whose budget a table's releases are charged to: that of all known tables with somebody in common.
+
+        It is a known table that has grown or shrunk if half of the smaller one's subjects are in the other. Where it is
+        the same as several, those are one from now on, and the name is all of theirs joined by "+". Otherwise it has a
+        name of its own, and `overlapping` holds those of all other tables with somebody in it.
+        Columns are recognised by their values; one that is several known columns has their names joined likewise.
+
+        Parameters
+        ----------
+        ids : every row's subject id, in any spelling
+        columns : every column's values, in the rows' order
         """
-        sketch = sketch_ids(ids, self._secret)
-        if not sketch:
-            raise VerticopulaError("a table without subjects is about nobody")
+        found = TableSketch.of(ids, columns, self._secret)
         with self._guard:
-            same = [table for table in self._tables if is_same_table(table.sketch, sketch)]
-            names = [name for table in same for name in table.names] or [secrets.token_hex(8)]
-            merged = _Table(names, merge_sketches([*(table.sketch for table in same), sketch]))
-            if same == [merged]:
-                return "+".join(names)
-            tables = [table for table in self._tables if table not in same] + [merged]
-            content = {"tables": [vars(table) for table in tables]}
+            account, tables = charge(self._tables, found, self._secret)
+            self._write_tables(tables)
+        return account
+
+    def accounts(self, tables: Mapping[str, OwnTable]) -> dict[str, TableAccount]:
+        """The same for the parties of one study that share this vault: party -> whose budget it is.
+
+        They have their people in common, so a table is known by its people together with its party's name, or with a
+        column that no other party of the study holds.
+
+        Parameters
+        ----------
+        tables : party -> its table
+        """
+        found = {
+            name: TableSketch.of(table.ids.to_list(), table.columns, self._secret) for name, table in tables.items()
+        }
+        accounts = {}
+        with self._guard:
+            known = self._tables
+            for name, sketch in found.items():
+                others = {other: theirs for other, theirs in found.items() if other != name}
+                accounts[name], known = charge(known, sketch, self._secret, name, others)
+            self._write_tables(known)
+        for name, account in accounts.items():  # now that all tables of the study are known
+            counted = {*account.table.split("+"), *account.overlapping}
+            met = [given for table in known if found[name].meets(table) for given in table.names]
+            accounts[name] = replace(account, same_people=tuple(given for given in met if given not in counted))
+        return accounts
+
+    def _write_tables(self, tables: list[KnownTable]) -> None:
+        if tables != self._tables:
+            content = {"tables": [asdict(table) for table in tables]}
             write_atomically(self.folder / TABLES, json.dumps(content).encode())
             self._tables = tables
-        return "+".join(names)
 
     def _read_secret(self, entries: list[Release]) -> bytes:
         path = self.folder / SECRET
@@ -187,6 +219,25 @@ class Vault:
                 raise LedgerError(f"{SECRET} is missing, so tables cannot be recognised; {_RESTORE}")
             write_atomically(path, secrets.token_bytes(32))
         return path.read_bytes()
+
+
+def _close_to_others(folder: Path) -> None:
+    """Give a folder that was there before the mode 0700; VerticopulaError where that cannot be done."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if not mode & 0o077:
+        return
+    if any(folder.iterdir()) and not any((folder / name).exists() for name in (LEDGER, HEAD, LOCK)):
+        raise VerticopulaError(
+            f"{folder.name} is no vault: it has mode {mode:04o}, and other files are in it. Choose a folder of its own"
+        )
+    try:
+        folder.chmod(0o700)
+    except OSError:
+        raise VerticopulaError(
+            f"the vault {folder.name} has mode {mode:04o} and belongs to somebody else: others can read what it holds; "
+            "give it mode 0700, or choose another folder"
+        ) from None
+    logger.warning("the vault %s had mode %04o: others could read it. It has mode 0700 now", folder.name, mode)
 
 
 def inspect_vault(folder: Path) -> tuple[int, int]:
@@ -231,7 +282,7 @@ def _check_replies(entries: list[Release], keys: set[str], head: VaultHead) -> N
         )
 
 
-def _check_tables(entries: list[Release], tables: list[_Table]) -> None:
+def _check_tables(entries: list[Release], tables: list[KnownTable]) -> None:
     known = {name for table in tables for name in table.names}
     if not {name for entry in entries if entry.table for name in entry.table.split("+")} <= known:
         raise LedgerError(f"the ledger names tables that {TABLES} does not know: it was put back or lost; {_RESTORE}")
@@ -251,15 +302,13 @@ def _read_head(folder: Path) -> VaultHead:
     return head
 
 
-def _read_tables(folder: Path) -> list[_Table]:
+def _read_tables(folder: Path) -> list[KnownTable]:
     path = folder / TABLES
     if not path.exists():
         return []
     try:
-        return [
-            _Table(list(raw["names"]), [int(value) for value in raw["sketch"]]) for raw in _read_json(path)["tables"]
-        ]
-    except (KeyError, TypeError, ValueError):
+        return [KnownTable.from_dict(raw) for raw in _read_json(path)["tables"]]
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise LedgerError(f"{TABLES} cannot be read; {_RESTORE}") from None
 
 

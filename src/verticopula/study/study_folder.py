@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from verticopula.data.csv_files import write_csv
 from verticopula.data.tables import read_table
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
+from verticopula.schema.defaults import REPORT_FILE
+from verticopula.schema.federation import Federation
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.study.fitted_study import FittedStudy
@@ -31,6 +35,22 @@ MOST_LATENTS = 300  # with which it is kept: 144 MB of draws, 36 MB on disk at m
 REGRESSION_FOLDER = "regression"
 DIAGNOSTICS_FOLDER = "diagnostics"
 REGRESSION_FILE = "regression.json"  # in that folder: what the report shows of it
+COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE = "coefficients.csv", "summary.html", "path.html"  # beside it
+SYNTHETIC_FOLDER, JOINED = "synthetic", "joined"
+
+
+def file_names(federation: Federation) -> frozenset[str]:
+    """Everything that a study, or a regression on raw columns, may leave in its folder; nothing else is accepted."""
+    tables = [*(party.name for party in federation.parties), JOINED]
+    return frozenset(
+        [
+            *(f"{SYNTHETIC_FOLDER}/{name}{suffix}" for name in tables for suffix in (".csv", ".parquet")),
+            f"{SYNTHETIC_FOLDER}/{NOTICE_FILE}",
+            *(f"{DIAGNOSTICS_FOLDER}/{name}" for name in (MARGINS_FILE, MISSINGNESS_FILE, CERTAINTY_FILE)),
+            *(STUDY_FILE, LEDGER_FILE, SUMMARY_FILE, REPORT_FILE),
+            *(COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE, REGRESSION_FILE),
+        ]
+    )
 
 
 def prepare_folder(out: Path, *, overwrite: bool) -> None:
@@ -45,6 +65,20 @@ def prepare_folder(out: Path, *, overwrite: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
+@contextmanager
+def new_folder(out: Path, *, overwrite: bool) -> Iterator[None]:
+    """`prepare_folder`; if what follows fails, folders that it made and that are empty are gone again."""
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
+    prepare_folder(out, overwrite=overwrite)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # something was written there: it stays
+            for folder in made:
+                folder.rmdir()
+        raise
+
+
 def write_study(
     out: Path,
     fitted: FittedStudy,
@@ -53,13 +87,13 @@ def write_study(
     notes: tuple[str, ...] = (),
 ) -> list[Path]:
     """Each party's table and the joined one as CSV and Parquet, the fitted study and the summary."""
-    folder = out / "synthetic"
+    folder = out / SYNTHETIC_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     named = [table.rename({name: f"{party}.{name}" for name in table.columns}) for party, table in tables.items()]
-    joined = {"joined": pl.concat(named, how="horizontal")} if named else {}
+    joined = {JOINED: pl.concat(named, how="horizontal")} if named else {}
     written: list[Path] = []
     for name, table in {**tables, **joined}.items():
-        table.write_csv(folder / f"{name}.csv")
+        write_csv(table, folder / f"{name}.csv")
         table.write_parquet(folder / f"{name}.parquet")
         written += [folder / f"{name}.csv", folder / f"{name}.parquet"]
     notice = folder / NOTICE_FILE
@@ -71,7 +105,7 @@ def write_study(
     diagnostics = out / DIAGNOSTICS_FOLDER
     diagnostics.mkdir(exist_ok=True)
     (diagnostics / CERTAINTY_FILE).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
-    margins_table(fitted.result).write_csv(diagnostics / MARGINS_FILE)
+    write_csv(margins_table(fitted.result), diagnostics / MARGINS_FILE)
     missingness = json.dumps(fitted.result.missingness.to_dict(), indent=1)
     (diagnostics / MISSINGNESS_FILE).write_text(missingness + "\n", encoding="utf-8")
     written += [diagnostics / MARGINS_FILE, diagnostics / MISSINGNESS_FILE]
@@ -104,7 +138,7 @@ def read_study(folder: Path) -> tuple[FittedStudy, SyntheticTables]:
     """A study that `write_study` wrote: what was fitted, and its synthetic tables."""
     study = read_fitted(folder)
     try:
-        tables = {p.name: read_table(folder / "synthetic" / f"{p.name}.parquet") for p in study.federation.parties}
+        tables = {p.name: read_table(folder / SYNTHETIC_FOLDER / f"{p.name}.parquet") for p in study.federation.parties}
     except SchemaError as error:
         raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
     kept = folder / DIAGNOSTICS_FOLDER / CERTAINTY_FILE

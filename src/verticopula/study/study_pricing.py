@@ -21,7 +21,7 @@ def price_releases(
         for party in federation.parties
     }
     if result.spending is not None:
-        yield from _price_strict(federation, pricings, result, result.spending)
+        yield from _price_strict(federation, study, pricings, result, result.spending)
         return
     for round_number in range(study_budget.rounds):
         for key, budget in result.budgets.items():
@@ -36,7 +36,7 @@ def price_releases(
 
 
 def _price_strict(
-    federation: Federation, pricings: dict[str, Pricing], result: FitResult, spent: StrictSpending
+    federation: Federation, study: str, pricings: dict[str, Pricing], result: FitResult, spent: StrictSpending
 ) -> Iterator[Release]:
     """Every party's margins and its part in the sums."""
     for party in federation.parties:
@@ -46,4 +46,4 @@ def _price_strict(
             n = result.missingness.observed[key]
             yield pricing.gaussian_marginal(column, n, margin_mu(column, n, spent.deviations[key]))
         if factor > 0.0:
-            yield pricing.moments(spent.subjects[party.name], spent.mu * factor, spent.mu_person)
+            yield pricing.moments(spent.subjects[party.name], spent.mu * factor, spent.mu_person, joint=study)

@@ -11,6 +11,7 @@ from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, 
 from verticopula.formatting import count_of, format_percent, format_small, join_names
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema.federation import ColumnKey
+from verticopula.schema.methods import REFINED
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
@@ -18,6 +19,8 @@ from verticopula.study.fitted_study import FittedStudy
 LOW_OVERLAP = 30  # common subjects; with fewer a correlation is mostly noise
 FEW_IN_PATTERN = 10
 PILED_UP = 0.05  # of all mass in the outermost cell, and twice its neighbour's, is a heap at a bound
+FEW_OBSERVED = 10  # subjects; with fewer a margin is mostly noise
+NEARLY_ALL = 0.995  # of all mass in one cell leaves nothing to associate
 NOISY = 0.25  # a typical standard error of correlations above this leaves little to see
 
 ALIGNED_ROWS = StudyWarning(
@@ -42,7 +45,8 @@ _RANK = {"stop": 0, "care": 1, "note": 2}
 
 def find_warnings(fitted: FittedStudy) -> list[StudyWarning]:
     """Every warning that a fitted study deserves, the gravest first."""
-    return gravest_first([*_privacy(fitted), *_range(fitted), *_overlap(fitted), *_missing(fitted), *_fit(fitted)])
+    finders = (_privacy, _range, _thin, _overlap, _missing, _fit)
+    return gravest_first(warning for find in finders for warning in find(fitted))
 
 
 def gravest_first(warnings: Iterable[StudyWarning]) -> list[StudyWarning]:
@@ -60,6 +64,16 @@ def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
             f"delta = {delta:g} is not below 1/{n:,}",
             "Such a delta would allow everything about one of the subjects to be told.",
             f"Run again with one well below, for example {0.01 / n:.0e}.",
+        )
+    if fitted.unit in (Unit.VARIABLE, Unit.CLIENT) and any("completed" in entry.mechanism for entry in fitted.releases):
+        yield StudyWarning(
+            "completed",
+            "care",
+            f"Rounds on completed columns cost more per {fitted.unit} than was asked for",
+            "The coordinator knows the values that people without one are given. Comparisons with them are about one "
+            f"person alone, and all of them count: epsilon per {fitted.unit} is "
+            f"{format_epsilon(privacy.epsilon(fitted.unit))}.",
+            f"Use method '{REFINED.name}': it ranks once, and corrects for missing blocks at no further cost.",
         )
     if fitted.unit in (Unit.VARIABLE, Unit.CLIENT):
         per = "one column" if fitted.unit == Unit.VARIABLE else "one party's columns"
@@ -95,6 +109,35 @@ def piled_up(fitted: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
         for bound, outer, inner in ((bounds[0], shares[0], shares[1]), (bounds[1], shares[-1], shares[-2])):
             if bound != 0.0 and outer >= PILED_UP and outer > 2.0 * inner:
                 yield key, f"{bound:,g}", float(outer)
+
+
+def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
+    """Columns about which a study can say little: from masks and released margins, never from a party's own check."""
+    counts = fitted.result.missingness.observed
+    few = [key for key, count in counts.items() if count < FEW_OBSERVED]
+    if few:
+        yield StudyWarning(
+            "few-observed",
+            "care",
+            f"{count_of(len(few), 'column')} with fewer than {FEW_OBSERVED} observed subjects",
+            f"Their synthetic values are mostly noise: {join_names(list(map(str, few)))}.",
+            "Leave them out of conclusions, or out of the study.",
+        )
+    if fitted.result.strict is not None:
+        return  # its report names such columns by what the noise leaves of them
+    flat = [
+        str(key)
+        for key, marginal in fitted.result.copula.marginals.items()
+        if key not in few and float(marginal.probabilities.max()) >= NEARLY_ALL
+    ]
+    if flat:
+        yield StudyWarning(
+            "flat",
+            "care",
+            f"{count_of(len(flat), 'column')} with nearly all values in one cell",
+            f"Nothing can be learnt about their associations: {join_names(flat)}.",
+            "Leave them out of conclusions, or out of the study.",
+        )
 
 
 def _overlap(fitted: FittedStudy) -> Iterator[StudyWarning]:

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import Missingness
+from verticopula.formatting import readable
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
@@ -42,7 +43,7 @@ def summarise_study(fitted: FittedStudy) -> str:
         + ", ".join(f"{key} {change:.4f}" for key, change in repairs),
     ]
     lines += _refinement_lines(result)
-    return "\n".join(lines) + "\n"
+    return readable("\n".join(line.replace("\n", " ") for line in lines) + "\n")
 
 
 def _typical(values: NDArray[np.float64]) -> float:

@@ -27,8 +27,11 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.protocol.study_proposal import (
+    NO_CONTEXT,
+    StudyContext,
     check_proposal,
     consent_statement,
+    federation_fingerprint,
     margins_statement,
     mask_digest,
     own_place_of,
@@ -53,23 +56,25 @@ class ConsentRecord:
     ----------
     proposal : what it consented to
     said : when, in seconds since 1970
+    until : when its consent ends; once it has seen everybody's, when the first of them ends
     agreed : whether it has seen everybody's consent
     asked : what was asked for in each place of the study ("release", "round 2"): fingerprint of the one request
     """
 
     proposal: StudyProposal
     said: float
+    until: float
     agreed: bool
     asked: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
         body = base64.b64encode(encode(ConsentRequest(self.proposal))).decode("ascii")
-        return {"proposal": body, "said": self.said, "agreed": self.agreed, "asked": self.asked}
+        return {"proposal": body, "said": self.said, "until": self.until, "agreed": self.agreed, "asked": self.asked}
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> ConsentRecord:
         request: ConsentRequest = decode(base64.b64decode(raw["proposal"]), (ConsentRequest,))
-        return cls(request.proposal, raw["said"], raw["agreed"], dict(raw["asked"]))
+        return cls(request.proposal, raw["said"], raw["until"], raw["agreed"], dict(raw["asked"]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,7 +86,8 @@ class AgreementBook:
     federation : the party's own file
     records : where consents are kept
     authenticity : how this party signs, and how it knows what others signed
-    alignment, cohort : how rows were found, and the digest of the cohort's list that the party has checked
+    context : who asked when the study was opened, how rows were found, the digest of the cohort's list that the party
+        has checked, and the seed that it was opened with
     days : how long a consent lives
     clock : seconds since 1970
     """
@@ -90,8 +96,7 @@ class AgreementBook:
     federation: Federation
     records: RecordStore
     authenticity: Authenticity
-    alignment: str = ""
-    cohort: str = ""
+    context: StudyContext = NO_CONTEXT
     days: float = 30.0
     clock: Callable[[], float] = time.time
 
@@ -107,8 +112,13 @@ class AgreementBook:
     def check(self, proposal: StudyProposal, observed: Bools) -> None:
         """ProtocolError unless this is the proposal that the party computes itself, about the cohort it knows."""
         check_proposal(self.federation, proposal)
-        if (proposal.alignment, proposal.cohort) != (self.alignment, self.cohort):
+        said = StudyContext(proposal.requester, proposal.purpose, proposal.alignment, proposal.cohort, proposal.seed)
+        if (said.alignment, said.cohort) != (self.context.alignment, self.context.cohort):
             raise ProtocolError(f"party {self.party!r}: the proposal is about another cohort")
+        if said != self.context:
+            raise ProtocolError(
+                f"party {self.party!r}: who asks, why, or the seed is not what was said when the study was opened"
+            )
         if proposal.n_subjects != observed.shape[0]:
             raise ProtocolError(f"party {self.party!r}: the proposal is about a cohort of another size")
         own = proposal.presence[own_place_of(proposal, self.party)]
@@ -124,16 +134,18 @@ class AgreementBook:
         if known is not None and fingerprint(known.proposal) != fingerprint(proposal):
             raise ProtocolError(f"party {self.party!r} has consented to another proposal in this study")
 
-    def consent(self, proposal: StudyProposal, ask: Callable[[], None]) -> bytes:
+    def consent(self, proposal: StudyProposal, ask: Callable[[], None]) -> SignedConsent:
         """The party's signed consent; `ask` raises unless policy and steward agree. A consent that lives is not asked
-        for again.
+        for again. A new one has to be shown to everybody again, as theirs have.
         """
         known = self._read(proposal.study)
         if known is None or self._is_over(known):
             ask()
-            kept = {} if known is None else known.asked
-            self._write(ConsentRecord(proposal, self.clock(), known is not None and known.agreed, kept))
-        return self.authenticity.sign(consent_statement(self.party, proposal))
+            now, kept = self.clock(), {} if known is None else known.asked
+            known = ConsentRecord(proposal, now, now + self.days * _DAY, False, kept)
+            self._write(known)
+        own = known.said + self.days * _DAY
+        return SignedConsent(self.party, own, self.authenticity.sign(consent_statement(self.party, proposal, own)))
 
     def agree(self, study: str, consents: Sequence[SignedConsent]) -> None:
         """Everybody's consent to the proposal that this party consented to; ProtocolError where one is missing."""
@@ -142,12 +154,15 @@ class AgreementBook:
         if [consent.party for consent in consents] != names:
             raise ProtocolError(f"party {self.party!r}: expected the consent of each party, in their order")
         for consent in consents:
-            message = consent_statement(consent.party, record.proposal)
+            message = consent_statement(consent.party, record.proposal, consent.until)
             if not self.authenticity.verify(consent.party, message, consent.signature):
                 raise ProtocolError(
                     f"party {self.party!r}: {consent.party!r} has not consented to the proposal seen here"
                 )
-        self._write(replace(record, agreed=True))
+        agreed = replace(record, until=min(consent.until for consent in consents), agreed=True)
+        if self._is_over(agreed):
+            raise ProtocolError(f"party {self.party!r}: somebody's consent has ended; it has to be asked again")
+        self._write(agreed)
 
     def agreed(self, study: str) -> StudyProposal:
         """The proposal that everybody consented to; ProtocolError before that, or when this party's consent is over."""
@@ -165,13 +180,19 @@ class AgreementBook:
         if place not in record.asked:
             self._write(replace(record, asked={**record.asked, place: request}))
 
+    def places(self, study: str) -> list[str]:
+        """The places of the study in which something was asked for."""
+        record = self._read(study)
+        return [] if record is None else list(record.asked)
+
     def check_evidence(self, study: str, evidence: PlanEvidence) -> StudyProposal:
         """The agreed proposal, if masks and margins are those that their parties signed; ProtocolError otherwise."""
         proposal = self.agreed(study)
         if len(evidence.masks) != len(proposal.presence) or len(evidence.margins) != len(proposal.presence):
             raise ProtocolError(f"party {self.party!r}: masks or margins of a party are missing")
         for presence, mask, margins in zip(proposal.presence, evidence.masks, evidence.margins, strict=True):
-            if mask.ndim != 2 or mask_digest(mask) != presence.mask:
+            fits = mask.shape == (proposal.n_subjects, len(presence.counts))
+            if not fits or mask_digest(mask) != presence.mask:
                 raise ProtocolError(f"party {self.party!r}: the mask of {presence.party!r} is not the one it signed")
             message = margins_statement(proposal, margins)
             signed = self.authenticity.verify(presence.party, message, margins.signature)
@@ -184,21 +205,22 @@ class AgreementBook:
         if record is None:
             raise ProtocolError(f"party {self.party!r} has not consented to this study")
         if self._is_over(record):
-            raise ProtocolError(
-                f"party {self.party!r}: its consent is older than {self.days:g} days; it has to be asked again"
-            )
+            raise ProtocolError(f"party {self.party!r}: consent to this study has ended; it has to be asked again")
         return record
 
     def _is_over(self, record: ConsentRecord) -> bool:
-        age = self.clock() - record.said
-        return not -_CLOCK_SLACK <= age <= self.days * _DAY  # a clock that went back counts as over, too
+        now, end = self.clock(), min(record.until, record.said + self.days * _DAY)
+        return not record.said - _CLOCK_SLACK <= now <= end  # a clock that went back counts as over, too
 
     def _read(self, study: str) -> ConsentRecord | None:
         raw = self.records.get(self._name(study))
-        return None if raw is None else ConsentRecord.from_dict(raw)
+        record = None if raw is None else ConsentRecord.from_dict(raw)
+        if record is not None and record.proposal.federation != federation_fingerprint(self.federation):
+            raise ProtocolError(f"party {self.party!r}: a study of this name belongs to another federation")
+        return record
 
     def _write(self, record: ConsentRecord) -> None:
         self.records.put(self._name(record.proposal.study), record.to_dict())
 
     def _name(self, study: str) -> str:
-        return f"consent/{self.party}/{study}"
+        return f"consent:{self.party}/{study}"  # no party's name has a colon

@@ -9,8 +9,9 @@ vault, all of this holds over crashes and restarts.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
@@ -26,8 +27,9 @@ from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.privacy.budget import LARGEST_EPSILON, SAMPLERS, SMALLEST_EPSILON, coins_per_comparison
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import Pricing
-from verticopula.privacy.release import Release, spent_on
+from verticopula.privacy.release import Release, spent_on, spent_on_people
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     AgreementReply,
@@ -52,6 +54,7 @@ from verticopula.protocol.messages import (
     ResponseReply,
     ResponseRequest,
     SecureRequest,
+    SignedConsent,
     StudyProposal,
     fingerprint,
 )
@@ -59,7 +62,7 @@ from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.party.strict_handler import StrictHandler
-from verticopula.protocol.study_proposal import own_columns_of
+from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
 from verticopula.schema.methods import RAW_REGRESSION, STRICT
@@ -72,7 +75,7 @@ from verticopula.storage.records import MemoryRecords, RecordStore
 
 logger = logging.getLogger(__name__)
 
-_MOST_ROUNDS = 1000
+_FIT = "fit "
 
 OnceRequest = ReleaseRequest | CompletedRanksRequest | ResponseRequest | GaussianMarginsRequest  # answered once
 
@@ -92,7 +95,8 @@ class LocalParty:
     authenticity : how its public keys in secure sums are signed, and the others' are known; None for none
     federation : the party's own file, which says who takes part in secure sums and with which columns; without it the
         party takes no part in them
-    table_id : whom the table is about (`Vault.identify`), so that caps hold whatever the party is called in a study
+    table_id, column_ids, overlapping, same_people : whom the table is about, which columns it has, and which other
+        tables have some of its people (`TableAccount`), so that caps hold whatever the party and its columns are called
     agreements : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
     consent : asks the steward about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
     """
@@ -100,7 +104,7 @@ class LocalParty:
     table: AlignedTable
     noise: Noise
     ledger: Ledger = field(default_factory=Ledger)
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy | PolicyFile = field(default_factory=Policy)
     bounds_from_data: bool = False
     executor: Executor | None = None
     on_column: Callable[[int], None] = lambda comparisons: None
@@ -111,6 +115,9 @@ class LocalParty:
     authenticity: Authenticity | None = None
     federation: Federation | None = None
     table_id: str = ""
+    column_ids: Mapping[str, str] = field(default_factory=dict)
+    overlapping: tuple[str, ...] = ()
+    same_people: tuple[str, ...] = ()
     agreements: AgreementBook | None = None
     consent: Callable[[ConsentQuestion], None] = lambda question: None
     _regression: RegressionHandler = field(init=False)
@@ -148,7 +155,8 @@ class LocalParty:
             signed = b"" if self.agreements is None else self.agreements.sign_presence(request.study, observed)
             return PresenceReply(self.name, observed, signed)
         if isinstance(request, ConsentRequest):
-            return ConsentReply(self.name, self._consent_to(request.proposal))
+            consent = self._consent_to(request.proposal)
+            return ConsentReply(self.name, consent.until, consent.signature)
         if isinstance(request, AgreementRequest):
             self._check_method(request.method)
             if self.agreements is not None:
@@ -157,6 +165,8 @@ class LocalParty:
         if isinstance(request, OnceRequest):
             return self._release_once(request)
         if isinstance(request, RegressionRequest):
+            if self.agreements is not None:
+                self.agreements.agreed(request.study)
             return self._regression.handle(request)
         if isinstance(request, SecureRequest):
             return self._strict.handle(request)
@@ -169,12 +179,13 @@ class LocalParty:
 
     def close(self, study: str) -> None:
         """A study is over: forget its regressions and its sums."""
-        self._regression.close(study)
+        places = [] if self.agreements is None else self.agreements.places(study)
+        self._regression.close(study, [name.removeprefix(_FIT) for name in places if name.startswith(_FIT)])
         self._strict.close(study)
 
     # ---- consent -------------------------------------------------------------------------
 
-    def _consent_to(self, proposal: StudyProposal) -> bytes:
+    def _consent_to(self, proposal: StudyProposal) -> SignedConsent:
         """The party's signed consent to a whole study, if its policy and its steward agree. Nothing is charged."""
         if self.agreements is not None:
             self._check_method(proposal.method)
@@ -192,13 +203,13 @@ class LocalParty:
                     proposal.purpose,
                     proposal.alignment,
                     tuple(entries),
-                    tuple(spent_on(spent, self.name, self.table_id)),
+                    tuple(spent_on(spent, self.name, self.table_id, self.overlapping)),
                 )
             )
 
         if self.agreements is None:
             ask()
-            return b""
+            return SignedConsent(self.name, math.inf, b"")
         return self.agreements.consent(proposal, ask)
 
     def _price_proposal(self, proposal: StudyProposal) -> list[Release]:
@@ -210,8 +221,8 @@ class LocalParty:
             return self._strict.price_all(proposal)
         first = self._planned_release(proposal)
         priced = self._price(first)  # checks the queries, so what follows knows its columns
-        if not 1 <= proposal.rounds <= _MOST_ROUNDS:
-            raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {_MOST_ROUNDS} rounds")
+        if not 1 <= proposal.rounds <= MOST_ROUNDS:
+            raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {MOST_ROUNDS} rounds")
         for query in first.queries if proposal.rounds > 1 else ():
             entry = self._completed_entry(first, query.column, query.epsilon_ranks)
             priced += [entry] * (proposal.rounds - 1)
@@ -323,6 +334,8 @@ class LocalParty:
             self._check_subjects(self.agreements.agreed(request.study), request.subjects)
         entries, asked = self._price_exact(request.study, names, request.subjects)
         key = self._key(request)
+        if self.agreements is not None:
+            self.agreements.bind(request.study, f"{_FIT}{request.fit}", key)  # so that it is known when it is to go
         self._approve(RAW_REGRESSION, self._unpaid(entries, key), list(self.ledger))
         codings = [code_schema_column(self.table.party.column(name)) for name in names]
 
@@ -381,7 +394,9 @@ class LocalParty:
         return [entry for query in request.queries for entry in self._entries(request, query)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        self.policy.check(self.name, method, proposed, spent_on(spent, self.name, self.table_id))
+        about = self.name, self.table_id, self.overlapping
+        people = spent_on_people(spent, *about, self.same_people)
+        self.policy.check(self.name, method, proposed, spent_on(spent, *about), people)
 
     def _check_queries(self, request: ReleaseRequest) -> None:
         self._check_columns([query.column for query in request.queries], request.sampler)
@@ -434,7 +449,7 @@ class LocalParty:
         return self._pricing(request.study).completed_round(column, request.sampler, n_observed, n_missing, epsilon)
 
     def _pricing(self, study: str) -> Pricing:
-        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id)
+        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id, self.column_ids)
 
     def _release_column(self, request: ReleaseRequest, query: ColumnQuery) -> ColumnRelease:
         column = self.table.party.column(query.column)

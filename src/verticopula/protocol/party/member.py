@@ -7,6 +7,7 @@ a member made anew on the same vault goes on where the last one stopped.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import logging
 import os
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
@@ -24,7 +26,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.column_ranges import can_hold
-from verticopula.data.tables import OwnTable, decode_column
+from verticopula.data.csv_files import write_csv
+from verticopula.data.tables import EncodedColumn, OwnTable, decode_column
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.matching.keyed_hashes import (
     CHECK_BYTES,
@@ -40,6 +43,7 @@ from verticopula.matching.private_intersection import POINT_BYTES, mask_points, 
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -60,16 +64,20 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.study_opening import Alignment, LedgerHead, federation_fingerprint
+from verticopula.protocol.study_opening import Alignment, LedgerHead
+from verticopula.protocol.study_proposal import StudyContext, check_words, federation_fingerprint
 from verticopula.schema.federation import Column, Federation, seeded_study_name
-from verticopula.schema.methods import RAW_REGRESSION
+from verticopula.schema.methods import METHODS, RAW_REGRESSION
+from verticopula.schema.study_settings import check_roles
 from verticopula.storage.blobs import Blobs
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
 
 logger = logging.getLogger(__name__)
 
 _MOST_SUBJECTS = 10_000_000
+_AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
 _LONGEST_NAME = 200
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -90,7 +98,7 @@ class PartyStore(Protocol):
     @property
     def fits(self) -> Blobs: ...
 
-    def identify(self, ids: Iterable[str]) -> str: ...
+    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount: ...
 
     def head(self) -> LedgerHead: ...
 
@@ -109,6 +117,8 @@ class StudyAgreement:
     n_subjects : size of the cohort; 0 before it is known
     positions : (n_k,) place of each row, in the order of the ids; empty before it is known
     cohort : digest of the cohort's list; "" before it is known
+    federation : fingerprint of the federation file
+    requester, purpose : who asked when the study was opened, and why
     """
 
     method: str
@@ -120,15 +130,17 @@ class StudyAgreement:
     n_subjects: int = 0
     positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     cohort: str = ""
+    federation: str = ""
+    requester: str = ""
+    purpose: str = ""
 
     def agrees(self, other: StudyAgreement) -> bool:
         """Whether the same was agreed, wherever the rows are."""
-        mine, theirs = (self.method, self.alignment, self.seed), (other.method, other.alignment, other.seed)
-        return mine == theirs and self.table == other.table
+        return all(getattr(self, name) == getattr(other, name) for name in _AGREED)
 
     @property
     def is_placed(self) -> bool:
-        return self.n_subjects > 0
+        return self.n_subjects > 0 and self.cohort != ""  # earlier versions did not check the cohort
 
     def to_dict(self) -> dict[str, Any]:
         places = base64.b64encode(self.positions.astype("<i8").tobytes()).decode("ascii")
@@ -149,6 +161,7 @@ class Member:
     table : its raw table; SchemaError lists everything that does not fit
     key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
     vault : ledger, replies and study records
+    policy : what it allows; a `PolicyFile` is read again for every request
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
     executor, on_column, consent : as `LocalParty` has them; the steward is asked before a study is opened, too
@@ -163,7 +176,7 @@ class Member:
         *,
         key: bytes | None,
         vault: PartyStore,
-        policy: Policy | None = None,
+        policy: Policy | PolicyFile | None = None,
         out: Path | None = None,
         authenticity: Authenticity | None = None,
         executor: Executor | None = None,
@@ -180,6 +193,7 @@ class Member:
         self.policy = Policy() if policy is None else policy
         self.vault = vault
         self._table = OwnTable.check(federation.party(party), table, federation.id)
+        self.notes = self._table.notes()  # about single cells: for this party's own log, and for no message
         self._by_id = self._table.ids.arg_sort().to_numpy().astype(np.int64)
         self._key = key
         self._out = out
@@ -190,7 +204,7 @@ class Member:
         self._on_column = on_column
         self._consent = consent
         self._clock = clock
-        self._table_id = vault.identify(self._table.ids.to_list())
+        self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
         self._parties: dict[str, LocalParty] = {}
@@ -227,7 +241,15 @@ class Member:
         """
         self._check_terms(request)
         table = self._digest(request.alignment, seeded=request.seed is not None)
-        record = StudyAgreement(request.method, request.alignment, request.seed, table)
+        record = StudyAgreement(
+            request.method,
+            request.alignment,
+            request.seed,
+            table,
+            federation=self._fingerprint,
+            requester=request.requester,
+            purpose=request.purpose,
+        )
         with self._lock:
             known = self._read(request.study)
             if known is not None and known.agrees(record):
@@ -251,6 +273,7 @@ class Member:
     def _check_terms(self, request: OpenRequest) -> None:
         if not 1 <= len(request.study) <= _LONGEST_NAME or not request.study.isprintable():
             raise ProtocolError(f"party {self.name!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
+        check_words(request.requester, request.purpose)
         if request.federation != self._fingerprint:
             raise PolicyRefused(
                 f"party {self.name!r}: the coordinator's federation file is not the same as this party's own; parties, "
@@ -258,6 +281,11 @@ class Member:
             )
         self.policy.check(self.name, request.method, (), ())
         self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
+        if request.method in METHODS:
+            try:
+                check_roles(self.federation, METHODS[request.method])
+            except SettingsError as error:
+                raise PolicyRefused(f"party {self.name!r}: {error}") from None
         if request.alignment not in get_args(Alignment):
             raise PolicyRefused(f"party {self.name!r} does not know this way of alignment")
         if request.alignment == "hash":
@@ -274,28 +302,25 @@ class Member:
         """Log that a study is opened, if the policy and the steward allow it: hashes and masks leave before any price.
 
         Every opening lets the coordinator find out about some ids (`psi`) and about who is observed. So few studies
-        may be open that not everybody has consented to.
+        may be open from which nothing was released: a coordinator that opens study after study pays for them.
         """
         if len(self._table.ids) < self.policy.min_subjects:
             raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
-        name = f"openings/{self.name}"
+        name = f"openings:{self.name}"  # no party's name has a colon
         known: dict[str, float] = self.vault.studies.get(name) or {}
         since = self._clock() - self.policy.consent_days * 86_400.0
-        waiting = [study for study, when in known.items() if when > since and not self._has_agreed(study)]
+        released = {entry.study for entry in self.vault.ledger}
+        waiting = [study for study, when in known.items() if when > since and study not in released]
         if len(waiting) >= self.policy.open_studies:
             raise PolicyRefused(
-                f"party {self.name!r}: {self.policy.open_studies} studies are open that not everybody has consented "
-                "to; its policy allows no more (open_studies)"
+                f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
+                "its policy allows no more (open_studies)"
             )
         self._consent(
             ConsentQuestion(request.study, request.method, request.requester, request.purpose, request.alignment)
         )
         self.vault.studies.put(name, {**known, request.study: self._clock()})
         logger.info("party %s: study %s opened (%s)", self.name, request.study, request.alignment)
-
-    def _has_agreed(self, study: str) -> bool:
-        raw = self.vault.studies.get(f"consent/{self.name}/{study}")
-        return raw is not None and bool(raw["agreed"])
 
     def _hash_key(self) -> bytes:
         if self._key is None:
@@ -457,7 +482,9 @@ class Member:
             records=self.vault.studies,
             authenticity=self._authenticity,
             federation=self.federation,
-            table_id=self._table_id,
+            table_id=self._account.table,
+            column_ids=self._account.columns,
+            overlapping=self._account.overlapping,
             agreements=self._agreements(record),
             consent=self._consent,
         )
@@ -470,8 +497,7 @@ class Member:
             self.federation,
             self.vault.studies,
             self._authenticity,
-            record.alignment,
-            record.cohort,
+            StudyContext(record.requester, record.purpose, record.alignment, record.cohort, record.seed),
             self.policy.consent_days,
             self._clock,
         )
@@ -480,11 +506,13 @@ class Member:
         record = self._read(study)
         if record is None:
             raise ProtocolError(f"party {self.name!r} was not asked to open this study")
+        if record.federation != self._fingerprint:
+            raise ProtocolError(f"party {self.name!r}: a study of this name belongs to another federation")
         return record
 
     def _record_name(self, study: str) -> str:
         """An organisation may be several parties of a study, with one vault."""
-        return f"{self.name}/{study}"
+        return f"study:{self.name}/{study}"
 
     def _read(self, study: str) -> StudyAgreement | None:
         raw = self.vault.studies.get(self._record_name(study))
@@ -497,8 +525,11 @@ class Member:
     def _close(self, request: CloseRequest) -> CloseReply:
         """The study is over: what is kept for its regressions goes; its releases and their entries stay."""
         with self._lock:
-            self._known(request.study)
+            record = self._known(request.study)
             party = self._parties.pop(request.study, None)
+            if party is None and record.is_placed:  # a process before this one may have kept something
+                with contextlib.suppress(ProtocolError):  # of a table that has changed since, nothing is left to use
+                    party = self._make_ready(request.study, record)
             if party is not None:
                 party.close(request.study)
         return CloseReply(self.name, *self.vault.head())
@@ -507,8 +538,10 @@ class Member:
 
     def _write_block(self, request: BlockRequest) -> BlockReply:
         """The party's own synthetic columns as files; nobody else has them in this form."""
-        if not self._known(request.study).is_placed:
+        record = self._known(request.study)
+        if not record.is_placed:
             raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
+        self._agreements(record).agreed(request.study)
         if self._out is None:
             return BlockReply(self.name, 0)
         columns = self._table.party.columns
@@ -519,7 +552,7 @@ class Member:
         frame = pl.DataFrame([decode_column(v, c) for v, c in zip(request.values, columns, strict=True)])
         folder = self._out / _file_name(request.study)
         folder.mkdir(parents=True, exist_ok=True)
-        for suffix, write in ((".csv", frame.write_csv), (".parquet", frame.write_parquet)):
+        for suffix, write in ((".csv", partial(write_csv, frame)), (".parquet", frame.write_parquet)):
             partly = folder / f".{self.name}{suffix}.part"
             write(partly)
             os.replace(partly, folder / f"{self.name}{suffix}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import cast, get_args
 
@@ -178,9 +178,15 @@ class RegressionHandler:
         for old in list(self._fits)[:-_MOST_FITS]:
             self._discard(old)
 
-    def close(self, study: str) -> None:
-        """Forget a study's fits, on disk too: what they keep is exact."""
+    def close(self, study: str, kept: Iterable[str] = ()) -> None:
+        """Forget a study's fits, on disk too: what they keep is exact.
+
+        `kept` : names of fits that an earlier process may have stored
+        """
         with self._lock:
+            if self.store is not None:
+                for fit in kept:
+                    self.store.discard(_store_key(self.party, (study, fit)))
             for key in [key for key in self._fits if key[0] == study]:
                 self._discard(key)
 

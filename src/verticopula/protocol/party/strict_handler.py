@@ -38,6 +38,7 @@ from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.study_proposal import own_columns_of, own_place_of, strict_budget_of
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
+from verticopula.schema.units import Unit
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import Marginal, to_cells
 from verticopula.stats.strict.gaussian_margins import (
@@ -51,6 +52,7 @@ from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
 
+_TOLERANCE = 1e-6  # relative, of numbers that two machines compute
 _SMALLEST_DEVIATION, _LARGEST_DEVIATION = 1e-9, 1e9
 
 
@@ -99,7 +101,12 @@ class StrictHandler:
             raise PolicyRefused(f"party {self.name!r}: mu must be positive")
         known = int(self.table.observed().any(axis=1).sum())
         margins = GaussianMarginsRequest(proposal.study, proposal.method, self.planned_queries(proposal))
-        return [*self.price_margins(margins), self.pricing(proposal.study).moments(known, mu, mu)]
+        moments = self.pricing(proposal.study).moments(known, mu, self._person_limit(proposal))
+        return [*self.price_margins(margins), moments]
+
+    def _person_limit(self, proposal: StudyProposal) -> float:
+        """The most that the sums may cost a person: what all blocks may cost, where every party has a mu of its own."""
+        return math.fsum(proposal.mu) if proposal.unit == Unit.BLOCK.value else float(proposal.mu.max())
 
     def planned_queries(self, proposal: StudyProposal) -> tuple[MarginQuery, ...]:
         """The margins that a proposal asks of this party."""
@@ -187,7 +194,7 @@ class StrictHandler:
             )
         return self._sums_handlers[study]
 
-    def _approve_plan(self, study: str, plan: SumsPlan, evidence: PlanEvidence | None) -> None:
+    def _approve_plan(self, study: str, plan: SumsPlan, digest: str, evidence: PlanEvidence | None) -> None:
         """Enter the plan in the ledger, if it is the one that the party computes and the policy allows it.
 
         Privacy
@@ -204,9 +211,18 @@ class StrictHandler:
         if factor == 0.0:
             return  # none of its columns is in any pattern: nothing of it is opened
         public = self._sums_handler(study).handle(SumsKeyRequest(study, STRICT.name))
-        person = person_mu(plan, rows_agreed=rows_agreed)
-        entry = self.pricing(study).moments(int(own_rows(plan, self.name).sum()), plan.mu * factor, person)
+        joint = fingerprint((study, digest))  # the same at every party of this release, and of no other
+        known, person = int(own_rows(plan, self.name).sum()), person_mu(plan, rows_agreed=rows_agreed)
+        if self.agreements is not None:
+            self._check_limits(self.agreements.agreed(study), plan.mu * factor, person)
+        entry = self.pricing(study).moments(known, plan.mu * factor, person, joint=joint)
         self.charge([entry], fingerprint((self.name, study, plan, public)))
+
+    def _check_limits(self, proposal: StudyProposal, block: float, person: float) -> None:
+        """ProtocolError if the sums cost more than was consented to."""
+        most = float(proposal.mu[own_place_of(proposal, self.name)]), self._person_limit(proposal)
+        if block > most[0] * (1.0 + _TOLERANCE) or person > most[1] * (1.0 + _TOLERANCE):
+            raise ProtocolError(f"party {self.name!r}: the sums would cost more than was consented to")
 
     def _check_plan(self, plan: SumsPlan) -> None:
         """ProtocolError unless who shares how much with whom is as the party's own federation file has it.

@@ -52,8 +52,8 @@ class SumsHandler:
         for a compute party without data
     records : where a study's record is kept; noise is drawn anew only with a new record
     noise : secure, or seeded for a simulation
-    approve : called with the study, the plan and what it follows from, before the party binds itself to it; raises to
-        refuse. The place for the agreement, the policy and the ledger.
+    approve : called with the study, the plan, the digest of plan and keys, and what the plan follows from, before the
+        party binds itself to it; raises to refuse. The place for the agreement, the policy and the ledger.
     noise_label : what seeded noise is drawn under; the study's name by default
     """
 
@@ -65,7 +65,7 @@ class SumsHandler:
         records: RecordStore,
         noise: Noise,
         authenticity: Authenticity,
-        approve: Callable[[str, SumsPlan, PlanEvidence | None], None] = lambda study, plan, evidence: None,
+        approve: Callable[[str, SumsPlan, str, PlanEvidence | None], None] = lambda *plan: None,
         noise_label: str = "",
     ) -> None:
         self.party = party
@@ -198,7 +198,7 @@ class SumsHandler:
         if not kept.plan:
             sums_plan.check_plan(request.plan)
             evidence = request.evidence if isinstance(request, SumsShareRequest) else None
-            self._approve(request.study, request.plan, evidence)
+            self._approve(request.study, request.plan, digest, evidence)
             self._keep(request.study, replace(kept, plan=digest))
         return digest
 
@@ -230,4 +230,9 @@ class SumsHandler:
         self._records.put(self._name(study), kept.to_dict())
 
     def _name(self, study: str) -> str:
-        return f"sums/{self.party}/{study}"
+        return self.record_name(self.party, study)
+
+    @staticmethod
+    def record_name(party: str, study: str) -> str:
+        """The name under which a party's record of a study is kept."""
+        return f"sums/{party}/{study}"

@@ -61,6 +61,8 @@ def release_gaussian_cells(cells: Ints, n_cells: int, deviation: float, noise: N
 
 def settle_margin(column: Column, noisy: Ints, n_observed: int, deviation: float) -> Marginal:
     """The observed subjects' margin from noisy cells: tails settled, then the nearest probabilities."""
+    if n_observed == 0:
+        return Marginal.unknown(column, noisy.size)
     raw = noisy / n_observed
     settled = raw
     if column.kind in ("continuous", "count"):

@@ -23,6 +23,7 @@ from verticopula.mpc.sums_plan import (
 from verticopula.mpc.verified_cells import COMPUTE
 from verticopula.mpc.verified_sums import choose_field_bits
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.study_settings import COORDINATOR
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.marginals import Marginal, to_cells
@@ -58,7 +59,7 @@ def sums_roles(federation: Federation) -> tuple[tuple[str, ...], tuple[int, ...]
     """Who has columns, how many scores of them each, and the three that compute: from the federation file alone."""
     parties = tuple(party.name for party in federation.parties)
     widths = tuple(sum(latent_count(column) for column in party.columns) for party in federation.parties)
-    return parties, widths, choose_compute(parties)
+    return parties, widths, choose_compute(parties, federation.network.compute or COORDINATOR)
 
 
 def plan_sums(

@@ -1,0 +1,76 @@
+"""What the coordinator sends of a finished study, as files in the study lead's folder.
+
+The coordinator chooses neither where they go nor what they are called: names that a study does not make are refused
+before anything is written, no link below the folder is followed, and a file is never written into, only replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from verticopula.errors import ProtocolError
+from verticopula.network.control_messages import ResultReply
+
+_MEGABYTE = 2**20
+_MOST_TEXT = 16 * _MEGABYTE  # what is printed, and read whole
+_MOST_PAGE = 256 * _MEGABYTE  # what is parsed, or opened in a browser
+_MOST_TABLE = 16_384 * _MEGABYTE
+_MOST_BYTES = {".txt": _MOST_TEXT, ".html": _MOST_PAGE, ".json": _MOST_PAGE, ".jsonl": _MOST_PAGE, ".npz": _MOST_PAGE}
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+def write_result(reply: ResultReply, out: Path, names: Collection[str]) -> list[Path]:
+    """The study's files below a folder.
+
+    Parameters
+    ----------
+    out : the folder, as the lead named it; it may itself be reached through a link
+    names : `study_folder.file_names`; ProtocolError for any other name, before anything is written
+    """
+    sent = [file.name for file in reply.files]
+    if not set(sent) <= set(names) or len(set(sent)) != len(sent):
+        raise ProtocolError("the coordinator sent a file whose name is none of this study's; nothing was written")
+    for file in reply.files:
+        if file.content.ndim != 1 or file.content.nbytes > _MOST_BYTES.get(Path(file.name).suffix, _MOST_TABLE):
+            raise ProtocolError("the coordinator sent a file that is too large; nothing was written")
+    out.mkdir(parents=True, exist_ok=True)
+    for file in reply.files:
+        *folders, name = file.name.split("/")
+        with _folder_below(out, folders) as folder:
+            _replace_file(folder, name, file.content.tobytes())
+    return [out / name for name in sent]
+
+
+@contextlib.contextmanager
+def _folder_below(out: Path, folders: list[str]) -> Iterator[int]:
+    """A descriptor of the folder, which is made if need be; ProtocolError where a link or a file is in its place."""
+    with contextlib.ExitStack() as stack:
+        here = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+        stack.callback(os.close, here)
+        for name in folders:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=here)
+            try:
+                here = os.open(name, _OPEN_FOLDER, dir_fd=here)
+            except OSError:
+                raise ProtocolError(f"{out / name} is a link or a file, not a folder: nothing goes there") from None
+            stack.callback(os.close, here)
+        yield here
+
+
+def _replace_file(folder: int, name: str, content: bytes) -> None:
+    """A new file in place of whatever has the name: what a link points to stays as it is."""
+    partly = f".{name}.{os.getpid()}.part"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(partly, dir_fd=folder)
+    made = os.open(partly, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=folder)
+    with os.fdopen(made, "wb") as file:
+        file.write(content)
+    try:
+        os.replace(partly, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        os.unlink(partly, dir_fd=folder)
+        raise ProtocolError(f"a folder stands where the study's {name} belongs") from None

@@ -1,0 +1,119 @@
+"""The third compute party of a strict study of two: an organisation without data, with a process of its own.
+
+It holds two of three shares of everybody's scores, which say nothing about them, adds them up with noise of its own,
+and sends the sums. It takes part only in the roles that its own federation file names.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
+from verticopula.mpc.sealed_messages import Authenticity
+from verticopula.mpc.sums_plan import SumsPlan
+from verticopula.privacy.noise import SecureNoise
+from verticopula.protocol.messages import (
+    MESSAGE_VERSION,
+    CloseReply,
+    CloseRequest,
+    Reply,
+    Request,
+    SumsKeyRequest,
+    SumsProofRequest,
+    SumsRequest,
+    SumsShareRequest,
+)
+from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.schema.federation import Federation
+from verticopula.schema.methods import STRICT
+from verticopula.stats.strict.score_plan import sums_roles
+from verticopula.storage.records import RecordStore
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_NAME = 200
+_MOST_STUDIES = 8  # held ready; others are made ready again from their records
+
+
+class ComputeParty:
+    """Answers a coordinator's requests for keys and sums, and nothing else.
+
+    Parameters
+    ----------
+    federation : its own copy, in which `[network] compute` is its name
+    records : where a study's secret and noise are kept until the study is over; they must outlive the process
+    authenticity : how its public keys are signed, and the others' are known
+    """
+
+    def __init__(self, federation: Federation, *, records: RecordStore, authenticity: Authenticity) -> None:
+        if federation.network.compute is None:
+            raise SettingsError("the federation file names no compute party without data: [network] compute")
+        self.name = federation.network.compute
+        self._roles = sums_roles(federation)
+        self._records = records
+        self._authenticity = authenticity
+        self._handlers: dict[str, SumsHandler] = {}
+        self._lock = threading.RLock()
+
+    def handle(self, request: Request) -> Reply:
+        """Answer a request, or refuse it with a reason; the same request gets the same bytes.
+
+        Privacy
+        -------
+        To the coordinator: a public key, and terms of the sums, as `SumsHandler` says.
+        """
+        if request.version != MESSAGE_VERSION:
+            raise VersionMismatch(
+                f"party {self.name!r} speaks message version {MESSAGE_VERSION}, the coordinator {request.version}"
+            )
+        if not isinstance(request, SumsKeyRequest | SumsShareRequest | SumsProofRequest | SumsRequest | CloseRequest):
+            raise PolicyRefused(f"party {self.name!r} computes and holds no data: it answers no such request")
+        if not 1 <= len(request.study) <= _LONGEST_NAME or not request.study.isprintable():
+            raise ProtocolError(f"party {self.name!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
+        with self._lock:
+            if isinstance(request, CloseRequest):
+                return self._close(request.study)
+            if request.method != STRICT.name:
+                raise PolicyRefused(f"party {self.name!r} computes in studies by method {STRICT.name!r} only")
+            if self._records.get(_closed_name(request.study)) is not None:
+                raise ProtocolError(f"party {self.name!r}: this study is over, and what was kept for it is gone")
+            return self._handler(request.study).handle(request)
+
+    def _close(self, study: str) -> CloseReply:
+        """Forget the study's secret and noise: what was sealed for this party cannot be opened any more."""
+        if self._records.get(_closed_name(study)) is None:
+            self._records.put(_closed_name(study), {"closed": True})
+            logger.info("study %s is over", study)
+        self._handlers.pop(study, None)
+        # Written over, and not only forgotten: a record that is gone would be made anew.
+        self._records.put(SumsHandler.record_name(self.name, study), _NOTHING)
+        return CloseReply(self.name, 0, "")
+
+    def _handler(self, study: str) -> SumsHandler:
+        if study not in self._handlers:
+            self._handlers[study] = SumsHandler(
+                self.name,
+                None,
+                records=self._records,
+                noise=SecureNoise(),
+                authenticity=self._authenticity,
+                approve=lambda name, plan, digest, evidence: self._check_roles(plan),
+            )
+            for old in list(self._handlers)[:-_MOST_STUDIES]:
+                del self._handlers[old]
+        return self._handlers[study]
+
+    def _check_roles(self, plan: SumsPlan) -> None:
+        """ProtocolError unless who shares how much with whom is as this party's own federation file has it."""
+        if (plan.parties, plan.widths, plan.compute) != self._roles:
+            raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other parties, columns or roles")
+        logger.info("party %s computes for %s", self.name, ", ".join(plan.parties))
+
+
+_NOTHING: dict[str, Any] = {}
+
+
+def _closed_name(study: str) -> str:
+    return f"closed/{study}"

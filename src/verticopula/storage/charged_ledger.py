@@ -1,0 +1,70 @@
+"""Caps in a study whose parties share a process: what they release is charged to a vault, and in the study's ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import polars as pl
+
+from verticopula.data.tables import OwnTable
+from verticopula.errors import SettingsError
+from verticopula.privacy.release import Release
+from verticopula.schema.federation import Federation, IdRule
+from verticopula.storage.known_tables import TableAccount
+from verticopula.storage.ledger import Ledger
+from verticopula.storage.vault import Vault
+
+
+class ChargedLedger(Ledger):
+    """A vault's ledger that also writes every entry into the ledger of one study.
+
+    An entry is on disk in both before anything is drawn, in the vault first. What the study's ledger held before and
+    the vault does not know counts, too, for the party of that name: it was spent before there was a vault.
+    """
+
+    def __init__(self, vault: Ledger, study: Ledger) -> None:
+        super().__init__()
+        if vault.path is not None and study.path is not None and vault.path.resolve() == study.path.resolve():
+            raise SettingsError("a study's ledger and a vault need folders of their own")
+        self._vault, self._study = vault, study
+        known = Counter(map(_mark, vault))
+        self._earlier: list[Release] = []
+        for entry in study:
+            if known[_mark(entry)] > 0:
+                known[_mark(entry)] -= 1
+            else:
+                self._earlier.append(replace(entry, table=""))
+
+    def append(
+        self, releases: Iterable[Release], approve: Callable[[list[Release]], None] = lambda entries: None
+    ) -> None:
+        """Record releases in both, all of them or none; `approve` is called with all that counts so far."""
+        wanted = list(releases)
+        self._vault.append(wanted, approve=lambda known: approve([*known, *self._earlier]))
+        self._study.append(wanted)
+
+    def __iter__(self) -> Iterator[Release]:
+        return iter((*self._vault, *self._earlier))
+
+    def __len__(self) -> int:
+        return len(self._vault) + len(self._earlier)
+
+
+def open_accounts(
+    vault: Vault, federation: Federation, tables: Mapping[str, pl.DataFrame], rule: IdRule
+) -> dict[str, TableAccount]:
+    """Party -> whose budget its releases are charged to, in a vault that all parties share.
+
+    Parameters
+    ----------
+    tables : party -> its raw table
+    rule : where the tables have their ids, and how they are read
+    """
+    own = {party.name: OwnTable.check(party, tables[party.name], rule) for party in federation.parties}
+    return vault.accounts(own)
+
+
+def _mark(entry: Release) -> tuple[object, ...]:
+    return entry.time, entry.study, entry.party, entry.column, entry.what, entry.request, entry.coins, entry.mu

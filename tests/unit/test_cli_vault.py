@@ -1,0 +1,191 @@
+"""Caps of `run`: kept in a vault, over all runs about the same people, whatever their folders and names are."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.builders import CONTINUOUS, Call, make_federation
+from verticopula import Federation, Policy, Synthesizer
+from verticopula.data.input_files import write_inputs
+from verticopula.errors import BudgetExceeded, VerticopulaError
+from verticopula.privacy.policy import Caps
+from verticopula.privacy.statement import state_privacy
+from verticopula.storage.ledger import read_ledger
+from verticopula.storage.vault import Vault, inspect_vault
+
+N = 90
+BLOCK = np.random.default_rng(4).normal(size=(N, 3)).clip(-7, 7)
+
+
+def inputs(
+    folder: Path, *, party: str = "bank", columns: tuple[str, ...] = ("x", "z"), people: int = N, first: int = 0
+) -> Path:
+    """Two parties' inputs below a folder, under these names."""
+    federation = make_federation({"hub": {"y": CONTINUOUS}, party: dict.fromkeys(columns, CONTINUOUS)})
+    ids = [f"s{i}" for i in range(first, first + people)]
+    tables = {
+        "hub": pl.DataFrame({"subject_id": ids, "y": BLOCK[:people, 0]}),
+        party: pl.DataFrame({"subject_id": ids, **{c: BLOCK[:people, k + 1] for k, c in enumerate(columns)}}),
+    }
+    folder.mkdir(exist_ok=True)
+    write_inputs(federation, tables, folder)
+    (folder / "policies").mkdir(exist_ok=True)
+    (folder / "policies" / f"{party}.toml").write_text("[caps]\nclient = 4.0\n")
+    return folder
+
+
+def run(call: Call, folder: Path, out: str, *more: Any) -> Any:
+    given = ["--data", folder / "data", "--out", folder / out, "--policies", folder / "policies", "--quiet"]
+    return call("run", folder / "federation.toml", *given, "--epsilon", 4, "--unit", "client", *more)
+
+
+def test_a_cap_holds_over_runs_with_folders_of_their_own(tmp_path: Path, call: Call, data_folder: Path) -> None:
+    folder = inputs(tmp_path / "in")
+    assert run(call, folder, "one").code == 0
+    for out in ("two", "three"):
+        said = run(call, folder, out)
+        assert said.code == 1
+        assert "epsilon per client would become 8, above its cap of 4" in said.err
+        assert not (folder / out).exists()
+    kept = data_folder / "verticopula" / "vaults" / "runs"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+    entries = read_ledger(folder / "one" / "ledger.jsonl")
+    assert inspect_vault(kept) == (len(entries), 0)
+    charged = read_ledger(kept / "ledger.jsonl")
+    assert [(e.party, e.column, e.what, e.epsilon) for e in charged] == [
+        (e.party, e.column, e.what, e.epsilon) for e in entries
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"party": "insurer"},
+        {"party": "insurer", "columns": ("income", "savings")},
+        {"columns": ("x",)},
+        {"people": 30},
+    ],
+    ids=["party", "party and columns", "one column", "a third"],
+)
+def test_other_names_and_parts_of_a_table_have_no_new_budget(tmp_path: Path, call: Call, changed: Any) -> None:
+    assert run(call, inputs(tmp_path / "in"), "one").code == 0
+    said = run(call, inputs(tmp_path / "again", **changed), "two")
+    assert said.code == 1
+    assert "above its cap of 4" in said.err
+    assert run(call, inputs(tmp_path / "others", first=1000), "three").code == 0
+
+
+def test_a_vault_of_ones_own_and_none_without_policies(tmp_path: Path, call: Call, data_folder: Path) -> None:
+    folder = inputs(tmp_path / "in")
+    own = ("--vault", tmp_path / "vault")
+    assert run(call, folder, "one", *own).code == 0
+    assert run(call, folder, "two", *own).code == 1
+    assert list(data_folder.iterdir()) == []
+    plain = ["--data", folder / "data", "--quiet", "--epsilon", 4]
+    assert call("run", folder / "federation.toml", *plain, "--out", folder / "three").code == 0
+    assert list(data_folder.iterdir()) == []
+    said = call("run", folder / "federation.toml", *plain[:2], "--out", folder / "four", *own, "--epsilon", 4)
+    assert said.code == 0  # no policy, no cap; but it is written down
+    assert "Charged" in said.out
+    assert len(read_ledger(tmp_path / "vault" / "ledger.jsonl")) == 2 * len(read_ledger(folder / "one/ledger.jsonl"))
+
+
+def test_a_cap_at_person_counts_all_parties_of_a_run(tmp_path: Path, call: Call) -> None:
+    """They share the vault, so it knows what every one of them has released about the same people."""
+    folder = inputs(tmp_path / "in")
+    for party in ("hub", "bank"):
+        (folder / "policies" / f"{party}.toml").write_text('methods = ["strict"]\n[caps]\nperson = 2.0\n')
+    strict = ("--method", "strict", "--delta", 1e-6, "--unit", "person")
+    assert run(call, folder, "one", *strict, "--epsilon", 1.9).code == 0
+    said = run(call, folder, "two", *strict, "--epsilon", 1)
+    assert said.code == 1
+    assert "epsilon per person" in said.err
+    entries = read_ledger(folder / "one" / "ledger.jsonl")
+    assert state_privacy(entries, 1e-6).person == pytest.approx(1.9, rel=1e-6)
+    both = [entry for entry in entries if entry.party == "bank"]
+    alone = state_privacy(both, 1e-6).person
+    assert alone < 1.88
+    for party in ("hub", "bank"):  # room for one party's releases, and not for those of both
+        (folder / "policies" / f"{party}.toml").write_text(f'methods = ["strict"]\n[caps]\nperson = {alone + 0.005}\n')
+    said = run(call, folder, "three", *strict, "--epsilon", 1.9, "--vault", tmp_path / "v")
+    assert said.code == 1
+    assert "epsilon per person" in said.err
+
+
+def test_what_a_folder_s_ledger_held_before_there_was_a_vault_counts(tmp_path: Path, call: Call) -> None:
+    folder = inputs(tmp_path / "in")
+    plain = ["--data", folder / "data", "--out", folder / "one", "--quiet", "--epsilon", 1]
+    assert call("run", folder / "federation.toml", *plain).code == 0
+    said = run(call, folder, "one", "--overwrite")
+    assert "epsilon per client would become 5, above its cap of 4" in said.err
+    assert (folder / "one" / "study.json").exists()
+    assert run(call, folder, "one", "--overwrite", "--epsilon", 2).code == 0
+    assert run(call, folder, "one", "--overwrite", "--epsilon", 2).code == 1  # 1 + 2 + 2, none of it twice
+    assert run(call, folder, "one", "--overwrite", "--epsilon", 1).code == 0
+
+
+def test_a_vault_in_use_or_out_of_reach_is_said_and_nothing_is_left(tmp_path: Path, call: Call) -> None:
+    folder = inputs(tmp_path / "in")
+    with Vault.open(tmp_path / "vault"):
+        said = run(call, folder, "deep/one", "--vault", tmp_path / "vault")
+        assert "another process uses this vault" in said.err
+    (tmp_path / "file").write_text("")
+    said = run(call, folder, "deep/one", "--vault", tmp_path / "file")
+    assert said.code == 1
+    assert "cannot be used" in said.err
+    assert not (folder / "deep").exists()
+    said = run(call, folder, "one", "--vault", folder / "one")
+    assert "need folders of their own" in said.err
+    assert not (folder / "one").exists()
+
+
+def test_help_teaches_where_caps_are_kept(call: Call) -> None:
+    said = call("run", "--help").out
+    assert "--vault" in said
+    assert "XDG_DATA_HOME" in said
+
+
+# ---- in Python -------------------------------------------------------------------------------
+
+
+def study() -> tuple[Federation, dict[str, pl.DataFrame]]:
+    federation = make_federation({"hub": {"y": CONTINUOUS}, "bank": {"x": CONTINUOUS}})
+    ids = [f"s{i}" for i in range(N)]
+    return federation, {
+        name: pl.DataFrame({"subject_id": ids, column: BLOCK[:, k]})
+        for k, (name, column) in enumerate({"hub": "y", "bank": "x"}.items())
+    }
+
+
+def test_fit_keeps_caps_in_a_vault(tmp_path: Path) -> None:
+    federation, tables = study()
+    policies = {"bank": Policy(caps=Caps(client=1.5))}
+    first = Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies, vault=tmp_path / "v")
+    assert len(first.ledger_) == 4
+    with pytest.raises(BudgetExceeded, match="'bank'"):
+        Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies, vault=tmp_path / "v")
+    with Vault.open(tmp_path / "v") as opened:
+        assert len(opened.ledger) == 4
+        with pytest.raises(BudgetExceeded):
+            Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies, vault=opened)
+    Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies)  # as before: only its own ledger counts
+
+
+def test_the_vault_is_charged_before_anything_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def look(*args: Any) -> Any:
+        seen.append([len(read_ledger(tmp_path / name)) for name in ("v/ledger.jsonl", "own.jsonl")])
+        raise VerticopulaError("stopped")
+
+    monkeypatch.setattr("verticopula.protocol.party.local_party.flip_comparisons", look)
+    federation, tables = study()
+    with pytest.raises(VerticopulaError, match="stopped"):
+        Synthesizer(federation, epsilon=1.0).fit(tables, vault=tmp_path / "v", ledger=tmp_path / "own.jsonl")
+    assert min(min(counts) for counts in seen) >= 2
