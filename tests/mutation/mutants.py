@@ -449,7 +449,7 @@ _STATEMENTS = (
         "while more := {name",
         "if more := {name",
         "tables joined through a third one would have budgets of their own",
-        one_of(VAULT, "what_counts_against_a_table"),
+        one_of(VAULT, "tables_joined_through_others_count_together"),
     ),
     Mutant(
         "release-of-nobody-is-free",
@@ -580,7 +580,7 @@ _DRAWS = (
         "drawn, used_after = draw_binomial(ties, 0.5, words, used_after)",
         "drawn = s - lower[s]",
         "the same for the binomial sampler",
-        ("tests/oracle/test_binomial_sampler.py",),
+        FLIPS,
     ),
     Mutant(
         "cells-two-half-noise",

@@ -12,18 +12,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "verticopula"
-_TOGETHER = 2  # mutants at a time
 _LONGEST = 1200  # seconds; a mutant that runs out of time was not killed by a test
 _MARKERS = "not slow and not network and not gan and not install"
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class Mutant:
     equivalent: str = field(default="", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`killed`, `survived`, or `failed`, where something else than a test stopped the run; and what it was."""
 
     what: str
@@ -75,13 +74,11 @@ def mutate(text: str, mutant: Mutant) -> str:
 
 def check_mutants(mutants: Sequence[Mutant], source: Path, root: Path) -> None:
     """MutantError lists every mutant that does not fit the sources, or names a test file that is not there."""
-    problems = [
-        f"{m.name}: the name is taken" for i, m in enumerate(mutants) if m.name in {o.name for o in mutants[:i]}
-    ]
+    names = Counter(mutant.name for mutant in mutants)
+    problems = [f"{name}: the name is taken" for name, count in names.items() if count > 1]
     for mutant in mutants:
-        problems += [
-            f"{mutant.name}: there is no {name}" for name in mutant.tests if not (root / name.split("::")[0]).is_file()
-        ]
+        missing = (name for name in mutant.tests if not (root / name.split("::")[0]).is_file())
+        problems += [f"{mutant.name}: there is no {name}" for name in missing]
         try:
             mutate((source / PACKAGE / mutant.file).read_text(encoding="utf-8"), mutant)
         except (MutantError, OSError) as error:
@@ -95,24 +92,20 @@ def copy_source(source: Path, folder: Path, mutant: Mutant | None = None) -> Pat
     target = folder / "src"
     shutil.copytree(source, target)
     if mutant is not None:
-        path = target / PACKAGE / mutant.file
-        text = path.read_text(encoding="utf-8")
+        path, text = target / PACKAGE / mutant.file, (source / PACKAGE / mutant.file).read_text(encoding="utf-8")
         path.write_text(mutate(text, mutant), encoding="utf-8")
-        if "njit" in text:  # compiled functions of other files may have this one's inside, and are not renewed
-            for kept in target.rglob("*.nb[ic]"):
-                kept.unlink()
+        # Compiled functions of other files may have this one's inside, and are not renewed.
+        for kept in target.rglob("*.nb[ic]") if "njit" in text else ():
+            kept.unlink()
     return target
 
 
-def run_tests(source: Path, tests: Sequence[str], root: Path = ROOT, longest: float = _LONGEST) -> Verdict:
+def run_tests(source: Path, tests: Sequence[str], root: Path, longest: float = _LONGEST) -> Verdict:
     """What the tests say about the sources in this folder."""
-    environment = {**os.environ, "PYTHONPATH": str(source), **dict.fromkeys(_ONE_THREAD, "1")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = {**os.environ, "PYTHONPATH": str(source)}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", _MARKERS, *tests]
     try:
-        done = subprocess.run(
-            command, env=environment, cwd=root, capture_output=True, text=True, timeout=longest, check=False
-        )
+        done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=longest)
     except subprocess.TimeoutExpired:
         return Verdict("failed", f"no answer after {longest:g} seconds")
     failed = _FAILED.search(done.stdout)
@@ -121,7 +114,7 @@ def run_tests(source: Path, tests: Sequence[str], root: Path = ROOT, longest: fl
     return Verdict("survived", "") if done.returncode == 0 else Verdict("failed", done.stdout[-2000:] + done.stderr)
 
 
-def run_mutant(mutant: Mutant, source: Path, root: Path = ROOT) -> Verdict:
+def run_mutant(mutant: Mutant, source: Path, root: Path) -> Verdict:
     """What its tests say about one mutant."""
     with tempfile.TemporaryDirectory() as folder:
         return run_tests(copy_source(source, Path(folder), mutant), mutant.tests, root)
@@ -131,32 +124,26 @@ def main(mutants: Sequence[Mutant], arguments: Sequence[str] | None = None, root
     """0 if every mutant is killed, 1 otherwise."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this mutant (may be repeated)")
-    only = parser.parse_args(arguments).only
-    if strangers := set(only) - {mutant.name for mutant in mutants}:
-        parser.error(f"no such mutant: {', '.join(sorted(strangers))}")
-    began = os.times()
+    only = set(parser.parse_args(arguments).only)
+    if only - {mutant.name for mutant in mutants}:
+        parser.error("there is no such mutant")
     with tempfile.TemporaryDirectory() as folder:
         check_mutants(mutants, root / "src", root)
         chosen = [m for m in mutants if not m.equivalent and (not only or m.name in only)]
         plain = copy_source(root / "src", Path(folder))
-        tests = sorted({name for mutant in chosen for name in mutant.tests})
-        print(f"{len(chosen)} mutants; first {len(tests)} test files without any", flush=True)
-        verdict = run_tests(plain, tests, root, longest=10 * _LONGEST)
-        if verdict.what != "survived":
-            raise MutantError(f"the tests fail without any mutant: {verdict.by}")
-        left = []
-        with ThreadPoolExecutor(_TOGETHER) as pool:
-            runs = pool.map(lambda mutant: (mutant, run_mutant(mutant, plain, root)), chosen)
-            for mutant, verdict in runs:
+        print(f"{len(chosen)} mutants; first their tests without any", flush=True)
+        before = run_tests(plain, sorted({name for mutant in chosen for name in mutant.tests}), root, 10 * _LONGEST)
+        if before.what != "survived":
+            raise MutantError(f"the tests fail without any mutant: {before.by}")
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            left, verdicts = [], pool.map(lambda mutant: run_mutant(mutant, plain, root), chosen)
+            for mutant, verdict in zip(chosen, verdicts, strict=True):
                 print(f"{verdict.what:<9}{mutant.name}  {verdict.by}", flush=True)
                 if verdict.what != "killed":
                     left.append(mutant)
     for mutant in left:
         print(f"NOT KILLED {mutant.name} ({mutant.file}): {mutant.why}")
-    ended = os.times()
-    spent = ended.children_user + ended.children_system - began.children_user - began.children_system
-    equivalent = sum(bool(m.equivalent) for m in mutants)
-    print(
-        f"{len(chosen) - len(left)} of {len(chosen)} killed, {equivalent} equivalent; {spent:.0f} s of processor time"
-    )
+    killed, equivalent = len(chosen) - len(left), sum(bool(mutant.equivalent) for mutant in mutants)
+    spent = os.times().children_user + os.times().children_system
+    print(f"{killed} of {len(chosen)} killed, {equivalent} equivalent; {spent:.0f} s of processor time")
     return 1 if left else 0

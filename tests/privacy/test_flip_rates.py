@@ -105,6 +105,24 @@ def test_comparisons_are_flipped_as_often_as_the_ledger_says(sampler: str, epsil
             assert abs(rate - theta) < DEVIATIONS * deviation, f"{column.column}, latent {index}"
 
 
+@pytest.mark.parametrize("sampler", ["exact", "binomial"])
+def test_ties_show_nothing_of_the_order_of_rows(sampler: str) -> None:
+    """A coin has a variance of a quarter at most, so sum c R has n sum c^2 / 4 at most where c sums to 0."""
+    held = values(N)
+    party = make_party(federation(), "left", held, noise=SeededNoise(12))
+    for column in released(party, request(sampler, 1.0, 1.0)).columns:
+        own, order = held[column.column], np.zeros(N)
+        for value in np.unique(own):
+            tied = own == value
+            order[tied] = np.arange(tied.sum()) - (tied.sum() - 1) / 2.0
+        if column.column == "continuous":
+            assert not order.any()
+            continue
+        bound = DEVIATIONS * math.sqrt(N * float(order @ order) / 4.0)
+        assert float(order @ order) > 2.0 * bound  # ties in the order of rows would show
+        assert np.abs(order @ column.ranks).max() < bound, column.column
+
+
 def test_marginals_have_the_noise_that_the_ledger_says() -> None:
     """A replaced value moves two counts, or one number where there are two cells: scale 2/epsilon, or 1/epsilon."""
     held, studies, epsilon = values(12), 300, 0.8

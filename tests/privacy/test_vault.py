@@ -290,6 +290,12 @@ def test_what_counts_against_a_table() -> None:
     assert [e.column for e in spent_on(entries, "left", "")] == ["a", "c", "d"]
 
 
+def test_tables_joined_through_others_count_together() -> None:
+    tables = {"a": "t+u", "b": "u+v", "c": "v+w", "d": "x", "e": "w"}
+    entries = [release(name, table=table, party="left") for name, table in tables.items()]
+    assert [e.column for e in spent_on(entries, "left", "t")] == ["a", "b", "c", "e"]
+
+
 def test_without_the_secret_ids_cannot_be_tried(tmp_path: Path) -> None:
     one, two = sketch_ids(ids(0, 10), b"k" * 32), sketch_ids(ids(0, 10), b"l" * 32)
     assert not set(one) & set(two)

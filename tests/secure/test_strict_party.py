@@ -271,14 +271,21 @@ def add_party(plan: SumsPlan, name: str, width: int) -> SumsPlan:
     return replace(plan, parties=(*plan.parties, name), widths=(*plan.widths, width), columns=columns, bounds=bounds)
 
 
+def widen_right(plan: SumsPlan) -> SumsPlan:
+    """The plan with one more column of a party that takes part."""
+    columns = np.column_stack([plan.columns, plan.columns[:, -1]])
+    return replace(plan, widths=(*plan.widths[:-1], plan.widths[-1] + 1), columns=columns)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda plan: add_party(plan, COORDINATOR, 200), "other parties or columns"),
+        (widen_right, "other parties or columns"),
         (lambda plan: replace(plan, compute=("left", "middle", COORDINATOR)), "other compute parties"),
         (lambda plan: replace(plan, compute=("middle", "left", "right")), "other compute parties"),
     ],
-    ids=["a party of its own", "computes itself", "another order"],
+    ids=["a party of its own", "a column more", "computes itself", "another order"],
 )
 def test_roles_in_secure_sums_come_from_the_partys_own_federation_file(
     change: Callable[[SumsPlan], SumsPlan], said: str
