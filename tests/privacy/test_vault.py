@@ -398,6 +398,9 @@ def test_a_renamed_column_is_charged_to_its_budget() -> None:
     assert party_epsilons([*entries, other], 1e-6).variable == 3 * PLAIN.epsilon  # y by name, x by content
     joined = [replace(PLAIN, column=name, content=name) for name in "xy"] + [replace(PLAIN, column="z", content="y+x")]
     assert party_epsilons(joined, 1e-6).variable == 3 * PLAIN.epsilon
+    for name in "xyz":  # joined columns stay one under each of their names
+        later = party_epsilons([*joined, replace(PLAIN, column=name)], 1e-6)
+        assert later.variable == later.client == 4 * PLAIN.epsilon
     old = replace(PLAIN, column="x")  # from before columns were recognised
     assert party_epsilons([old, entries[0]], 1e-6).variable == 2 * PLAIN.epsilon
     policy = Policy(caps=Caps(variable=1.5 * PLAIN.epsilon))
