@@ -187,7 +187,7 @@ PROOF_MUTANTS = (
         "return ProofCoefficients(weights, multiply(weights, weights), within, across)",
         "return ProofCoefficients(weights, multiply(weights, weights), within, across[:1].repeat(across.size))",
         "errors in two rows could cancel",
-        PROOFS,
+        one_of(PROOFS, "no_two_coefficients_are_the_same"),
     ),
     Mutant(
         "rounds-tags-not-compared",
@@ -243,7 +243,7 @@ PROOF_MUTANTS = (
         "total ^= int.from_bytes(seed)",
         "total = int.from_bytes(seed)",
         "one verifier would choose the challenge",
-        ROUNDS,
+        one_of(ROUNDS, "a_challenge_depends_on_every_verifiers_seed"),
     ),
     Mutant(
         "rounds-commitment-of-anybody",
