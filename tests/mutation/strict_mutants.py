@@ -158,6 +158,8 @@ STRICT_MUTANTS = (
         "fingerprint((self.name, study, plan))",
         "other noise on the same sums would not be charged",
         one_of(PARTY, "who_has_lost_its_secret_pays_again"),
+        equivalent="the entry names the digest of plan and keys (joint), and what is paid is compared with it, too: another "
+        "secret has other keys",
     ),
     Mutant(
         "strict-another-cohort",
@@ -181,7 +183,7 @@ STRICT_MUTANTS = (
         "        self.allow()\n        self._margins(study)",
         "        self._margins(study)",
         "a policy that was tightened after the keys would not hold",
-        PARTY,
+        one_of(PARTY, "a_policy_that_is_tightened_after_the_keys_holds_for_the_shares"),
     ),
     Mutant(
         "evidence-any-mask",
@@ -221,7 +223,7 @@ STRICT_MUTANTS = (
         "if (plan.parties, plan.widths, plan.compute) != self._roles:",
         "if plan.compute != self._roles[2]:",
         "the third would add up for parties that its file does not name",
-        one_of(THIRD, "the_third_takes_roles_from_its_own_file_only"),
+        one_of(THIRD, "a_plan_of_two_parties_is_none_for_the_third_of_others"),
     ),
     Mutant(
         "third-goes-on",
@@ -301,7 +303,7 @@ STRICT_MUTANTS = (
         "return np.where(rows == columns, diagonal, off)[:-1]",
         "return np.full(rows.size, off)[:-1]",
         "a person would move the diagonal by more than mu",
-        one_of(SHARES, "the_noise_of_a_plan_covers_every_replacement"),
+        one_of(SHARES, "a_share_has_half_the_variance"),
     ),
     Mutant(
         "sharing-third-share-for-everybody",

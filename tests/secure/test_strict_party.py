@@ -254,10 +254,16 @@ def without_right(plan: SumsPlan) -> SumsPlan:
     return replace(plan, columns=columns, bounds=bounds)
 
 
-def test_a_bound_below_zero_takes_no_noise_away() -> None:
+def with_right_below_zero(plan: SumsPlan) -> SumsPlan:
+    """The same with all columns: nothing but the sign of a bound is wrong."""
+    return replace(plan, bounds=without_right(plan).bounds)
+
+
+@pytest.mark.parametrize("change", [without_right, with_right_below_zero])
+def test_a_bound_below_zero_takes_no_noise_away(change: Callable[[SumsPlan], SumsPlan]) -> None:
     """The noise is in proportion to the sum of the bounds: one below 0 would open everybody's scores almost exactly."""
     parties = make_parties()
-    way = Replacing(parties, with_plan(without_right), SumsShareRequest)
+    way = Replacing(parties, with_plan(change), SumsShareRequest)
     with pytest.raises(ProtocolError, match="a bound for a party without columns"):
         release(parties, way)
     assert all({e.what for e in party.ledger} == {"marginal"} for party in parties.values())
@@ -315,6 +321,18 @@ def with_own_key(change: Callable[[SumsShareRequest], SumsShareRequest]) -> Call
 def test_a_party_without_a_federation_file_takes_no_part_in_secure_sums() -> None:
     with pytest.raises(ProtocolError, match="no federation file"):
         release(make_parties(own={"middle": {"federation": None}}))
+
+
+def test_a_policy_that_is_tightened_after_the_keys_holds_for_the_shares() -> None:
+    parties = make_parties()
+
+    def tighten(asked: SumsShareRequest) -> SumsShareRequest:
+        parties["left"].policy = Policy(columns=("y",))
+        return asked
+
+    with pytest.raises(PolicyRefused, match="does not share column 'x1'"):
+        release(parties, Replacing(parties, tighten, SumsShareRequest))
+    assert {entry.what for entry in parties["left"].ledger} == {"marginal"}
 
 
 def test_no_sums_before_margins_and_none_without_a_key() -> None:
