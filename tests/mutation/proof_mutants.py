@@ -44,6 +44,7 @@ PROOF_MUTANTS = (
         '"box", sender',
         "a sealed message could be sent in another study",
         SEALED,
+        equivalent="both public keys are in the context, and a key pair is derived from the study's name",
     ),
     Mutant(
         "sealed-key-used-twice",
@@ -147,7 +148,7 @@ PROOF_MUTANTS = (
         "return entries * (of_sum",
         "return 1 * (of_sum",
         "the slack of all other numbers would be forgotten",
-        SHARES,
+        one_of(SHARES, "every_opened_number_adds_its_slack"),
     ),
     Mutant(
         "proof-difference-not-checked",

@@ -158,8 +158,8 @@ STRICT_MUTANTS = (
         "fingerprint((self.name, study, plan))",
         "other noise on the same sums would not be charged",
         one_of(PARTY, "who_has_lost_its_secret_pays_again"),
-        equivalent="the entry names the digest of plan and keys (joint), and what is paid is compared with it, too: another "
-        "secret has other keys",
+        equivalent="the entry names the digest of plan and keys (joint), and what is paid is compared with it, too: "
+        "another secret has other keys",
     ),
     Mutant(
         "strict-another-cohort",
@@ -343,7 +343,7 @@ STRICT_MUTANTS = (
         "return cell_sensitivity(gaussian_cell_count(column, n_observed, deviation)) / deviation",
         "return cell_sensitivity(gaussian_cell_count(column, n_observed, deviation)) / (2.0 * deviation)",
         "margins would be charged by half",
-        one_of(STUDY, "replacing_a_person_or_a_block_moves_margins_and_sums_together_by_mu_at_most"),
+        MARGINS,
     ),
     Mutant(
         "margins-not-smoothed",
