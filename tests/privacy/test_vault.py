@@ -360,6 +360,16 @@ def test_a_column_is_known_by_its_values(tmp_path: Path, same_as: str, values: n
     assert again.columns == {"another name": first.columns[same_as]}
 
 
+def test_a_column_is_known_in_another_table_with_some_of_its_people(tmp_path: Path) -> None:
+    """A quarter of the people are in both: two tables, whose common column has one budget under any name."""
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, 200), {"income": encoded(INCOME[:200]), "area": encoded(AREA[:200])})
+        more = vault.account(ids(150, 400), {"another name": encoded(INCOME[150:]), "visits": encoded(VISITS[150:])})
+    assert more.overlapping == (first.table,)
+    assert more.columns["another name"] == first.columns["income"]
+    assert more.columns["visits"] not in first.columns.values()
+
+
 def test_other_columns_of_the_same_people_have_a_budget_of_their_own(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     others = {

@@ -98,6 +98,7 @@ def test_hashes_that_share_one_half_are_still_told_apart() -> None:
     rows[1, 0], rows[2, 15] = 1, 1
     assert count_repeats(rows) == 0
     assert count_repeats(np.vstack([rows, rows[:1]])) == 1
+    assert count_repeats(np.vstack([rows, rows])) == rows.shape[0]
     assert place({"a": rows, "b": rows[::-1]}, "a").positions["b"].tolist() == [2, 1, 0]
 
 
