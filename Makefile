@@ -17,7 +17,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-install test-pandas3 test-slow test-network check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan clean
 
 help:  ## this list
@@ -95,6 +95,9 @@ test-slow: $(STAMP)-cluster  ## the slow statistical checks, and the tables' oth
 
 test-network: $(STAMP)-dev  ## the fault and intruder tables: real processes, killed and attacked
 	$(BIN)/python -m pytest -m network
+
+test-mutation: $(STAMP)-dev  ## small mistakes in the privacy code, one at a time: each must fail a test (ONLY=name for one)
+	$(BIN)/python -m tests.mutation $(addprefix --only ,$(ONLY))
 
 $(STAMP)-gan: $(STAMP)-dev
 	@echo "installing PyTorch into $(VENV) …"

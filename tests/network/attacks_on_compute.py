@@ -12,7 +12,7 @@ from tests.network.intruder_scenes import THIRD, Scene, attack
 from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.network.control_messages import Refusal
 from verticopula.network.key_signing import certificate_authenticity
-from verticopula.protocol.messages import CloseReply, CloseRequest, PresenceRequest, SumsKeyRequest, SumsRequest
+from verticopula.protocol.messages import CloseReply, CloseRequest, PresenceRequest, SumsKeyRequest, SumsShareRequest
 
 _WIDTHS = {"left": 2, "right": 2}
 
@@ -21,15 +21,15 @@ def _against_compute(name: str, by: str, expected: str, *, quick: bool = False) 
     return attack(name, "compute", THIRD, by, expected, quick=quick)
 
 
-def _sums(scene: Scene, study: str, widths: Mapping[str, int], *, forged: bool) -> SumsRequest:
-    """A request for sums of everybody's columns: with keys of the parties' own kits, or with the coordinator's."""
+def _sums(scene: Scene, study: str, widths: Mapping[str, int], *, forged: bool) -> SumsShareRequest:
+    """A request to take part in sums of all columns: with keys of the parties' own kits, or the coordinator's."""
     plan = make_plan(widths, np.ones((120, sum(widths.values())), dtype=bool), 0.01, 1.5, ("left", "right", THIRD))
     own = scene.evil.ask(THIRD, SumsKeyRequest(study, "strict")).key
     keys = [
         SealedChannel(study, name, bytes(32), certificate_authenticity(scene.kit("server" if forged else name)))
         for name in widths
     ]
-    return SumsRequest(study, "strict", plan, (*(channel.sign_public_key() for channel in keys), own), (b"", b""))
+    return SumsShareRequest(study, "strict", plan, (*(channel.sign_public_key() for channel in keys), own))
 
 
 @_against_compute(

@@ -269,3 +269,6 @@ def test_a_column_s_gaussian_noise_counts_at_every_unit() -> None:
         least = capped_epsilons([noise], 1e-6, gaussian=gaussian)
         assert least.variable == least.client == least.block < least.person
         assert least.block < found.variable <= found.client <= found.block < found.person
+        little = capped_epsilons([*coins, Pricing("s", "a").moments(100, 1e-6, 1e-6)], 1e-6, gaussian=gaussian)
+        assert little.variable < 0.999 * found.variable
+        assert little.client < 0.999 * found.client

@@ -10,6 +10,7 @@ from tests.builders import CONTINUOUS, make_federation
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.budget import (
+    LARGEST_EPSILON,
     ColumnBudget,
     StudyBudget,
     coins_per_comparison,
@@ -140,6 +141,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         {"epsilon": -1.0},
         {"epsilon": float("nan")},
         {"epsilon": float("inf")},
+        {"epsilon": 2.1 * LARGEST_EPSILON},
         {"epsilon": None},
         {"epsilon_ranks": 1.0},
         {"epsilon_ranks": 1.0, "epsilon_marginals": -1.0},

@@ -119,6 +119,16 @@ def test_a_proposal_that_the_party_does_not_compute_itself_is_refused(
     one.handle(ConsentRequest(proposal_for(one)))
 
 
+def test_a_mask_signed_in_another_study_is_refused() -> None:
+    one = placed()
+    proposal = proposal_for(one)
+    first = proposal.presence[0]
+    message = presence_statement("another study", first.party, first.counts, first.mask)
+    old = replace(first, signature=shared_authenticity(KEY).sign(message))
+    with pytest.raises(ProtocolError, match="not signed by that party"):
+        one.handle(ConsentRequest(replace(proposal, presence=(old, *proposal.presence[1:]))))
+
+
 def test_one_proposal_a_study() -> None:
     one = placed()
     one.handle(ConsentRequest(proposal_for(one)))
@@ -349,6 +359,27 @@ def test_a_consent_ends_and_has_to_be_asked_for_again() -> None:
     now[0] -= 10 * 86_400.0
     with pytest.raises(ProtocolError, match="asked again"):
         member(**settings).handle(replace(RELEASE, sampler="binomial"))
+
+
+def test_a_renewed_consent_remembers_what_was_asked_for() -> None:
+    now, vault = [1e9], MemoryVault()
+    settings: dict[str, Any] = {"vault": vault, "clock": lambda: now[0], "policy": Policy(consent_days=2)}
+    one = member(**settings)
+    one.handle(place_of(answered(one.handle(opening(method="ievcds")))))
+    asked: dict[str, Any] = {"method": "ievcds", "rounds": 2, "epsilon_ranks": 2.0}
+    agree_in(one, **asked)
+    seen = proposal_for(one, **asked).presence[1].counts
+    none, codes = np.zeros(0), [np.zeros(120 - count, dtype=np.int64) for count in seen]
+    items = tuple(Imputation(q.column, 1.0, none, none, c) for q, c in zip(RELEASE.queries, codes, strict=True))
+    second = CompletedRanksRequest("study", "ievcds", "exact", 2, items)
+    one.handle(second)
+    paid = len(vault.ledger)
+    now[0] += 2.1 * 86_400
+    agree_in(one, **asked)
+    other = tuple(replace(item, codes=1 + 0 * c) for item, c in zip(items, codes, strict=True))
+    with pytest.raises(ProtocolError, match="another round 2"):
+        one.handle(replace(second, imputations=other))
+    assert len(vault.ledger) == paid
 
 
 def test_a_consent_outlives_the_process(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_a_cap_holds_whatever_the_party_is_called(tmp_path: Path) -> None:
 
 
 def test_entries_of_nobody_s_table_count_for_the_party(tmp_path: Path) -> None:
-    policy = Policy(caps=Caps(client=1.5 * PRICE))
+    policy = Policy(caps=Caps(client=2.5 * PRICE))  # the other party's entry and a new one would still fit
     with Vault.open(tmp_path) as vault:
         make(vault, table_id="").handle(REQUEST)
         make(vault, "right", policy=policy).handle(REQUEST)

@@ -143,6 +143,14 @@ def test_a_seed_and_bounds_from_data_are_written_down() -> None:
     assert len(statement.warnings) == 2
 
 
+def test_one_seeded_entry_among_others_makes_a_study_not_private() -> None:
+    ledger = Ledger()
+    party(ledger=ledger).handle(request())
+    assert state_privacy(ledger).is_private
+    party(ledger=ledger, noise=SeededNoise(1)).handle(request(study="two"))
+    assert not state_privacy(ledger).is_private
+
+
 # ---- the order of things -----------------------------------------------------------------
 
 
@@ -221,6 +229,20 @@ def test_a_policy_refuses(policy: Policy) -> None:
     with pytest.raises(PolicyRefused):
         local.handle(request())
     assert len(local.ledger) == 0
+
+
+@pytest.mark.parametrize("policy", [Policy(columns=()), Policy(methods=())], ids=["columns", "methods"])
+def test_an_empty_list_allows_nothing(policy: Policy) -> None:
+    local = party(noise=Untouchable(), policy=policy)
+    for asked in (request(), PresenceRequest("one", "vcds")):
+        with pytest.raises(PolicyRefused):
+            local.handle(asked)
+    assert len(local.ledger) == 0
+
+
+def test_who_has_a_value_in_a_column_that_is_not_shared_is_not_told() -> None:
+    with pytest.raises(PolicyRefused, match="does not share column 'c'"):
+        party(policy=Policy(columns=("a", "b"))).handle(PresenceRequest("one", "vcds"))
 
 
 def test_a_policy_allows_what_it_lists() -> None:

@@ -306,6 +306,12 @@ def test_what_counts_against_a_table() -> None:
     assert [e.column for e in spent_on(entries, "left", "")] == ["a", "c", "d"]
 
 
+def test_tables_joined_through_others_count_together() -> None:
+    tables = {"a": "t+u", "b": "u+v", "c": "v+w", "d": "x", "e": "w"}
+    entries = [release(name, table=table, party="left") for name, table in tables.items()]
+    assert [e.column for e in spent_on(entries, "left", "t")] == ["a", "b", "c", "e"]
+
+
 def test_without_the_secret_ids_cannot_be_tried(tmp_path: Path) -> None:
     one, two = sketch_ids(ids(0, 10), b"k" * 32), sketch_ids(ids(0, 10), b"l" * 32)
     assert not set(one) & set(two)
@@ -370,6 +376,16 @@ def test_a_column_is_known_by_its_values(tmp_path: Path, same_as: str, values: n
     assert again.columns == {"another name": first.columns[same_as]}
 
 
+def test_a_column_is_known_in_another_table_with_some_of_its_people(tmp_path: Path) -> None:
+    """A quarter of the people are in both: two tables, whose common column has one budget under any name."""
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, 200), {"income": encoded(INCOME[:200]), "area": encoded(AREA[:200])})
+        more = vault.account(ids(150, 400), {"another name": encoded(INCOME[150:]), "visits": encoded(VISITS[150:])})
+    assert more.overlapping == (first.table,)
+    assert more.columns["another name"] == first.columns["income"]
+    assert more.columns["visits"] not in first.columns.values()
+
+
 def test_other_columns_of_the_same_people_have_a_budget_of_their_own(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     others = {
@@ -408,6 +424,9 @@ def test_a_renamed_column_is_charged_to_its_budget() -> None:
     assert party_epsilons([*entries, other], 1e-6).variable == 3 * PLAIN.epsilon  # y by name, x by content
     joined = [replace(PLAIN, column=name, content=name) for name in "xy"] + [replace(PLAIN, column="z", content="y+x")]
     assert party_epsilons(joined, 1e-6).variable == 3 * PLAIN.epsilon
+    for name in "xyz":  # joined columns stay one under each of their names
+        later = party_epsilons([*joined, replace(PLAIN, column=name)], 1e-6)
+        assert later.variable == later.client == 4 * PLAIN.epsilon
     old = replace(PLAIN, column="x")  # from before columns were recognised
     assert party_epsilons([old, entries[0]], 1e-6).variable == 2 * PLAIN.epsilon
     policy = Policy(caps=Caps(variable=1.5 * PLAIN.epsilon))

@@ -339,6 +339,15 @@ def test_coefficients_and_points_differ_between_statements() -> None:
     assert draw_point(one, SEED) != draw_point(other, SEED)
 
 
+def test_no_two_coefficients_are_the_same() -> None:
+    """Equal ones would let errors in two rows cancel."""
+    statement = make_statement(rows=200)
+    drawn = draw_coefficients(statement, SEED)
+    assert drawn.across.size == folded_size(statement) > 1
+    everything = np.concatenate([drawn.weights, drawn.within, drawn.across])
+    assert np.unique(everything).size == everything.size
+
+
 def test_what_has_the_wrong_shape_is_refused() -> None:
     statement = make_statement()
     opening = PieceOpening(1, 2, np.arange(folded_size(statement), dtype=np.uint64))

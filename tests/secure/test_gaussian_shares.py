@@ -109,6 +109,10 @@ def test_a_discrete_gaussian_is_a_rounded_continuous_one_as_closely_as_the_bound
     assert gap <= 5.0 * math.exp(-2.0 * (math.pi * smoothing) ** 2) + 1e-9
 
 
+def test_every_opened_number_adds_its_slack() -> None:
+    assert slack_of(100, 3.0) / slack_of(1, 3.0) == pytest.approx(100.0)
+
+
 def test_the_slack_is_negligible_and_too_little_noise_is_refused() -> None:
     assert 0.0 < slack_of(100_000, SMALLEST_SHARE) < 1e-32
     assert slack_of(1, 1e13) < 1e-75

@@ -455,6 +455,12 @@ def test_a_verifier_cannot_repeat_anothers_commitment() -> None:
         session.verifiers["a"].reveal_point(reveals, ProofShare(statement.digest, b"", (), b""))
 
 
+def test_a_challenge_depends_on_every_verifiers_seed() -> None:
+    seeds = {name: bytes([number]) * 32 for number, name in enumerate("abc", start=1)}
+    for name in seeds:
+        assert proof_rounds._combine({**seeds, name: bytes(32)}) != proof_rounds._combine(seeds)
+
+
 def test_a_dealer_proves_for_one_challenge_only() -> None:
     statement = make_statement("a")
     session = Session(statement, make_codes(statement)).run_until("prove")

@@ -133,6 +133,8 @@ def test_common_keys_are_the_same_on_both_sides_and_only_there() -> None:
     assert len(keys) == 5
     assert all(len(key) == 16 for key in keys)
     assert made["a"].derive("x") != made["a"].derive("y") != made["b"].derive("y")
+    assert made["a"].derive("x", "yz") != made["a"].derive("xy", "z")  # labels do not run together
+    assert made["a"].common_key("b", "x", "yz") != made["a"].common_key("b", "xy", "z")
 
 
 def test_certificates_can_be_plugged_in() -> None:

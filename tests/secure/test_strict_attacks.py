@@ -275,9 +275,10 @@ def test_a_body_that_the_coordinator_exchanges() -> None:
 
 def test_the_third_compute_party_of_two_parties_checks_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator computes there: it verifies the cells of both as any party would."""
-    two = make_federation(
+    made = make_federation(
         {name: {f"x{name}": {"kind": "continuous", "bounds": (-6, 6)}, f"y{name}": {"kind": "binary"}} for name in "ab"}
     )
+    two = Federation.from_dict({**made.to_dict(), "network": {"operator": "office"}})
     monkeypatch.setattr(
         proof_rounds,
         "deal_cells",

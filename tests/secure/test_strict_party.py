@@ -286,14 +286,21 @@ def add_party(plan: SumsPlan, name: str, width: int) -> SumsPlan:
     return replace(plan, parties=(*plan.parties, name), widths=(*plan.widths, width), columns=columns, tables=tables)
 
 
+def widen_right(plan: SumsPlan) -> SumsPlan:
+    """The plan with one more column of a party that takes part."""
+    columns = np.column_stack([plan.columns, plan.columns[:, -1]])
+    return replace(plan, widths=(*plan.widths[:-1], plan.widths[-1] + 1), columns=columns)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda plan: add_party(plan, COORDINATOR, 200), "other parties or columns"),
+        (widen_right, "other parties or columns"),
         (lambda plan: replace(plan, compute=("left", "middle", COORDINATOR)), "other compute parties"),
         (lambda plan: replace(plan, compute=("middle", "left", "right")), "other compute parties"),
     ],
-    ids=["a party of its own", "computes itself", "another order"],
+    ids=["a party of its own", "a column more", "computes itself", "another order"],
 )
 def test_roles_in_secure_sums_come_from_the_partys_own_federation_file(
     change: Callable[[SumsPlan], SumsPlan], said: str
@@ -323,6 +330,18 @@ def with_own_key(change: Callable[[SumsShareRequest], SumsShareRequest]) -> Call
 def test_a_party_without_a_federation_file_takes_no_part_in_secure_sums() -> None:
     with pytest.raises(ProtocolError, match="no federation file"):
         release(make_parties(own={"middle": {"federation": None}}))
+
+
+def test_a_policy_that_is_tightened_after_the_keys_holds_for_the_shares() -> None:
+    parties = make_parties()
+
+    def tighten(asked: SumsShareRequest) -> SumsShareRequest:
+        parties["left"].policy = Policy(columns=("y",))
+        return asked
+
+    with pytest.raises(PolicyRefused, match="does not share column 'x1'"):
+        release(parties, Replacing(parties, tighten, SumsShareRequest))
+    assert {entry.what for entry in parties["left"].ledger} == {"marginal"}
 
 
 def test_no_sums_before_margins_and_none_without_a_key() -> None:

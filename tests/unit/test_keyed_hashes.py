@@ -10,7 +10,16 @@ import pytest
 
 from verticopula.data.tables import normalise_ids
 from verticopula.errors import SettingsError
-from verticopula.matching.keyed_hashes import STRANGER, count_repeats, hash_ids, hash_order, key_check, place, study_key
+from verticopula.matching.keyed_hashes import (
+    STRANGER,
+    cohort_digest,
+    count_repeats,
+    hash_ids,
+    hash_order,
+    key_check,
+    place,
+    study_key,
+)
 from verticopula.schema.federation import IdRule
 
 KEY = bytes(range(32))
@@ -89,7 +98,14 @@ def test_hashes_that_share_one_half_are_still_told_apart() -> None:
     rows[1, 0], rows[2, 15] = 1, 1
     assert count_repeats(rows) == 0
     assert count_repeats(np.vstack([rows, rows[:1]])) == 1
+    assert count_repeats(np.vstack([rows, rows])) == rows.shape[0]
     assert place({"a": rows, "b": rows[::-1]}, "a").positions["b"].tolist() == [2, 1, 0]
+
+
+def test_a_cohort_s_digest_depends_on_its_order() -> None:
+    rows = hashes("a", "b", "c")
+    assert cohort_digest(rows) == cohort_digest(rows.copy())
+    assert len({cohort_digest(rows), cohort_digest(rows[::-1]), cohort_digest(rows[:2])}) == 3
 
 
 def test_hash_order_is_the_order_of_the_bytes() -> None:

@@ -1,0 +1,89 @@
+"""The runner of mutants, on a package of one function; and that the list of mutants fits the sources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.mutants import MUTANTS
+from tests.mutation.proof_mutants import PROOF_MUTANTS
+from tests.mutation.runner import PACKAGE, ROOT, Mutant, MutantError, check_mutants, main
+from tests.mutation.strict_mutants import STRICT_MUTANTS
+
+HALF = Mutant("half", "noise.py", "return 2 * x", "return x", "half the noise", ("test_noise.py",))
+NOTHING = replace(HALF, name="nothing", new="return x * 2")
+BROKEN = replace(HALF, name="broken", new="return return")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    package = tmp_path / "src" / PACKAGE
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "noise.py").write_text("def scale(x):\n    return 2 * x\n\n\ndef twice(x):\n    return 1 + 1\n")
+    test = f"from {PACKAGE}.noise import scale\n\n\ndef test_scale():\n    assert scale(3) == 6\n"
+    (tmp_path / "test_noise.py").write_text(test)
+    return tmp_path
+
+
+def test_a_mutant_that_a_test_notices_is_killed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([HALF], [], root) == 0
+    said = capsys.readouterr().out
+    assert "killed   half  test_noise.py::test_scale" in said
+    assert "1 of 1 killed, 0 equivalent" in said
+    assert "2 * x" in (root / "src" / PACKAGE / "noise.py").read_text()  # the mistake was made in a copy
+
+
+def test_a_mutant_that_changes_nothing_survives_and_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([HALF, NOTHING], [], root) == 1
+    said = capsys.readouterr().out
+    assert "NOT KILLED nothing (noise.py): half the noise" in said
+    assert "NOT KILLED half" not in said
+    assert "1 of 2 killed" in said
+
+
+def test_one_mutant_can_be_asked_for(root: Path) -> None:
+    assert main([HALF, NOTHING], ["--only", "half"], root) == 0
+    with pytest.raises(SystemExit):
+        main([HALF], ["--only", "quarter"], root)
+
+
+def test_a_mutant_that_cannot_be_imported_is_not_killed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([BROKEN], [], root) == 1
+    assert "failed   broken" in capsys.readouterr().out
+
+
+def test_an_equivalent_mutant_is_counted_apart(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([HALF, replace(NOTHING, equivalent="multiplication commutes")], [], root) == 0
+    assert "1 of 1 killed, 1 equivalent" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("mutant", "said"),
+    [
+        (replace(HALF, old="return 3 * x"), "occurs 0 times"),
+        (replace(HALF, old="return "), "occurs 2 times"),
+        (replace(HALF, file="nothing.py"), "No such file"),
+        (replace(HALF, tests=("test_nothing.py",)), "there is no test_nothing.py"),
+        (replace(NOTHING, name="half"), "the name is taken"),
+    ],
+    ids=["not there", "there twice", "no file", "no test", "same name"],
+)
+def test_a_list_that_does_not_fit_the_sources_is_an_error(mutant: Mutant, said: str, root: Path) -> None:
+    with pytest.raises(MutantError, match=said):
+        main([replace(HALF, old="def scale(x)", new="def scale(y)"), mutant], [], root)
+
+
+def test_tests_that_fail_without_a_mutant_are_an_error(root: Path) -> None:
+    (root / "test_noise.py").write_text("def test_scale():\n    assert False\n")
+    with pytest.raises(MutantError, match="without any mutant"):
+        main([HALF], [], root)
+
+
+def test_the_lists_fit_the_sources() -> None:
+    """Whoever changes a line that a mutant is about changes the mutant, too."""
+    mutants = (*MUTANTS, *PROOF_MUTANTS, *STRICT_MUTANTS)
+    check_mutants(mutants, ROOT / "src", ROOT)
+    assert sum(not mutant.equivalent for mutant in mutants) >= 60
