@@ -920,6 +920,7 @@ _AGREEMENT = (
         "    if False:",
         "two federation files, each with another cohort",
         ATTACKS,
+        equivalent="a stored consent to another file's proposal is refused when everybody's consent is shown",
     ),
     Mutant(
         "agreement-one-signature",
