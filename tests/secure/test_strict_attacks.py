@@ -278,6 +278,7 @@ def test_the_third_compute_party_of_two_parties_checks_them_too(monkeypatch: pyt
     two = make_federation(
         {name: {f"x{name}": {"kind": "continuous", "bounds": (-6, 6)}, f"y{name}": {"kind": "binary"}} for name in "ab"}
     )
+    two = Federation.from_dict({**two.to_dict(), "network": {"operator": "office"}})  # neither party's coordinator
     monkeypatch.setattr(
         proof_rounds,
         "deal_cells",
