@@ -89,7 +89,7 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
     ("lie", "said"),
     [
         (with_plan(lambda plan: replace(plan, mu=1.01 * plan.mu)), "not the one that follows"),
-        (with_plan(lambda plan: replace(plan, bounds=np.maximum(plan.bounds // 2, plan.bounds > 0))), "not the one"),
+        (with_plan(lambda plan: replace(plan, tables=tuple(table // 2 for table in plan.tables))), "not the one"),
         (with_plan(without_one), "not the one that follows"),
         (without_evidence, "came without masks and margins"),
         (another_mask, "the mask of 'middle' is not the one it signed"),
@@ -97,7 +97,7 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
         (other_margins, "the margins of 'middle' are not signed by it"),
         (margins_of_another_study, "the margins of 'middle' are not signed by it"),
     ],
-    ids=["mu", "bounds", "people", "no evidence", "mask", "fewer masks", "margins", "another study"],
+    ids=["mu", "tables", "people", "no evidence", "mask", "fewer masks", "margins", "another study"],
 )
 def test_no_scores_are_shared_under_a_plan_that_the_party_does_not_compute_itself(lie: Lie, said: str) -> None:
     members = make_members(FEDERATION, TABLES)

@@ -289,7 +289,8 @@ def add_party(plan: SumsPlan, name: str, width: int) -> SumsPlan:
 def widen_right(plan: SumsPlan) -> SumsPlan:
     """The plan with one more column of a party that takes part."""
     columns = np.column_stack([plan.columns, plan.columns[:, -1]])
-    return replace(plan, widths=(*plan.widths[:-1], plan.widths[-1] + 1), columns=columns)
+    tables = (*plan.tables, plan.tables[-1][:, :, -1:])
+    return replace(plan, widths=(*plan.widths[:-1], plan.widths[-1] + 1), columns=columns, tables=tables)
 
 
 @pytest.mark.parametrize(
