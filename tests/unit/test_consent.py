@@ -123,5 +123,9 @@ def test_an_opening_says_what_leaves(alignment: str, words: str, capsys: pytest.
 
 
 def test_equal_releases_are_one_line_with_their_number(capsys: pytest.CaptureFixture[str]) -> None:
-    prompt("y\n").request(question("ievcds", [RANKS] * 9, []))
-    assert "noisy ranks, 9 times" in capsys.readouterr().out
+    completed = replace(RANKS, mechanism=f"{RANKS.mechanism}, completed column", epsilon=90.0)
+    prompt("y\n").request(question("ievcds", [completed] * 9, []))
+    said = capsys.readouterr().out
+    assert "noisy ranks, 9 times" in said
+    assert "90 per value" in said
+    assert "epsilon per person, as far as this ledger knows" in said

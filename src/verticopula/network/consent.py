@@ -16,7 +16,7 @@ from verticopula.network.sanitizing import sanitize
 from verticopula.privacy.policy import Policy, capped_epsilons
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.release import Release
-from verticopula.privacy.statement import format_epsilon, format_price, party_epsilons
+from verticopula.privacy.statement import format_epsilon, format_price, party_epsilons, state_privacy
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.schema.methods import STRICT
 
@@ -76,6 +76,8 @@ class ConsentPrompt:
         for unit in _UNITS:
             old, new = (format_epsilon(getattr(total, unit)) for total in (before, after))
             console.print(f"  epsilon per {unit}: {old} so far, {new} with this study")
+        person = state_privacy(together, policy.delta).person
+        console.print(f"  epsilon per person, as far as this ledger knows: {format_epsilon(person)} with this study")
         counted = capped_epsilons(together, policy.delta, gaussian=policy.methods == (STRICT.name,))
         for unit, cap in policy.caps.model_dump(exclude_none=True).items():
             used = getattr(counted, unit)

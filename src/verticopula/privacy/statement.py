@@ -220,7 +220,9 @@ def format_price(entry: Release) -> str:
     if entry.is_gaussian:
         whole = f", all parties {entry.mu_person:.4g}" if entry.mu_person > entry.mu else ""
         return f"mu {entry.mu:.4g} per block{whole}"
-    return f"{format_epsilon(entry.epsilon)} per {'comparison' if entry.what == 'ranks' else 'value'}"
+    # A completed round counts all comparisons with values that the coordinator knows (`Pricing.completed_round`).
+    single = entry.what == "ranks" and "completed" not in entry.mechanism
+    return f"{format_epsilon(entry.epsilon)} per {'comparison' if single else 'value'}"
 
 
 def _statement_html(statement: PrivacyStatement) -> str:
