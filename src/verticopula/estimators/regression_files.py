@@ -27,7 +27,9 @@ def write_regression(out: Path, model: VerticalGLM, level: float) -> list[Path]:
     (out / PATH_FILE).unlink(missing_ok=True)  # an earlier fit's, if this one has no path
     summary = model.summary(level)
     paths = [out / name for name in (COEFFICIENTS_FILE, SUMMARY_FILE, REGRESSION_PAGE, REGRESSION_FILE)]
-    write_csv(pl.from_pandas(summary.frame), paths[0])
+    # Not by `pl.from_pandas`: for strings of pandas 3 it needs pyarrow, which is no dependency.
+    columns = {name: values.tolist() for name, values in summary.frame.items()}
+    write_csv(pl.DataFrame(columns, strict=False, nan_to_null=True), paths[0])
     paths[1].write_text(str(summary), encoding="utf-8")
     paths[2].write_text(summary.to_page(), encoding="utf-8")
     paths[3].write_text(json.dumps(model.to_dict(level), indent=1) + "\n", encoding="utf-8")
