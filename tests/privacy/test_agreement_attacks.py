@@ -50,6 +50,7 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
     Reply,
     Request,
+    SumsProofRequest,
     UpdateRequest,
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
@@ -323,3 +324,49 @@ def test_consent_is_to_one_federation_file() -> None:
 
 
 _EACH_THE_OTHER = {"a": "b.z", "b": "a.y"}
+
+
+def test_a_seed_that_the_policy_no_longer_allows_ends_a_study() -> None:
+    vault = MemoryVault()
+    one = member(vault=vault, policy=Policy(allow_seeded=True))
+    one.handle(place_of(answered(one.handle(opening(seed=7)))))
+    agree_in(one)
+    with pytest.raises(PolicyRefused, match="seeded"):
+        member(vault=vault, policy=Policy()).handle(RELEASE)
+    assert len(vault.ledger) == 0
+
+
+def test_a_policy_that_forbids_exact_values_ends_a_regression() -> None:
+    vault = MemoryVault()
+    one = exact_fit(vault, lambda: 1e9)
+    one._parties["study"].policy = Policy(methods=("strict",))
+    with pytest.raises(PolicyRefused, match="raw-glm"):
+        one.handle(step(1))
+
+
+def test_fewer_days_on_disk_end_a_consent_that_is_held_in_memory() -> None:
+    now = [1e9]
+    one = member(policy=Policy(consent_days=30), clock=lambda: now[0])
+    one.handle(place_of(answered(one.handle(opening()))))
+    agree_in(one)
+    now[0] += 20 * 86_400.0
+    one.policy = Policy(consent_days=1)
+    with pytest.raises(ProtocolError, match="has ended"):
+        one.handle(RELEASE)
+
+
+def test_secure_sums_end_with_the_consent() -> None:
+    """Between the shares and the sums a year passes."""
+    now = [1e9]
+    own: dict[str, Any] = {name: {"clock": lambda: now[0], "vault": MemoryVault()} for name in tables()}
+    members = make_members(federation(), tables(), policy=Policy(consent_days=1), **own)
+
+    def wait(name: str, request: Request) -> Request:
+        if isinstance(request, SumsProofRequest):
+            now[0] += 400 * 86_400.0
+        return request
+
+    with pytest.raises(ProtocolError, match="has ended"):
+        Synthesizer(federation(), "strict", 1.0, unit="person", delta=1e-6).fit_transport(
+            Through(members, wait), study="study"
+        )

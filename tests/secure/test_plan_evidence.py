@@ -90,6 +90,7 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
     [
         (with_plan(lambda plan: replace(plan, mu=1.01 * plan.mu)), "not the one that follows"),
         (with_plan(lambda plan: replace(plan, tables=tuple(table // 2 for table in plan.tables))), "not the one"),
+        (with_plan(lambda plan: replace(plan, cap=plan.cap * (1 + 9e-7))), "not the one that follows"),
         (with_plan(without_one), "not the one that follows"),
         (without_evidence, "came without masks and margins"),
         (another_mask, "the mask of 'middle' is not the one it signed"),
@@ -97,7 +98,7 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
         (other_margins, "the margins of 'middle' are not signed by it"),
         (margins_of_another_study, "the margins of 'middle' are not signed by it"),
     ],
-    ids=["mu", "tables", "people", "no evidence", "mask", "fewer masks", "margins", "another study"],
+    ids=["mu", "tables", "cap", "people", "no evidence", "mask", "fewer masks", "margins", "another study"],
 )
 def test_no_scores_are_shared_under_a_plan_that_the_party_does_not_compute_itself(lie: Lie, said: str) -> None:
     members = make_members(FEDERATION, TABLES)

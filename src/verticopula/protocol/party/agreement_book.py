@@ -88,7 +88,7 @@ class AgreementBook:
     authenticity : how this party signs, and how it knows what others signed
     context : who asked when the study was opened, how rows were found, the digest of the cohort's list that the party
         has checked, and the seed that it was opened with
-    days : how long a consent lives
+    days : how long a consent lives, as the policy says now
     clock : seconds since 1970
     """
 
@@ -97,7 +97,7 @@ class AgreementBook:
     records: RecordStore
     authenticity: Authenticity
     context: StudyContext = NO_CONTEXT
-    days: float = 30.0
+    days: Callable[[], float] = lambda: 30.0
     clock: Callable[[], float] = time.time
 
     def sign_presence(self, study: str, observed: Bools) -> bytes:
@@ -142,9 +142,9 @@ class AgreementBook:
         if known is None or self._is_over(known):
             ask()
             now, kept = self.clock(), {} if known is None else known.asked
-            known = ConsentRecord(proposal, now, now + self.days * _DAY, False, kept)
+            known = ConsentRecord(proposal, now, now + self.days() * _DAY, False, kept)
             self._write(known)
-        own = known.said + self.days * _DAY
+        own = known.said + self.days() * _DAY
         return SignedConsent(self.party, own, self.authenticity.sign(consent_statement(self.party, proposal, own)))
 
     def agree(self, study: str, consents: Sequence[SignedConsent]) -> None:
@@ -209,7 +209,7 @@ class AgreementBook:
         return record
 
     def _is_over(self, record: ConsentRecord) -> bool:
-        now, end = self.clock(), min(record.until, record.said + self.days * _DAY)
+        now, end = self.clock(), min(record.until, record.said + self.days() * _DAY)
         return not record.said - _CLOCK_SLACK <= now <= end  # a clock that went back counts as over, too
 
     def _read(self, study: str) -> ConsentRecord | None:

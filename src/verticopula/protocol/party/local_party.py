@@ -165,6 +165,7 @@ class LocalParty:
         if isinstance(request, OnceRequest):
             return self._release_once(request)
         if isinstance(request, RegressionRequest):
+            self.policy.check(self.name, RAW_REGRESSION, (), ())
             if self.agreements is not None:
                 self.agreements.agreed(request.study)
             return self._regression.handle(request)

@@ -226,7 +226,10 @@ class Member:
             return self._write_block(request)
         if isinstance(request, CloseRequest):
             return self._close(request)
-        return self._party(request).handle(request)
+        if isinstance(request, ConsentRequest):  # a steward may take their time, and keeps nobody waiting
+            return self._party(request).handle(request)
+        with self._lock:  # a study that is closed meanwhile would lose sight of the noise that it has drawn
+            return self._party(request).handle(request)
 
     # ---- opening -------------------------------------------------------------------------
 
@@ -454,6 +457,8 @@ class Member:
             record = self._known(study)
             if not record.is_placed:
                 raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
+            if record.seed is not None and not self.policy.allow_seeded:
+                raise PolicyRefused(f"party {self.name!r} does not take part in seeded studies any more")
             if _method_of(request) != record.method:
                 raise ProtocolError(f"party {self.name!r}: this study was opened for another method")
             if study not in self._parties:
@@ -498,7 +503,7 @@ class Member:
             self.vault.studies,
             self._authenticity,
             StudyContext(record.requester, record.purpose, record.alignment, record.cohort, record.seed),
-            self.policy.consent_days,
+            lambda: self.policy.consent_days,
             self._clock,
         )
 

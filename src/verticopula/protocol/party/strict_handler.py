@@ -171,8 +171,9 @@ class StrictHandler:
     def handle(self, request: SecureRequest) -> SecureReply:
         """Answer a round of secure sums, or refuse it with a reason."""
         _check_method(self.name, request.method)
-        if isinstance(request, SumsKeyRequest):
-            self.allow()
+        self.allow()  # in every round: a policy may have been tightened, and consent may have ended
+        if self.agreements is not None and not isinstance(request, SumsKeyRequest):
+            self.agreements.agreed(request.study)
         return self._sums_handler(request.study).handle(request)
 
     def close(self, study: str) -> None:
