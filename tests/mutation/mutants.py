@@ -763,7 +763,7 @@ _MEMBER = (
         "if len(waiting) >= self.policy.open_studies:",
         "if len(waiting) > self.policy.open_studies:",
         "more studies would be opened than the policy allows",
-        one_of(CONSENT, "few_studies_are_open_that_not_everybody_consented_to"),
+        one_of(CONSENT, "few_studies_are_open_from_which_nothing_was_released"),
     ),
     Mutant(
         "member-masks-two-lists",

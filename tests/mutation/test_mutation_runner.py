@@ -67,9 +67,10 @@ def test_an_equivalent_mutant_is_counted_apart(root: Path, capsys: pytest.Captur
         (replace(HALF, old="return "), "occurs 2 times"),
         (replace(HALF, file="nothing.py"), "No such file"),
         (replace(HALF, tests=("test_nothing.py",)), "there is no test_nothing.py"),
+        (replace(HALF, tests=(f"{HALF.tests[0]}::test_nothing",)), "there is no .*::test_nothing"),
         (replace(NOTHING, name="half"), "the name is taken"),
     ],
-    ids=["not there", "there twice", "no file", "no test", "same name"],
+    ids=["not there", "there twice", "no file", "no test file", "no test", "same name"],
 )
 def test_a_list_that_does_not_fit_the_sources_is_an_error(mutant: Mutant, said: str, root: Path) -> None:
     with pytest.raises(MutantError, match=said):

@@ -209,6 +209,19 @@ def test_a_plan_of_two_parties_is_none_for_the_third_of_others() -> None:
         notary(records, Federation.from_dict(raw)).handle(way.asked["notary"][1])
 
 
+def test_noise_is_used_for_one_set_of_shares() -> None:
+    """Whatever the record of the proofs says: noise that was drawn for other shares is used for no others."""
+    _, way = run(notary())
+    name = SumsHandler.record_name("notary", STUDY)
+    records = MemoryRecords()
+    records.put(name, {**way.handlers["notary"]._records.get(name), "inputs": "00" * 32})
+    sums = way.asked["notary"][-1]
+    assert isinstance(sums, SumsRequest)
+    bodies = next(request.bodies for request in way.asked["notary"] if isinstance(request, SumsProofRequest))
+    with pytest.raises(ProtocolError, match="added up other shares"):
+        notary(records).handle(replace(sums, bodies=bodies))
+
+
 def test_the_third_answers_nothing_else() -> None:
     _, way = run(notary())
     for request in (PresenceRequest(STUDY, "strict"), way.asked["a"][0]):

@@ -266,6 +266,14 @@ def test_plans_that_do_not_fit_are_refused(change: Callable[[SumsPlan], SumsPlan
         release(parties, Replacing(parties, with_plan(change), SumsShareRequest))
 
 
+def test_a_plan_about_another_cohort_costs_nothing() -> None:
+    parties = make_parties()
+    longer = with_plan(lambda plan: replace(plan, pattern_of=np.append(plan.pattern_of, 0)))
+    with pytest.raises(ProtocolError, match="another cohort"):
+        release(parties, Replacing(parties, longer, SumsShareRequest))
+    assert {entry.what for party in parties.values() for entry in party.ledger} == {"marginal"}
+
+
 def test_what_cells_stand_for_is_what_the_noise_is_chosen_for() -> None:
     """Longer scores of one party's cells mean more noise: there is no bound apart from them that could be too small."""
     plan = release(make_parties()).plan

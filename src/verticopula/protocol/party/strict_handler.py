@@ -204,7 +204,6 @@ class StrictHandler:
         `block_factor` for what this party holds about one. It is paid for once per plan and secret: who has lost the
         secret draws other noise, and pays again.
         """
-        self.allow()
         self._margins(study)
         self._check_plan(plan)
         rows_agreed = self.agreements is None or self._check_computed(self.agreements, study, plan, evidence)
