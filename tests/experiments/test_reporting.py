@@ -103,7 +103,9 @@ def test_every_saved_result_of_the_benchmarks_is_a_record() -> None:
         assert record.results
 
 
-@pytest.mark.parametrize("name", ["faults", "glm_agreement", "glm_speed", "strict", "strict_audit", "strict_cost"])
+@pytest.mark.parametrize(
+    "name", ["faults", "glm_agreement", "glm_speed", "public", "strict", "strict_audit", "strict_cost"]
+)
 def test_published_pages_are_those_of_the_saved_results(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.json").write_bytes((ROOT / "benchmarks" / "results" / f"{name}.json").read_bytes())
     assert CATALOGUE.main([name, "--page", "--out", str(tmp_path)]) == 0
