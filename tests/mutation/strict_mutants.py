@@ -131,7 +131,7 @@ STRICT_MUTANTS = (
     ),
     Mutant(
         "evidence-any-margins",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "if margins.party != presence.party or not signed:",
         "if margins.party != presence.party:",
         "the plan could follow from margins that nobody signed",

@@ -36,7 +36,7 @@ Bools = NDArray[np.bool_]
 
 _TOLERANCE = 1e-6  # relative: what two machines may differ by in a calibrated number
 _NONE = np.empty(0, dtype=np.float64)
-_LONGEST_WORDS = 500
+_LONGEST_PURPOSE = 500
 MOST_ROUNDS = 1000
 
 
@@ -156,7 +156,7 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
         raise ProtocolError("the proposal is about other parties or columns than this party's federation file")
     if any(not 0 <= count <= proposal.n_subjects for p in proposal.presence for count in p.counts):
         raise ProtocolError("the proposal has more observed subjects than the cohort has")
-    check_words(proposal.requester, proposal.purpose)
+    check_requester_and_purpose(proposal.requester, proposal.purpose)
     if proposal.method == RAW_REGRESSION:
         subjects = proposal.subjects
         if subjects is None or subjects.shape != (proposal.n_subjects,) or proposal.rounds != 1:
@@ -174,10 +174,10 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
         raise ProtocolError("the proposal's noise is not what its settings and this party's federation file give")
 
 
-def check_words(requester: str, purpose: str) -> None:
+def check_requester_and_purpose(requester: str, purpose: str) -> None:
     """ProtocolError where a steward would have too much to read."""
-    if max(len(requester), len(purpose)) > _LONGEST_WORDS:
-        raise ProtocolError(f"who asks and why is said in at most {_LONGEST_WORDS} characters each")
+    if max(len(requester), len(purpose)) > _LONGEST_PURPOSE:
+        raise ProtocolError(f"who asks and why is said in at most {_LONGEST_PURPOSE} characters each")
 
 
 def budget_of(federation: Federation, proposal: StudyProposal) -> StudyBudget:
