@@ -57,7 +57,7 @@ def strict(
     study: str,
     side: CoordinatorSide,
 ) -> Rounds[FitResult]:
-    """Seven rounds: who is observed, two of consent, margins, and three of secure sums; then the fit."""
+    """Thirteen rounds: who is observed, two of consent, margins, and nine of secure sums; then the fit."""
     opened = yield from open_all(federation, budget, study, side.progress, side.compute_handler, side.context)
     fit = fit_strict(
         opened.sums,
