@@ -989,8 +989,8 @@ _AGREEMENT = (
     Mutant(
         "proposal-large-tolerance",
         "protocol/study_proposal.py",
-        "_TOLERANCE = 1e-6",
-        "_TOLERANCE = 1e-2",
+        "rtol=MACHINE_TOLERANCE",
+        "rtol=1e-2",
         "a proposal could ask for a little less noise than its settings say",
         one_of(CONSENT, "a_proposal_that_the_party_does_not_compute_itself_is_refused"),
     ),

@@ -58,7 +58,7 @@ STRICT_MUTANTS = (
     Mutant(
         "strict-psi-like-hash",
         "protocol/party/strict_handler.py",
-        'rows_agreed = proposal.alignment != "psi"',
+        "rows_agreed = are_rows_agreed(proposal.alignment)",
         "rows_agreed = True",
         "a person whose blocks stand in several rows would pay too little",
         EVIDENCE,

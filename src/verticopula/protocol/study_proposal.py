@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
+from verticopula.mpc.sums_plan import MACHINE_TOLERANCE
 from verticopula.privacy.budget import StudyBudget, plan_budget
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
@@ -34,7 +35,6 @@ from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_TOLERANCE = 1e-6  # relative: what two machines may differ by in a calibrated number
 _NONE = np.empty(0, dtype=np.float64)
 _LONGEST_PURPOSE = 500
 MOST_ROUNDS = 1000
@@ -215,6 +215,11 @@ def own_columns_of(proposal: StudyProposal, party: str) -> slice:
     raise ProtocolError(f"the proposal does not name party {party!r}")
 
 
+def are_rows_agreed(alignment: str) -> bool:
+    """Whether the parties know which rows are one person's; with masked points only the coordinator knows."""
+    return alignment != "psi"
+
+
 def own_place_of(proposal: StudyProposal, party: str) -> int:
     """Which of the proposal's parties this one is."""
     return [presence.party for presence in proposal.presence].index(party)
@@ -299,4 +304,4 @@ def _recomputed(
 
 
 def _same(said: Floats, expected: Floats) -> bool:
-    return said.shape == expected.shape and bool(np.allclose(said, expected, rtol=_TOLERANCE, atol=0.0))
+    return said.shape == expected.shape and bool(np.allclose(said, expected, rtol=MACHINE_TOLERANCE, atol=0.0))

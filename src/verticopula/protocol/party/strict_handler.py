@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows, person_mu, same_plan
+from verticopula.mpc.sums_plan import MACHINE_TOLERANCE, SumsPlan, block_factor, own_rows, person_mu, same_plan
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
@@ -35,7 +35,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
-from verticopula.protocol.study_proposal import own_columns_of, own_place_of, strict_budget_of
+from verticopula.protocol.study_proposal import are_rows_agreed, own_columns_of, own_place_of, strict_budget_of
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
@@ -52,7 +52,6 @@ from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
 
-_TOLERANCE = 1e-6  # relative, of numbers that two machines compute
 _SMALLEST_DEVIATION, _LARGEST_DEVIATION = 1e-9, 1e9
 
 
@@ -222,7 +221,7 @@ class StrictHandler:
     def _check_limits(self, proposal: StudyProposal, block: float, person: float) -> None:
         """ProtocolError if the sums cost more than was consented to."""
         most = float(proposal.mu[own_place_of(proposal, self.name)]), self._person_limit(proposal)
-        if block > most[0] * (1.0 + _TOLERANCE) or person > most[1] * (1.0 + _TOLERANCE):
+        if block > most[0] * (1.0 + MACHINE_TOLERANCE) or person > most[1] * (1.0 + MACHINE_TOLERANCE):
             raise ProtocolError(f"party {self.name!r}: the sums would cost more than was consented to")
 
     def _check_plan(self, plan: SumsPlan) -> None:
@@ -262,7 +261,7 @@ class StrictHandler:
         replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
         marginals = gather_margins(federation, replies, observed, deviations)
         layout = Layout.of({key: federation.column(key) for key in federation.keys})
-        rows_agreed = proposal.alignment != "psi"
+        rows_agreed = are_rows_agreed(proposal.alignment)
         budget = strict_budget_of(federation, proposal)
         expected = plan_sums(federation, layout, observed, marginals, budget, rows_agreed=rows_agreed)
         if not same_plan(plan, expected):
