@@ -848,7 +848,7 @@ _MEMBER = (
     Mutant(
         "member-opens-without-asking",
         "protocol/party/member.py",
-        "        self._consent(\n            ConsentQuestion(",
+        "        self._ask_steward(\n            ConsentQuestion(",
         "        str(\n            ConsentQuestion(",
         "hashes would leave before the steward is asked",
         one_of(CONSENT, "a_no_at_the_opening_keeps_the_hashes_in_the_house"),

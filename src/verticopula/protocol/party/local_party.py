@@ -98,7 +98,7 @@ class LocalParty:
     table_id, column_ids, overlapping, same_people : whom the table is about, which columns it has, and which other
         tables have some of its people (`TableAccount`), so that caps hold whatever the party and its columns are called
     consents : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
-    consent : asks the steward about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
+    ask_steward : about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
     """
 
     table: AlignedTable
@@ -119,7 +119,7 @@ class LocalParty:
     overlapping: tuple[str, ...] = ()
     same_people: tuple[str, ...] = ()
     consents: StudyConsents | None = None
-    consent: Callable[[ConsentQuestion], None] = lambda question: None
+    ask_steward: Callable[[ConsentQuestion], None] = lambda question: None
     _regression: RegressionHandler = field(init=False)
     _strict: StrictHandler = field(init=False)
 
@@ -196,7 +196,7 @@ class LocalParty:
         def ask() -> None:
             spent = list(self.ledger)
             self._approve(proposal.method, entries, spent)
-            self.consent(
+            self.ask_steward(
                 ConsentQuestion(
                     proposal.study,
                     proposal.method,

@@ -164,7 +164,7 @@ class Member:
     policy : what it allows; a `PolicyFile` is read again for every request
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
-    executor, on_column, consent : as `LocalParty` has them; the steward is asked before a study is opened, too
+    executor, on_column, ask_steward : as `LocalParty` has them; the steward is asked before a study is opened, too
     clock : seconds since 1970
     """
 
@@ -181,7 +181,7 @@ class Member:
         authenticity: Authenticity | None = None,
         executor: Executor | None = None,
         on_column: Callable[[int], None] = lambda comparisons: None,
-        consent: Callable[[ConsentQuestion], None] = lambda question: None,
+        ask_steward: Callable[[ConsentQuestion], None] = lambda question: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if party not in {p.name for p in federation.parties}:
@@ -202,7 +202,7 @@ class Member:
             self._authenticity = shared_authenticity(key)
         self._executor = executor
         self._on_column = on_column
-        self._consent = consent
+        self._ask_steward = ask_steward
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         self._fingerprint = federation_fingerprint(federation)
@@ -319,7 +319,7 @@ class Member:
                 f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
                 "its policy allows no more (open_studies)"
             )
-        self._consent(
+        self._ask_steward(
             ConsentQuestion(request.study, request.method, request.requester, request.purpose, request.alignment)
         )
         self.vault.studies.put(name, {**known, request.study: self._clock()})
@@ -491,7 +491,7 @@ class Member:
             column_ids=self._account.columns,
             overlapping=self._account.overlapping,
             consents=self._consents(record),
-            consent=self._consent,
+            ask_steward=self._ask_steward,
         )
 
     def _consents(self, record: OpeningRecord) -> StudyConsents:
