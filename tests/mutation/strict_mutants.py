@@ -172,7 +172,7 @@ STRICT_MUTANTS = (
     Mutant(
         "third-keeps-its-secret",
         "protocol/party/compute_party.py",
-        "        self._records.put(SumsHandler.record_name(self.name, study), _NOTHING)\n",
+        "        self._records.put(SumsHandler.record_name(self.name, study), {})\n",
         "",
         "what was sealed for the third could be opened after the study",
         one_of(THIRD, "a_restarted_third_gives_the_same_bytes_until_the_study_is_over"),

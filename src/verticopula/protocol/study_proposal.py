@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _NONE = np.empty(0, dtype=np.float64)
+_LONGEST_NAME = 200
 _LONGEST_PURPOSE = 500
 MOST_ROUNDS = 1000
 
@@ -172,6 +173,12 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     said = (proposal.ranks, proposal.marginals, proposal.deviations, proposal.mu)
     if not all(_same(one, other) for one, other in zip(said, expected, strict=True)):
         raise ProtocolError("the proposal's noise is not what its settings and this party's federation file give")
+
+
+def check_study_name(party: str, study: str) -> None:
+    """ProtocolError of that party unless the name can be shown and stored."""
+    if not 1 <= len(study) <= _LONGEST_NAME or not study.isprintable():
+        raise ProtocolError(f"party {party!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
 
 
 def check_requester_and_purpose(requester: str, purpose: str) -> None:

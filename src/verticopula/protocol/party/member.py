@@ -65,7 +65,12 @@ from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.study_opening import Alignment, LedgerHead
-from verticopula.protocol.study_proposal import StudyContext, check_requester_and_purpose, federation_fingerprint
+from verticopula.protocol.study_proposal import (
+    StudyContext,
+    check_requester_and_purpose,
+    check_study_name,
+    federation_fingerprint,
+)
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
@@ -79,7 +84,6 @@ logger = logging.getLogger(__name__)
 _MOST_SUBJECTS = 10_000_000
 _AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
-_LONGEST_NAME = 200
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 
 
@@ -274,8 +278,7 @@ class Member:
         return OpenReply(self.name, check, hashes[order], self.policy.synthetic == "keep", count, head)
 
     def _check_terms(self, request: OpenRequest) -> None:
-        if not 1 <= len(request.study) <= _LONGEST_NAME or not request.study.isprintable():
-            raise ProtocolError(f"party {self.name!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
+        check_study_name(self.name, request.study)
         check_requester_and_purpose(request.requester, request.purpose)
         if request.federation != self._fingerprint:
             raise PolicyRefused(
