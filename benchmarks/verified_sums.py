@@ -26,7 +26,6 @@ from reporting.tables import Table, verdict
 from verticopula.datasets import make_sme
 from verticopula.mpc.cell_proofs import soundness_error
 from verticopula.mpc.fixed_point import bound_of
-from verticopula.mpc.gram_noise import mu_of
 from verticopula.mpc.prime_field import Field, pack_field
 from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier, VerifiedCells
 from verticopula.mpc.sums_plan import choose_compute
@@ -38,11 +37,11 @@ from verticopula.mpc.verified_sums import (
     map_cells,
     noised_term,
     open_terms,
-    record_bound,
     stack_records,
     tables_bound,
     term_scales,
 )
+from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.wire import encode
 
@@ -190,18 +189,17 @@ def measure(design: CellsDesign, n: int) -> dict[str, Any]:
     largest = sum((CAP**2 + 1.0) * len(cells) for cells in design.cells.values()) + 1.0
     bits = choose_field_bits(n, largest, mu)
     parts: dict[str, list[tuple[Bools, tuple[Field, Field]]]] = {name: [] for name in compute}
-    lengths = []
+    bound = 1 << 2 * bits  # of the squared norm of a record that everybody has a part in
     for name, cells in design.cells.items():
         rows = design.rows[name]
         codes = rng.integers(0, cells, (int(rows.sum()), len(cells)))
         statement = CellsStatement("benchmark", "plan", name, compute, 0, int(rows.sum()), cells)
         tables = make_tables(cells, bits, rng)
-        lengths.append((rows, np.ones(n, dtype=np.int64), tables_bound(tables)))
+        bound += tables_bound(tables)
         verified = prove_dealing(meter, statement, codes, secrets_of)
         for holder in compute:
             with meter.count(holder, "product"):
                 parts[holder].append((rows, map_cells(verified[holder], tables)))
-    bound = record_bound(lengths, 1 << bits)
     assert bound <= bound_of(largest * 1.01, bits)
     check_field_room(n, bound, mu)
     terms = []

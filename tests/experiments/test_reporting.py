@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -92,6 +93,12 @@ def test_help_says_what_each_name_measures_takes_and_writes(
     said = " ".join(capsys.readouterr().out.split())
     for name, entry in program.ENTRIES.items():
         assert f"{name} {' '.join(entry.measures.split())} Takes {entry.takes}. Writes {entry.writes}." in said
+
+
+@pytest.mark.parametrize("program", [benchmarks.__main__, experiments.__main__])
+def test_every_name_has_a_module_that_can_be_imported(program: ModuleType) -> None:
+    for module in {entry.module for entry in program.ENTRIES.values()}:
+        assert callable(importlib.import_module(module).present), module
 
 
 def test_every_saved_result_of_the_benchmarks_is_a_record() -> None:

@@ -661,7 +661,7 @@ _PARTY = (
     Mutant(
         "party-rounds-not-bound",
         "protocol/party/local_party.py",
-        "        self.agreements.bind(request.study, place, self._key(request))\n",
+        "        self.consents.bind(request.study, place, self._key(request))\n",
         "",
         "a round could be asked for again with another completion",
         one_of(CONSENT, "rounds_are_those_that_were_consented_to_and_each_is_asked_for_once"),
@@ -848,7 +848,7 @@ _MEMBER = (
     Mutant(
         "member-opens-without-asking",
         "protocol/party/member.py",
-        "        self._consent(\n            ConsentQuestion(",
+        "        self._ask_steward(\n            ConsentQuestion(",
         "        str(\n            ConsentQuestion(",
         "hashes would leave before the steward is asked",
         one_of(CONSENT, "a_no_at_the_opening_keeps_the_hashes_in_the_house"),
@@ -874,7 +874,7 @@ _MEMBER = (
 _AGREEMENT = (
     Mutant(
         "agreement-never-ends",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "return not record.said - _CLOCK_SLACK <= now <= end",
         "return not record.said - _CLOCK_SLACK <= now",
         "a consent would live for ever",
@@ -882,7 +882,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-others-never-end",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "until=min(consent.until for consent in consents)",
         "until=record.until",
         "an ended consent of somebody else would count",
@@ -890,7 +890,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-any-seed",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "        if said != self.context:",
         "        if False:",
         "a seed told to some parties, or another requester than at the opening",
@@ -898,7 +898,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-any-federation",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "record is not None and record.proposal.federation != federation_fingerprint(self.federation)",
         "False",
         "a consent would count in another federation that shares the vault",
@@ -924,7 +924,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-one-signature",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "for consent in consents:",
         "for consent in consents[:1]:",
         "one consent would stand for all",
@@ -932,7 +932,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-missing-consents",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "if [consent.party for consent in consents] != names:",
         "if not {consent.party for consent in consents} <= set(names):",
         "silence would count as consent",
@@ -940,7 +940,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-unsigned-masks",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "if not self.authenticity.verify(presence.party, message, presence.signature):",
         "if not message:",
         "a coordinator could invent who is observed elsewhere",
@@ -948,7 +948,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-counts-only",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "if (own.counts, own.mask) != (presence_counts(observed), mask_digest(observed)):",
         "if own.counts != presence_counts(observed):",
         "the proposal could be about other subjects",
@@ -956,7 +956,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-own-consent-suffices",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "if not record.agreed:",
         "if record is None:",
         "a party would release before the others have consented",
@@ -964,7 +964,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-two-requests-a-place",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "if record.asked.get(place, request) != request:",
         "if not request:",
         "a round could be asked for again with another completion",
@@ -972,7 +972,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-second-proposal",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "if known is not None and fingerprint(known.proposal) != fingerprint(proposal):",
         "if known is not None and known.proposal.study != proposal.study:",
         "a party could be led to consent to two proposals in one study",
@@ -980,7 +980,7 @@ _AGREEMENT = (
     ),
     Mutant(
         "agreement-does-not-compute",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "        check_proposal(self.federation, proposal)\n",
         "",
         "a proposal could ask for less noise than its settings say",
@@ -989,8 +989,8 @@ _AGREEMENT = (
     Mutant(
         "proposal-large-tolerance",
         "protocol/study_proposal.py",
-        "_TOLERANCE = 1e-6",
-        "_TOLERANCE = 1e-2",
+        "rtol=MACHINE_TOLERANCE",
+        "rtol=1e-2",
         "a proposal could ask for a little less noise than its settings say",
         one_of(CONSENT, "a_proposal_that_the_party_does_not_compute_itself_is_refused"),
     ),

@@ -58,7 +58,7 @@ STRICT_MUTANTS = (
     Mutant(
         "strict-psi-like-hash",
         "protocol/party/strict_handler.py",
-        'rows_agreed = proposal.alignment != "psi"',
+        "rows_agreed = are_rows_agreed(proposal.alignment)",
         "rows_agreed = True",
         "a person whose blocks stand in several rows would pay too little",
         EVIDENCE,
@@ -131,7 +131,7 @@ STRICT_MUTANTS = (
     ),
     Mutant(
         "evidence-any-margins",
-        "protocol/party/agreement_book.py",
+        "protocol/party/study_consents.py",
         "if margins.party != presence.party or not signed:",
         "if margins.party != presence.party:",
         "the plan could follow from margins that nobody signed",
@@ -172,7 +172,7 @@ STRICT_MUTANTS = (
     Mutant(
         "third-keeps-its-secret",
         "protocol/party/compute_party.py",
-        "        self._records.put(SumsHandler.record_name(self.name, study), _NOTHING)\n",
+        "        self._records.put(SumsHandler.record_name(self.name, study), {})\n",
         "",
         "what was sealed for the third could be opened after the study",
         one_of(THIRD, "a_restarted_third_gives_the_same_bytes_until_the_study_is_over"),

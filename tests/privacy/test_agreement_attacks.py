@@ -275,7 +275,7 @@ def test_what_is_charged_was_consented_to_at_every_unit(alignment: Any) -> None:
     def remember(name: str) -> Callable[[ConsentQuestion], None]:
         return lambda question: asked.update({} if question.is_opening else {name: question})
 
-    own: dict[str, Any] = {name: {"consent": remember(name), "vault": MemoryVault()} for name in tables()}
+    own: dict[str, Any] = {name: {"ask_steward": remember(name), "vault": MemoryVault()} for name in tables()}
     members = make_members(federation(), tables(), key=None if alignment == "psi" else KEY, **own)
     study = Synthesizer(federation(), "strict", 4.0, unit="block", delta=1e-6)
     study.fit_transport(InProcessTransport(members), study="study", alignment=alignment)

@@ -268,7 +268,7 @@ class Steward:
 
 def test_the_steward_is_asked_when_a_study_is_opened_and_once_about_all_of_it() -> None:
     steward = Steward(True, True)
-    one = placed(consent=steward)
+    one = placed(ask_steward=steward)
     agree_in(one)
     one.handle(opening())  # asked again, answered from the record
     agree_in(one)
@@ -282,7 +282,7 @@ def test_the_steward_is_asked_when_a_study_is_opened_and_once_about_all_of_it() 
 
 
 def test_a_no_at_the_opening_keeps_the_hashes_in_the_house() -> None:
-    one = member(consent=Steward(False))
+    one = member(ask_steward=Steward(False))
     with pytest.raises(PolicyRefused, match="steward said no"):
         one.handle(opening())
     assert one.vault.studies.get("study:right/study") is None
@@ -291,7 +291,7 @@ def test_a_no_at_the_opening_keeps_the_hashes_in_the_house() -> None:
 
 def test_a_no_is_not_remembered_as_a_yes() -> None:
     steward = Steward(True, False, True)
-    one = placed(consent=steward)
+    one = placed(ask_steward=steward)
     with pytest.raises(PolicyRefused):
         agree_in(one)
     with pytest.raises(ProtocolError, match="has not consented"):
@@ -313,12 +313,12 @@ def test_the_steward_is_asked_after_the_policy_and_keeps_nobody_waiting(tmp_path
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             asked.append(len(question.spent))
 
-        one = ready(vault=vault, consent=consent)
+        one = ready(vault=vault, ask_steward=consent)
         one.handle(RELEASE)
         one.handle(replace(place_of(answered(one.handle(opening("next")))), study="next"))
         agree_in(one, "next")
         assert asked == [0, 4]
-        strict = member(vault=vault, consent=consent, policy=Policy(caps=Caps(variable=1.0)))
+        strict = member(vault=vault, ask_steward=consent, policy=Policy(caps=Caps(variable=1.0)))
         strict.handle(replace(place_of(answered(strict.handle(opening("more")))), study="more"))
         with pytest.raises(BudgetExceeded):
             agree_in(strict, "more")
@@ -334,7 +334,7 @@ def test_what_was_spent_while_the_steward_thought_counts() -> None:
             quick.handle(replace(place_of(answered(quick.handle(opening("quicker")))), study="quicker"))
             agree_in(quick, "quicker").handle(replace(RELEASE, study="quicker"))
 
-    one = placed(vault=vault, policy=policy, consent=slow)
+    one = placed(vault=vault, policy=policy, ask_steward=slow)
     agree_in(one)
     with pytest.raises(BudgetExceeded):
         one.handle(RELEASE)
@@ -348,9 +348,9 @@ def test_a_consent_ends_and_has_to_be_asked_for_again() -> None:
     now, vault = [1e9], MemoryVault()
     steward = Steward(True, True, True)
     settings: dict[str, Any] = {"vault": vault, "clock": lambda: now[0], "policy": Policy(consent_days=2)}
-    ready(**settings, consent=steward)
+    ready(**settings, ask_steward=steward)
     now[0] += 2.1 * 86_400
-    later = member(**settings, consent=steward)
+    later = member(**settings, ask_steward=steward)
     with pytest.raises(ProtocolError, match="has ended"):
         later.handle(RELEASE)
     agree(later, "right", proposal_for(later))
@@ -384,9 +384,9 @@ def test_a_renewed_consent_remembers_what_was_asked_for() -> None:
 
 def test_a_consent_outlives_the_process(tmp_path: Path) -> None:
     with Vault.open(tmp_path) as vault:
-        ready(vault=vault, consent=Steward(True, True))
+        ready(vault=vault, ask_steward=Steward(True, True))
     with Vault.open(tmp_path) as vault:
-        member(vault=vault, consent=Steward()).handle(RELEASE)
+        member(vault=vault, ask_steward=Steward()).handle(RELEASE)
 
 
 # ---- openings ------------------------------------------------------------------

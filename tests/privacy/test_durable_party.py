@@ -160,7 +160,7 @@ def test_a_request_without_orders_leaves_nothing(tmp_path: Path) -> None:
 
 def test_copies_of_a_request_at_once_are_charged_and_drawn_once(tmp_path: Path) -> None:
     with Vault.open(tmp_path) as vault:
-        slow = {"consent": lambda method, proposed, before: time.sleep(0.05)}
+        slow = {"on_column": lambda comparisons: time.sleep(0.05)}  # between the ledger and the stored reply
         parties = [make(vault, **slow), make(vault, **slow)]  # the same one, made twice
         replies: list[bytes] = []
         threads = [

@@ -22,7 +22,6 @@ from verticopula.mpc.prime_field import (
     expand_field,
     gram,
     inner_product,
-    invert,
     multiply,
     pack_field,
     subtract,
@@ -72,20 +71,6 @@ def test_totals_and_inner_products(values: list[int]) -> None:
     assert inner_product(as_field(values), as_field(values[::-1])) == (
         sum(x * y for x, y in zip(values, values[::-1], strict=True)) % PRIME
     )
-
-
-@given(st.integers(-(2**70), 2**70))
-def test_inverses(value: int) -> None:
-    if value % PRIME:
-        assert invert(value) * value % PRIME == 1
-    else:
-        with pytest.raises(ProtocolError):
-            invert(value)
-
-
-def test_zero_has_no_inverse() -> None:
-    with pytest.raises(ProtocolError, match="no inverse"):
-        invert(PRIME)
 
 
 @given(MATRICES)

@@ -30,7 +30,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.proof_routes import bodies_to, routes_from, statements_of
-from verticopula.protocol.secure_sums import _Post, secure_sums
+from verticopula.protocol.secure_sums import _RelayedMessages, secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.storage.records import MemoryRecords
@@ -187,7 +187,7 @@ def test_everybody_has_to_be_shown_the_same_plan(world: World) -> None:
     keys = tuple(handlers[name].handle(SumsKeyRequest(STUDY, "strict")).key for name in FOUR)  # type: ignore[union-attr]
     shown = {name: plan if name != "d" else replace(plan, mu=2.0 * plan.mu) for name in FOUR}
     dealt = {name: handlers[name].handle(SumsShareRequest(STUDY, "strict", shown[name], keys)) for name in FOUR}
-    post = _Post(statements_of(plan, STUDY, fingerprint((plan, keys))))
+    post = _RelayedMessages(statements_of(plan, STUDY, fingerprint((plan, keys))))
     for name, reply in dealt.items():
         assert isinstance(reply, SumsShareReply)
         post.take("deal", name, reply.boxes)

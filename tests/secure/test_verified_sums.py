@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,17 +20,14 @@ from verticopula.mpc.prime_field import HALF, PRIME, add, decode_signed, encode_
 from verticopula.mpc.proof_rounds import VerifiedCells
 from verticopula.mpc.verified_cells import CellsStatement, encode_cells
 from verticopula.mpc.verified_sums import (
-    VerifiedPart,
     check_field_room,
     check_tables,
     choose_field_bits,
     draw_term_noise,
     gram_term,
-    make_records,
     map_cells,
     noised_term,
     open_terms,
-    record_bound,
     stack_records,
     tables_bound,
     term_scales,
@@ -79,14 +75,14 @@ def test_mapped_shares_sum_up_to_the_rows_of_the_tables(data: st.DataObject) -> 
     statement = make_statement(data.draw(st.sampled_from("abcd")), data.draw(st.integers(1, 8)), cells)
     numbers = st.integers(-(2**31) + 1, 2**31 - 1) | st.sampled_from([-(2**31) + 1, 2**31 - 1, 0, 1])
     tables = [data.draw(arrays(np.int64, (c, data.draw(st.integers(1, 3))), elements=numbers)) for c in cells]
-    weights = data.draw(st.none() | arrays(np.int64, statement.rows, elements=st.integers(0, 2**20)))
+    rows = data.draw(st.none() | arrays(np.int64, st.integers(1, 8), elements=st.integers(0, statement.rows - 1)))
     codes = make_codes(statement, data.draw(st.integers(0, 99)))
     held = hold_all(statement, encode_cells(statement, codes))
-    shares = [map_cells(held[name], tables, weights) for name in COMPUTE]
+    shares = [map_cells(held[name], tables, rows) for name in COMPUTE]
     for index in range(3):
         np.testing.assert_array_equal(shares[index][1], shares[(index + 1) % 3][0])
     total = add(add(*shares[0]), shares[1][1])
-    expected = features_of(codes, tables) * (1 if weights is None else weights[:, None])
+    expected = features_of(codes if rows is None else codes[rows], tables)
     np.testing.assert_array_equal(decode_signed(total), expected)
 
 
@@ -115,18 +111,7 @@ def test_bounds_are_the_largest_over_all_records() -> None:
     assert tables_bound(tables) == largest
 
 
-def test_a_whole_records_bound_goes_over_public_rows_and_weights() -> None:
-    rows = [np.array([True, True, False, False]), np.array([True, False, True, False])]
-    weights = [np.array([1, 7, 99, 99]), np.array([2, 99, 3, 99])]
-    parts = [(rows[0], weights[0], 10), (rows[1], weights[1], 100)]
-    assert record_bound(parts, 5) == max(10 + 400, 490, 900, 0) + 25
-    huge = [(np.array([True]), np.array([2**31 - 1]), 2**70)]
-    assert record_bound(huge, 1) == (2**31 - 1) ** 2 * 2**70 + 1
-    with pytest.raises(ProtocolError):
-        record_bound([], 1)
-
-
-def test_tables_and_weights_that_do_not_fit_are_refused() -> None:
+def test_tables_that_do_not_fit_are_refused() -> None:
     statement = make_statement("d")
     tables = make_tables(statement)
     cells = hold_all(statement, np.zeros(statement.shape, dtype=np.uint64))["a"]
@@ -142,9 +127,6 @@ def test_tables_and_weights_that_do_not_fit_are_refused() -> None:
             check_tables(statement, wrong)
         with pytest.raises(ProtocolError, match=r"map of 'd'"):
             map_cells(cells, wrong)
-    for weights in (np.ones(29, dtype=np.int64), np.ones(30), np.full(30, -1), np.full(30, 2**31)):
-        with pytest.raises(ProtocolError, match="weights"):
-            map_cells(cells, tables, weights)
 
 
 # ---- sums --------------------------------------------------------------------------------
@@ -165,8 +147,8 @@ def records_at(
     index: int, held: list[dict[str, VerifiedCells]], rows: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     cells = [each[COMPUTE[index]] for each in held]
-    parts = [VerifiedPart(c, mask, make_tables(c.held.statement)) for c, mask in zip(cells, rows, strict=True)]
-    return make_records(parts, UNIT)
+    mapped = [(mask, map_cells(c, make_tables(c.held.statement))) for c, mask in zip(cells, rows, strict=True)]
+    return stack_records(index, mapped, UNIT)
 
 
 def exact_sums(statements: list[CellsStatement], rows: list[np.ndarray], codes: list[np.ndarray]) -> list[int]:
@@ -187,11 +169,7 @@ def test_proven_cells_give_the_sums_with_the_noise_of_all_three() -> None:
     statements, rows, codes = two_dealers()
     held = [Session(statement, values).run() for statement, values in zip(statements, codes, strict=True)]
     expected = exact_sums(statements, rows, codes)
-    parts = [
-        (mask, np.ones(N, dtype=np.int64), tables_bound(make_tables(s)))
-        for mask, s in zip(rows, statements, strict=True)
-    ]
-    bound, mu = record_bound(parts, UNIT), 0.5
+    bound, mu = sum(tables_bound(make_tables(s)) for s in statements) + UNIT**2, 0.5
     check_field_room(N, bound, mu)
     width = sum(3 * len(s.cells) for s in statements) + 1
     scales = term_scales(width, bound, mu)
@@ -238,25 +216,6 @@ def test_a_term_leaves_with_its_share_of_zero() -> None:
         rest = subtract(sent, add(gram_term(*records), encode_signed(noise)))
         np.testing.assert_array_equal(rest, zero_term(index, keys_at(index), noise.size))
         assert rest.all()
-
-
-def test_records_are_made_of_one_opening() -> None:
-    statements, rows, codes = two_dealers()
-    held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
-    first, second = (
-        VerifiedPart(each["a"], mask, make_tables(each["a"].held.statement))
-        for each, mask in zip(held, rows, strict=True)
-    )
-    make_records([first, second], UNIT)
-    others = [VerifiedPart(held[1]["b"], rows[1], second.tables), first]
-    for change in ({"study": "x"}, {"plan": "x"}, {"opening": 1}, {"compute": ("a", "b", "x")}):
-        other = replace(second.cells.held, statement=replace(statements[1], **change))
-        others.append(VerifiedPart(VerifiedCells(other), rows[1], second.tables))
-    for wrong in others:
-        with pytest.raises(ProtocolError, match="one dealing of each dealer"):
-            make_records([first, wrong], UNIT)
-    with pytest.raises(ProtocolError, match="one dealing of each dealer"):
-        make_records([], UNIT)
 
 
 def test_a_compute_party_that_lies_adds_a_number_that_it_knows() -> None:

@@ -156,7 +156,7 @@ def demo(
         command = Path(sys.argv[0])  # as it was called: it need not be on the PATH
         inputs = f"{out}/federation.toml --data {out}/data"
         print(f"Try next:  {command} check {inputs}")
-        print(f"           {command} run {inputs} --out my-study --epsilon 4 --method refined")
+        print(f"           {command} run {inputs} --out my-study --epsilon 4 --method {REFINED.name}")
         print(f"           {command} glm {out} --bootstrap 20")
 
 

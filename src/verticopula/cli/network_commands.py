@@ -197,7 +197,7 @@ def join(
             out=out or own.folder / "synthetic",
             authenticity=certificate_authenticity(own),
             executor=ThreadPoolExecutor(os.cpu_count()),
-            consent=prompt.request if review else lambda question: None,
+            ask_steward=prompt.request if review else lambda question: None,
         )
         for note in member.notes:
             logger.warning("%s", note)

@@ -12,7 +12,7 @@ from rich import progress as rich_progress
 from rich.console import Console
 
 from verticopula.errors import SettingsError
-from verticopula.schema.methods import methods_help
+from verticopula.schema.methods import STRICT, methods_help
 from verticopula.schema.progress import Progress
 
 FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML).", show_default=False)]
@@ -29,7 +29,7 @@ UnitName = Annotated[
         "--unit",
         help="What epsilon bounds: variable (one comparison or value in one column), client (the same, over a party's "
         "columns), block (one person's whole block at a party), person (one person's data at all parties). "
-        "Default: person for method strict, client otherwise.",
+        f"Default: person for method {STRICT.name}, client otherwise.",
         show_default=False,
     ),
 ]

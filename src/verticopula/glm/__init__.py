@@ -1,5 +1,5 @@
 """Generalised linear models with selection: families, penalties, paths, the central and the federated solver.
 
-It imports stats and what stands below; protocols and estimators may import it.
+It imports stats and what stands below; protocols and all above may import it.
 Read central_solver.py first: it is the oracle of the rest.
 """

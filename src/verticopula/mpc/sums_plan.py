@@ -28,6 +28,7 @@ from verticopula.schema.study_settings import COORDINATOR
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+MACHINE_TOLERANCE = 1e-6  # relative: by how much a number may differ that two machines compute from the same inputs
 MOST_BODIES = 2**30 - 2**26  # bytes of all corrections: one compute party may be sent all of them in one message
 
 
@@ -121,7 +122,7 @@ def _check_tables(plan: SumsPlan) -> None:
         raise SettingsError("the records of secure sums do not fit in 61 bits")
 
 
-def same_plan(plan: SumsPlan, other: SumsPlan, tolerance: float = 1e-6) -> bool:
+def same_plan(plan: SumsPlan, other: SumsPlan, tolerance: float = MACHINE_TOLERANCE) -> bool:
     """Whether two plans are equal: tables and mu, which come from floating-point numbers, up to a tolerance."""
     roles = (plan.parties, plan.widths, plan.compute) == (other.parties, other.widths, other.compute)
     arrays = np.array_equal(plan.pattern_of, other.pattern_of) and np.array_equal(plan.columns, other.columns)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
@@ -40,7 +39,6 @@ from verticopula.mpc.prime_field import (
     encode_signed,
     expand_field,
     gram,
-    multiply,
     multiply_one,
     subtract,
 )
@@ -51,7 +49,7 @@ from verticopula.privacy.noise import Noise
 Bools = NDArray[np.bool_]
 Tables = Sequence[Ints]
 
-LARGEST_ENTRY = 2**31  # entries of tables and row weights are below it, so their products are exact
+LARGEST_ENTRY = 2**31  # entries of tables are below it, so their differences and squares are exact
 
 
 # ---- public maps -------------------------------------------------------------------------
@@ -77,31 +75,12 @@ def tables_bound(tables: Tables) -> int:
     return largest
 
 
-def record_bound(parts: Sequence[tuple[Bools, Ints, int]], unit: int) -> int:
-    """The largest squared norm that a whole record with its appended `unit` can have.
-
-    Parameters
-    ----------
-    parts : for each dealer the (N,) rows that it shares, their (N,) public weights, and `tables_bound`
-    """
-    if not parts:
-        raise ProtocolError("a record has a part")
-    presence = np.column_stack([np.where(rows, weights, 0) for rows, weights, _ in parts])
-    patterns = np.unique(presence, axis=0).tolist()
-    bounds = [bound for _, _, bound in parts]
-    longest = max(sum(w * w * bound for w, bound in zip(row, bounds, strict=True)) for row in patterns)
-    return int(longest) + unit * unit
-
-
-def map_cells(
-    cells: VerifiedCells, tables: Tables, weights: Ints | None = None, rows: Ints | None = None
-) -> tuple[Field, Field]:
+def map_cells(cells: VerifiedCells, tables: Tables, rows: Ints | None = None) -> tuple[Field, Field]:
     """(n, q) a compute party's two shares of the features, the columns' features side by side.
 
     Parameters
     ----------
     tables : for each column (cells, features)
-    weights : public whole numbers by which rows are multiplied; 1 where it is None
     rows : which rows, in this order; all of them where it is None
     """
     held = cells.held
@@ -113,7 +92,6 @@ def map_cells(
     for table, start, stop in zip(tables, starts[:-1], starts[1:], strict=True):
         slopes[start:stop, : table.shape[1]] = encode_signed(table[:-1] - table[-1])
     constant = encode_signed(np.concatenate([table[-1] for table in tables]))
-    factors = None if weights is None else encode_signed(_checked_weights(statement, weights, rows))
     shares = []
     chosen = np.arange(statement.rows) if rows is None else rows
     for index, share in zip(held_indices(held.index), (held.first, held.second), strict=True):
@@ -121,7 +99,7 @@ def map_cells(
         _map_rows(share, chosen, starts, ends, slopes, mapped)
         if index == 0:
             mapped = add(mapped, constant)
-        shares.append(mapped if factors is None else multiply(mapped, factors[:, None]))
+        shares.append(mapped)
     return shares[0], shares[1]
 
 
@@ -134,14 +112,6 @@ def _map_rows(share: Field, chosen: Ints, starts: Ints, ends: Ints, slopes: Fiel
                 for feature in range(ends[column + 1] - ends[column]):
                     here = ends[column] + feature
                     out[row, here] = add_one(out[row, here], multiply_one(x, slopes[place, feature]))
-
-
-def _checked_weights(statement: CellsStatement, weights: Ints, rows: Ints | None) -> Ints:
-    if weights.dtype != np.int64 or weights.shape != (statement.rows if rows is None else rows.size,):
-        raise ProtocolError(f"the weights of {statement.dealer!r}'s rows do not have the shape that the plan says")
-    if weights.size and (int(weights.min()) < 0 or int(weights.max()) >= LARGEST_ENTRY):
-        raise ProtocolError(f"the weights of {statement.dealer!r}'s rows are out of range")
-    return weights
 
 
 def stack_records(index: int, parts: Sequence[tuple[Bools, tuple[Field, Field]]], unit: int) -> tuple[Field, Field]:
@@ -165,34 +135,6 @@ def stack_records(index: int, parts: Sequence[tuple[Bools, tuple[Field, Field]]]
         last = np.full((columns[0].shape[0], 1), unit if number == 0 else 0, dtype=np.uint64)
         whole.append(np.concatenate([*columns, last], axis=1))
     return whole[0], whole[1]
-
-
-@dataclass(frozen=True, repr=False)
-class VerifiedPart:
-    """One dealer's part of the records at one compute party.
-
-    Attributes
-    ----------
-    rows : (N,) the people whom the dealer knows, public
-    tables : for each of its columns (cells, features)
-    weights : public weights of its rows, in their order; None for 1
-    """
-
-    cells: VerifiedCells
-    rows: Bools
-    tables: Tables
-    weights: Ints | None = None
-
-
-def make_records(parts: Sequence[VerifiedPart], unit: int) -> tuple[Field, Field]:
-    """(N, q + 1) a compute party's shares of whole records; ProtocolError unless all parts are of one opening."""
-    statements = [part.cells.held.statement for part in parts]
-    openings = {(s.study, s.plan, s.compute, s.opening) for s in statements}
-    holders = {part.cells.held.party for part in parts}
-    if len(openings) != 1 or len(holders) != 1 or len({s.dealer for s in statements}) != len(statements):
-        raise ProtocolError("records are made of one dealing of each dealer, all of one opening and at one holder")
-    mapped = [(part.rows, map_cells(part.cells, part.tables, part.weights)) for part in parts]
-    return stack_records(parts[0].cells.held.index, mapped, unit)
 
 
 # ---- room --------------------------------------------------------------------------------

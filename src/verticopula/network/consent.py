@@ -28,7 +28,7 @@ _LONGEST = 500
 class ConsentPrompt:
     """Asks the steward at the terminal before anything leaves. Any answer but yes, and none, is a refusal.
 
-    A yes is for a whole study, as it was shown: the party releases nothing else (`AgreementBook`).
+    A yes is for a whole study, as it was shown: the party releases nothing else (`StudyConsents`).
 
     Attributes
     ----------

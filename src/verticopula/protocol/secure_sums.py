@@ -61,7 +61,7 @@ class ComputeHandler(Protocol):
     def handle(self, request: SecureRequest) -> SecureReply: ...
 
 
-class _Post:
+class _RelayedMessages:
     """All dealings and sealed messages that the coordinator has carried so far."""
 
     def __init__(self, statements: Mapping[str, CellsStatement]) -> None:
@@ -125,24 +125,24 @@ def secure_sums(
         raise ProtocolError("a party sent a public key under another name")
     requests = {name: SumsShareRequest(study, method, plan, keys, evidence) for name in everybody}
     replies = yield from _run_round(requests, own)
-    post = _Post(statements_of(plan, study, fingerprint((plan, keys))))
+    relayed = _RelayedMessages(statements_of(plan, study, fingerprint((plan, keys))))
     for name in everybody:
         dealt = _reply_of(name, replies, SumsShareReply)
-        post.take(DEAL, name, dealt.boxes)
-        post.take_body(name, dealt.body)
+        relayed.take(DEAL, name, dealt.boxes)
+        relayed.take_body(name, dealt.body)
     del replies, dealt
     for number, step in enumerate(STEPS[1:], start=1):
         asked = {
-            name: SumsProofRequest(study, method, plan, keys, step, post.boxes(name, number))
-            for name in post.senders(step)
+            name: SumsProofRequest(study, method, plan, keys, step, relayed.boxes(name, number))
+            for name in relayed.senders(step)
         }
         if number == 1:
-            asked = {name: replace(request, bodies=post.bodies(name)) for name, request in asked.items()}
-        replies = yield from _ask(asked, own, post)
+            asked = {name: replace(request, bodies=relayed.bodies(name)) for name, request in asked.items()}
+        replies = yield from _ask(asked, own, relayed)
         for name in asked:
-            post.take(step, name, _reply_of(name, replies, SumsProofReply).boxes)
-    sums = {name: SumsRequest(study, method, plan, keys, post.boxes(name, len(STEPS))) for name in plan.compute}
-    replies = yield from _ask(sums, own, post)
+            relayed.take(step, name, _reply_of(name, replies, SumsProofReply).boxes)
+    sums = {name: SumsRequest(study, method, plan, keys, relayed.boxes(name, len(STEPS))) for name in plan.compute}
+    replies = yield from _ask(sums, own, relayed)
     terms = [_checked_terms(name, _reply_of(name, replies, SumsReply), plan) for name in plan.compute]
     return open_sums(plan, terms)
 
@@ -155,12 +155,14 @@ def close_sums(name: str, study: str) -> Rounds[None]:
 
 
 def _ask(
-    requests: Mapping[str, SumsProofRequest] | Mapping[str, SumsRequest], own: ComputeHandler | None, post: _Post
+    requests: Mapping[str, SumsProofRequest] | Mapping[str, SumsRequest],
+    own: ComputeHandler | None,
+    relayed: _RelayedMessages,
 ) -> Rounds[dict[str, Reply]]:
     """One round; once more, with the bodies, for those that were started anew and lack them."""
     replies = yield from _run_round(dict(requests), own)
     again: dict[str, SecureRequest] = {
-        name: replace(request, bodies=post.bodies(name))
+        name: replace(request, bodies=relayed.bodies(name))
         for name, request in requests.items()
         if isinstance(reply := replies.get(name), SumsProofReply) and reply.lacks_bodies and not request.bodies
     }

@@ -24,7 +24,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.secure_sums import ComputeHandler, secure_sums
 from verticopula.protocol.shared_rounds import Rounds, ask_consent, ask_presence
-from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, propose
+from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, are_rows_agreed, propose
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
@@ -57,7 +57,7 @@ def strict(
     study: str,
     side: CoordinatorSide,
 ) -> Rounds[FitResult]:
-    """Seven rounds: who is observed, two of consent, margins, and three of secure sums; then the fit."""
+    """Thirteen rounds: who is observed, two of consent, margins, and nine of secure sums; then the fit."""
     opened = yield from open_all(federation, budget, study, side.progress, side.compute_handler, side.context)
     fit = fit_strict(
         opened.sums,
@@ -79,7 +79,7 @@ def strict(
         spending=StrictSpending(
             opened.budget.deviations,
             opened.plan.mu,
-            person_mu(opened.plan, rows_agreed=side.context.alignment != "psi"),
+            person_mu(opened.plan, rows_agreed=are_rows_agreed(side.context.alignment)),
             {party: block_factor(opened.plan, party) for party in opened.plan.parties},
             {party: int(own_rows(opened.plan, party).sum()) for party in opened.plan.parties},
         ),
@@ -118,7 +118,7 @@ def open_all(
     )
     progress("secure sums", 2, 4)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
-    plan = plan_sums(federation, layout, observed, marginals, budget, rows_agreed=context.alignment != "psi")
+    plan = plan_sums(federation, layout, observed, marginals, budget, rows_agreed=are_rows_agreed(context.alignment))
     own = compute_handler if COORDINATOR in plan.compute else None
     sums = yield from secure_sums(plan, study, STRICT.name, own, evidence)
     progress("secure sums", 4, 4)

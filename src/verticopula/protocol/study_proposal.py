@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
+from verticopula.mpc.sums_plan import MACHINE_TOLERANCE
 from verticopula.privacy.budget import StudyBudget, plan_budget
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
@@ -34,9 +35,9 @@ from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_TOLERANCE = 1e-6  # relative: what two machines may differ by in a calibrated number
 _NONE = np.empty(0, dtype=np.float64)
-_LONGEST_WORDS = 500
+_LONGEST_NAME = 200
+_LONGEST_PURPOSE = 500
 MOST_ROUNDS = 1000
 
 
@@ -74,27 +75,32 @@ def propose(
     context: StudyContext,
 ) -> StudyProposal:
     """The proposal of a study by a method that adds noise."""
-    numbers = plan_numbers(federation, budget, method, _counts(federation, presence), n_subjects)
+    ranks, marginals, deviations, mu = plan_numbers(
+        federation, budget, method, _counts(federation, presence), n_subjects
+    )
     return StudyProposal(
-        study,
-        method,
-        context.requester,
-        context.purpose,
-        budget.unit.value,
-        budget.epsilon_ranks,
-        budget.epsilon_marginals,
-        budget.delta,
-        budget.sampler,
-        budget.rounds,
-        budget.per_round,
-        context.alignment,
-        context.cohort,
-        federation_fingerprint(federation),
-        context.seed,
-        n_subjects,
-        presence,
-        *numbers,
-        None,
+        study=study,
+        method=method,
+        requester=context.requester,
+        purpose=context.purpose,
+        unit=budget.unit.value,
+        epsilon_ranks=budget.epsilon_ranks,
+        epsilon_marginals=budget.epsilon_marginals,
+        delta=budget.delta,
+        sampler=budget.sampler,
+        rounds=budget.rounds,
+        per_round=budget.per_round,
+        alignment=context.alignment,
+        cohort=context.cohort,
+        federation=federation_fingerprint(federation),
+        seed=context.seed,
+        n_subjects=n_subjects,
+        presence=presence,
+        ranks=ranks,
+        marginals=marginals,
+        deviations=deviations,
+        mu=mu,
+        subjects=None,
     )
 
 
@@ -107,28 +113,28 @@ def propose_raw(
 ) -> StudyProposal:
     """The proposal of a regression on raw columns: exact values of these subjects."""
     return StudyProposal(
-        study,
-        RAW_REGRESSION,
-        context.requester,
-        context.purpose,
-        "",
-        np.inf,
-        np.inf,
-        None,
-        "exact",
-        1,
-        False,
-        context.alignment,
-        context.cohort,
-        federation_fingerprint(federation),
-        context.seed,
-        int(subjects.size),
-        presence,
-        _NONE,
-        _NONE,
-        _NONE,
-        _NONE,
-        subjects,
+        study=study,
+        method=RAW_REGRESSION,
+        requester=context.requester,
+        purpose=context.purpose,
+        unit="",
+        epsilon_ranks=np.inf,
+        epsilon_marginals=np.inf,
+        delta=None,
+        sampler="exact",
+        rounds=1,
+        per_round=False,
+        alignment=context.alignment,
+        cohort=context.cohort,
+        federation=federation_fingerprint(federation),
+        seed=context.seed,
+        n_subjects=int(subjects.size),
+        presence=presence,
+        ranks=_NONE,
+        marginals=_NONE,
+        deviations=_NONE,
+        mu=_NONE,
+        subjects=subjects,
     )
 
 
@@ -156,7 +162,7 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
         raise ProtocolError("the proposal is about other parties or columns than this party's federation file")
     if any(not 0 <= count <= proposal.n_subjects for p in proposal.presence for count in p.counts):
         raise ProtocolError("the proposal has more observed subjects than the cohort has")
-    check_words(proposal.requester, proposal.purpose)
+    check_requester_and_purpose(proposal.requester, proposal.purpose)
     if proposal.method == RAW_REGRESSION:
         subjects = proposal.subjects
         if subjects is None or subjects.shape != (proposal.n_subjects,) or proposal.rounds != 1:
@@ -174,10 +180,16 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
         raise ProtocolError("the proposal's noise is not what its settings and this party's federation file give")
 
 
-def check_words(requester: str, purpose: str) -> None:
+def check_study_name(party: str, study: str) -> None:
+    """ProtocolError of that party unless the name can be shown and stored."""
+    if not 1 <= len(study) <= _LONGEST_NAME or not study.isprintable():
+        raise ProtocolError(f"party {party!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
+
+
+def check_requester_and_purpose(requester: str, purpose: str) -> None:
     """ProtocolError where a steward would have too much to read."""
-    if max(len(requester), len(purpose)) > _LONGEST_WORDS:
-        raise ProtocolError(f"who asks and why is said in at most {_LONGEST_WORDS} characters each")
+    if max(len(requester), len(purpose)) > _LONGEST_PURPOSE:
+        raise ProtocolError(f"who asks and why is said in at most {_LONGEST_PURPOSE} characters each")
 
 
 def budget_of(federation: Federation, proposal: StudyProposal) -> StudyBudget:
@@ -213,6 +225,11 @@ def own_columns_of(proposal: StudyProposal, party: str) -> slice:
             return slice(start, start + len(presence.counts))
         start += len(presence.counts)
     raise ProtocolError(f"the proposal does not name party {party!r}")
+
+
+def are_rows_agreed(alignment: str) -> bool:
+    """Whether the parties know which rows are one person's; with masked points only the coordinator knows."""
+    return alignment != "psi"
 
 
 def own_place_of(proposal: StudyProposal, party: str) -> int:
@@ -299,4 +316,4 @@ def _recomputed(
 
 
 def _same(said: Floats, expected: Floats) -> bool:
-    return said.shape == expected.shape and bool(np.allclose(said, expected, rtol=_TOLERANCE, atol=0.0))
+    return said.shape == expected.shape and bool(np.allclose(said, expected, rtol=MACHINE_TOLERANCE, atol=0.0))

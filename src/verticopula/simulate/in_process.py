@@ -20,8 +20,8 @@ from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
 from verticopula.protocol.method_registry import PROTOCOLS
-from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.schema.federation import Federation
 from verticopula.schema.progress import Progress, show_nothing
@@ -86,7 +86,7 @@ def run_in_process(
                 column_ids=charged[name].columns,
                 overlapping=charged[name].overlapping,
                 same_people=charged[name].same_people,
-                agreements=AgreementBook(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
+                consents=StudyConsents(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
             )
             for name, table in tables.items()
         }

@@ -21,13 +21,32 @@ from verticopula.data.tables import EncodedColumn
 
 FEWEST_PEOPLE = 8  # in both, for two columns to be compared; of smaller columns all, and at least 3
 _MOST_SKETCHED, _LEAST_SKETCHED, _ALL_PLACES = 4096, 512, 200_000
-_SAME_ORDER = 0.98  # rank correlation, of either sign
-_SAME_GROUPS = 0.9  # Goodman and Kruskal's lambda, both ways
-_MOST_GROUPS = 64
-_WORTH_A_LOOK = 0.5  # correlation of either sign below which two columns cannot have the same order
 _LARGEST_PLACE = 65_535
 
 Places = dict[int, int]  # the last 32 bits of a person's hash -> the place of their value
+
+
+@dataclass(frozen=True)
+class RecognitionTuning:
+    """When two columns count as one. All were chosen by hand: no tuning is on record.
+
+    Attributes
+    ----------
+    same_order : rank correlation, of either sign
+    same_groups : Goodman and Kruskal's lambda, both ways
+    most_groups : of a column that is compared by its groups
+    worth_a_look : correlation of either sign below which two columns cannot have the same order
+    few_common : share of people in both below which their order is compared, too
+    """
+
+    same_order: float = 0.98
+    same_groups: float = 0.9
+    most_groups: int = 64
+    worth_a_look: float = 0.5
+    few_common: float = 0.8
+
+
+_RECOGNITION = RecognitionTuning()
 
 
 @dataclass(frozen=True)
@@ -88,12 +107,12 @@ def is_same_column(one: Places, two: Places) -> bool:
     a, b = (np.array([places[person] for person in common]) for places in (one, two))
     if a.min() == a.max() or b.min() == b.max():
         return False
-    if abs(np.corrcoef(rankdata(a), rankdata(b))[0, 1]) >= _SAME_ORDER:
+    if abs(np.corrcoef(rankdata(a), rankdata(b))[0, 1]) >= _RECOGNITION.same_order:
         return True
     (_, first), (_, second) = (np.unique(places, return_inverse=True) for places in (a, b))
     groups = max(first.max(), second.max()) + 1
-    few = groups <= _MOST_GROUPS and 4 * groups <= len(common)
-    return bool(few and min(_lambda(first, second), _lambda(second, first)) >= _SAME_GROUPS)
+    few = groups <= _RECOGNITION.most_groups and 4 * groups <= len(common)
+    return bool(few and min(_lambda(first, second), _lambda(second, first)) >= _RECOGNITION.same_groups)
 
 
 class ColumnFinder:
@@ -111,7 +130,9 @@ class ColumnFinder:
         self._places = np.full((len(columns), everybody.size), np.nan, dtype=np.float32)
         for row, (own, places) in enumerate(zip(people, columns, strict=True)):
             self._places[row, np.searchsorted(everybody, own)] = list(places.values())
-        self._is_grouped = np.array([2 < len(set(places.values())) <= _MOST_GROUPS for places in columns], dtype=bool)
+        self._is_grouped = np.array(
+            [2 < len(set(places.values())) <= _RECOGNITION.most_groups for places in columns], dtype=bool
+        )
 
     def earlier_same(self, row: int) -> list[int]:
         """Those of the columns before this one that are the same as this one."""
@@ -121,9 +142,9 @@ class ColumnFinder:
         near = _correlations(others, mine)
         # Of other people places need not grow evenly: where few are in both, their order says more than their places.
         sizes = np.array([len(places) for places in self._columns[: row + 1]])
-        few = (~np.isnan(others)).sum(axis=1) < 0.8 * np.maximum(sizes[:row], sizes[row])
+        few = (~np.isnan(others)).sum(axis=1) < _RECOGNITION.few_common * np.maximum(sizes[:row], sizes[row])
         near[few] = np.maximum(near[few], _correlations(_in_order(others[few]), _in_order(mine[few])))
-        likely = (near >= _WORTH_A_LOOK) | (self._is_grouped[:row] & self._is_grouped[row])
+        likely = (near >= _RECOGNITION.worth_a_look) | (self._is_grouped[:row] & self._is_grouped[row])
         return [j for j in np.flatnonzero(likely).tolist() if is_same_column(self._columns[j], self._columns[row])]
 
 

@@ -30,7 +30,7 @@ LEDGER_FILE = "ledger.jsonl"
 SUMMARY_FILE = "summary.txt"
 MARGINS_FILE = "margins.csv"  # observed and corrected distribution function of every column
 MISSINGNESS_FILE = "missingness.json"
-CERTAINTY_FILE = "certainty.npz"  # how surely correlations are known, for regressions
+POSTERIOR_FILE = "certainty.npz"  # posterior draws of the correlations, under the name that saved studies have
 MOST_LATENTS = 300  # with which it is kept: 144 MB of draws, 36 MB on disk at most
 REGRESSION_FOLDER = "regression"
 DIAGNOSTICS_FOLDER = "diagnostics"
@@ -46,7 +46,7 @@ def file_names(federation: Federation) -> frozenset[str]:
         [
             *(f"{SYNTHETIC_FOLDER}/{name}{suffix}" for name in tables for suffix in (".csv", ".parquet")),
             f"{SYNTHETIC_FOLDER}/{NOTICE_FILE}",
-            *(f"{DIAGNOSTICS_FOLDER}/{name}" for name in (MARGINS_FILE, MISSINGNESS_FILE, CERTAINTY_FILE)),
+            *(f"{DIAGNOSTICS_FOLDER}/{name}" for name in (MARGINS_FILE, MISSINGNESS_FILE, POSTERIOR_FILE)),
             *(STUDY_FILE, LEDGER_FILE, SUMMARY_FILE, REPORT_FILE),
             *(COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE, REGRESSION_FILE),
         ]
@@ -104,18 +104,18 @@ def write_study(
         written.append(notice)
     diagnostics = out / DIAGNOSTICS_FOLDER
     diagnostics.mkdir(exist_ok=True)
-    (diagnostics / CERTAINTY_FILE).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
+    (diagnostics / POSTERIOR_FILE).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
     write_csv(margins_table(fitted.result), diagnostics / MARGINS_FILE)
     missingness = json.dumps(fitted.result.missingness.to_dict(), indent=1)
     (diagnostics / MISSINGNESS_FILE).write_text(missingness + "\n", encoding="utf-8")
     written += [diagnostics / MARGINS_FILE, diagnostics / MISSINGNESS_FILE]
     save_study(out / STUDY_FILE, fitted)
     (out / SUMMARY_FILE).write_text(summary, encoding="utf-8")
-    written += _write_certainty(diagnostics / CERTAINTY_FILE, fitted.result)
+    written += _write_posterior_draws(diagnostics / POSTERIOR_FILE, fitted.result)
     return [*written, out / STUDY_FILE, out / SUMMARY_FILE, out / LEDGER_FILE]
 
 
-def _write_certainty(path: Path, result: FitResult) -> list[Path]:
+def _write_posterior_draws(path: Path, result: FitResult) -> list[Path]:
     """Kept beside the tables, because the releases it comes from are not; without it, regressions take them as data."""
     find = result.posterior_draws
     if find is None or result.copula.correlation.shape[0] > MOST_LATENTS:
@@ -130,7 +130,7 @@ def _write_certainty(path: Path, result: FitResult) -> list[Path]:
 def withhold_study(out: Path) -> None:
     """Take away everything from which a synthetic block that stays with its party could be drawn or described."""
     (out / STUDY_FILE).unlink()
-    for name in (MARGINS_FILE, CERTAINTY_FILE):
+    for name in (MARGINS_FILE, POSTERIOR_FILE):
         (out / DIAGNOSTICS_FOLDER / name).unlink(missing_ok=True)
 
 
@@ -141,7 +141,7 @@ def read_study(folder: Path) -> tuple[FittedStudy, SyntheticTables]:
         tables = {p.name: read_table(folder / SYNTHETIC_FOLDER / f"{p.name}.parquet") for p in study.federation.parties}
     except SchemaError as error:
         raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
-    kept = folder / DIAGNOSTICS_FOLDER / CERTAINTY_FILE
+    kept = folder / DIAGNOSTICS_FOLDER / POSTERIOR_FILE
     find = partial(PosteriorDraws.load, kept, study.result.copula) if kept.is_file() else None
     return study, SyntheticTables(tables, study.federation, study.n_subjects, find)
 

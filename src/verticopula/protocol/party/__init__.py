@@ -1,5 +1,5 @@
 """A party's side of every protocol: the only code that sees raw data.
 
 It imports what protocol may; network, simulate and audits make parties of it.
-Read local_party.py first; member.py adds opening and closing over a network.
+Read local_party.py first, then study_consents.py; member.py adds opening and closing over a network.
 """

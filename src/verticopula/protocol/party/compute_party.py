@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
 
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.mpc.sealed_messages import Authenticity
@@ -26,6 +25,7 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
 )
 from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.study_proposal import check_study_name
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.stats.strict.score_plan import sums_roles
@@ -33,7 +33,6 @@ from verticopula.storage.records import RecordStore
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_NAME = 200
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
 
 
@@ -70,8 +69,7 @@ class ComputeParty:
             )
         if not isinstance(request, SumsKeyRequest | SumsShareRequest | SumsProofRequest | SumsRequest | CloseRequest):
             raise PolicyRefused(f"party {self.name!r} computes and holds no data: it answers no such request")
-        if not 1 <= len(request.study) <= _LONGEST_NAME or not request.study.isprintable():
-            raise ProtocolError(f"party {self.name!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
+        check_study_name(self.name, request.study)
         with self._lock:
             if isinstance(request, CloseRequest):
                 return self._close(request.study)
@@ -88,7 +86,7 @@ class ComputeParty:
             logger.info("study %s is over", study)
         self._handlers.pop(study, None)
         # Written over, and not only forgotten: a record that is gone would be made anew.
-        self._records.put(SumsHandler.record_name(self.name, study), _NOTHING)
+        self._records.put(SumsHandler.record_name(self.name, study), {})
         return CloseReply(self.name, 0, "")
 
     def _handler(self, study: str) -> SumsHandler:
@@ -110,9 +108,6 @@ class ComputeParty:
         if (plan.parties, plan.widths, plan.compute) != self._roles:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other parties, columns or roles")
         logger.info("party %s computes for %s", self.name, ", ".join(plan.parties))
-
-
-_NOTHING: dict[str, Any] = {}
 
 
 def _closed_name(study: str) -> str:

@@ -58,10 +58,10 @@ from verticopula.protocol.messages import (
     StudyProposal,
     fingerprint,
 )
-from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.party.strict_handler import StrictHandler
+from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
@@ -97,8 +97,8 @@ class LocalParty:
         party takes no part in them
     table_id, column_ids, overlapping, same_people : whom the table is about, which columns it has, and which other
         tables have some of its people (`TableAccount`), so that caps hold whatever the party and its columns are called
-    agreements : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
-    consent : asks the steward about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
+    consents : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
+    ask_steward : about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
     """
 
     table: AlignedTable
@@ -118,8 +118,8 @@ class LocalParty:
     column_ids: Mapping[str, str] = field(default_factory=dict)
     overlapping: tuple[str, ...] = ()
     same_people: tuple[str, ...] = ()
-    agreements: AgreementBook | None = None
-    consent: Callable[[ConsentQuestion], None] = lambda question: None
+    consents: StudyConsents | None = None
+    ask_steward: Callable[[ConsentQuestion], None] = lambda question: None
     _regression: RegressionHandler = field(init=False)
     _strict: StrictHandler = field(init=False)
 
@@ -132,7 +132,7 @@ class LocalParty:
             self.records,
             self.authenticity,
             self.federation,
-            self.agreements,
+            self.consents,
             self._pricing,
             lambda entries, key: self._record(STRICT.name, entries, key, once=self.replies.is_durable),
             self._stored_margins,
@@ -152,22 +152,22 @@ class LocalParty:
         if isinstance(request, PresenceRequest):
             self._check_method(request.method)
             observed = self.table.observed()
-            signed = b"" if self.agreements is None else self.agreements.sign_presence(request.study, observed)
+            signed = b"" if self.consents is None else self.consents.sign_presence(request.study, observed)
             return PresenceReply(self.name, observed, signed)
         if isinstance(request, ConsentRequest):
             consent = self._consent_to(request.proposal)
             return ConsentReply(self.name, consent.until, consent.signature)
         if isinstance(request, AgreementRequest):
             self._check_method(request.method)
-            if self.agreements is not None:
-                self.agreements.agree(request.study, request.consents)
+            if self.consents is not None:
+                self.consents.agree(request.study, request.consents)
             return AgreementReply(self.name)
         if isinstance(request, OnceRequest):
             return self._release_once(request)
         if isinstance(request, RegressionRequest):
             self.policy.check(self.name, RAW_REGRESSION, (), ())
-            if self.agreements is not None:
-                self.agreements.agreed(request.study)
+            if self.consents is not None:
+                self.consents.agreed(request.study)
             return self._regression.handle(request)
         if isinstance(request, SecureRequest):
             return self._strict.handle(request)
@@ -180,7 +180,7 @@ class LocalParty:
 
     def close(self, study: str) -> None:
         """A study is over: forget its regressions and its sums."""
-        places = [] if self.agreements is None else self.agreements.places(study)
+        places = [] if self.consents is None else self.consents.places(study)
         self._regression.close(study, [name.removeprefix(_FIT) for name in places if name.startswith(_FIT)])
         self._strict.close(study)
 
@@ -188,15 +188,15 @@ class LocalParty:
 
     def _consent_to(self, proposal: StudyProposal) -> SignedConsent:
         """The party's signed consent to a whole study, if its policy and its steward agree. Nothing is charged."""
-        if self.agreements is not None:
+        if self.consents is not None:
             self._check_method(proposal.method)
-            self.agreements.check(proposal, self.table.observed())
+            self.consents.check(proposal, self.table.observed())
         entries = self._price_proposal(proposal)
 
         def ask() -> None:
             spent = list(self.ledger)
             self._approve(proposal.method, entries, spent)
-            self.consent(
+            self.ask_steward(
                 ConsentQuestion(
                     proposal.study,
                     proposal.method,
@@ -208,10 +208,10 @@ class LocalParty:
                 )
             )
 
-        if self.agreements is None:
+        if self.consents is None:
             ask()
             return SignedConsent(self.name, math.inf, b"")
-        return self.agreements.consent(proposal, ask)
+        return self.consents.consent(proposal, ask)
 
     def _price_proposal(self, proposal: StudyProposal) -> list[Release]:
         """The ledger entries of everything that a proposal asks of this party."""
@@ -240,9 +240,9 @@ class LocalParty:
 
     def _check_agreed(self, request: OnceRequest) -> None:
         """ProtocolError unless everybody consented to this study, and it is exactly what was consented to."""
-        if self.agreements is None:
+        if self.consents is None:
             return
-        proposal = self.agreements.agreed(request.study)
+        proposal = self.consents.agreed(request.study)
         if isinstance(request, ResponseRequest):
             self._check_subjects(proposal, request.subjects)
             return
@@ -259,7 +259,7 @@ class LocalParty:
                 fits = fits and request.sampler == proposal.sampler and 2 <= number <= proposal.rounds
         if not fits:
             raise ProtocolError(f"party {self.name!r}: this is not what was consented to in this study")
-        self.agreements.bind(request.study, place, self._key(request))
+        self.consents.bind(request.study, place, self._key(request))
 
     def _check_subjects(self, proposal: StudyProposal, subjects: NDArray[np.bool_] | None) -> None:
         """ProtocolError unless exact values are asked for subjects that were consented to."""
@@ -331,12 +331,12 @@ class LocalParty:
         """
         names = [c.name for c in self.table.party.columns] if request.columns is None else list(request.columns)
         names = [name for name in names if name != request.without]
-        if self.agreements is not None:
-            self._check_subjects(self.agreements.agreed(request.study), request.subjects)
+        if self.consents is not None:
+            self._check_subjects(self.consents.agreed(request.study), request.subjects)
         entries, asked = self._price_exact(request.study, names, request.subjects)
         key = self._key(request)
-        if self.agreements is not None:
-            self.agreements.bind(request.study, f"{_FIT}{request.fit}", key)  # so that it is known when it is to go
+        if self.consents is not None:
+            self.consents.bind(request.study, f"{_FIT}{request.fit}", key)  # so that it is known when it is to go
         self._approve(RAW_REGRESSION, self._unpaid(entries, key), list(self.ledger))
         codings = [code_schema_column(self.table.party.column(name)) for name in names]
 

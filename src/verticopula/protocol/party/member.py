@@ -61,11 +61,16 @@ from verticopula.protocol.messages import (
     Reply,
     Request,
 )
-from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.study_opening import Alignment, LedgerHead
-from verticopula.protocol.study_proposal import StudyContext, check_words, federation_fingerprint
+from verticopula.protocol.study_proposal import (
+    StudyContext,
+    check_requester_and_purpose,
+    check_study_name,
+    federation_fingerprint,
+)
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
@@ -79,7 +84,6 @@ logger = logging.getLogger(__name__)
 _MOST_SUBJECTS = 10_000_000
 _AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
-_LONGEST_NAME = 200
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 
 
@@ -106,7 +110,7 @@ class PartyStore(Protocol):
 
 
 @dataclass(frozen=True)
-class StudyAgreement:
+class OpeningRecord:
     """What was agreed about one study.
 
     Attributes
@@ -134,7 +138,7 @@ class StudyAgreement:
     requester: str = ""
     purpose: str = ""
 
-    def agrees(self, other: StudyAgreement) -> bool:
+    def agrees(self, other: OpeningRecord) -> bool:
         """Whether the same was agreed, wherever the rows are."""
         return all(getattr(self, name) == getattr(other, name) for name in _AGREED)
 
@@ -147,7 +151,7 @@ class StudyAgreement:
         return {**vars(self), "positions": places}
 
     @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> StudyAgreement:
+    def from_dict(cls, raw: dict[str, Any]) -> OpeningRecord:
         places = np.frombuffer(base64.b64decode(raw["positions"]), dtype="<i8").astype(np.int64)
         return cls(**{**raw, "positions": places})
 
@@ -164,7 +168,7 @@ class Member:
     policy : what it allows; a `PolicyFile` is read again for every request
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
-    executor, on_column, consent : as `LocalParty` has them; the steward is asked before a study is opened, too
+    executor, on_column, ask_steward : as `LocalParty` has them; the steward is asked before a study is opened, too
     clock : seconds since 1970
     """
 
@@ -181,7 +185,7 @@ class Member:
         authenticity: Authenticity | None = None,
         executor: Executor | None = None,
         on_column: Callable[[int], None] = lambda comparisons: None,
-        consent: Callable[[ConsentQuestion], None] = lambda question: None,
+        ask_steward: Callable[[ConsentQuestion], None] = lambda question: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if party not in {p.name for p in federation.parties}:
@@ -202,7 +206,7 @@ class Member:
             self._authenticity = shared_authenticity(key)
         self._executor = executor
         self._on_column = on_column
-        self._consent = consent
+        self._ask_steward = ask_steward
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         self._fingerprint = federation_fingerprint(federation)
@@ -244,7 +248,7 @@ class Member:
         """
         self._check_terms(request)
         table = self._digest(request.alignment, seeded=request.seed is not None)
-        record = StudyAgreement(
+        record = OpeningRecord(
             request.method,
             request.alignment,
             request.seed,
@@ -274,9 +278,8 @@ class Member:
         return OpenReply(self.name, check, hashes[order], self.policy.synthetic == "keep", count, head)
 
     def _check_terms(self, request: OpenRequest) -> None:
-        if not 1 <= len(request.study) <= _LONGEST_NAME or not request.study.isprintable():
-            raise ProtocolError(f"party {self.name!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
-        check_words(request.requester, request.purpose)
+        check_study_name(self.name, request.study)
+        check_requester_and_purpose(request.requester, request.purpose)
         if request.federation != self._fingerprint:
             raise PolicyRefused(
                 f"party {self.name!r}: the coordinator's federation file is not the same as this party's own; parties, "
@@ -319,7 +322,7 @@ class Member:
                 f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
                 "its policy allows no more (open_studies)"
             )
-        self._consent(
+        self._ask_steward(
             ConsentQuestion(request.study, request.method, request.requester, request.purpose, request.alignment)
         )
         self.vault.studies.put(name, {**known, request.study: self._clock()})
@@ -330,7 +333,7 @@ class Member:
             raise PolicyRefused(f"party {self.name!r} has no id key, which alignment 'hash' needs")
         return self._key
 
-    def _hashes(self, study: str, record: StudyAgreement) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def _hashes(self, study: str, record: OpeningRecord) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Every row's hash, or its point, in the table's order; and the order in which they are sent."""
         if record.alignment == "hash":
             hashes = hash_ids(self._table.ids, study_key(self._hash_key(), study))
@@ -353,7 +356,7 @@ class Member:
             digest.update(seen.tobytes() + np.where(seen, column.values[rows], 0.0).tobytes())
         return digest.hexdigest()
 
-    def _check_unchanged(self, record: StudyAgreement) -> None:
+    def _check_unchanged(self, record: OpeningRecord) -> None:
         if self._digest(record.alignment, seeded=record.seed is not None) != record.table:
             raise ProtocolError(
                 f"party {self.name!r}: its table, or its id key, has changed since this study was opened"
@@ -382,7 +385,7 @@ class Member:
             raise ProtocolError(f"party {self.name!r}: a point among those of {request.origin!r} is none") from None
         return MaskReply(self.name, request.origin, masked)
 
-    def _check_points(self, request: MaskRequest, record: StudyAgreement) -> None:
+    def _check_points(self, request: MaskRequest, record: OpeningRecord) -> None:
         late = record.is_placed and request.origin not in record.masked
         if record.alignment != "psi" or late:
             raise ProtocolError(f"party {self.name!r}: nothing is to be masked in this study, or no longer")
@@ -419,7 +422,7 @@ class Member:
                 self._write(request.study, placed)
         return PlaceReply(self.name, placed.n_subjects, placed.cohort)
 
-    def _check_cohort(self, request: PlaceRequest, record: StudyAgreement, own: NDArray[np.uint8]) -> None:
+    def _check_cohort(self, request: PlaceRequest, record: OpeningRecord, own: NDArray[np.uint8]) -> None:
         """ProtocolError unless the cohort's list has this party's rows where it is told they are, and nobody twice.
 
         With `hash`, whoever holds the key can tell from the list whether somebody is in the cohort. With `psi` a party
@@ -467,7 +470,7 @@ class Member:
                     del self._parties[old]
             return self._parties[study]
 
-    def _make_ready(self, study: str, record: StudyAgreement) -> LocalParty:
+    def _make_ready(self, study: str, record: OpeningRecord) -> LocalParty:
         self._check_unchanged(record)
         positions = np.empty_like(record.positions)
         positions[self._by_id] = record.positions
@@ -490,14 +493,14 @@ class Member:
             table_id=self._account.table,
             column_ids=self._account.columns,
             overlapping=self._account.overlapping,
-            agreements=self._agreements(record),
-            consent=self._consent,
+            consents=self._consents(record),
+            ask_steward=self._ask_steward,
         )
 
-    def _agreements(self, record: StudyAgreement) -> AgreementBook:
+    def _consents(self, record: OpeningRecord) -> StudyConsents:
         if self._authenticity is None:
             raise ProtocolError(f"party {self.name!r} has no key to sign with, so it cannot consent to a study")
-        return AgreementBook(
+        return StudyConsents(
             self.name,
             self.federation,
             self.vault.studies,
@@ -507,7 +510,7 @@ class Member:
             self._clock,
         )
 
-    def _known(self, study: str) -> StudyAgreement:
+    def _known(self, study: str) -> OpeningRecord:
         record = self._read(study)
         if record is None:
             raise ProtocolError(f"party {self.name!r} was not asked to open this study")
@@ -519,11 +522,11 @@ class Member:
         """An organisation may be several parties of a study, with one vault."""
         return f"study:{self.name}/{study}"
 
-    def _read(self, study: str) -> StudyAgreement | None:
+    def _read(self, study: str) -> OpeningRecord | None:
         raw = self.vault.studies.get(self._record_name(study))
-        return None if raw is None else StudyAgreement.from_dict(raw)
+        return None if raw is None else OpeningRecord.from_dict(raw)
 
-    def _write(self, study: str, record: StudyAgreement) -> None:
+    def _write(self, study: str, record: OpeningRecord) -> None:
         self.vault.studies.put(self._record_name(study), record.to_dict())
         self._parties.pop(study, None)
 
@@ -546,7 +549,7 @@ class Member:
         record = self._known(request.study)
         if not record.is_placed:
             raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
-        self._agreements(record).agreed(request.study)
+        self._consents(record).agreed(request.study)
         if self._out is None:
             return BlockReply(self.name, 0)
         columns = self._table.party.columns
@@ -574,7 +577,7 @@ def _method_of(request: Request) -> str:
     return str(getattr(asked, "method", RAW_REGRESSION))
 
 
-def _same_place(first: StudyAgreement, second: StudyAgreement) -> bool:
+def _same_place(first: OpeningRecord, second: OpeningRecord) -> bool:
     same = (first.n_subjects, first.cohort) == (second.n_subjects, second.cohort)
     return same and np.array_equal(first.positions, second.positions)
 

@@ -28,7 +28,7 @@ from verticopula.mpc.verified_cells import CellsStatement, digest_of, receive_ce
 from verticopula.protocol.proof_routes import DEAL, STEPS, Route, bodies_to, match, routes_from, routes_to
 from verticopula.protocol.wire import decode, encode
 
-Records = Mapping[str, Mapping[str, Any]]
+ProofRecords = Mapping[str, Mapping[str, Any]]
 
 
 class ProofSession:
@@ -47,8 +47,8 @@ class ProofSession:
         channel: SealedChannel,
         statements: Mapping[str, CellsStatement],
         codes: NDArray[np.int64] | None,
-        records: Records,
-        keep: Callable[[Records], None],
+        records: ProofRecords,
+        keep: Callable[[ProofRecords], None],
     ) -> None:
         self.party = channel.party
         self._channel = channel

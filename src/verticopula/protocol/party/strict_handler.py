@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows, person_mu, same_plan
+from verticopula.mpc.sums_plan import MACHINE_TOLERANCE, SumsPlan, block_factor, own_rows, person_mu, same_plan
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
@@ -33,9 +33,9 @@ from verticopula.protocol.messages import (
     SumsKeyRequest,
     fingerprint,
 )
-from verticopula.protocol.party.agreement_book import AgreementBook
+from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
-from verticopula.protocol.study_proposal import own_columns_of, own_place_of, strict_budget_of
+from verticopula.protocol.study_proposal import are_rows_agreed, own_columns_of, own_place_of, strict_budget_of
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
@@ -52,7 +52,6 @@ from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
 
-_TOLERANCE = 1e-6  # relative, of numbers that two machines compute
 _SMALLEST_DEVIATION, _LARGEST_DEVIATION = 1e-9, 1e9
 
 
@@ -66,7 +65,7 @@ class StrictHandler:
     records : where a study's margins and its secrets are kept
     authenticity : how its public keys are signed and the others' are known; None where it has no means to
     federation : the party's own file; None where it has none, and then it takes no part in sums
-    agreements : what it has consented to; None where nobody is asked
+    consents : what it has consented to; None where nobody is asked
     pricing : study -> how releases are entered
     charge : ledger entries and the request they answer: recorded if the policy and the steward allow it, or refused
     stored : a request's key -> the reply that was stored under it
@@ -79,7 +78,7 @@ class StrictHandler:
     records: RecordStore
     authenticity: Authenticity | None
     federation: Federation | None
-    agreements: AgreementBook | None
+    consents: StudyConsents | None
     pricing: Callable[[str], Pricing]
     charge: Callable[[list[Release], str], None]
     stored: Callable[[str], GaussianMarginsReply | None]
@@ -153,7 +152,7 @@ class StrictHandler:
             label = (study, column.name, "gaussian cells")
             cells.append(release_gaussian_cells(places, n_cells, query.deviation, self.noise, *label))
         reply = GaussianMarginsReply(self.name, tuple(cells), b"")
-        return reply if self.agreements is None else self.agreements.sign_margins(request.study, reply)
+        return reply if self.consents is None else self.consents.sign_margins(request.study, reply)
 
     def _check_queries(self, request: GaussianMarginsRequest) -> None:
         _check_method(self.name, request.method)
@@ -172,8 +171,8 @@ class StrictHandler:
         """Answer a round of secure sums, or refuse it with a reason."""
         _check_method(self.name, request.method)
         self.allow()  # in every round: a policy may have been tightened, and consent may have ended
-        if self.agreements is not None and not isinstance(request, SumsKeyRequest):
-            self.agreements.agreed(request.study)
+        if self.consents is not None and not isinstance(request, SumsKeyRequest):
+            self.consents.agreed(request.study)
         return self._sums_handler(request.study).handle(request)
 
     def close(self, study: str) -> None:
@@ -206,22 +205,22 @@ class StrictHandler:
         """
         self._margins(study)
         self._check_plan(plan)
-        rows_agreed = self.agreements is None or self._check_computed(self.agreements, study, plan, evidence)
+        rows_agreed = self.consents is None or self._check_computed(self.consents, study, plan, evidence)
         factor = block_factor(plan, self.name)
         if factor == 0.0:
             return  # none of its columns is in any pattern: nothing of it is opened
         public = self._sums_handler(study).handle(SumsKeyRequest(study, STRICT.name))
         joint = fingerprint((study, digest))  # the same at every party of this release, and of no other
         known, person = int(own_rows(plan, self.name).sum()), person_mu(plan, rows_agreed=rows_agreed)
-        if self.agreements is not None:
-            self._check_limits(self.agreements.agreed(study), plan.mu * factor, person)
+        if self.consents is not None:
+            self._check_limits(self.consents.agreed(study), plan.mu * factor, person)
         entry = self.pricing(study).moments(known, plan.mu * factor, person, joint=joint)
         self.charge([entry], fingerprint((self.name, study, plan, public)))
 
     def _check_limits(self, proposal: StudyProposal, block: float, person: float) -> None:
         """ProtocolError if the sums cost more than was consented to."""
         most = float(proposal.mu[own_place_of(proposal, self.name)]), self._person_limit(proposal)
-        if block > most[0] * (1.0 + _TOLERANCE) or person > most[1] * (1.0 + _TOLERANCE):
+        if block > most[0] * (1.0 + MACHINE_TOLERANCE) or person > most[1] * (1.0 + MACHINE_TOLERANCE):
             raise ProtocolError(f"party {self.name!r}: the sums would cost more than was consented to")
 
     def _check_plan(self, plan: SumsPlan) -> None:
@@ -241,7 +240,7 @@ class StrictHandler:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums is about another cohort")
 
     def _check_computed(
-        self, agreements: AgreementBook, study: str, plan: SumsPlan, evidence: PlanEvidence | None
+        self, consents: StudyConsents, study: str, plan: SumsPlan, evidence: PlanEvidence | None
     ) -> bool:
         """Whether rows were agreed on; ProtocolError unless the party computes this plan itself.
 
@@ -250,8 +249,8 @@ class StrictHandler:
         """
         if evidence is None:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums came without masks and margins")
-        federation = agreements.federation
-        proposal = agreements.check_evidence(study, evidence)
+        federation = consents.federation
+        proposal = consents.check_evidence(study, evidence)
         observed = {
             ColumnKey(party.name, column.name): mask[:, index]
             for party, mask in zip(federation.parties, evidence.masks, strict=True)
@@ -261,7 +260,7 @@ class StrictHandler:
         replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
         marginals = gather_margins(federation, replies, observed, deviations)
         layout = Layout.of({key: federation.column(key) for key in federation.keys})
-        rows_agreed = proposal.alignment != "psi"
+        rows_agreed = are_rows_agreed(proposal.alignment)
         budget = strict_budget_of(federation, proposal)
         expected = plan_sums(federation, layout, observed, marginals, budget, rows_agreed=rows_agreed)
         if not same_plan(plan, expected):

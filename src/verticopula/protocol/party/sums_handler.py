@@ -35,7 +35,7 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
     fingerprint,
 )
-from verticopula.protocol.party.proof_session import ProofSession, Records
+from verticopula.protocol.party.proof_session import ProofRecords, ProofSession
 from verticopula.protocol.party.sums_record import SumsRecord, pack_noise, unpack_noise
 from verticopula.protocol.proof_routes import statements_of
 from verticopula.storage.records import RecordStore
@@ -121,7 +121,7 @@ class SumsHandler:
         if study not in self._sessions:
             statements = statements_of(plan, study, digest)
 
-            def keep(records: Records) -> None:
+            def keep(records: ProofRecords) -> None:
                 self._keep(study, replace(self._kept(study), proofs=records))
 
             codes = self._own_cells(plan) if self.party in statements else None

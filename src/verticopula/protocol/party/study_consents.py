@@ -78,7 +78,7 @@ class ConsentRecord:
 
 
 @dataclass(frozen=True, repr=False)
-class AgreementBook:
+class StudyConsents:
     """One party's consents.
 
     Attributes
