@@ -302,6 +302,16 @@ def test_without_a_penalty_it_is_maximum_likelihood(family: str) -> None:
     assert found_intercept == pytest.approx(intercept, abs=1e-5)
 
 
+def test_poisson_takes_rates() -> None:
+    features, y = mixed_problem("poisson")
+    rates = y / 3.0
+    coef, intercept = fit_unpenalised(features.values, rates, "poisson")
+    found, found_intercept, fine = maximise_likelihood(features, rates, FAMILIES["poisson"])
+    assert fine
+    np.testing.assert_allclose(found, coef, rtol=0.0, atol=1e-5)
+    assert found_intercept == pytest.approx(intercept, abs=1e-5)
+
+
 @every_family
 @pytest.mark.parametrize("penalty", ["lasso", "scad"])
 def test_a_refit_is_maximum_likelihood_on_what_was_selected(family: str, penalty: str) -> None:

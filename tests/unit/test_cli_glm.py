@@ -248,7 +248,7 @@ def test_the_list_of_commands_has_it(call: Call) -> None:
         (["--response", "north.g"], "north.g has unordered categories"),
         (["--response", "hub.z", "--family", "gaussian"], "no column 'hub.z'"),
         (["--response", "hub.y", "--family", "binomial"], "a binomial response must have two labels"),
-        (["--response", "hub.y", "--family", "poisson"], "a poisson response must be whole numbers"),
+        (["--response", "hub.y", "--family", "poisson"], "a poisson response must be numbers of at least 0"),
         (["--family", "gamma"], "unknown family 'gamma'"),
         (["--penalty", "ridge"], "unknown penalty 'ridge'"),
         (["--select", "aic"], "select must be 'bic', 'cv', 'bayes' or a number"),

@@ -86,7 +86,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    family : `gaussian`, `binomial` (two labels) or `poisson` (counts), with their canonical links
+    family : `gaussian`, `binomial` (two labels) or `poisson` (counts or rates), with their canonical links
     penalty : `scad`, `mcp`, `lasso` or `none`
     fit_intercept : the intercept is not penalised
     select : how the strength is chosen: `bic`, `cv`, or a number for a strength of one's own. `bayes` traces the path

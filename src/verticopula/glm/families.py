@@ -155,13 +155,13 @@ class Binomial(Family):
 
 
 class Poisson(Family):
-    """Counts, with the logarithmic link."""
+    """Counts or rates, with the logarithmic link."""
 
     name = "poisson"
-    needs = "whole numbers of at least 0"
+    needs = "numbers of at least 0"
 
     def fits(self, y: Floats) -> bool:
-        return bool((y >= 0.0).all() and (y == np.round(y)).all())
+        return bool((y >= 0.0).all())
 
     def mean(self, eta: Floats) -> Floats:
         return np.exp(np.minimum(eta, _LARGEST_EXPONENT))
