@@ -17,7 +17,7 @@ from verticopula.data.tables import read_table
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
 from verticopula.schema.defaults import REPORT_FILE
-from verticopula.schema.federation import Federation
+from verticopula.schema.federation import JOINED, Federation
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.study.fitted_study import FittedStudy
@@ -36,7 +36,7 @@ REGRESSION_FOLDER = "regression"
 DIAGNOSTICS_FOLDER = "diagnostics"
 REGRESSION_FILE = "regression.json"  # in that folder: what the report shows of it
 COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE = "coefficients.csv", "summary.html", "path.html"  # beside it
-SYNTHETIC_FOLDER, JOINED = "synthetic", "joined"
+SYNTHETIC_FOLDER = "synthetic"
 
 
 def file_names(federation: Federation) -> frozenset[str]:
