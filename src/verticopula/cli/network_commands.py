@@ -293,7 +293,7 @@ def submit(
     from verticopula.protocol.study_proposal import federation_fingerprint
     from verticopula.schema.federation import Federation
     from verticopula.schema.study_settings import StudySettings
-    from verticopula.study.study_folder import SUMMARY_FILE, file_names, prepare_folder
+    from verticopula.study.study_folder import LEDGER_FILE, SUMMARY_FILE, check_folder, file_names
 
     _need_flare()
     own = Kit.read(kit, "lead")
@@ -303,7 +303,7 @@ def submit(
     if alignment not in ("hash", "psi"):
         raise SettingsError("--alignment is hash or psi")
     seconds = own.federation.network.deadline if deadline is None else deadline
-    prepare_folder(out, overwrite=overwrite)
+    check_folder(out, overwrite=overwrite)
     settings: dict[str, Any]
     if method == RAW_REGRESSION:
         settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
@@ -335,7 +335,7 @@ def submit(
         with progress_bar(quiet) as progress:
             _wait(lead, name, progress)
         result = lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0)
-        written = write_result(result, out, file_names(own.federation))
+        written = write_result(result, out, file_names(own.federation), keep=(LEDGER_FILE,))
     if not quiet:
         if out / SUMMARY_FILE in written:
             said = (out / SUMMARY_FILE).read_text(encoding="utf-8", errors="replace")
