@@ -100,6 +100,8 @@ class PartyStore(Protocol):
 
     def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount: ...
 
+    def overlapping(self, account: TableAccount) -> tuple[str, ...]: ...
+
     def head(self) -> LedgerHead: ...
 
     def check_witness(self, count: int, digest: str) -> None: ...
@@ -490,6 +492,7 @@ class Member:
             table_id=self._account.table,
             column_ids=self._account.columns,
             overlapping=self._account.overlapping,
+            opened_since=partial(self.vault.overlapping, self._account),
             agreements=self._agreements(record),
             consent=self._consent,
         )
