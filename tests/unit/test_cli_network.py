@@ -13,7 +13,7 @@ from tests.builders import CONTINUOUS, Call, make_federation
 from tests.network.harness import POLICY, Net, small_federation
 from verticopula.cli.shared_options import whole_epsilon
 from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, SettingsError
-from verticopula.network import result_files, study_lead
+from verticopula.network import kit_process, result_files, study_lead
 from verticopula.network.control_messages import (
     LeadReply,
     LeadRequest,
@@ -29,6 +29,7 @@ from verticopula.network.result_files import write_result
 from verticopula.network.sanitizing import sanitize
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_lead import Lead
+from verticopula.storage.vault import Vault
 from verticopula.study.study_folder import file_names
 
 COMMANDS = ("provision", "serve", "join", "compute", "submit", "status", "stop", "demo-network")
@@ -126,6 +127,32 @@ def test_status_gives_a_coordinator_ten_seconds(net: Net, call: Call, monkeypatc
     assert said.code == 1
     assert "it does not answer" in said.err
     assert given == [10.0]
+
+
+def test_a_party_whose_policy_lost_a_rule_does_not_join_before_that_is_confirmed_by_name(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Net.prepare(tmp_path, small_federation())
+
+    def run(service: object) -> None:
+        raise SettingsError("it runs")
+
+    monkeypatch.setattr(kit_process, "keep_log", lambda kit, *, quiet: None)
+    monkeypatch.setattr(kit_process, "run_until_stopped", run)
+    policy = tmp_path / "left.toml"
+    policy.write_text("[caps]\nclient = 8.0\n")
+
+    def join(*more: str) -> str:
+        return call("join", tmp_path / "kits" / "left", "--data", tmp_path / "left.csv", "--policy", policy, *more).err
+
+    with Vault.open(tmp_path / "vault") as vault:
+        monkeypatch.setattr(Vault, "open", lambda folder: vault)  # a process that ends closes its vault
+        assert "it runs" in join()
+        policy.write_text("[caps]\n")
+        said = join()
+        assert "left.toml has no caps.client" in said
+        assert "add --drop-rule caps.client" in said
+        assert "it runs" in join("--drop-rule", "caps.client")
 
 
 @pytest.mark.network

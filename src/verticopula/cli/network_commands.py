@@ -156,6 +156,14 @@ def join(
         Path | None,
         typer.Option("--out", help="Where the party's own synthetic blocks go; default: inside the kit."),
     ] = None,
+    drop_rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A rule that is no longer in the policy file and is given up, such as caps.client; may be given "
+            "several times. Otherwise a file that has lost a rule is taken for half written, and refused.",
+            metavar="RULE",
+        ),
+    ] = None,
     review: Annotated[
         bool,
         typer.Option(
@@ -180,7 +188,7 @@ def join(
     own = Kit.read(kit, "party")
     if policy is None or not policy.is_file():
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
-    rules = PolicyFile(policy, own.name)
+    rules = PolicyFile(policy, own.name, drop_rule or ())
     table = read_table(data)
     with only_process(own):
         keep_log(own, quiet=quiet)

@@ -3,51 +3,126 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-from verticopula.errors import PolicyRefused, SchemaError
+from verticopula.errors import PolicyRefused, SchemaError, SettingsError
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
 
 logger = logging.getLogger(__name__)
 
 
+class Records(Protocol):
+    """Where rules are remembered; a vault has such a store."""
+
+    def get(self, name: str) -> dict[str, Any] | None: ...
+
+    def put(self, name: str, record: dict[str, Any]) -> None: ...
+
+
+def remember_rules(
+    records: Records,
+    table: str,
+    rules: Mapping[str, Any],
+    where: str,
+    dropped: Collection[str] = (),
+    prefix: str = "",
+    *,
+    is_whole: bool = True,
+) -> None:
+    """Keep a policy's rules in a vault; SettingsError if some are gone that the vault remembers.
+
+    A file that is cut off in the middle is a good policy with fewer rules, and fewer rules allow more. So a rule is
+    given up by its name, or not at all.
+
+    Parameters
+    ----------
+    table : whose rules they are, as the vault names it (`TableAccount`)
+    rules : as `Policy.rules` has them
+    where : the file, for messages
+    dropped : names of rules that are given up
+    prefix : what `--drop-rule` has in front of a rule's name
+    is_whole : whether the file's last line has an end
+    """
+    names = [f"policy:{name}" for name in table.split("+")]
+    known: dict[str, Any] = {}
+    for name in names:
+        known |= (records.get(name) or {}).get("rules", {})
+    lost = [name for name in known if name not in rules]
+    if unnamed := [name for name in lost if name not in dropped]:
+        options = " ".join(f"--drop-rule {prefix}{name}" for name in unnamed)
+        raise SettingsError(
+            f"{where} has no {', '.join(unnamed)}, which it had when it was last used for these people: it may be "
+            f"half written. Put it back; or, to do without from now on, add {options}"
+        )
+    if kept := [name for name in dropped if name not in lost]:
+        raise SettingsError(f"--drop-rule {prefix}{kept[0]}: {where} has lost no such rule; leave this option away")
+    if known and known != rules and not is_whole:
+        raise SettingsError(f"{where} has changed, and ends in the middle of a line: complete it, or end the line")
+    for name in names:
+        if records.get(name) != {"rules": dict(rules)}:
+            records.put(name, {"rules": dict(rules)})
+
+
 class PolicyFile:
     """What a `Policy` answers, read from its file for every question.
 
-    A file that cannot be read refuses everything until it can. So does one that has lost all of its rules: a file
-    that is being replaced may be empty for a moment, and an empty policy allows everything.
+    A file that cannot be read refuses everything until it can. So does one that has lost a rule, or that has changed
+    and ends in the middle of a line: a file that is being written is cut off for a moment, and an empty policy allows
+    everything. Which rules it had is remembered by the vault, too (`remember`).
 
     Parameters
     ----------
     path : the TOML file; SchemaError lists every problem that it has at the beginning
     party : for messages
+    dropped : names of rules that the vault remembers and that are given up
     """
 
-    def __init__(self, path: Path, party: str) -> None:
-        self._path, self._party = path, party
+    def __init__(self, path: Path, party: str, dropped: Collection[str] = ()) -> None:
+        self._path, self._party, self._dropped = path, party, tuple(dropped)
         self._last = Policy.from_toml(path)
-        self._may_be_empty = self._last == Policy()
+        self._keep: Callable[[Mapping[str, Any]], None] = lambda rules: None  # in a vault, once there is one
+
+    def remember(self, records: Records, table: str) -> None:
+        """Compare with the rules that a vault remembers, and keep them there; SettingsError if some are gone.
+
+        Parameters
+        ----------
+        records, table : as `remember_rules` has them
+        """
+        where, is_whole = self._path.name, _has_end(self._path.read_text(encoding="utf-8"))
+        remember_rules(records, table, self._last.rules(), where, self._dropped, is_whole=is_whole)
+        self._keep = lambda rules: remember_rules(records, table, rules, where)
 
     def current(self) -> Policy:
         """The policy as it stands on disk; PolicyRefused if it cannot be read, and only the party's log says why."""
         try:
-            found = Policy.from_toml(self._path)
-        except SchemaError as error:
+            text = self._path.read_text(encoding="utf-8")
+            found = Policy.from_text(text, self._path.name)
+        except (OSError, ValueError, SchemaError) as error:
             logger.error("policy: %s", error)
             raise PolicyRefused(
                 f"party {self._party!r}: its policy file cannot be read; nothing is released until it can"
             ) from None
-        if found == Policy() and not self._may_be_empty:
-            logger.error("policy: %s holds no rules any more; start again to do without", self._path.name)
+        rules, before = found.rules(), self._last.rules()
+        if rules == before:
+            return found
+        try:
+            if lost := [name for name in before if name not in rules]:
+                again = " ".join(f"--drop-rule {name}" for name in lost)
+                raise SettingsError(f"{self._path.name} has lost {', '.join(lost)}; to do without, start with {again}")
+            if not _has_end(text):
+                raise SettingsError(f"{self._path.name} has changed, and ends in the middle of a line")
+            self._keep(rules)
+        except SettingsError as error:
+            logger.error("policy: it may be half written, and nothing is released until it is whole: %s", error)
             raise PolicyRefused(
-                f"party {self._party!r}: its policy file holds no rules any more; nothing is released until it does"
-            )
-        if found != self._last:
-            logger.warning("policy: %s has changed; it is used from now on", self._path.name)
-            self._last = found
+                f"party {self._party!r}: its policy file seems half written; nothing is released until it is whole"
+            ) from None
+        logger.warning("policy: %s has changed; it is used from now on", self._path.name)
+        self._last = found
         return found
 
     @property
@@ -110,3 +185,7 @@ class PolicyFile:
         party, method, proposed, spent, about_people : as there
         """
         self.current().check(party, method, proposed, spent, about_people)
+
+
+def _has_end(text: str) -> bool:
+    return not text or text.endswith("\n")

@@ -163,7 +163,7 @@ class Member:
     table : its raw table; SchemaError lists everything that does not fit
     key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
     vault : ledger, replies and study records
-    policy : what it allows; a `PolicyFile` is read again for every request
+    policy : what it allows; a `PolicyFile` is read again for every request, and the vault remembers its rules
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
     executor, on_column, consent : as `LocalParty` has them; the steward is asked before a study is opened, too
@@ -207,6 +207,8 @@ class Member:
         self._consent = consent
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
+        if isinstance(self.policy, PolicyFile):
+            self.policy.remember(vault.studies, self._account.table)
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
         self._parties: dict[str, LocalParty] = {}
