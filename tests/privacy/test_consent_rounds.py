@@ -290,14 +290,80 @@ def test_a_no_at_the_opening_keeps_the_hashes_in_the_house() -> None:
 
 
 def test_a_no_is_not_remembered_as_a_yes() -> None:
-    steward = Steward(True, False, True)
-    one = placed(consent=steward)
+    now, steward = [1e9], Steward(True, False, True)
+    one = placed(consent=steward, clock=lambda: now[0])
     with pytest.raises(PolicyRefused):
         agree_in(one)
     with pytest.raises(ProtocolError, match="has not consented"):
         one.handle(RELEASE)
+    now[0] += 31 * 86_400.0
     agree_in(one)
     one.handle(RELEASE)
+
+
+def place_in(one: Member, study: str, **changes: Any) -> None:
+    one.handle(replace(place_of(answered(one.handle(opening(study, **changes)))), study=study))
+
+
+def test_a_no_is_remembered_as_long_as_a_yes_and_given_again_without_asking(tmp_path: Path) -> None:
+    now, steward = [1e9], Steward(True, False, True)
+    settings: dict[str, Any] = {"clock": lambda: now[0], "policy": Policy(consent_days=2), "consent": steward}
+    with Vault.open(tmp_path) as vault, pytest.raises(PolicyRefused, match="its steward said no") as first:
+        agree_in(placed(vault=vault, **settings))
+    now[0] += 1.9 * 86_400
+    with Vault.open(tmp_path) as vault:  # after a restart
+        one = member(vault=vault, **settings)
+        with pytest.raises(PolicyRefused) as again:
+            agree_in(one)
+        assert str(again.value) == str(first.value)
+        assert "for 2 days the same is refused without asking again" in str(first.value)
+        with pytest.raises(PolicyRefused) as other:  # what was refused is not asked about in other terms
+            agree_in(one, epsilon_ranks=0.5)
+        assert str(other.value) == str(first.value)
+        assert len(steward.asked) == 2
+        assert len(vault.ledger) == 0
+        now[0] += 0.2 * 86_400
+        agree_in(one)
+    assert len(steward.asked) == 3
+
+
+def test_a_no_is_not_asked_about_again_under_another_name() -> None:
+    steward = Steward(True, False, True, True)
+    one = placed(consent=steward)
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        agree_in(one)
+    place_in(one, "again")
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        agree_in(one, "again")
+    assert len(steward.asked) == 3  # the second opening; not the same study once more
+    agree_in(one, "again", epsilon_ranks=0.5)  # another price is another question
+    assert len(steward.asked) == 4
+
+
+def test_a_no_at_the_opening_is_remembered_until_somebody_else_asks_or_for_another_reason() -> None:
+    steward = Steward(False, False, True)
+    one = member(consent=steward)
+    for name in ("study", "study", "another name"):
+        with pytest.raises(PolicyRefused, match="its steward said no"):
+            one.handle(opening(name))
+    assert len(steward.asked) == 1
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        one.handle(opening("third", purpose="waiting times"))
+    one.handle(opening("fourth", purpose="waiting times", requester="Dr Who"))
+    assert len(steward.asked) == 3
+
+
+def test_a_policy_that_says_no_and_a_steward_who_cannot_be_asked_are_asked_again() -> None:
+    def absent(question: ConsentQuestion) -> None:
+        if not question.is_opening:
+            raise ProtocolError("party 'right': its steward could not be asked")
+
+    vault = MemoryVault()
+    with pytest.raises(BudgetExceeded):
+        agree_in(placed(vault=vault, policy=Policy(caps=Caps(variable=0.1))))
+    with pytest.raises(ProtocolError, match="could not be asked"):
+        agree_in(member(vault=vault, consent=absent))
+    agree_in(member(vault=vault, consent=Steward(True)))
 
 
 def test_the_steward_is_asked_after_the_policy_and_keeps_nobody_waiting(tmp_path: Path) -> None:

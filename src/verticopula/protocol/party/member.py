@@ -64,6 +64,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.agreement_book import AgreementBook
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.refusal_book import RefusalBook
 from verticopula.protocol.study_opening import Alignment, LedgerHead
 from verticopula.protocol.study_proposal import StudyContext, check_words, federation_fingerprint
 from verticopula.schema.federation import Column, Federation, seeded_study_name
@@ -166,7 +167,8 @@ class Member:
     policy : what it allows; a `PolicyFile` is read again for every request, and the vault remembers its rules
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
-    executor, on_column, consent : as `LocalParty` has them; the steward is asked before a study is opened, too
+    executor, on_column, consent : as `LocalParty` has them; the steward is asked before a study is opened, too, and not
+        again after a no (`RefusalBook`)
     clock : seconds since 1970
     """
 
@@ -204,7 +206,8 @@ class Member:
             self._authenticity = shared_authenticity(key)
         self._executor = executor
         self._on_column = on_column
-        self._consent = consent
+        self._refusals = RefusalBook(party, vault.studies, lambda: self.policy.consent_days, clock)
+        self._consent = partial(self._refusals.ask, steward=consent)
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         if isinstance(self.policy, PolicyFile):
