@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -47,9 +47,8 @@ def remember_rules(
     is_whole : whether the file's last line has an end
     """
     names = [f"policy:{name}" for name in table.split("+")]
-    known: dict[str, Any] = {}
-    for name in names:
-        known |= (records.get(name) or {}).get("rules", {})
+    seen = [record["rules"] for name in names if (record := records.get(name)) is not None]
+    known = {name: value for one in seen for name, value in one.items()}
     lost = [name for name in known if name not in rules]
     if unnamed := [name for name in lost if name not in dropped]:
         options = " ".join(f"--drop-rule {prefix}{name}" for name in unnamed)
@@ -59,11 +58,17 @@ def remember_rules(
         )
     if kept := [name for name in dropped if name not in lost]:
         raise SettingsError(f"--drop-rule {prefix}{kept[0]}: {where} has lost no such rule; leave this option away")
-    if known and known != rules and not is_whole:
+    if seen and known != rules and not is_whole:
         raise SettingsError(f"{where} has changed, and ends in the middle of a line: complete it, or end the line")
     for name in names:
         if records.get(name) != {"rules": dict(rules)}:
             records.put(name, {"rules": dict(rules)})
+
+
+class _Memory(dict[str, dict[str, Any]]):
+    """Records of a party without a vault."""
+
+    put = dict.__setitem__
 
 
 class PolicyFile:
@@ -83,7 +88,10 @@ class PolicyFile:
     def __init__(self, path: Path, party: str, dropped: Collection[str] = ()) -> None:
         self._path, self._party, self._dropped = path, party, tuple(dropped)
         self._last = Policy.from_toml(path)
-        self._keep: Callable[[Mapping[str, Any]], None] = lambda rules: None  # in a vault, once there is one
+        self._is_whole = _has_end(path.read_text(encoding="utf-8"))
+        self._records: Records = _Memory()  # until there is a vault
+        self._table = ""
+        remember_rules(self._records, self._table, self._last.rules(), path.name)
 
     def remember(self, records: Records, table: str) -> None:
         """Compare with the rules that a vault remembers, and keep them there; SettingsError if some are gone.
@@ -92,9 +100,9 @@ class PolicyFile:
         ----------
         records, table : as `remember_rules` has them
         """
-        where, is_whole = self._path.name, _has_end(self._path.read_text(encoding="utf-8"))
-        remember_rules(records, table, self._last.rules(), where, self._dropped, is_whole=is_whole)
-        self._keep = lambda rules: remember_rules(records, table, rules, where)
+        rules, where = self._last.rules(), self._path.name
+        remember_rules(records, table, rules, where, self._dropped, is_whole=self._is_whole)
+        self._records, self._table = records, table
 
     def current(self) -> Policy:
         """The policy as it stands on disk; PolicyRefused if it cannot be read, and only the party's log says why."""
@@ -106,16 +114,11 @@ class PolicyFile:
             raise PolicyRefused(
                 f"party {self._party!r}: its policy file cannot be read; nothing is released until it can"
             ) from None
-        rules, before = found.rules(), self._last.rules()
-        if rules == before:
+        rules = found.rules()
+        if rules == self._last.rules():
             return found
         try:
-            if lost := [name for name in before if name not in rules]:
-                again = " ".join(f"--drop-rule {name}" for name in lost)
-                raise SettingsError(f"{self._path.name} has lost {', '.join(lost)}; to do without, start with {again}")
-            if not _has_end(text):
-                raise SettingsError(f"{self._path.name} has changed, and ends in the middle of a line")
-            self._keep(rules)
+            remember_rules(self._records, self._table, rules, self._path.name, is_whole=_has_end(text))
         except SettingsError as error:
             logger.error("policy: it may be half written, and nothing is released until it is whole: %s", error)
             raise PolicyRefused(
