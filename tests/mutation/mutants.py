@@ -782,6 +782,22 @@ _MEMBER = (
         one_of(CONSENT, "few_studies_are_open_from_which_nothing_was_released"),
     ),
     Mutant(
+        "member-one-study-more",
+        "protocol/party/member.py",
+        "if len(begun) >= self.policy.new_studies:",
+        "if len(begun) > self.policy.new_studies:",
+        "more studies would be begun than the policy allows",
+        one_of(CONSENT, "few_studies_are_begun_however_little_they_cost"),
+    ),
+    Mutant(
+        "member-refused-studies-are-free",
+        "protocol/party/member.py",
+        " | self._refusals.studies()",
+        "",
+        "a steward could be asked about any number of studies",
+        one_of(CONSENT, "a_steward_is_not_asked_about_more_studies_than_may_be_begun"),
+    ),
+    Mutant(
         "refusal-not-kept",
         "protocol/party/refusal_book.py",
         "{**known, **dict.fromkeys(keys, said)}",

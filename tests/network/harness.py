@@ -26,7 +26,8 @@ from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.federation import Federation
 
 PARTIES = ("left", "middle", "right")
-POLICY = 'methods = ["vcds", "evcds", "ievcds", "refined", "strict", "raw-glm"]\nallow_seeded = true\n'
+METHODS_ALLOWED = 'methods = ["vcds", "evcds", "ievcds", "refined", "strict", "raw-glm"]\n'
+POLICY = METHODS_ALLOWED + "allow_seeded = true\nnew_studies = 9999\n"
 PATIENCE = 1500.0  # seconds that a busy machine may need for anything; a test may take 1800 in all
 LONG_DEADLINE = 1200.0  # of a round in which nobody is silent on purpose; shorter, so that a study's own reason is told
 

@@ -36,6 +36,7 @@ from verticopula.privacy.policy import Caps
 from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.messages import (
     AgreementRequest,
+    CloseRequest,
     CompletedRanksRequest,
     ConsentReply,
     ConsentRequest,
@@ -477,6 +478,46 @@ def test_few_studies_are_open_from_which_nothing_was_released() -> None:
         one.handle(opening("e"))
     now[0] += 31 * 86_400.0
     one.handle(opening("e"))
+
+
+def test_few_studies_are_begun_however_little_they_cost() -> None:
+    """A study of next to no epsilon is released and closed, and the next one begins: that is limited, too."""
+    now = [1e9]
+    one = member(policy=Policy(new_studies=4, consent_days=30), clock=lambda: now[0])
+    for name in ("a", "b", "c", "d"):
+        place_in(one, name)
+        agree_in(one, name, epsilon_ranks=1e-9, epsilon_marginals=1e-9)
+        cheap = tuple(replace(q, epsilon_ranks=1e-9, epsilon_marginal=1e-9) for q in RELEASE.queries)
+        one.handle(replace(RELEASE, study=name, queries=cheap))
+        one.handle(CloseRequest(name))
+        now[0] += 86_400.0
+    with pytest.raises(PolicyRefused, match=r"4 studies were begun in the last 30 days.*\(new_studies\).*its steward"):
+        one.handle(opening("e"))
+    one.handle(opening("d"))  # it was begun before
+    now[0] += 26.1 * 86_400
+    one.handle(opening("e"))
+    with pytest.raises(PolicyRefused, match="new_studies"):
+        one.handle(opening("f"))
+
+
+def test_a_steward_is_not_asked_about_more_studies_than_may_be_begun() -> None:
+    steward = Steward(False, False, False)
+    one = member(policy=Policy(new_studies=3), consent=steward)
+    for number in range(5):
+        with pytest.raises(PolicyRefused):
+            one.handle(opening(f"study {number}", purpose=f"reason {number}"))
+    assert len(steward.asked) == 3
+
+
+def test_studies_that_may_be_begun_are_counted_over_restarts(tmp_path: Path) -> None:
+    for number in range(3):
+        with Vault.open(tmp_path) as vault:
+            one = member(vault=vault, policy=Policy(new_studies=2))
+            if number < 2:
+                one.handle(opening(f"study {number}"))
+            else:
+                with pytest.raises(PolicyRefused, match="new_studies"):
+                    one.handle(opening(f"study {number}"))
 
 
 def test_too_few_subjects_for_the_policy_send_no_hashes() -> None:

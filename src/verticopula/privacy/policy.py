@@ -53,6 +53,8 @@ class Policy(BaseModel):
     consent_days : how long a consent to a study lives, in days
     open_studies : how many studies may be open from which nothing was released; each shows the coordinator who is
         observed, and some ids if it guesses them
+    new_studies : how many studies may be begun within `consent_days`, whatever became of them. What a study shows
+        before its releases costs no epsilon, and one of next to no epsilon costs next to nothing
     allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
     """
 
@@ -66,6 +68,7 @@ class Policy(BaseModel):
     synthetic: Literal["lead", "keep"] = "lead"
     consent_days: float = Field(default=30.0, gt=0, le=3_650)
     open_studies: int = Field(default=10, ge=1)
+    new_studies: int = Field(default=50, ge=1)
     allow_seeded: bool = False
 
     def __init__(self, /, **raw: Any) -> None:

@@ -161,6 +161,10 @@ class PolicyFile:
         return self.current().open_studies
 
     @property
+    def new_studies(self) -> int:
+        return self.current().new_studies
+
+    @property
     def allow_seeded(self) -> bool:
         return self.current().allow_seeded
 

@@ -312,7 +312,9 @@ class Member:
         """Log that a study is opened, if the policy and the steward allow it: hashes and masks leave before any price.
 
         Every opening lets the coordinator find out about some ids (`psi`) and about who is observed. So few studies
-        may be open from which nothing was released: a coordinator that opens study after study pays for them.
+        may be open from which nothing was released: a coordinator that opens study after study pays for them. Where a
+        study costs next to nothing that is no limit, so the number of studies begun is limited as well. One that the
+        steward refused counts: somebody had to be asked.
         """
         if len(self._table.ids) < self.policy.min_subjects:
             raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
@@ -325,6 +327,12 @@ class Member:
             raise PolicyRefused(
                 f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
                 "its policy allows no more (open_studies)"
+            )
+        begun = {study for study, when in known.items() if when > since} | self._refusals.studies()
+        if len(begun) >= self.policy.new_studies:
+            raise PolicyRefused(
+                f"party {self.name!r}: {len(begun)} studies were begun in the last {self.policy.consent_days:g} days; "
+                "its policy allows no more (new_studies). Wait until the first of them is older, or ask its steward"
             )
         self._consent(
             ConsentQuestion(request.study, request.method, request.requester, request.purpose, request.alignment)
