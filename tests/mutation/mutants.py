@@ -800,8 +800,8 @@ _MEMBER = (
     Mutant(
         "refusal-not-kept",
         "protocol/party/refusal_book.py",
-        "{**known, **dict.fromkeys(keys, said)}",
-        "known",
+        "{**self._living(), **dict.fromkeys(keys, said)}",
+        "self._living()",
         "a coordinator could ask again at once",
         one_of(CONSENT, "a_no_is_remembered_as_long_as_a_yes_and_given_again_without_asking"),
     ),

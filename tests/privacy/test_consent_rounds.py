@@ -341,6 +341,24 @@ def test_a_no_is_not_asked_about_again_under_another_name() -> None:
     assert len(steward.asked) == 4
 
 
+def test_a_no_that_is_said_while_another_question_waits_is_not_forgotten() -> None:
+    vault, asked = MemoryVault(), list[str]()
+
+    def slow(question: ConsentQuestion) -> None:
+        if question.is_opening:
+            return
+        asked.append(question.study)
+        with pytest.raises(PolicyRefused):
+            member(vault=vault, consent=Steward(False)).handle(opening("meanwhile", purpose="another"))
+        raise PolicyRefused("party 'right': its steward said no")
+
+    with pytest.raises(PolicyRefused):
+        agree_in(placed(vault=vault, consent=slow))
+    with pytest.raises(PolicyRefused, match="steward said no"):
+        member(vault=vault, consent=Steward()).handle(opening("meanwhile", purpose="another"))
+    assert asked == ["study"]
+
+
 def test_a_no_at_the_opening_is_remembered_until_somebody_else_asks_or_for_another_reason() -> None:
     steward = Steward(False, False, True)
     one = member(consent=steward)

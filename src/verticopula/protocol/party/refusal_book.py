@@ -47,7 +47,8 @@ class RefusalBook:
         except PolicyRefused as error:
             reason = f"{error}; for {self.days():g} days the same is refused without asking again"
             said = {"said": self.clock(), "reason": reason}
-            self.records.put(self._name, {**known, **dict.fromkeys(keys, said)})
+            # Read again: a steward takes their time, and may have said no to something else meanwhile.
+            self.records.put(self._name, {**self._living(), **dict.fromkeys(keys, said)})
             raise PolicyRefused(reason) from None
 
     def studies(self) -> set[str]:
