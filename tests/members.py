@@ -38,6 +38,9 @@ class MemoryVault:
         table = self._tables.setdefault(frozenset(ids), f"table {len(self._tables)}")
         return TableAccount(table, {name: f"{table}, {name}" for name in columns})
 
+    def overlapping(self, account: TableAccount) -> tuple[str, ...]:
+        return ()
+
     def head(self) -> tuple[int, str]:
         entries = list(self.ledger)
         return len(entries), entries[-1].hash if entries else GENESIS

@@ -157,7 +157,7 @@ def many_agreements(scene: Scene) -> None:
     "lead",
     "left",
     "consents end",
-    "refused: party 'left': its consent is older than 2e-05 days",
+    "refused: party 'left': consent to this study has ended; it has to be asked again",
     honest="this party alone",
 )
 def too_late(scene: Scene) -> None:

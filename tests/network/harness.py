@@ -26,8 +26,10 @@ from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.federation import Federation
 
 PARTIES = ("left", "middle", "right")
-POLICY = 'methods = ["vcds", "evcds", "ievcds", "refined", "strict", "raw-glm"]\nallow_seeded = true\n'
-PATIENCE = 300.0  # seconds that a busy machine may need for anything
+METHODS_ALLOWED = 'methods = ["vcds", "evcds", "ievcds", "refined", "strict", "raw-glm"]\n'
+POLICY = METHODS_ALLOWED + "allow_seeded = true\nnew_studies = 9999\n"
+PATIENCE = 1500.0  # seconds that a busy machine may need for anything; a test may take 1800 in all
+LONG_DEADLINE = 1200.0  # of a round in which nobody is silent on purpose; shorter, so that a study's own reason is told
 
 
 def small_federation(deadline: float = 60.0) -> Federation:
@@ -160,7 +162,7 @@ class Net:
         with Lead(self.kit("lead")) as lead:
             yield lead
 
-    def submit(self, lead: Lead, *, kind: str = "synthesis", deadline: float = 240.0, **settings: Any) -> str:
+    def submit(self, lead: Lead, *, kind: str = "synthesis", deadline: float = LONG_DEADLINE, **settings: Any) -> str:
         """Hand in a study and return its name."""
         request = SubmitRequest(
             federation_fingerprint(self.federation),

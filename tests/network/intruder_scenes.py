@@ -21,7 +21,8 @@ from verticopula.schema.federation import Federation
 FLARE_CELLS = 1  # the F3 application of FLARE's own cell network, which carries jobs and FOBS objects
 ESCAPES = "\x1b[2J\x1b[31mAll is well\x07\r\n[bold]<script>\u202e"
 POLICIES = {
-    "left": 'methods = ["vcds", "ievcds", "strict"]\nmin_subjects = 50\nopen_studies = 100\n[caps]\nclient = 2.0\n',
+    "left": 'methods = ["vcds", "ievcds", "strict"]\nmin_subjects = 50\nopen_studies = 100\nnew_studies = 9999\n'
+    "[caps]\nclient = 2.0\n",
     "middle": 'methods = ["vcds"]\ncolumns = ["another"]\n',
     "right": 'methods = ["vcds"]\nmin_subjects = 5000\n',
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.network.fault_table import measure, plans_of, rows_of, summarise
-from tests.network.faults import EVERYBODY, METHODS, SERVER, Fault, Ward, ward
+from tests.network.faults import EVERYBODY, METHODS, SERVER, Fault, Ward, is_named, ward
 from tests.network.harness import PATIENCE, Net
 from verticopula.network.provisioning import provision
 
@@ -69,8 +69,8 @@ def test_party_killed_while_the_coordinator_is_down(hurt: Ward) -> None:
 def test_two_studies_are_queued_when_the_coordinator_is_killed(hurt: Ward) -> None:
     start = time.time()
     hurt.reference("vcds")
-    first = hurt.begin("vcds", [Fault(SERVER, "kill", "release", "asked")], deadline=31.0)
-    second = hurt.net.submit(hurt.lead, deadline=32.0, **METHODS["vcds"])
+    first = hurt.begin("vcds", [Fault(SERVER, "kill", "release", "asked")])
+    second = hurt.net.submit(hurt.lead, **METHODS["vcds"])
     hurt.net.wait_for_end(SERVER)
     hurt.start(SERVER)
     assert_done(hurt, "vcds", first, start)
@@ -99,14 +99,30 @@ def test_lead_killed_while_it_waits_fetches_the_study_later(hurt: Ward, tmp_path
 def test_resumed_too_early_it_fails_again_and_the_next_time_it_is_done(hurt: Ward) -> None:
     reference, start = hurt.reference("vcds"), time.time()
     study = hurt.begin("vcds", [Fault("left", "stop", "release", "asked")], reference.stop_deadline)
-    assert "party 'left' did not answer" in hurt.wait_until(study, "failed").note
-    hurt.resume(study, 0.5 * reference.stop_deadline)
-    expected = f"party 'left' did not answer within {0.5 * reference.stop_deadline:g} s"
-    assert expected in hurt.wait_until(study, "failed").note
+    record, deadline = hurt.wait_for_silence(study, "left", reference.stop_deadline)
+    assert is_named(record.note, "left", deadline)
+    hurt.resume(study, 0.5 * deadline)
+    record, deadline = hurt.wait_for_silence(study, "left", 0.5 * deadline)
+    assert is_named(record.note, "left", deadline)
     hurt.net.signal(SERVER, signal.SIGKILL)  # what failed stays failed, and can still be resumed
     hurt.start(SERVER)
     hurt.net.signal("left", signal.SIGKILL)  # stopped as it is
     hurt.start("left")
+    hurt.resume(study)
+    assert_done(hurt, reference.method, study, start)
+
+
+def test_a_party_that_only_the_machine_made_late_is_not_taken_for_the_silent_one(hurt: Ward) -> None:
+    reference, start = hurt.reference("vcds"), time.time()
+    faults = [Fault(who, "stop", "release", "asked") for who in ("left", "right")]
+    study = hurt.begin("vcds", faults, reference.stop_deadline)
+    hurt.wait_for_faults(2)
+    assert hurt.wait_until(study, "failed", "done").note.startswith("parties 'left'")
+    hurt.net.signal("left", signal.SIGCONT)  # the machine is quick again
+    record, deadline = hurt.wait_for_silence(study, "right", reference.stop_deadline)
+    assert is_named(record.note, "right", deadline)
+    assert deadline > reference.stop_deadline
+    hurt.net.signal("right", signal.SIGCONT)
     hurt.resume(study)
     assert_done(hurt, reference.method, study, start)
 
@@ -118,7 +134,7 @@ def test_stopped_for_so_long_that_the_line_is_cut(hurt: Ward, who: str) -> None:
     hurt.wait_for_faults(1)
     time.sleep(_CUT)
     if who != SERVER:
-        assert f"party {who!r} " in hurt.wait_until(study, "failed").note
+        assert f"party {who!r} " in hurt.wait_for_silence(study, who, 5.0)[0].note
     hurt.net.signal(who, signal.SIGCONT)
     if who != SERVER or hurt.wait_until(study, "done", "failed").state == "failed":
         hurt.resume(study)
@@ -167,8 +183,8 @@ def test_party_with_the_keys_of_another_federation_is_not_let_in(hurt: Ward, tmp
     for path in own:
         shutil.copy(stranger.folder / path.name, path)
     hurt.start("left")
-    note = hurt.wait_until(study, "failed", "done").note
-    assert "party 'left' (not connected) did not answer within 5 s" in note
+    record, deadline = hurt.wait_for_silence(study, "left", 5.0)
+    assert f"party 'left' (not connected) did not answer within {deadline:g} s" in record.note
     hurt.stop("left")
     for path, content in own.items():
         path.write_bytes(content)

@@ -15,6 +15,7 @@ from tests.network.faults import (
     STEP_POINTS,
     Fault,
     Ward,
+    is_named,
     ward,
 )
 from tests.network.harness import PARTIES, small_tables
@@ -54,7 +55,8 @@ def test_a_party_that_is_silent_when_asked_for_consent_costs_nobody_anything(hur
     hurt.reference("vcds")
     before = {party: hurt.net.ledger(party) for party in PARTIES}
     study = hurt.begin("vcds", [Fault("right", "stop", "consent", "asked")], 5.0)
-    assert "party 'right' did not answer" in hurt.wait_until(study, "failed", "done").note
+    record, deadline = hurt.wait_for_silence(study, "right", 5.0)
+    assert is_named(record.note, "right", deadline)
     assert {party: hurt.net.ledger(party) for party in PARTIES} == before
     hurt.net.signal("right", signal.SIGCONT)
     hurt.resume(study)

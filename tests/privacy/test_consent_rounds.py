@@ -36,6 +36,7 @@ from verticopula.privacy.policy import Caps
 from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.messages import (
     AgreementRequest,
+    CloseRequest,
     CompletedRanksRequest,
     ConsentReply,
     ConsentRequest,
@@ -290,14 +291,98 @@ def test_a_no_at_the_opening_keeps_the_hashes_in_the_house() -> None:
 
 
 def test_a_no_is_not_remembered_as_a_yes() -> None:
-    steward = Steward(True, False, True)
-    one = placed(ask_steward=steward)
+    now, steward = [1e9], Steward(True, False, True)
+    one = placed(ask_steward=steward, clock=lambda: now[0])
     with pytest.raises(PolicyRefused):
         agree_in(one)
     with pytest.raises(ProtocolError, match="has not consented"):
         one.handle(RELEASE)
+    now[0] += 31 * 86_400.0
     agree_in(one)
     one.handle(RELEASE)
+
+
+def place_in(one: Member, study: str, **changes: Any) -> None:
+    one.handle(replace(place_of(answered(one.handle(opening(study, **changes)))), study=study))
+
+
+def test_a_no_is_remembered_as_long_as_a_yes_and_given_again_without_asking(tmp_path: Path) -> None:
+    now, steward = [1e9], Steward(True, False, True)
+    settings: dict[str, Any] = {"clock": lambda: now[0], "policy": Policy(consent_days=2), "ask_steward": steward}
+    with Vault.open(tmp_path) as vault, pytest.raises(PolicyRefused, match="its steward said no") as first:
+        agree_in(placed(vault=vault, **settings))
+    now[0] += 1.9 * 86_400
+    with Vault.open(tmp_path) as vault:  # after a restart
+        one = member(vault=vault, **settings)
+        with pytest.raises(PolicyRefused) as again:
+            agree_in(one)
+        assert str(again.value) == str(first.value)
+        assert "for 2 days the same is refused without asking again" in str(first.value)
+        with pytest.raises(PolicyRefused) as other:  # what was refused is not asked about in other terms
+            agree_in(one, epsilon_ranks=0.5)
+        assert str(other.value) == str(first.value)
+        assert len(steward.asked) == 2
+        assert len(vault.ledger) == 0
+        now[0] += 0.2 * 86_400
+        agree_in(one)
+    assert len(steward.asked) == 3
+
+
+def test_a_no_is_not_asked_about_again_under_another_name() -> None:
+    steward = Steward(True, False, True, True)
+    one = placed(ask_steward=steward)
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        agree_in(one)
+    place_in(one, "again")
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        agree_in(one, "again")
+    assert len(steward.asked) == 3  # the second opening; not the same study once more
+    agree_in(one, "again", epsilon_ranks=0.5)  # another price is another question
+    assert len(steward.asked) == 4
+
+
+def test_a_no_that_is_said_while_another_question_waits_is_not_forgotten() -> None:
+    vault, asked = MemoryVault(), list[str]()
+
+    def slow(question: ConsentQuestion) -> None:
+        if question.is_opening:
+            return
+        asked.append(question.study)
+        with pytest.raises(PolicyRefused):
+            member(vault=vault, ask_steward=Steward(False)).handle(opening("meanwhile", purpose="another"))
+        raise PolicyRefused("party 'right': its steward said no")
+
+    with pytest.raises(PolicyRefused):
+        agree_in(placed(vault=vault, ask_steward=slow))
+    with pytest.raises(PolicyRefused, match="steward said no"):
+        member(vault=vault, ask_steward=Steward()).handle(opening("meanwhile", purpose="another"))
+    assert asked == ["study"]
+
+
+def test_a_no_at_the_opening_is_remembered_until_somebody_else_asks_or_for_another_reason() -> None:
+    steward = Steward(False, False, True)
+    one = member(ask_steward=steward)
+    for name in ("study", "study", "another name"):
+        with pytest.raises(PolicyRefused, match="its steward said no"):
+            one.handle(opening(name))
+    assert len(steward.asked) == 1
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        one.handle(opening("third", purpose="waiting times"))
+    one.handle(opening("fourth", purpose="waiting times", requester="Dr Who"))
+    assert len(steward.asked) == 3
+
+
+def test_a_policy_that_says_no_and_a_steward_who_cannot_be_asked_are_asked_again() -> None:
+    def absent(question: ConsentQuestion) -> None:
+        if not question.is_opening:
+            raise ProtocolError("party 'right': its steward could not be asked")
+
+    vault = MemoryVault()
+    with pytest.raises(BudgetExceeded):
+        agree_in(placed(vault=vault, policy=Policy(caps=Caps(variable=0.1))))
+    with pytest.raises(ProtocolError, match="could not be asked"):
+        agree_in(member(vault=vault, ask_steward=absent))
+    agree_in(member(vault=vault, ask_steward=Steward(True)))
 
 
 def test_the_steward_is_asked_after_the_policy_and_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -411,6 +496,46 @@ def test_few_studies_are_open_from_which_nothing_was_released() -> None:
         one.handle(opening("e"))
     now[0] += 31 * 86_400.0
     one.handle(opening("e"))
+
+
+def test_few_studies_are_begun_however_little_they_cost() -> None:
+    """A study of next to no epsilon is released and closed, and the next one begins: that is limited, too."""
+    now = [1e9]
+    one = member(policy=Policy(new_studies=4, consent_days=30), clock=lambda: now[0])
+    for name in ("a", "b", "c", "d"):
+        place_in(one, name)
+        agree_in(one, name, epsilon_ranks=1e-9, epsilon_marginals=1e-9)
+        cheap = tuple(replace(q, epsilon_ranks=1e-9, epsilon_marginal=1e-9) for q in RELEASE.queries)
+        one.handle(replace(RELEASE, study=name, queries=cheap))
+        one.handle(CloseRequest(name))
+        now[0] += 86_400.0
+    with pytest.raises(PolicyRefused, match=r"4 studies were begun in the last 30 days.*\(new_studies\).*its steward"):
+        one.handle(opening("e"))
+    one.handle(opening("d"))  # it was begun before
+    now[0] += 26.1 * 86_400
+    one.handle(opening("e"))
+    with pytest.raises(PolicyRefused, match="new_studies"):
+        one.handle(opening("f"))
+
+
+def test_a_steward_is_not_asked_about_more_studies_than_may_be_begun() -> None:
+    steward = Steward(False, False, False)
+    one = member(policy=Policy(new_studies=3), ask_steward=steward)
+    for number in range(5):
+        with pytest.raises(PolicyRefused):
+            one.handle(opening(f"study {number}", purpose=f"reason {number}"))
+    assert len(steward.asked) == 3
+
+
+def test_studies_that_may_be_begun_are_counted_over_restarts(tmp_path: Path) -> None:
+    for number in range(3):
+        with Vault.open(tmp_path) as vault:
+            one = member(vault=vault, policy=Policy(new_studies=2))
+            if number < 2:
+                one.handle(opening(f"study {number}"))
+            else:
+                with pytest.raises(PolicyRefused, match="new_studies"):
+                    one.handle(opening(f"study {number}"))
 
 
 def test_too_few_subjects_for_the_policy_send_no_hashes() -> None:

@@ -87,6 +87,28 @@ def test_the_same_few_people_among_others_are_charged_every_time(vault: Vault, c
     refused(vault, "client", caps, people=list(range(N, N + 30)))
 
 
+@pytest.mark.parametrize("common", [58, 1])
+def test_a_member_counts_what_another_one_opened_later_on_the_same_vault_released(vault: Vault, common: int) -> None:
+    caps, federation = Caps(client=1.5), make_federation({"bank": {"y": CONTINUOUS}, "other": {"w": CONTINUOUS}})
+
+    def members_of(first: int) -> dict[str, Member]:
+        rows = list(range(first, first + N))
+        ids, values = [f"s{i}" for i in rows], {name: BLOCK[rows, k] for k, name in enumerate("yw")}
+        tables = {name: pl.DataFrame({"subject_id": ids, c: values[c]}) for name, c in (("bank", "y"), ("other", "w"))}
+        bank = make_member(federation, "bank", tables["bank"], vault=vault, policy=Policy(caps=caps))
+        return {"bank": bank, "other": make_member(federation, "other", tables["other"], vault=MemoryVault())}
+
+    def begin(members: dict[str, Member]) -> None:
+        Synthesizer(federation, "vcds", 1.0, unit="client").fit_transport(InProcessTransport(members))
+
+    early = members_of(0)
+    late = members_of(N - common)  # `common` people are in both tables
+    begin(late)
+    with pytest.raises(BudgetExceeded, match="per client"):
+        begin(early)
+    assert len(vault.ledger) == 2
+
+
 def test_people_of_an_old_vault_are_known_and_then_known_by_any_spelling(tmp_path: Path) -> None:
     shutil.copytree(OLD / "vault", tmp_path / "old")
     federation = Federation.from_toml(OLD / "federation.toml")

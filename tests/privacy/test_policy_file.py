@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from tests.builders import CONTINUOUS, make_federation
-from tests.members import make_member
+from tests.members import MemoryVault, make_member
 from verticopula import Synthesizer
-from verticopula.errors import BudgetExceeded, PolicyRefused, SchemaError
+from verticopula.errors import BudgetExceeded, PolicyRefused, SchemaError, SettingsError
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.protocol.party.local_party import LocalParty
@@ -27,19 +27,22 @@ TABLES = {
     name: pl.DataFrame({"subject_id": [f"s{i}" for i in range(60)], column: VALUES[:, k]})
     for k, (name, column) in enumerate({"hub": "y", "bank": "x"}.items())
 }
+METHODS, CAPS = 'methods = ["vcds"]\n', "[caps]\nclient = 8.0\n"
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    (tmp_path / "bank.toml").write_text('methods = ["vcds"]\n[caps]\nclient = 8.0\n')
+    (tmp_path / "bank.toml").write_text(METHODS + CAPS)
     return tmp_path / "bank.toml"
 
 
+def make_bank(path: Path, vault: Any = None, dropped: tuple[str, ...] = ()) -> Member:
+    rules = PolicyFile(path, "bank", dropped)
+    return make_member(FEDERATION, "bank", TABLES["bank"], policy=rules, vault=vault or MemoryVault())
+
+
 def make_members(path: Path) -> dict[str, Member]:
-    return {
-        "hub": make_member(FEDERATION, "hub", TABLES["hub"]),
-        "bank": make_member(FEDERATION, "bank", TABLES["bank"], policy=PolicyFile(path, "bank")),
-    }
+    return {"hub": make_member(FEDERATION, "hub", TABLES["hub"]), "bank": make_bank(path)}
 
 
 def study(members: dict[str, Member], **settings: Any) -> Synthesizer:
@@ -49,11 +52,11 @@ def study(members: dict[str, Member], **settings: Any) -> Synthesizer:
 @pytest.mark.parametrize(
     ("tightened", "error", "said"),
     [
-        ("[caps]\nclient = 1.5\n", BudgetExceeded, "above its cap of 1.5"),
-        ("[caps]\nperson = 0.5\n", BudgetExceeded, "per person"),
-        ('methods = ["strict"]\n', PolicyRefused, "does not take part"),
-        ('columns = ["z"]\n', PolicyRefused, "does not share"),
-        ("min_subjects = 61\n", PolicyRefused, "fewer subjects"),
+        (f"{METHODS}[caps]\nclient = 1.5\n", BudgetExceeded, "above its cap of 1.5"),
+        (f"{METHODS}{CAPS}person = 0.5\n", BudgetExceeded, "per person"),
+        (f'methods = ["strict"]\n{CAPS}', PolicyRefused, "does not take part"),
+        (f'columns = ["z"]\n{METHODS}{CAPS}', PolicyRefused, "does not share"),
+        (f"min_subjects = 61\n{METHODS}{CAPS}", PolicyRefused, "fewer subjects"),
     ],
 )
 def test_a_tightened_policy_holds_for_the_next_study(
@@ -79,8 +82,15 @@ def test_a_tightened_policy_holds_for_the_next_study(
         lambda path: path.write_bytes(b"\xff\xfe"),
         lambda path: path.write_text(""),
         lambda path: path.write_text("# nothing yet\n"),
+        lambda path: path.write_text(METHODS),
+        lambda path: path.write_text(METHODS + "[caps]\n"),
+        lambda path: path.write_text(CAPS),
+        lambda path: path.write_text(METHODS + "[caps]\nclient = 80"),
     ],
-    ids=["gone", "torn", "negative", "unknown", "binary", "empty", "comment"],
+    ids=[
+        *("gone", "torn", "negative", "unknown", "binary", "empty", "comment"),
+        *("cut before the caps", "cut before the cap", "without its beginning", "half a line"),
+    ],
 )
 def test_a_policy_that_became_unreadable_or_empty_refuses_everything(path: Path, broken: Any) -> None:
     members = make_members(path)
@@ -94,13 +104,63 @@ def test_a_policy_that_became_unreadable_or_empty_refuses_everything(path: Path,
     study(members)
 
 
+@pytest.mark.parametrize("cut", [METHODS, f"{METHODS}[caps]\n", "", CAPS])
+def test_a_policy_that_lost_rules_while_its_party_was_not_running_is_refused_until_they_are_given_up(
+    path: Path, cut: str
+) -> None:
+    vault = MemoryVault()
+    make_bank(path, vault)
+    whole = path.read_text()
+    path.write_text(cut)
+    lost = [name for name, line in (("methods", METHODS), ("caps.client", "client")) if line not in cut]
+    with pytest.raises(SettingsError, match=f"half written.*add --drop-rule {lost[0]}"):
+        make_bank(path, vault)
+    path.write_text(whole)
+    make_bank(path, vault)  # it is whole again
+    path.write_text(cut)
+    with pytest.raises(SettingsError, match="half written"):
+        make_bank(path, vault)
+    with pytest.raises(SettingsError, match="has lost no such rule"):
+        make_bank(path, vault, (*lost, "delta"))
+    make_bank(path, vault, tuple(lost))
+    make_bank(path, vault)  # once is enough
+
+
+def test_a_rule_that_is_changed_or_added_is_remembered(path: Path) -> None:
+    vault = MemoryVault()
+    bank = make_bank(path, vault)
+    path.write_text(f"{METHODS}[caps]\nclient = 9.0\nblock = 20.0\n")
+    assert bank.policy.caps.block == 20.0
+    path.write_text(METHODS + CAPS)
+    with pytest.raises(SettingsError, match=r"has no caps\.block"):
+        make_bank(path, vault)
+    path.write_text(f"{METHODS}[caps]\nclient = 9.0\nblock = 2")
+    with pytest.raises(SettingsError, match="middle of a line"):
+        make_bank(path, vault)
+
+
+def test_a_policy_whose_last_line_has_no_end_can_be_begun_with(path: Path) -> None:
+    vault = MemoryVault()
+    path.write_text((METHODS + CAPS).rstrip())
+    make_bank(path, vault)
+    assert make_bank(path, vault).policy.caps.client == 8.0
+
+
+def test_other_people_have_rules_of_their_own(path: Path) -> None:
+    vault = MemoryVault()
+    make_bank(path, vault)
+    path.write_text(METHODS)
+    others = TABLES["bank"].with_columns(pl.col("subject_id") + "x")
+    make_member(FEDERATION, "bank", others, policy=PolicyFile(path, "bank"), vault=vault)
+
+
 def test_a_policy_is_asked_again_when_a_release_is_recorded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tightened after consent and before the ledger: nothing is written."""
     members = make_members(path)
     record = LocalParty._record
 
     def late(self: LocalParty, *args: Any, **settings: Any) -> None:
-        path.write_text("[caps]\nclient = 0.1\n")
+        path.write_text(f"{METHODS}[caps]\nclient = 0.1\n")
         record(self, *args, **settings)
 
     monkeypatch.setattr(LocalParty, "_record", late)
@@ -114,7 +174,7 @@ def test_a_policy_file_answers_as_the_policy_does(path: Path) -> None:
     file = PolicyFile(path, "bank")
     for name in Policy.model_fields:
         assert getattr(file, name) == getattr(file.current(), name)
-    path.write_text('synthetic = "lead"\nallow_seeded = true\n')
+    path.write_text('columns = ["x"]\nsynthetic = "lead"\ndelta = 1e-7\nallow_seeded = true\n')
     assert file.allow_seeded
     assert file.synthetic == "lead"
 

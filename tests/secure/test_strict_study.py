@@ -26,11 +26,14 @@ from verticopula.errors import (
     SettingsError,
     WeakPrivacyWarning,
 )
+from verticopula.mpc import sums_plan
 from verticopula.mpc.prime_field import pack_field
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import own_rows, own_statement, share_scales
 from verticopula.mpc.verified_cells import CellsBundle, encode_cells
+from verticopula.protocol import strict_method
 from verticopula.protocol.messages import SumsRequest, SumsShareReply, fingerprint
+from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.proof_routes import routes_to, statements_of
 from verticopula.protocol.strict_method import StrictReleases
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
@@ -174,6 +177,34 @@ def test_a_party_that_hardly_anybody_is_known_to_has_no_part_in_the_sums_and_doe
 
 
 # ---- two parties -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["person", "block"])
+@pytest.mark.parametrize("epsilon", [0.1, 6.0])
+def test_what_is_shared_is_never_more_than_was_looked_at_before_anybody_paid(
+    unit: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[int] = []
+    monkeypatch.setattr(strict_method, "check_bodies", looked_at.append)
+    monkeypatch.setattr(sums_plan, "check_bodies", looked_at.append)
+    fit(unit=unit, epsilon=epsilon)
+    before, *planned = looked_at
+    assert planned
+    assert max(planned) <= before
+
+
+def test_a_study_whose_shares_fit_in_no_message_is_refused_before_anybody_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[int] = []
+    monkeypatch.setattr(strict_method, "check_bodies", numbers.append)
+    fit(seed=None)
+    monkeypatch.undo()
+    monkeypatch.setattr(sums_plan, "MOST_BODIES", 8 * numbers[0] - 1)
+    asked: list[ConsentQuestion] = []
+    members = make_members(FEDERATION, TABLES, ask_steward=asked.append)
+    with pytest.raises(SettingsError, match=r"do not fit in one message.*fewer columns, or at most 99 % of the sub"):
+        Synthesizer(FEDERATION, "strict", 6.0, 1e-6).fit_transport(InProcessTransport(members))
+    assert all(question.is_opening for question in asked)
+    assert [len(member.vault.ledger) for member in members.values()] == [0] * len(members)
 
 
 def test_two_parties_compute_with_the_coordinator() -> None:

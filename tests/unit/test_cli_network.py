@@ -12,12 +12,24 @@ import pytest
 from tests.builders import CONTINUOUS, Call, make_federation
 from tests.network.harness import POLICY, Net, small_federation
 from verticopula.cli.shared_options import whole_epsilon
-from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError
-from verticopula.network import result_files
-from verticopula.network.control_messages import ResultFile, ResultReply, StatusRequest
+from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, SettingsError
+from verticopula.network import kit_process, result_files, study_lead
+from verticopula.network.control_messages import (
+    LeadReply,
+    LeadRequest,
+    ResultFile,
+    ResultReply,
+    ResultRequest,
+    StatusReply,
+    StatusRequest,
+    StudyState,
+    SubmitReply,
+)
 from verticopula.network.result_files import write_result
 from verticopula.network.sanitizing import sanitize
+from verticopula.network.startup_kit import Kit
 from verticopula.network.study_lead import Lead
+from verticopula.storage.vault import Vault
 from verticopula.study.study_folder import file_names
 
 COMMANDS = ("provision", "serve", "join", "compute", "submit", "status", "stop", "demo-network")
@@ -117,6 +129,32 @@ def test_status_gives_a_coordinator_ten_seconds(net: Net, call: Call, monkeypatc
     assert given == [10.0]
 
 
+def test_a_party_whose_policy_lost_a_rule_does_not_join_before_that_is_confirmed_by_name(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Net.prepare(tmp_path, small_federation())
+
+    def run(service: object) -> None:
+        raise SettingsError("it runs")
+
+    monkeypatch.setattr(kit_process, "keep_log", lambda kit, *, quiet: None)
+    monkeypatch.setattr(kit_process, "run_until_stopped", run)
+    policy = tmp_path / "left.toml"
+    policy.write_text("[caps]\nclient = 8.0\n")
+
+    def join(*more: str) -> str:
+        return call("join", tmp_path / "kits" / "left", "--data", tmp_path / "left.csv", "--policy", policy, *more).err
+
+    with Vault.open(tmp_path / "vault") as vault:
+        monkeypatch.setattr(Vault, "open", lambda folder: vault)  # a process that ends closes its vault
+        assert "it runs" in join()
+        policy.write_text("[caps]\n")
+        said = join()
+        assert "left.toml has no caps.client" in said
+        assert "add --drop-rule caps.client" in said
+        assert "it runs" in join("--drop-rule", "caps.client")
+
+
 @pytest.mark.network
 def test_the_command_says_so_too(net: Net) -> None:
     command = [sys.executable, "-m", "verticopula", "status", "--kit", str(net.folder / "kits" / "lead")]
@@ -131,8 +169,8 @@ def test_the_command_says_so_too(net: Net) -> None:
 # ---- what a coordinator may send ---------------------------------------------------------------------
 
 
-def reply(*names: str) -> ResultReply:
-    return ResultReply(tuple(ResultFile(name, np.frombuffer(b"content", dtype=np.uint8)) for name in names))
+def reply(*names: str, content: bytes = b"content") -> ResultReply:
+    return ResultReply(tuple(ResultFile(name, np.frombuffer(content, dtype=np.uint8)) for name in names))
 
 
 NAMES = file_names(make_federation({"left": {"y": CONTINUOUS}, "right": {"z": CONTINUOUS}}))
@@ -197,6 +235,78 @@ def test_a_folder_in_a_files_place_is_named(tmp_path: Path) -> None:
     with pytest.raises(ProtocolError, match=r"a folder stands where the study's summary\.txt belongs"):
         write_result(reply("summary.txt"), tmp_path, NAMES)
     assert [path.name for path in tmp_path.iterdir()] == ["summary.txt"]
+
+
+def test_no_ledger_of_an_earlier_study_is_replaced(tmp_path: Path) -> None:
+    def fetch(content: bytes) -> list[str]:
+        written = write_result(reply("ledger.jsonl", content=content), tmp_path, NAMES, keep=("ledger.jsonl",))
+        return [path.name for path in written]
+
+    assert fetch(b"first\n") == ["ledger.jsonl"]
+    assert fetch(b"first\n") == ["ledger.jsonl"]  # the same study again
+    assert fetch(b"first\nmore\n") == ["ledger.jsonl"]  # which went on
+    assert fetch(b"second\n") == ["ledger.jsonl", "ledger.1.jsonl"]
+    assert fetch(b"third\n") == ["ledger.jsonl", "ledger.2.jsonl"]
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert kept == {
+        "ledger.jsonl": b"third\n", "ledger.1.jsonl": b"first\nmore\n", "ledger.2.jsonl": b"second\n",
+    }  # fmt: skip
+
+
+def test_a_link_in_the_place_of_a_ledger_is_kept_and_not_written_through(tmp_path: Path) -> None:
+    precious, out = tmp_path / "precious", tmp_path / "out"
+    precious.write_text("mine")
+    out.mkdir()
+    (out / "ledger.jsonl").symlink_to(precious)
+    write_result(reply("ledger.jsonl"), out, NAMES, keep=("ledger.jsonl",))
+    assert precious.read_text() == "mine"
+    assert (out / "ledger.1.jsonl").is_symlink()
+    assert (out / "ledger.jsonl").read_bytes() == b"content"
+
+
+class Answering:
+    """A coordinator that refuses a study, or sends a ledger."""
+
+    content: bytes | None = None
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit = kit
+
+    def __enter__(self) -> Answering:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def ask(self, request: LeadRequest, **_: float) -> LeadReply:
+        if self.content is None:
+            raise PolicyRefused("party 'left': its steward said no")
+        if isinstance(request, ResultRequest):
+            return reply("ledger.jsonl", content=self.content)
+        if isinstance(request, StatusRequest):
+            return StatusReply((), (StudyState("study", "vcds", "done", 1, (), ""),))
+        return SubmitReply("study")
+
+
+def test_submit_makes_no_folder_for_a_refused_study_and_keeps_the_ledger_of_another(
+    call: Call, net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_lead, "Lead", Answering)
+    out = tmp_path / "new" / "out"
+    command = ["submit", net.folder / "federation.toml", "--kit", net.folder / "kits" / "lead", "--out", out]
+    said = call(*command)
+    assert "its steward said no" in said.err
+    assert list(tmp_path.iterdir()) == []
+    for content in (b"first\n", b"second\n"):
+        monkeypatch.setattr(Answering, "content", content)
+        assert call(*command, "--overwrite").code == 0
+    assert (out / "ledger.1.jsonl").read_bytes() == b"first\n"
+
+
+def test_submit_says_before_the_study_that_it_cannot_write(call: Call, net: Net, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    lead = net.folder / "kits" / "lead"
+    said = call("submit", net.folder / "federation.toml", "--kit", lead, "--out", tmp_path / "file" / "out")
+    assert "cannot be made or written" in said.err
 
 
 def test_words_of_others_are_made_plain() -> None:

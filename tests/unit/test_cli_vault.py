@@ -118,6 +118,23 @@ def test_a_cap_at_person_counts_all_parties_of_a_run(tmp_path: Path, call: Call)
     assert "epsilon per person" in said.err
 
 
+def test_a_policy_that_lost_its_cap_is_taken_for_half_written(tmp_path: Path, call: Call) -> None:
+    folder = inputs(tmp_path / "in")
+    policy = folder / "policies" / "bank.toml"
+    assert run(call, folder, "one").code == 0
+    for lose in (lambda: policy.write_text("[caps]\n"), policy.unlink):
+        lose()
+        said = run(call, folder, "two")
+        assert said.code == 1
+        assert "bank.toml has no caps.client" in said.err
+        assert "add --drop-rule bank.caps.client" in said.err
+        assert not (folder / "two").exists()
+    assert "no party" in run(call, folder, "two", "--drop-rule", "caps.client").err
+    assert "has lost no such rule" in run(call, folder, "two", "--drop-rule", "hub.caps.client").err
+    assert run(call, folder, "two", "--drop-rule", "bank.caps.client").code == 0
+    assert run(call, folder, "three").code == 0  # it was given up
+
+
 def test_what_a_folder_s_ledger_held_before_there_was_a_vault_counts(tmp_path: Path, call: Call) -> None:
     folder = inputs(tmp_path / "in")
     plain = ["--data", folder / "data", "--out", folder / "one", "--quiet", "--epsilon", 1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from verticopula.errors import PolicyRefused
+from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.network.consent import ConsentPrompt
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
@@ -74,10 +74,17 @@ def test_yes(answer: str) -> None:
     prompt(answer).request(question("vcds", [RANKS], []))
 
 
-@pytest.mark.parametrize("answer", ["", "\n", "n\n", "no\n", "yess\n", "y y\n", "1\n", "\x1b[A\n", "all\n"])
-def test_everything_else_is_a_no_and_so_is_the_end_of_input(answer: str) -> None:
+@pytest.mark.parametrize("answer", ["\n", "n\n", "no\n", "yess\n", "y y\n", "1\n", "\x1b[A\n", "all\n"])
+def test_everything_else_is_a_no(answer: str) -> None:
     with pytest.raises(PolicyRefused, match="'bank': its steward said no"):
         prompt(answer).request(question("vcds", [RANKS], []))
+
+
+def test_the_end_of_input_is_a_refusal_that_nobody_made() -> None:
+    """So it is not remembered as a steward's no: somebody may start the party again at a terminal."""
+    with pytest.raises(ProtocolError, match="'bank': its steward could not be asked") as caught:
+        prompt("").request(question("vcds", [RANKS], []))
+    assert not isinstance(caught.value, PolicyRefused)
 
 
 def test_a_yes_is_for_one_request() -> None:

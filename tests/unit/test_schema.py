@@ -118,6 +118,13 @@ def test_party_names_are_safe_file_names(name: str) -> None:
     assert any("party name" in p for p in problems_of(raw))
 
 
+@pytest.mark.parametrize("name", ["joined", "Joined"])
+def test_no_party_has_the_file_name_of_the_joined_table(name: str) -> None:
+    raw = copy.deepcopy(GOOD)
+    raw["party"][0]["name"] = name
+    assert any("all parties together" in p for p in problems_of(raw))
+
+
 @pytest.mark.parametrize("name", ["", "a\tb", "x\x00", "y" * 201])
 def test_column_names_are_printable(name: str) -> None:
     raw = copy.deepcopy(GOOD)

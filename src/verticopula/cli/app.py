@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from verticopula.privacy.policy import Policy
     from verticopula.privacy.release import Release
     from verticopula.schema.federation import Federation
+    from verticopula.storage.known_tables import TableAccount
     from verticopula.storage.vault import Vault
 
 
@@ -200,6 +201,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    drop_rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A rule that is no longer in a party's policy file and is given up, such as bank.caps.client; may be "
+            "given several times. Otherwise a file that has lost a rule is taken for half written, and refused.",
+            metavar="PARTY.RULE",
+        ),
+    ] = None,
     in_house: Annotated[
         bool,
         typer.Option(
@@ -255,6 +264,8 @@ def run(
     with new_folder(out, overwrite=overwrite), ExitStack() as opened:
         charged = None if kept is None else opened.enter_context(_open_vault(kept))
         accounts = None if charged is None else open_accounts(charged, study, raw, study.id)
+        if charged is not None and accounts is not None and policies is not None:
+            _remember_policies(charged, accounts, rules, policies, drop_rule or [])
         with progress_bar(quiet) as progress:
             synthesizer.fit_aligned(
                 tables,
@@ -470,6 +481,21 @@ def _read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
     if strangers:
         raise SettingsError(f"--policies {folder}: {', '.join(strangers)} belong to no party of this federation")
     return {name: Policy.from_toml(folder / f"{name}.toml") for name in names if (folder / f"{name}.toml").is_file()}
+
+
+def _remember_policies(
+    vault: Vault, accounts: dict[str, TableAccount], rules: dict[str, Policy], folder: Path, dropped: list[str]
+) -> None:
+    """SettingsError if a party's file has lost rules that the vault remembers, unless they are given up by name."""
+    from verticopula.privacy.policy_file import remember_rules
+
+    if strangers := [name for name in dropped if name.partition(".")[0] not in accounts]:
+        raise SettingsError(f"--drop-rule {strangers[0]}: it begins with the name of no party of this federation")
+    for name, account in accounts.items():
+        own = [rule.removeprefix(f"{name}.") for rule in dropped if rule.startswith(f"{name}.")]
+        found = rules[name].rules() if name in rules else {}
+        where = str(folder / f"{name}.toml")
+        remember_rules(vault.studies, account.table, found, where, own, f"{name}.")
 
 
 def _finish(

@@ -156,6 +156,14 @@ def join(
         Path | None,
         typer.Option("--out", help="Where the party's own synthetic blocks go; default: inside the kit."),
     ] = None,
+    drop_rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A rule that is no longer in the policy file and is given up, such as caps.client; may be given "
+            "several times. Otherwise a file that has lost a rule is taken for half written, and refused.",
+            metavar="RULE",
+        ),
+    ] = None,
     review: Annotated[
         bool,
         typer.Option(
@@ -180,7 +188,7 @@ def join(
     own = Kit.read(kit, "party")
     if policy is None or not policy.is_file():
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
-    rules = PolicyFile(policy, own.name)
+    rules = PolicyFile(policy, own.name, drop_rule or ())
     table = read_table(data)
     with only_process(own):
         keep_log(own, quiet=quiet)
@@ -293,7 +301,7 @@ def submit(
     from verticopula.protocol.study_proposal import federation_fingerprint
     from verticopula.schema.federation import Federation
     from verticopula.schema.study_settings import StudySettings
-    from verticopula.study.study_folder import SUMMARY_FILE, file_names, prepare_folder
+    from verticopula.study.study_folder import LEDGER_FILE, SUMMARY_FILE, check_folder, file_names
 
     _need_flare()
     own = Kit.read(kit, "lead")
@@ -303,7 +311,7 @@ def submit(
     if alignment not in ("hash", "psi"):
         raise SettingsError("--alignment is hash or psi")
     seconds = own.federation.network.deadline if deadline is None else deadline
-    prepare_folder(out, overwrite=overwrite)
+    check_folder(out, overwrite=overwrite)
     settings: dict[str, Any]
     if method == RAW_REGRESSION:
         settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
@@ -335,7 +343,7 @@ def submit(
         with progress_bar(quiet) as progress:
             _wait(lead, name, progress)
         result = lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0)
-        written = write_result(result, out, file_names(own.federation))
+        written = write_result(result, out, file_names(own.federation), keep=(LEDGER_FILE,))
     if not quiet:
         if out / SUMMARY_FILE in written:
             said = (out / SUMMARY_FILE).read_text(encoding="utf-8", errors="replace")

@@ -99,8 +99,17 @@ def check_plan(plan: SumsPlan) -> None:
         check_field_room(int(count), pattern_bound(plan, index), plan.mu)
     plan_slack(plan)
     numbers = sum(int(np.prod(own_statement(plan, "", "", party).shape)) for party in plan.parties)
-    if ELEMENT_BYTES * numbers > MOST_BODIES:
-        raise SettingsError(f"{numbers} shared numbers do not fit in one message: use fewer columns or subjects")
+    check_bodies(numbers)
+
+
+def check_bodies(numbers: int) -> None:
+    """SettingsError if this many shared numbers do not fit in one message."""
+    size = ELEMENT_BYTES * numbers
+    if size > MOST_BODIES:
+        raise SettingsError(
+            f"{numbers:,} shared numbers do not fit in one message ({size:,} bytes; {MOST_BODIES:,} fit): use fewer "
+            f"columns, or at most {100 * MOST_BODIES // size} % of the subjects"
+        )
 
 
 def _check_tables(plan: SumsPlan) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.errors import PolicyRefused
+from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.network.sanitizing import sanitize
 from verticopula.privacy.policy import Policy, capped_epsilons
 from verticopula.privacy.policy_file import PolicyFile
@@ -26,7 +26,8 @@ _LONGEST = 500
 
 @dataclass
 class ConsentPrompt:
-    """Asks the steward at the terminal before anything leaves. Any answer but yes, and none, is a refusal.
+    """Asks the steward at the terminal before anything leaves. Any answer but yes is a no, and is remembered; without
+    an answer the study is refused, too.
 
     A yes is for a whole study, as it was shown: the party releases nothing else (`StudyConsents`).
 
@@ -44,14 +45,20 @@ class ConsentPrompt:
         self.is_waiting = False
 
     def request(self, question: ConsentQuestion) -> None:
-        """Show what is asked and wait for the steward; PolicyRefused unless the answer is yes."""
+        """Show what is asked and wait for the steward; PolicyRefused unless the answer is yes.
+
+        ProtocolError where nobody can answer.
+        """
         with self._one_at_a_time:
             self._show(question)
             self.is_waiting = True
             try:
-                answer = self.read().strip().lower()
+                line = self.read()
             finally:
                 self.is_waiting = False
+        if not line:  # no answer, so nothing to remember
+            raise ProtocolError(f"party {self.party!r}: its steward could not be asked: there is no terminal")
+        answer = line.strip().lower()
         if answer not in ("y", "yes"):
             raise PolicyRefused(f"party {self.party!r}: its steward said no")
 

@@ -2,11 +2,13 @@
 
 The coordinator chooses neither where they go nor what they are called: names that a study does not make are refused
 before anything is written, no link below the folder is followed, and a file is never written into, only replaced.
+A ledger is not even that: an earlier study's copy is kept beside the new one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -22,13 +24,14 @@ _MOST_BYTES = {".txt": _MOST_TEXT, ".html": _MOST_PAGE, ".json": _MOST_PAGE, ".j
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-def write_result(reply: ResultReply, out: Path, names: Collection[str]) -> list[Path]:
-    """The study's files below a folder.
+def write_result(reply: ResultReply, out: Path, names: Collection[str], *, keep: Collection[str] = ()) -> list[Path]:
+    """The study's files below a folder, and under their new names the earlier files that were kept beside them.
 
     Parameters
     ----------
     out : the folder, as the lead named it; it may itself be reached through a link
     names : `study_folder.file_names`; ProtocolError for any other name, before anything is written
+    keep : names of files that are never lost: an earlier one that the new one does not continue gets a number
     """
     sent = [file.name for file in reply.files]
     if not set(sent) <= set(names) or len(set(sent)) != len(sent):
@@ -37,11 +40,15 @@ def write_result(reply: ResultReply, out: Path, names: Collection[str]) -> list[
         if file.content.ndim != 1 or file.content.nbytes > _MOST_BYTES.get(Path(file.name).suffix, _MOST_TABLE):
             raise ProtocolError("the coordinator sent a file that is too large; nothing was written")
     out.mkdir(parents=True, exist_ok=True)
+    kept = []
     for file in reply.files:
         *folders, name = file.name.split("/")
         with _folder_below(out, folders) as folder:
-            _replace_file(folder, name, file.content.tobytes())
-    return [out / name for name in sent]
+            content = file.content.tobytes()
+            if file.name in keep and (beside := _keep_beside(folder, name, content)):
+                kept.append(out.joinpath(*folders, beside))
+            _replace_file(folder, name, content)
+    return [*(out / name for name in sent), *kept]
 
 
 @contextlib.contextmanager
@@ -59,6 +66,22 @@ def _folder_below(out: Path, folders: list[str]) -> Iterator[int]:
                 raise ProtocolError(f"{out / name} is a link or a file, not a folder: nothing goes there") from None
             stack.callback(os.close, here)
         yield here
+
+
+def _keep_beside(folder: int, name: str, content: bytes) -> str | None:
+    """Rename the file of this name if the content does not begin with all of it; the new name, or None."""
+    try:
+        with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder), "rb") as file:
+            if content.startswith(file.read()):
+                return None
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    except OSError:  # a link, or a file that cannot be read: it is kept, too
+        pass
+    taken, path = set(os.listdir(folder)), Path(name)
+    beside = next(new for k in itertools.count(1) if (new := f"{path.stem}.{k}{path.suffix}") not in taken)
+    os.rename(name, beside, src_dir_fd=folder, dst_dir_fd=folder)
+    return beside
 
 
 def _replace_file(folder: int, name: str, content: bytes) -> None:

@@ -53,6 +53,8 @@ class Policy(BaseModel):
     consent_days : how long a consent to a study lives, in days
     open_studies : how many studies may be open from which nothing was released; each shows the coordinator who is
         observed, and some ids if it guesses them
+    new_studies : how many studies may be begun within `consent_days`, whatever became of them. What a study shows
+        before its releases costs no epsilon, and one of next to no epsilon costs next to nothing
     allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
     """
 
@@ -66,6 +68,7 @@ class Policy(BaseModel):
     synthetic: Literal["lead", "keep"] = "lead"
     consent_days: float = Field(default=30.0, gt=0, le=3_650)
     open_studies: int = Field(default=10, ge=1)
+    new_studies: int = Field(default=50, ge=1)
     allow_seeded: bool = False
 
     def __init__(self, /, **raw: Any) -> None:
@@ -96,15 +99,36 @@ class Policy(BaseModel):
         ----------
         path : the TOML file
         """
-        where = Path(path).name
         try:
-            raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            text = Path(path).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
+            raise SchemaError([Problem(Path(path).name, f"cannot be read as TOML ({type(error).__name__})")]) from None
+        return cls.from_text(text, Path(path).name)
+
+    @classmethod
+    def from_text(cls, text: str, where: str) -> Policy:
+        """Read a policy file's content; SchemaError lists every problem.
+
+        Parameters
+        ----------
+        text : TOML
+        where : what the file is called, for messages
+        """
+        try:
+            raw = tomllib.loads(text)
+        except ValueError as error:
             raise SchemaError([Problem(where, f"cannot be read as TOML ({type(error).__name__})")]) from None
         try:
             return cls(**raw)
         except SchemaError as error:
             raise SchemaError(Problem(f"{where}, {p.where}", p.what) for p in error.problems) from None
+
+    def rules(self) -> dict[str, Any]:
+        """Every rule that was given, by its name: methods, caps.client."""
+        given: dict[str, Any] = {}
+        for name, value in self.model_dump(mode="json", exclude_unset=True).items():
+            given |= {f"{name}.{key}": inner for key, inner in value.items()} if name == "caps" else {name: value}
+        return given
 
     def check_columns(self, party: str, columns: Iterable[str]) -> None:
         """Raise PolicyRefused if one of these columns is not shared; even who has a value in it is not told.

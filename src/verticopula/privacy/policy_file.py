@@ -3,51 +3,129 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-from verticopula.errors import PolicyRefused, SchemaError
+from verticopula.errors import PolicyRefused, SchemaError, SettingsError
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
 
 logger = logging.getLogger(__name__)
 
 
+class Records(Protocol):
+    """Where rules are remembered; a vault has such a store."""
+
+    def get(self, name: str) -> dict[str, Any] | None: ...
+
+    def put(self, name: str, record: dict[str, Any]) -> None: ...
+
+
+def remember_rules(
+    records: Records,
+    table: str,
+    rules: Mapping[str, Any],
+    where: str,
+    dropped: Collection[str] = (),
+    prefix: str = "",
+    *,
+    is_whole: bool = True,
+) -> None:
+    """Keep a policy's rules in a vault; SettingsError if some are gone that the vault remembers.
+
+    A file that is cut off in the middle is a good policy with fewer rules, and fewer rules allow more. So a rule is
+    given up by its name, or not at all.
+
+    Parameters
+    ----------
+    table : whose rules they are, as the vault names it (`TableAccount`)
+    rules : as `Policy.rules` has them
+    where : the file, for messages
+    dropped : names of rules that are given up
+    prefix : what `--drop-rule` has in front of a rule's name
+    is_whole : whether the file's last line has an end
+    """
+    names = [f"policy:{name}" for name in table.split("+")]
+    seen = [record["rules"] for name in names if (record := records.get(name)) is not None]
+    known = {name: value for one in seen for name, value in one.items()}
+    lost = [name for name in known if name not in rules]
+    if unnamed := [name for name in lost if name not in dropped]:
+        options = " ".join(f"--drop-rule {prefix}{name}" for name in unnamed)
+        raise SettingsError(
+            f"{where} has no {', '.join(unnamed)}, which it had when it was last used for these people: it may be "
+            f"half written. Put it back; or, to do without from now on, add {options}"
+        )
+    if kept := [name for name in dropped if name not in lost]:
+        raise SettingsError(f"--drop-rule {prefix}{kept[0]}: {where} has lost no such rule; leave this option away")
+    if seen and known != rules and not is_whole:
+        raise SettingsError(f"{where} has changed, and ends in the middle of a line: complete it, or end the line")
+    for name in names:
+        if records.get(name) != {"rules": dict(rules)}:
+            records.put(name, {"rules": dict(rules)})
+
+
+class _Memory(dict[str, dict[str, Any]]):
+    """Records of a party without a vault."""
+
+    put = dict.__setitem__
+
+
 class PolicyFile:
     """What a `Policy` answers, read from its file for every question.
 
-    A file that cannot be read refuses everything until it can. So does one that has lost all of its rules: a file
-    that is being replaced may be empty for a moment, and an empty policy allows everything.
+    A file that cannot be read refuses everything until it can. So does one that has lost a rule, or that has changed
+    and ends in the middle of a line: a file that is being written is cut off for a moment, and an empty policy allows
+    everything. Which rules it had is remembered by the vault, too (`remember`).
 
     Parameters
     ----------
     path : the TOML file; SchemaError lists every problem that it has at the beginning
     party : for messages
+    dropped : names of rules that the vault remembers and that are given up
     """
 
-    def __init__(self, path: Path, party: str) -> None:
-        self._path, self._party = path, party
+    def __init__(self, path: Path, party: str, dropped: Collection[str] = ()) -> None:
+        self._path, self._party, self._dropped = path, party, tuple(dropped)
         self._last = Policy.from_toml(path)
-        self._may_be_empty = self._last == Policy()
+        self._is_whole = _has_end(path.read_text(encoding="utf-8"))
+        self._records: Records = _Memory()  # until there is a vault
+        self._table = ""
+        remember_rules(self._records, self._table, self._last.rules(), path.name)
+
+    def remember(self, records: Records, table: str) -> None:
+        """Compare with the rules that a vault remembers, and keep them there; SettingsError if some are gone.
+
+        Parameters
+        ----------
+        records, table : as `remember_rules` has them
+        """
+        rules, where = self._last.rules(), self._path.name
+        remember_rules(records, table, rules, where, self._dropped, is_whole=self._is_whole)
+        self._records, self._table = records, table
 
     def current(self) -> Policy:
         """The policy as it stands on disk; PolicyRefused if it cannot be read, and only the party's log says why."""
         try:
-            found = Policy.from_toml(self._path)
-        except SchemaError as error:
+            text = self._path.read_text(encoding="utf-8")
+            found = Policy.from_text(text, self._path.name)
+        except (OSError, ValueError, SchemaError) as error:
             logger.error("policy: %s", error)
             raise PolicyRefused(
                 f"party {self._party!r}: its policy file cannot be read; nothing is released until it can"
             ) from None
-        if found == Policy() and not self._may_be_empty:
-            logger.error("policy: %s holds no rules any more; start again to do without", self._path.name)
+        rules = found.rules()
+        if rules == self._last.rules():
+            return found
+        try:
+            remember_rules(self._records, self._table, rules, self._path.name, is_whole=_has_end(text))
+        except SettingsError as error:
+            logger.error("policy: it may be half written, and nothing is released until it is whole: %s", error)
             raise PolicyRefused(
-                f"party {self._party!r}: its policy file holds no rules any more; nothing is released until it does"
-            )
-        if found != self._last:
-            logger.warning("policy: %s has changed; it is used from now on", self._path.name)
-            self._last = found
+                f"party {self._party!r}: its policy file seems half written; nothing is released until it is whole"
+            ) from None
+        logger.warning("policy: %s has changed; it is used from now on", self._path.name)
+        self._last = found
         return found
 
     @property
@@ -83,6 +161,10 @@ class PolicyFile:
         return self.current().open_studies
 
     @property
+    def new_studies(self) -> int:
+        return self.current().new_studies
+
+    @property
     def allow_seeded(self) -> bool:
         return self.current().allow_seeded
 
@@ -110,3 +192,7 @@ class PolicyFile:
         party, method, proposed, spent, about_people : as there
         """
         self.current().check(party, method, proposed, spent, about_people)
+
+
+def _has_end(text: str) -> bool:
+    return not text or text.endswith("\n")

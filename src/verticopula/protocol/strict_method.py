@@ -12,7 +12,7 @@ import numpy as np
 
 from verticopula.data.missingness import Missingness, summarise_missingness
 from verticopula.mpc.opened_sums import PatternSums
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_rows, person_mu
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, check_bodies, own_rows, person_mu
 from verticopula.privacy.budget import StudyBudget
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.gathered_margins import gather_margins
@@ -33,9 +33,11 @@ from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, find_unidentified
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.rank_release import Masks
+from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
 from verticopula.stats.strict.score_plan import plan_sums
 from verticopula.stats.strict.strict_fit import fit_strict
+from verticopula.stats.strict.tuning import STRICT_TUNING
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def open_all(
     observed, presence = yield from ask_presence(federation, study, STRICT.name)
     missingness = summarise_missingness(observed)
     budget = plan_strict(federation, study_budget, missingness.observed)
+    check_shared_size(federation, observed, budget)
     progress("asking for consent", 0, 4)
     proposal = propose(federation, study_budget, study, STRICT.name, presence, missingness.n_subjects, context)
     yield from ask_consent(federation, proposal)
@@ -123,3 +126,22 @@ def open_all(
     sums = yield from secure_sums(plan, study, STRICT.name, own, evidence)
     progress("secure sums", 4, 4)
     return StrictReleases(layout, observed, missingness, budget, marginals, plan, sums)
+
+
+def check_shared_size(federation: Federation, observed: Masks, budget: StrictBudget) -> None:
+    """SettingsError if the shares of all cells may not fit in one message: from public numbers, before anybody pays.
+
+    How cells are pooled follows from the noisy margins. Nothing is known of those here, so every column counts with
+    the most cells that it may be pooled to.
+    """
+    numbers = 0
+    for party in federation.parties:
+        keys = [ColumnKey(party.name, column.name) for column in party.columns]
+        people = int(np.logical_or.reduce([observed[key] for key in keys]).sum())
+        numbers += people * sum(_most_cells(federation, key, observed, budget) - 1 for key in keys)
+    check_bodies(numbers)
+
+
+def _most_cells(federation: Federation, key: ColumnKey, observed: Masks, budget: StrictBudget) -> int:
+    cells = gaussian_cell_count(federation.column(key), int(observed[key].sum()), budget.deviations[key])
+    return min(cells, STRICT_TUNING.most_cells)

@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 _PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _RESERVED = ("coordinator", "lead", "server", "authority")  # none of them is an organisation's name
+JOINED = "joined"  # the file of all parties' synthetic columns side by side; a party's table has the party's name
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -189,6 +190,8 @@ class Party(_Frozen):
     def _name_is_a_file_name(cls, name: str) -> str:
         if not _PARTY_NAME.fullmatch(name):
             raise ValueError("a party name needs 1 to 64 letters, digits, '-' or '_', starting with a letter or digit")
+        if name.casefold() == JOINED:  # some file systems ignore case
+            raise ValueError(f"a party cannot be called {name!r}: the table of all parties together has that file name")
         return name
 
     @field_validator("epsilon")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,12 +44,14 @@ class TableAccount:
     columns : column -> its name in the ledger
     overlapping : the names of other tables with somebody in it, whose releases count, too
     same_people : those of other parties' tables with somebody in it, whose releases count at `person`
+    people : its people, to be compared with tables that are opened later
     """
 
     table: str
     columns: Mapping[str, str]
     overlapping: tuple[str, ...] = ()
     same_people: tuple[str, ...] = ()
+    people: TableSketch | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,12 @@ def charge(
         columns,
         sorted({name for table in same for name in table.linked} | {name for table in linked for name in table.names}),
     )
-    account = TableAccount("+".join(names), accounts, tuple(name for table in beside for name in table.names))
+    account = TableAccount(
+        "+".join(names),
+        accounts,
+        tuple(name for table in beside for name in table.names),
+        people=replace(found, columns={}),
+    )
     return account, tables if same == [merged] else [*(table for table in tables if table not in same), merged]
 
 

@@ -180,6 +180,22 @@ class Vault:
             self._write_tables(tables)
         return account
 
+    def overlapping(self, account: TableAccount) -> tuple[str, ...]:
+        """The names of other tables with somebody in the account's table, as they are known at this moment.
+
+        The account says the same of the moment at which its table was opened. Others may have been opened since.
+
+        Parameters
+        ----------
+        account : what `account` returned
+        """
+        own, people = set(account.table.split("+")), account.people
+        if people is None:
+            return account.overlapping
+        with self._guard:
+            met = [known for known in self._tables if people.meets(known)]
+        return tuple(name for known in met for name in known.names if name not in own)
+
     def accounts(self, tables: Mapping[str, OwnTable]) -> dict[str, TableAccount]:
         """The same for the parties of one study that share this vault: party -> whose budget it is.
 

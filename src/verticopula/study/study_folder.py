@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,7 +18,7 @@ from verticopula.data.tables import read_table
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
 from verticopula.schema.defaults import REPORT_FILE
-from verticopula.schema.federation import Federation
+from verticopula.schema.federation import JOINED, Federation
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.study.fitted_study import FittedStudy
@@ -36,7 +37,7 @@ REGRESSION_FOLDER = "regression"
 DIAGNOSTICS_FOLDER = "diagnostics"
 REGRESSION_FILE = "regression.json"  # in that folder: what the report shows of it
 COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE = "coefficients.csv", "summary.html", "path.html"  # beside it
-SYNTHETIC_FOLDER, JOINED = "synthetic", "joined"
+SYNTHETIC_FOLDER = "synthetic"
 
 
 def file_names(federation: Federation) -> frozenset[str]:
@@ -53,15 +54,23 @@ def file_names(federation: Federation) -> frozenset[str]:
     )
 
 
-def prepare_folder(out: Path, *, overwrite: bool) -> None:
-    """Make the folder; SettingsError if it already holds a study that must not be overwritten."""
+def check_folder(out: Path, *, overwrite: bool) -> None:
+    """SettingsError if the folder holds a study that must not be overwritten, or cannot be written; makes nothing."""
     if out.exists() and not out.is_dir():
         raise SettingsError(f"{out} is a file; --out needs a folder")
     if (out / STUDY_FILE).exists() and not overwrite:
         raise SettingsError(
             f"{out} already holds a study; choose another --out, or --overwrite to replace its tables "
-            "(its ledger is kept and continued: what was spent stays spent)"
+            "(its ledger is kept: what was spent stays spent)"
         )
+    nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        raise SettingsError(f"{out} cannot be made or written; choose another --out")
+
+
+def prepare_folder(out: Path, *, overwrite: bool) -> None:
+    """Make the folder; SettingsError if it already holds a study that must not be overwritten."""
+    check_folder(out, overwrite=overwrite)
     out.mkdir(parents=True, exist_ok=True)
 
 

@@ -97,6 +97,8 @@ class LocalParty:
         party takes no part in them
     table_id, column_ids, overlapping, same_people : whom the table is about, which columns it has, and which other
         tables have some of its people (`TableAccount`), so that caps hold whatever the party and its columns are called
+    opened_since : names tables with some of its people again, when something is charged: another member of the same
+        process may have opened one
     consents : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
     ask_steward : about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
     """
@@ -118,6 +120,7 @@ class LocalParty:
     column_ids: Mapping[str, str] = field(default_factory=dict)
     overlapping: tuple[str, ...] = ()
     same_people: tuple[str, ...] = ()
+    opened_since: Callable[[], tuple[str, ...]] = lambda: ()
     consents: StudyConsents | None = None
     ask_steward: Callable[[ConsentQuestion], None] = lambda question: None
     _regression: RegressionHandler = field(init=False)
@@ -204,7 +207,7 @@ class LocalParty:
                     proposal.purpose,
                     proposal.alignment,
                     tuple(entries),
-                    tuple(spent_on(spent, self.name, self.table_id, self.overlapping)),
+                    tuple(spent_on(spent, self.name, self.table_id, self._overlapping())),
                 )
             )
 
@@ -395,9 +398,13 @@ class LocalParty:
         return [entry for query in request.queries for entry in self._entries(request, query)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        about = self.name, self.table_id, self.overlapping
+        about = self.name, self.table_id, self._overlapping()
         people = spent_on_people(spent, *about, self.same_people)
         self.policy.check(self.name, method, proposed, spent_on(spent, *about), people)
+
+    def _overlapping(self) -> tuple[str, ...]:
+        """Other tables with some of these people, also those that were opened after this one."""
+        return (*self.overlapping, *self.opened_since())
 
     def _check_queries(self, request: ReleaseRequest) -> None:
         self._check_columns([query.column for query in request.queries], request.sampler)

@@ -64,6 +64,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.study_consents import StudyConsents
+from verticopula.protocol.party.study_refusals import StudyRefusals
 from verticopula.protocol.study_opening import Alignment, LedgerHead
 from verticopula.protocol.study_proposal import (
     StudyContext,
@@ -103,6 +104,8 @@ class PartyStore(Protocol):
     def fits(self) -> Blobs: ...
 
     def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount: ...
+
+    def overlapping(self, account: TableAccount) -> tuple[str, ...]: ...
 
     def head(self) -> LedgerHead: ...
 
@@ -165,10 +168,11 @@ class Member:
     table : its raw table; SchemaError lists everything that does not fit
     key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
     vault : ledger, replies and study records
-    policy : what it allows; a `PolicyFile` is read again for every request
+    policy : what it allows; a `PolicyFile` is read again for every request, and the vault remembers its rules
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
-    executor, on_column, ask_steward : as `LocalParty` has them; the steward is asked before a study is opened, too
+    executor, on_column, ask_steward : as `LocalParty` has them; the steward is asked before a study is opened, too,
+        and not again after a no (`StudyRefusals`)
     clock : seconds since 1970
     """
 
@@ -206,9 +210,12 @@ class Member:
             self._authenticity = shared_authenticity(key)
         self._executor = executor
         self._on_column = on_column
-        self._ask_steward = ask_steward
+        self._refusals = StudyRefusals(party, vault.studies, lambda: self.policy.consent_days, clock)
+        self._ask_steward = partial(self._refusals.ask, steward=ask_steward)
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
+        if isinstance(self.policy, PolicyFile):
+            self.policy.remember(vault.studies, self._account.table)
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
         self._parties: dict[str, LocalParty] = {}
@@ -308,7 +315,9 @@ class Member:
         """Log that a study is opened, if the policy and the steward allow it: hashes and masks leave before any price.
 
         Every opening lets the coordinator find out about some ids (`psi`) and about who is observed. So few studies
-        may be open from which nothing was released: a coordinator that opens study after study pays for them.
+        may be open from which nothing was released: a coordinator that opens study after study pays for them. Where a
+        study costs next to nothing that is no limit, so the number of studies begun is limited as well. One that the
+        steward refused counts: somebody had to be asked.
         """
         if len(self._table.ids) < self.policy.min_subjects:
             raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
@@ -321,6 +330,12 @@ class Member:
             raise PolicyRefused(
                 f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
                 "its policy allows no more (open_studies)"
+            )
+        begun = {study for study, when in known.items() if when > since} | self._refusals.studies()
+        if len(begun) >= self.policy.new_studies:
+            raise PolicyRefused(
+                f"party {self.name!r}: {len(begun)} studies were begun in the last {self.policy.consent_days:g} days; "
+                "its policy allows no more (new_studies). Wait until the first of them is older, or ask its steward"
             )
         self._ask_steward(
             ConsentQuestion(request.study, request.method, request.requester, request.purpose, request.alignment)
@@ -493,6 +508,7 @@ class Member:
             table_id=self._account.table,
             column_ids=self._account.columns,
             overlapping=self._account.overlapping,
+            opened_since=partial(self.vault.overlapping, self._account),
             consents=self._consents(record),
             ask_steward=self._ask_steward,
         )
