@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,17 +193,20 @@ def audit_forgeries(
     delta: float = DEFAULT_DELTA,
     confidence: float = 0.95,
     seed: int | None = None,
-) -> MeasuredSums | None:
-    """The worst of all forgeries; None where no other party takes part in these sums. All bounds hold together."""
+) -> MeasuredSums:
+    """The first forgery that refutes the claim, or the best of all. Their bounds hold together with `confidence`.
+
+    SettingsError where no other party takes part in the sums.
+    """
     dealers = dishonest_parties(neighbours)
     if not dealers:
-        return None
+        raise SettingsError("no other party takes part in these sums")
     each = 1.0 - (1.0 - confidence) / (len(dealers) * len(FORGERIES))
-    tried = [
-        audit_forgery(neighbours, dealer, forgery, trials, delta=delta, confidence=each, seed=seed)
-        for dealer in dealers
-        for forgery in FORGERIES
-    ]
-    found = [one for one in tried if one is not None]
-    worst = max(found, key=lambda one: one.mu_low)
-    return replace(worst, trials=sum(one.trials for one in found), confidence=confidence)
+    found: list[MeasuredSums] = []
+    for dealer, forgery in product(dealers, FORGERIES):
+        one = audit_forgery(neighbours, dealer, forgery, trials, delta=delta, confidence=each, seed=seed)
+        found += [] if one is None else [one]
+        if one is not None and not one.holds:
+            break
+    best = max(found, key=lambda one: one.mu_low)
+    return replace(best, trials=sum(one.trials for one in found))
