@@ -191,7 +191,8 @@ def _page(record: Record, tables: list[Table]) -> str:
     wrong = sum(f["passes"] is not f["correct"] for part in PARTS for f in record.results.get(part, []))
     table, forged = tables
     when = "\n".join(
-        f"- {part}: {made['date']}, {made['processor']}" for part, made in record.results["measured"].items()
+        f"- {part}: {made['date']}, {made['processor']}{made.get('note', '')}"
+        for part, made in record.results["measured"].items()
     )
     widths = ", ".join(map(str, PARTIES.values()))
     return f"""# The audit of the opened sums
