@@ -1,8 +1,12 @@
 """The audit of opened sums: does it accuse anybody wrongly, and does it find what is broken?
 
-`python -m benchmarks strict_audit [--quick]`. Secure sums of three parties as a study runs them, with cryptographic
-noise, at (1, 1e-6): a replaced person and a replaced block, with three noises, with one compute party that adds none
-(which is tolerated), and broken in three ways.
+`python -m benchmarks strict_audit [--quick] [--part ...]`. Secure sums as a study runs them, with cryptographic noise,
+at (1, 1e-6).
+
+1. *person*, *block*: a replaced person and a replaced block of three parties, with three noises, with one compute party
+   that adds none (which is tolerated), and broken in three ways.
+2. *forgeries*: a fourth party or a compute party shares numbers that are no cells, with the code as it is and with
+   planted faults in the check of cells.
 """
 
 from __future__ import annotations
@@ -10,38 +14,59 @@ from __future__ import annotations
 import math
 import time
 from argparse import Namespace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
 from scipy.special import ndtri
 
-from benchmarks.audit_sums import CASES, SumsCase
+from benchmarks.audit_sums import CASES, PROOF_FAULTS, SumsCase
 from benchmarks.sums_plans import PARTIES, complete_plan
 from reporting.catalogue import Measured, Places
-from reporting.records import Record, write_text
+from reporting.records import Record, describe_machine, now, write_text
 from reporting.tables import Table
 from verticopula.auditing import SumsNeighbours, audit_sums, replaced_block, replaced_record
+from verticopula.auditing.dealer_attacks import audit_forgery, dishonest_parties
+from verticopula.auditing.forged_cells import FORGERIES
 from verticopula.auditing.sums_neighbours import SUBJECTS
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.gaussian_dp import gaussian_epsilon, mu_of
 
 EPSILON, DELTA = 1.0, 1e-6
 TRIALS = 40_000
 FEWER = {"all noise halved": 20_000}  # further from the claim
-CONFIDENCE = 0.95  # of all findings together
+CONFIDENCE = 0.95  # of all findings of opened sums together, and of all forgeries
+COPIES = 500  # in one study
+DEALERS = {"a": 2, "b": 1, "c": 1, "d": 2}  # the last one does not compute
+FORGED_TRIALS = 100
+PARTS = ("person", "block", "forgeries")
 QUICK_MU = 3.0
 _COUNTED = 0.8
 
 
+PAIRS: dict[str, Callable[[SumsPlan], SumsNeighbours]] = {
+    "person": replaced_record,
+    "block": lambda plan: replaced_block(plan, "a"),
+}
+
+
 def run(options: Namespace) -> Measured:
-    """Every case, for both units; quick ones have a twentieth of the trials, at a mu that so few can test."""
-    plan = complete_plan(QUICK_MU if options.quick else mu_of(EPSILON, DELTA))
-    pairs = {"a replaced person": replaced_record(plan), "a replaced block": replaced_block(plan, "a")}
-    each = 1.0 - (1.0 - CONFIDENCE) / (len(CASES) * len(pairs))
-    found = [
-        measure(case, label, pair, FEWER.get(case.name, TRIALS) // (20 if options.quick else 1), each)
-        for label, pair in pairs.items()
-        for case in CASES
-    ]
+    """All parts, or those named; the others are kept. Quick ones have a twentieth of the trials, at a larger mu."""
+    mu = QUICK_MU if options.quick else mu_of(EPSILON, DELTA)
+    plan = complete_plan(mu)
+    each = 1.0 - (1.0 - CONFIDENCE) / (len(CASES) * len(PAIRS))
+    found: dict[str, Any] = {part: options.kept.results[part] for part in PARTS if part in options.kept.results}
+    measured = {part: when for part, when in options.kept.results.get("measured", {}).items() if part in found}
+    for part in options.parts:
+        if part == "forgeries":
+            found[part] = measure_forgeries(complete_plan(mu, DEALERS))
+        else:
+            found[part] = [
+                measure(case, part, plan, FEWER.get(case.name, TRIALS) // (20 if options.quick else 1), each)
+                for case in CASES
+            ]
+        measured[part] = {"date": now(), **describe_machine()}
     settings = {
         "subjects": SUBJECTS,
         "columns": PARTIES,
@@ -52,28 +77,64 @@ def run(options: Namespace) -> Measured:
         "confidence_of_each": each,
     }
     power = {str(ratio): trials_needed(plan.mu, ratio, 1.0 - each) for ratio in (math.sqrt(2.0), math.sqrt(8.0 / 3.0))}
-    return settings, {"findings": found, "trials_needed": power}
+    return settings, {**found, "trials_needed": power, "measured": measured}
 
 
 def present(record: Record, places: Places) -> list[Table]:
-    """The page `strict_audit.md`, and its table."""
-    table = _tabulate(record.results["findings"])
-    write_text(places.pages / "strict_audit.md", _page(record, table))
-    return [table]
+    """The page `strict_audit.md`, and its tables."""
+    found = record.results
+    tables = [
+        _tabulate([one for part in PAIRS for one in found.get(part, [])]),
+        _tabulate_forgeries(found.get("forgeries", [])),
+    ]
+    write_text(places.pages / "strict_audit.md", _page(record, tables))
+    return tables
 
 
-def measure(case: SumsCase, label: str, pair: SumsNeighbours, trials: int, confidence: float) -> dict[str, Any]:
+def measure(case: SumsCase, part: str, plan: SumsPlan, trials: int, confidence: float) -> dict[str, Any]:
     """One finding, and what it took."""
     start = time.process_time()
-    found = audit_sums(pair, trials, delta=DELTA, confidence=confidence, **case.settings())
+    with case.plant():
+        found = audit_sums(
+            PAIRS[part](plan), trials, delta=DELTA, confidence=confidence, copies=COPIES, **case.settings()
+        )
     return {
         "case": case.name,
-        "differs_in": label,
+        "differs_in": f"a replaced {part}",
         "correct": case.keeps_it,
         "passes": found.holds,
         "cpu_seconds": time.process_time() - start,
         **asdict(found),
     }
+
+
+def measure_forgeries(plan: SumsPlan) -> list[dict[str, Any]]:
+    """Every forgery against the code as it is, and every planted fault against the forgery that it lets through."""
+    pair, named = replaced_block(plan, "b"), {forgery.name: forgery for forgery in FORGERIES}
+    tries: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
+        *(("nothing", name, nullcontext) for name in named),
+        *((fault.name, fault.forgery, fault.plant) for fault in PROOF_FAULTS),
+    ]
+    dealers = dishonest_parties(pair)
+    each = 1.0 - (1.0 - CONFIDENCE) / (len(tries) * len(dealers))
+    findings = []
+    for planted, name, plant in tries:
+        for dealer in dealers:
+            with plant():
+                found = audit_forgery(pair, dealer, named[name], FORGED_TRIALS, delta=DELTA, confidence=each)
+            if found is None:
+                raise RuntimeError(f"{name!r} does not fit into the cells of {dealer!r}")
+            findings.append(
+                {
+                    "planted": planted,
+                    "forgery": name,
+                    "dealer": "computes" if dealer in plan.compute else "does not compute",
+                    "correct": planted == "nothing",
+                    "passes": found.holds,
+                    **asdict(found),
+                }
+            )
+    return findings
 
 
 def trials_needed(mu: float, ratio: float, alpha: float, errors: float = 3.0) -> int:
@@ -109,18 +170,40 @@ def _tabulate(found: list[dict[str, Any]]) -> Table:
     return Table("opened sums", (*header, "audit says", "trials", "s of a core", ""), rows)
 
 
-def _page(record: Record, table: Table) -> str:
+def _tabulate_forgeries(found: list[dict[str, Any]]) -> Table:
+    rows = tuple(
+        (
+            f["planted"],
+            f["forgery"],
+            f["dealer"],
+            "refused" if f["statistic"] == "refused" else f"μ ≥ {f['mu_low']:.2f}, claimed {f['mu']:.2f}",
+            ("passes" if f["passes"] else "refuted") + ("" if f["passes"] is f["correct"] else ": WRONG"),
+        )
+        for f in found
+    )
+    return Table("forged cells", ("planted fault", "what a party shares", "the party", "found", "audit says"), rows)
+
+
+def _page(record: Record, tables: list[Table]) -> str:
     settings, needed = record.settings, record.results["trials_needed"]
     mu = settings["mu"]
     tight, wide = (f"{count:,}" for count in needed.values())
-    wrong = sum(f["passes"] is not f["correct"] for f in record.results["findings"])
+    wrong = sum(f["passes"] is not f["correct"] for part in PARTS for f in record.results.get(part, []))
+    table, forged = tables
+    when = "\n".join(
+        f"- {part}: {made['date']}, {made['processor']}{made.get('note', '')}"
+        for part, made in record.results["measured"].items()
+    )
     widths = ", ".join(map(str, PARTIES.values()))
     return f"""# The audit of the opened sums
 
 `python -m benchmarks strict_audit`. Secure sums of three parties with {widths} columns and
-{settings["subjects"]} people, run as a study runs them (handlers, sealed shares, three noises from OpenDP, opening), at
+{settings["subjects"]} people, run as a study runs them: handlers, sealed shares, proofs, three noises from OpenDP,
+opening. They are claimed to have
 μ = {mu:.4f}, which is (ε, δ) = ({gaussian_epsilon(mu, DELTA):.3g}, {DELTA:g}). Two data sets
 differ in one person, or in one party's part of one person, as far apart as cells can be.
+
+{when}
 
 {table.to_markdown()}
 
@@ -135,8 +218,19 @@ hold together with {100 * CONFIDENCE:g} %. The ε beside a measured μ is that o
 at δ = {DELTA:g} no number of trials could measure it directly.
 
 *Power.* To refute a true μ of √2 times the claim (two shares missing) but for one in 700 audits takes {tight} trials,
-of √(8/3) times (all noise halved) {wide}. One study holds 100 copies of the pattern, each with shares and noise of
-its own, and each is a trial.
+of √(8/3) times (all noise halved) {wide}. One study holds {COPIES} copies of the pattern, each with shares and noise of
+its own, and each is a trial. Bounds of records that are 5/7 of what they should be are as far from the claim as two
+missing shares, once one compute party adds none.
+
+## Parties that share no cells
+
+A dishonest party shares numbers that make one person's scores a thousand times as long as they can be, and the best
+proof that it can make for them. Another party's block of that person is replaced. Where a check refuses, nothing is
+opened. Each planted fault is a check that is not made, or a random combination that is none. The forgery beside it is
+one that only this check would stop ([how](../../src/verticopula/auditing/forged_cells.py)). Where a forgery passes
+there are {FORGED_TRIALS} trials; the bounds of this table hold together with {100 * CONFIDENCE:g} %.
+
+{forged.to_markdown()}
 
 {"All verdicts are as they should be." if wrong == 0 else f"**{wrong} verdicts are wrong.**"}
 """

@@ -19,6 +19,7 @@ from verticopula.auditing.strict_attacks import MOST_COLUMNS, narrow, plan_of, p
 from verticopula.auditing.sums_neighbours import cut_plan
 from verticopula.cli import audit_commands as cli_audit
 from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.mpc import proof_rounds
 from verticopula.mpc.sums_plan import block_factor
 from verticopula.protocol.party import strict_handler as strict_party
 from verticopula.storage.ledger import Ledger
@@ -76,16 +77,16 @@ def test_claims_are_attacked_and_the_output_says_how(home: Path, call: Call, tmp
     assert said.code == 0, said.err
     raw = json.loads((tmp_path / "o" / "audit.json").read_text())
     assert raw["holds"] is True
-    assert sorted(m["unit"] for m in raw["mechanism"]) == ["block"] * 4 + ["person"]
+    assert sorted(m["unit"] for m in raw["mechanism"]) == ["block"] * 5 + ["person"]
     assert all(m["measured_low"] <= m["claimed"] for m in raw["mechanism"])
     assert f"8 people in place of {N}" in re.sub(r"\s+", " ", said.out)
     assert "no budget was spent" in said.out
     assert (home / "study" / "ledger.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("broken", ["sums", "margins"])
-def test_missing_noise_is_red_and_ends_with_three(
-    home: Path, call: Call, monkeypatch: pytest.MonkeyPatch, broken: str
+@pytest.mark.parametrize("broken", ["sums", "margins", "check of cells"])
+def test_missing_noise_and_checks_are_red_and_end_with_three(
+    home: Path, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: str
 ) -> None:
     def silent_sums(neighbours: Any, *args: Any, **options: Any) -> Any:
         return audit_sums(neighbours, *args, **options, noises=dict.fromkeys(neighbours.plan.compute, none))
@@ -95,11 +96,23 @@ def test_missing_noise_is_red_and_ends_with_three(
 
     if broken == "sums":
         monkeypatch.setattr(audit_strict, "audit_sums", silent_sums)
+    elif broken == "check of cells":
+        monkeypatch.setattr(proof_rounds, "is_accepted", lambda *openings: True)
     else:
         monkeypatch.setattr(strict_party, "release_gaussian_cells", silent_cells)
-    said = call("audit", home / "study", *OPTIONS)
+    said = call("audit", home / "study", *OPTIONS, "--out", tmp_path / "o")
     assert said.code == cli_audit.REFUTED_CODE
     assert "REFUTED" in said.out
+    raw = json.loads((tmp_path / "o" / "audit.json").read_text())
+    refuted = {m["what"].split(" (")[0] for m in raw["mechanism"] if m["measured_low"] > m["claimed"]}
+    assert (
+        refuted
+        == {
+            "sums": {"opened sums"},
+            "margins": {"margins of bank", "margins of clinic"},
+            "check of cells": {"opened sums, a party shares no cells"},
+        }[broken]
+    )
     assert "protected less than you were promised" in said.out
 
 

@@ -6,6 +6,7 @@ Read study_audit.py first, then mechanism_audit.py.
 
 from verticopula.auditing.audit_report import AuditReport
 from verticopula.auditing.claims import Claim
+from verticopula.auditing.dealer_attacks import audit_forgeries
 from verticopula.auditing.findings import Finding
 from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, audit_release
 from verticopula.auditing.study_audit import AuditSettings, audit_study
@@ -21,6 +22,7 @@ __all__ = [
     "MeasuredSums",
     "Neighbours",
     "SumsNeighbours",
+    "audit_forgeries",
     "audit_release",
     "audit_study",
     "audit_sums",

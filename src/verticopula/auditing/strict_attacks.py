@@ -17,6 +17,7 @@ from scipy.special import ndtri
 
 from verticopula.auditing.attack_plan import MechanismFinding
 from verticopula.auditing.claims import Claim
+from verticopula.auditing.dealer_attacks import FORGED_TRIALS, audit_forgeries, dishonest_parties
 from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, check_trials
 from verticopula.auditing.neighbours import replaced_value
 from verticopula.auditing.sums_attacks import audit_sums, judge_sums, mu_low
@@ -181,9 +182,9 @@ def attack_strict(
     delta = synthesizer.delta or 0.0
     sums = plan_sums_attacks(plan, party)
     owners = [own for own in synthesizer.federation.parties if party in (None, own.name)]
-    each = 1.0 - (1.0 - confidence) / (len(sums) + len(owners))
+    total, found = len(sums) + 1 + len(owners), []
+    each = 1.0 - (1.0 - confidence) / total
     visible = gaussian_epsilon(_most_mu(trials, each), delta)
-    total, found = len(sums) + len(owners), []
     for k, (change, neighbours) in enumerate(sums):
         if progress is not None:
             progress("attacking opened sums", k, total)
@@ -192,12 +193,31 @@ def attack_strict(
         measured = MeasuredClaim(claim, got.epsilon_low, visible, got.trials, each)
         what = f"opened sums (μ = {got.mu:.3g})"
         found.append(MechanismFinding(what, change, "chosen", neighbours.plan.pattern_of.size, measured))
+    if progress is not None:
+        progress("attacking the check of shared cells", len(sums), total)
+    found += _attack_check(sums, delta, each, seed)
     for k, own in enumerate(owners):
         if progress is not None:
-            progress(f"attacking margins of {own.name}", len(sums) + k, total)
+            progress(f"attacking margins of {own.name}", len(sums) + 1 + k, total)
         deviations = {c.name: result.spending.deviations[ColumnKey(own.name, c.name)] for c in own.columns}
         found.append(_attack_margins(own, deviations, delta, trials, each, seed, workers, visible))
     return found, _notes(synthesizer, plan, [pair for _, pair in sums], trials, each)
+
+
+def _attack_check(
+    attacks: Sequence[tuple[str, SumsNeighbours]], delta: float, confidence: float, seed: int | None
+) -> list[MechanismFinding]:
+    """Another party shares numbers that are no cells: the first replaced block for which there is such a party."""
+    for change, neighbours in attacks:
+        if neighbours.unit is Unit.BLOCK and dishonest_parties(neighbours):
+            got = audit_forgeries(neighbours, FORGED_TRIALS, delta=delta, confidence=confidence, seed=seed)
+            visible = gaussian_epsilon(_most_mu(FORGED_TRIALS, got.confidence), delta)
+            measured = MeasuredClaim(
+                Claim(got.unit.value, got.epsilon, delta), got.epsilon_low, visible, got.trials, confidence
+            )
+            what = f"opened sums, a party shares no cells (μ = {got.mu:.3g})"
+            return [MechanismFinding(what, change, "chosen", neighbours.plan.pattern_of.size, measured)]
+    return []
 
 
 def _attack_margins(

@@ -28,6 +28,7 @@ from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, claimed_
 from verticopula.auditing.trials import run_trials
 from verticopula.errors import SettingsError
 from verticopula.mpc.opened_sums import PatternSums
+from verticopula.mpc.proof_rounds import CellsDealer
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan, own_columns, own_rows, plan_slack, score_cells
 from verticopula.privacy.gaussian_dp import gaussian_epsilon
@@ -63,15 +64,21 @@ class SumsRelease:
     ----------
     known : exact sums of the data set that an attacker subtracts
     noises : compute party -> what becomes of its source of noise; for parties that do not do as they should
+    dealers : party -> its side of the proof of its cells, in place of `CellsDealer`; for parties that lie
     """
 
     plan: SumsPlan
     known: Floats
     copies: int = COPIES
     noises: Mapping[str, Callable[[Noise], Noise]] = field(default_factory=dict)
+    dealers: Mapping[str, Callable[..., CellsDealer]] = field(default_factory=dict)
 
     def __call__(self, cells: Cells, noise: Noise) -> Floats:
         """(copies * numbers,) of one study."""
+        return np.concatenate([self.standardise(numbers) for numbers in self.open_copies(cells, noise)])
+
+    def open_copies(self, cells: Cells, noise: Noise) -> list[Floats]:
+        """What one study opens, copy by copy."""
         repeated = {name: np.tile(values, (self.copies, 1)) for name, values in cells.items()}
         plan = repeat_plan(self.plan, self.copies)
         handlers = {
@@ -80,7 +87,7 @@ class SumsRelease:
         outside = [name for name in handlers if name not in plan.parties]
         own = handlers.pop(outside[0]) if outside else None
         opened = drive(secure_sums(plan, _STUDY, STRICT.name, own), InProcessTransport(handlers))
-        return np.concatenate([self.standardise(_flat(sums)) for sums in opened])
+        return [_flat(sums) for sums in opened]
 
     def _handler(self, name: str, cells: Ints | None, noise: Noise) -> SumsHandler:
         change = self.noises.get(name)
@@ -91,15 +98,12 @@ class SumsRelease:
             records=MemoryRecords(),
             noise=source if change is None else change(source),
             authenticity=shared_authenticity(_KEY),
+            dealer=self.dealers.get(name, CellsDealer),
         )
 
     def standardise(self, numbers: Floats) -> Floats:
         """In units of the noise that is claimed, without what the attacker knows."""
-        width = int(self.plan.columns[0].sum())
-        off, diagonal = claimed_deviations(self.plan)
-        rows, columns = np.triu_indices(width)
-        deviations = np.concatenate([np.where(rows == columns, diagonal, off), np.full(width, off)])
-        return np.asarray((numbers - self.known) / deviations)
+        return np.asarray((numbers - self.known) / all_deviations(self.plan))
 
 
 class PooledNoise:
@@ -130,6 +134,14 @@ class PooledNoise:
         return values + left[: values.size]
 
 
+def all_deviations(plan: SumsPlan) -> Floats:
+    """The standard deviation that is claimed for every opened number."""
+    width = int(plan.columns[0].sum())
+    off, diagonal = claimed_deviations(plan)
+    rows, columns = np.triu_indices(width)
+    return np.concatenate([np.where(rows == columns, diagonal, off), np.full(width, off)])
+
+
 def exact_sums(plan: SumsPlan, cells: Cells) -> Floats:
     """What would be opened without noise: products, then sums."""
     whole = np.zeros((plan.pattern_of.size, sum(plan.widths)))
@@ -156,7 +168,7 @@ class MeasuredSums:
     attained : how much of the claimed distance these two data sets have, in the claimed noise
     epsilon, epsilon_low : what mu and mu_low are at `delta`; the second as long as the noise is Gaussian in shape
     trials : of both data sets together
-    statistic : `projection`, or `learnt`
+    statistic : `projection`, or `learnt`; `refused` where nothing was opened
     """
 
     unit: Unit
@@ -212,18 +224,25 @@ def audit_sums(
         ]
         for label, data in (("first", pair.first), ("second", pair.second))
     )
-    found = judge_sums(first, second, direction, confidence)
-    attained = float(np.linalg.norm(direction)) / neighbours.mu if neighbours.mu else math.inf
+    return describe_bound(
+        neighbours, judge_sums(first, second, direction, confidence), direction, delta, 2 * each, confidence
+    )
+
+
+def describe_bound(
+    neighbours: SumsNeighbours, found: MuBound, direction: Floats, delta: float, trials: int, confidence: float
+) -> MeasuredSums:
+    """A bound beside what is claimed."""
     return MeasuredSums(
         neighbours.unit,
         neighbours.mu,
         found.mu_low,
         found.mu_estimate,
-        attained,
+        float(np.linalg.norm(direction)) / neighbours.mu if neighbours.mu else math.inf,
         delta,
-        gaussian_epsilon(neighbours.mu, delta, plan_slack(plan)),
+        gaussian_epsilon(neighbours.mu, delta, plan_slack(neighbours.plan)),
         gaussian_epsilon(found.mu_low, delta),
-        len(first) + len(second),
+        trials,
         confidence,
         found.statistic,
     )

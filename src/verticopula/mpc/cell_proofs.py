@@ -50,6 +50,7 @@ the protocol, as long as it gets openings for one challenge and one t only: `pro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numba import njit
@@ -201,15 +202,21 @@ def lagrange_basis(degree: int, point: int) -> Field:
     for node in range(degree):
         before.append(before[-1] * (point - node) % PRIME)
         after.append(after[-1] * (point - degree + node) % PRIME)
+    weights = zip(before, reversed(after), _inverse_denominators(degree), strict=True)
+    return np.array([left * right * below % PRIME for left, right, below in weights], dtype=np.uint64)
+
+
+@lru_cache(maxsize=8)
+def _inverse_denominators(degree: int) -> tuple[int, ...]:
+    """1 / product of (node - other) over all other nodes of 0, ..., degree."""
     factorials = [1]
     for number in range(1, degree + 1):
         factorials.append(factorials[-1] * number % PRIME)
-    out = []
-    for node in range(degree + 1):
-        sign = -1 if (degree - node) % 2 else 1
-        below = sign * factorials[node] * factorials[degree - node]
-        out.append(before[node] * after[degree - node] * pow(below, -1, PRIME) % PRIME)
-    return np.array(out, dtype=np.uint64)
+    signs = (-1 if (degree - node) % 2 else 1 for node in range(degree + 1))
+    return tuple(
+        pow(sign * first * second, -1, PRIME)
+        for sign, first, second in zip(signs, factorials, reversed(factorials), strict=True)
+    )
 
 
 # ---- proving -----------------------------------------------------------------------------

@@ -259,7 +259,7 @@ class CellsDealer:
             derive_bytes(self._secret, "proof", self.statement.digest, content, transcript, str(i))[:FIELD_SEED_BYTES]
             for i in range(len(pieces))
         )
-        correction = prove_codes(self.statement, self._codes, coefficients, own)
+        correction = self._prove_cells(coefficients, own)
         shares = {}
         for name in verifiers:
             held = held_pieces(self.statement, name)
@@ -280,6 +280,9 @@ class CellsDealer:
             self.deal()
         assert self._bundle is not None
         return VerifiedCells(own_cells(self.statement, self._codes, self._secret, self._bundle))
+
+    def _prove_cells(self, coefficients: ProofCoefficients, seeds: tuple[bytes, ...]) -> bytes:
+        return prove_codes(self.statement, self._codes, coefficients, seeds)
 
     def _fix(self, field: Literal["cells", "challenge"], digest: str) -> None:
         self.record = _fixed(self.record, field, digest, self.statement.dealer)

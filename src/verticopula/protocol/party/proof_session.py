@@ -40,6 +40,7 @@ class ProofSession:
     codes : the party's own cells; None where it deals nothing
     records : dealer -> what the party has fixed in that proof
     keep : stores these before anything leaves
+    dealer : the party's side of its own proof; an audit has one that shares other numbers than cells
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class ProofSession:
         codes: NDArray[np.int64] | None,
         records: ProofRecords,
         keep: Callable[[ProofRecords], None],
+        dealer: Callable[..., CellsDealer] = CellsDealer,
     ) -> None:
         self.party = channel.party
         self._channel = channel
@@ -60,7 +62,7 @@ class ProofSession:
         if codes is not None:
             own = statements[self.party]
             record = DealerRecord(**records.get(self.party, {}))
-            self._dealer = CellsDealer(own, codes, channel.derive("cells dealer"), record)
+            self._dealer = dealer(own, codes, channel.derive("cells dealer"), record)
         self._verifiers: dict[str, CellsVerifier] = {}
         self._bodies: dict[str, bytes] = {}
         self._received: dict[str, dict[Route, Any]] = {}

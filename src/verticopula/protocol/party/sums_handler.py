@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, VersionMismatch
 from verticopula.mpc import sums_plan
+from verticopula.mpc.proof_rounds import CellsDealer
 from verticopula.mpc.sealed_messages import SECRET_BYTES, Authenticity, SealedChannel, SignedPublicKey
 from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.mpc.verified_sums import draw_term_noise, noised_term
@@ -55,6 +56,7 @@ class SumsHandler:
     approve : called with the study, the plan, the digest of plan and keys, and what the plan follows from, before the
         party binds itself to it; raises to refuse. The place for the agreement, the policy and the ledger.
     noise_label : what seeded noise is drawn under; the study's name by default
+    dealer : as in `ProofSession`
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class SumsHandler:
         authenticity: Authenticity,
         approve: Callable[[str, SumsPlan, str, PlanEvidence | None], None] = lambda *plan: None,
         noise_label: str = "",
+        dealer: Callable[..., CellsDealer] = CellsDealer,
     ) -> None:
         self.party = party
         self._cells = cells
@@ -75,6 +78,7 @@ class SumsHandler:
         self._authenticity = authenticity
         self._approve = approve
         self._noise_label = noise_label
+        self._dealer = dealer
         self._channels: dict[str, SealedChannel] = {}
         self._sessions: dict[str, ProofSession] = {}
         self._lock = threading.RLock()
@@ -126,7 +130,7 @@ class SumsHandler:
 
             codes = self._own_cells(plan) if self.party in statements else None
             records = self._kept(study).proofs
-            self._sessions[study] = ProofSession(self._channel(study), statements, codes, records, keep)
+            self._sessions[study] = ProofSession(self._channel(study), statements, codes, records, keep, self._dealer)
         return self._sessions[study]
 
     def _own_cells(self, plan: SumsPlan) -> Ints:
