@@ -18,7 +18,7 @@ from verticopula.mpc.cell_proofs import (
     lagrange_basis,
     prove_values,
 )
-from verticopula.mpc.prime_field import PRIME, Field, add, element, pack_field, unpack_field
+from verticopula.mpc.prime_field import PRIME, Field, add, element, invert, pack_field, unpack_field
 from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier, VerifiedCells, VerifierRecord
 from verticopula.mpc.verified_cells import (
     CellsDealing,
@@ -34,11 +34,6 @@ DEALERS = ("a", "b", "c", "d")  # "d" does not compute
 
 # round, sender, receiver, message -> the message that arrives
 Meddle = Callable[[str, str, str, Any], Any]
-
-
-def invert(value: int) -> int:
-    """The inverse modulo p; a product with it is 1."""
-    return pow(value, -1, PRIME)
 
 
 def make_statement(

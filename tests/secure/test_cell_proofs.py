@@ -17,7 +17,6 @@ from tests.secure.cells_world import (
     exact_folds,
     fold_values,
     forge_dealing,
-    invert,
     make_codes,
     make_statement,
 )
@@ -46,7 +45,7 @@ from verticopula.mpc.cell_proofs import (
     soundness_error,
     unpack_opening,
 )
-from verticopula.mpc.prime_field import PRIME, Field, add, expand_field, subtract
+from verticopula.mpc.prime_field import PRIME, Field, add, expand_field, invert, subtract
 from verticopula.mpc.verified_cells import (
     CellsDealing,
     CellsStatement,

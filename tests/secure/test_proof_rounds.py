@@ -19,7 +19,6 @@ from tests.secure.cells_world import (
     cheat,
     exact_folds,
     forge_dealing,
-    invert,
     key_of,
     keys_of,
     make_codes,
@@ -40,7 +39,7 @@ from verticopula.mpc.cell_proofs import (
     pack_opening,
     unpack_opening,
 )
-from verticopula.mpc.prime_field import PRIME, add, multiply, subtract
+from verticopula.mpc.prime_field import PRIME, add, invert, multiply, subtract
 from verticopula.mpc.proof_rounds import (
     CellsCommitment,
     CellsDealer,

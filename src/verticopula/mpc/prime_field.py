@@ -92,6 +92,13 @@ def element(value: int) -> np.uint64:
     return np.uint64(value % PRIME)
 
 
+def invert(value: int) -> int:
+    """The element whose product with `value` is 1; ProtocolError for 0."""
+    if value % PRIME == 0:
+        raise ProtocolError("zero has no inverse")
+    return pow(value, -1, PRIME)
+
+
 def total_of(values: Field) -> int:
     """The sum of all entries."""
     low, high = values & np.uint64(2**32 - 1), values >> np.uint64(32)
