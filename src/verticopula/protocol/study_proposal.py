@@ -28,7 +28,7 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.schema.methods import METHODS, RAW_REGRESSION, find_method
+from verticopula.schema.methods import METHODS, OWN_VARIANT, PRINTED_VARIANT, RAW_REGRESSION, find_method
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
 
 Floats = NDArray[np.float64]
@@ -72,6 +72,7 @@ def propose(
     presence: tuple[SignedPresence, ...],
     n_subjects: int,
     context: StudyContext,
+    variant: str = OWN_VARIANT,
 ) -> StudyProposal:
     """The proposal of a study by a method that adds noise."""
     numbers = plan_numbers(federation, budget, method, _counts(federation, presence), n_subjects)
@@ -95,6 +96,7 @@ def propose(
         presence,
         *numbers,
         None,
+        variant,
     )
 
 
@@ -157,13 +159,14 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     if any(not 0 <= count <= proposal.n_subjects for p in proposal.presence for count in p.counts):
         raise ProtocolError("the proposal has more observed subjects than the cohort has")
     check_words(proposal.requester, proposal.purpose)
-    if proposal.method == RAW_REGRESSION:
+    if proposal.method == RAW_REGRESSION and proposal.variant == OWN_VARIANT:
         subjects = proposal.subjects
         if subjects is None or subjects.shape != (proposal.n_subjects,) or proposal.rounds != 1:
             raise ProtocolError("the proposal does not say whose exact values it asks for")
         return
     if proposal.method not in METHODS or proposal.subjects is not None:
         raise ProtocolError("the proposal names a method that does not exist")
+    _check_variant(proposal)
     budget = budget_of(federation, proposal)
     settings = (budget.unit.value, budget.epsilon_ranks, budget.epsilon_marginals, budget.delta)
     rest = (budget.sampler, budget.rounds, budget.per_round)
@@ -172,6 +175,16 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     said = (proposal.ranks, proposal.marginals, proposal.deviations, proposal.mu)
     if not all(_same(one, other) for one, other in zip(said, expected, strict=True)):
         raise ProtocolError("the proposal's noise is not what its settings and this party's federation file give")
+
+
+def _check_variant(proposal: StudyProposal) -> None:
+    """ProtocolError unless there is this variant of the method, with this sampler and unit."""
+    method = find_method(proposal.method)
+    if proposal.variant not in method.variants:
+        raise ProtocolError("the proposal names a variant that its method does not have")
+    units = [unit.value for unit in method.units_of(proposal.variant)]
+    if proposal.variant == PRINTED_VARIANT and (proposal.sampler != "exact" or proposal.unit not in units):
+        raise ProtocolError("the proposal's variant does not have this sampler or unit")
 
 
 def check_words(requester: str, purpose: str) -> None:

@@ -42,6 +42,11 @@ class FittedStudy:
         return self.method.default_unit if self.settings.unit is None else Unit.parse(self.settings.unit)
 
     @property
+    def gives_aligned_rows(self) -> bool:
+        """Whether the algorithm itself gives out rows that follow the subjects (Algorithms 2 and 3 as printed)."""
+        return self.settings.is_printed and self.method.aligned_rows
+
+    @property
     def budget(self) -> StudyBudget:
         return StudyBudget.of(self.federation, self.settings)
 
