@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +73,7 @@ class StudyProposal:
     consents that older versions signed and stored stay what they were.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("variant",)
+    LATER = ("variant",)
 
     study: str
     method: str

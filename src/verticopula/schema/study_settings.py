@@ -93,6 +93,11 @@ class StudySettings:
         return choose_reading(self.rank_correlation)
 
     @property
+    def gives_aligned_rows(self) -> bool:
+        """Whether the algorithm itself gives out rows that follow the subjects (Algorithms 2 and 3 as printed)."""
+        return self.is_printed and self.record.aligned_rows
+
+    @property
     def title(self) -> str:
         """The method, and its variant unless that is verticopula's own."""
         return f"{self.method}, {self.variant}" if self.is_printed else self.method

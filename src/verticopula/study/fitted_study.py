@@ -43,8 +43,8 @@ class FittedStudy:
 
     @property
     def gives_aligned_rows(self) -> bool:
-        """Whether the algorithm itself gives out rows that follow the subjects (Algorithms 2 and 3 as printed)."""
-        return self.settings.is_printed and self.method.aligned_rows
+        """Whether rows follow the subjects unless others are asked for."""
+        return self.settings.gives_aligned_rows
 
     @property
     def budget(self) -> StudyBudget:

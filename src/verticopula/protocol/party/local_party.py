@@ -225,6 +225,7 @@ class LocalParty:
                     proposal.alignment,
                     tuple(entries),
                     tuple(spent_on(spent, self.name, self.table_id, self.overlapping)),
+                    proposal.variant,
                 )
             )
 
