@@ -1,7 +1,7 @@
 """What the paper's text leaves open, and our one reading of each point: for the algorithms as printed only.
 
-Each was fixed from the text, before any printed figure was compared. docs/development/departures.md has the sentence,
-the reading, and what another one would change.
+Each was fixed from the text before anything was measured with it, and kept. docs/development/departures.md has the
+sentence, the reading, and what another one would change.
 """
 
 from __future__ import annotations
