@@ -40,6 +40,13 @@ ENTRIES = {
         "4 hours of one core",
         "missing.md",
     ),
+    "open_choices": Entry(
+        "experiments.open_choices",
+        "open_choices",
+        "What the paper's text leaves open in its algorithms as printed: our readings against others.",
+        "half an hour of one core",
+        "open_choices.md",
+    ),
     "theory": Entry(
         "experiments.theory.command",
         "theory",

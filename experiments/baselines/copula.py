@@ -1,4 +1,4 @@
-"""VCDS, EVCDS, IEVCDS and the refined method: the library's synthesizer as the paper's tables must have used it.
+"""VCDS, EVCDS, IEVCDS and the refined method: verticopula's variants, with the settings of the paper's tables.
 
 Epsilon is of unit `variable`; IEVCDS spends the ranks' half in each of its ten rounds (Corollary 4), and EVCDS and
 IEVCDS hand out rows aligned with the subjects (the end of Algorithm 2). VCDS has free rows only.

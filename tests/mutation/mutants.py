@@ -18,6 +18,7 @@ CLOSED = (f"{_P}accounting_fails_closed.py",)
 COINS = ("tests/oracle/test_packed_coins.py",)
 COMPLETED = (f"{_P}completed_rounds.py",)
 COMPOSITION = (f"{_P}composition.py",)
+PRINTED = (f"{_P}printed_price.py", f"{_P}printed_members.py")
 CONSENT = (f"{_P}consent_rounds.py",)
 DURABLE = (f"{_P}durable_party.py",)
 ENUMERATION = (f"{_P}coin_enumeration.py",)
@@ -151,6 +152,52 @@ _ACCOUNTING = (
 )
 
 _PRICES = (
+    Mutant(
+        "price-of-printed-margins",
+        "privacy/pricing.py",
+        """            mechanism=PRINTED_MARGIN,
+            epsilon=math.inf,
+            coins_epsilon=math.inf,
+""",
+        """            mechanism=PRINTED_MARGIN,
+            epsilon=1.0,
+            coins_epsilon=1.0,
+""",
+        "ranges that the printed algorithms send would count as private",
+        PRINTED,
+    ),
+    Mutant(
+        "price-of-printed-filled-in-values",
+        "privacy/pricing.py",
+        "filled = n_missing * max(n_observed - 1, 0) + n_missing * (n_missing - 1) // 2",
+        "filled = 0",
+        "comparisons with values that were filled in would be free",
+        PRINTED,
+    ),
+    Mutant(
+        "printed-margins-need-no-permission",
+        "privacy/policy.py",
+        "if release.mechanism == PRINTED_MARGIN and not self.allow_as_printed:",
+        "if release.mechanism == PRINTED_MARGIN and self.allow_as_printed is None:",
+        "a party would send its ranges unasked",
+        PRINTED,
+    ),
+    Mutant(
+        "printed-requests-in-studies-of-ours",
+        "protocol/party/local_party.py",
+        "place, fits = self._printed.place_of(request), proposal.variant == PRINTED_VARIANT",
+        "place, fits = self._printed.place_of(request), True",
+        "who consented to our variant would send its ranges",
+        PRINTED,
+    ),
+    Mutant(
+        "our-requests-in-printed-studies",
+        "protocol/party/local_party.py",
+        '        elif proposal.variant == PRINTED_VARIANT:\n            place, fits = "", False\n',
+        '        elif proposal.variant == "":\n            place, fits = "", False\n',
+        "who consented to the printed algorithm would release cells, too",
+        PRINTED,
+    ),
     Mutant(
         "price-of-ranges-from-data",
         "privacy/pricing.py",

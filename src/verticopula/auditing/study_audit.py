@@ -45,6 +45,10 @@ STRICT_ALONE = (
     "a strict study's tables come from the sums of all parties together: one party alone cannot repeat its part. Its "
     "claims can be attacked, with --mechanism-only; that needs nobody's data"
 )
+PRINTED_CLAIMS = (
+    "the paper's algorithms as printed make no claim that an attack could break: epsilon is infinite. Their tables can "
+    "be attacked, with --release-only (attack_claims=False)"
+)
 STRICT_OUTPUT = (
     "The tables of whole strict studies were not attacked one by one: --output-trials is for methods that rank."
 )
@@ -106,6 +110,8 @@ def audit_study(
     check_trials(settings.trials, settings.confidence)
     if settings.columns is not None:
         check_columns(settings.columns)
+    if attack_claims and synthesizer.study_.settings.is_printed:
+        raise SettingsError(PRINTED_CLAIMS)
     names = [p.name for p in synthesizer.federation.parties]
     if settings.party is not None and settings.party not in names:
         raise SettingsError(f"no party {settings.party!r} in this study; there are {', '.join(names)}")

@@ -21,15 +21,18 @@ from verticopula.cli.forecast_commands import forecast
 from verticopula.cli.glm_commands import fit_and_write, glm
 from verticopula.cli.network_commands import register as register_network_commands
 from verticopula.cli.shared_options import (
+    AsPrinted,
     Delta,
     Epsilon,
     FederationFile,
     Method,
     Overwrite,
     Quiet,
+    RankCorrelationName,
     Seed,
     UnitName,
     progress_bar,
+    variant_of,
     whole_epsilon,
 )
 from verticopula.errors import (
@@ -43,6 +46,7 @@ from verticopula.errors import (
 from verticopula.formatting import readable
 from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, REFINED
+from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 
 if TYPE_CHECKING:
     import polars as pl
@@ -122,6 +126,8 @@ def demo(
     epsilon: Epsilon = 4.0,
     delta: Delta = None,
     unit: UnitName = None,
+    as_printed: AsPrinted = False,
+    rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
     seed: Seed = None,
     quiet: Quiet = False,
 ) -> None:
@@ -133,23 +139,29 @@ def demo(
     from verticopula.report.report_data import ReportData, read_real
     from verticopula.report.report_page import write_report
     from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FOLDER, prepare_folder, read_regression
+    from verticopula.study.study_warnings import ALIGNED_ROWS
 
-    prepare_folder(out, overwrite=True)
     study = make_sme(subjects)
+    variant = variant_of(as_printed)
+    synthesizer = Synthesizer(
+        study.federation, method, epsilon, delta, unit, seed, variant=variant, rank_correlation=rank_correlation
+    )
+    synthesizer.check()
+    prepare_folder(out, overwrite=True)
     write_inputs(study.federation, study.tables, out)
-    synthesizer = Synthesizer(study.federation, method, epsilon, delta, unit, seed)
     with progress_bar(quiet) as progress:
         synthesizer.fit(study.tables, ledger=out / LEDGER_FILE, progress=progress)
     tables = synthesizer.sample()
+    aligned = synthesizer.study_.gives_aligned_rows
     truth = "\n".join(compare_with_truth(study, synthesizer, tables))
-    _finish(out, synthesizer, tables, quiet, f"\n{truth}\n")
+    _finish(out, synthesizer, tables, quiet, f"\n{truth}\n", notes=(str(ALIGNED_ROWS),) if aligned else ())
     with progress_bar(quiet) as progress:
         regression = fit_and_write(tables, str(study.federation.response), out / REGRESSION_FOLDER, progress=progress)
     facts = read_regression(out)
     fitted, real = synthesizer.study_, read_real(study.federation, study.tables)
     reports = [
-        write_report(out / REPORT_FILE, ReportData(fitted, regression=facts)),
-        write_report(out / IN_HOUSE_FILE, ReportData(fitted, real, facts)),
+        write_report(out / REPORT_FILE, ReportData(fitted, regression=facts, aligned=aligned)),
+        write_report(out / IN_HOUSE_FILE, ReportData(fitted, real, facts, aligned)),
     ]
     if not quiet:
         print(f"\n{regression}")
@@ -185,6 +197,8 @@ def run(
         bool,
         typer.Option("--aligned", help="Row i follows subject i: a noisy copy of the cohort. For comparisons only."),
     ] = False,
+    as_printed: AsPrinted = False,
+    rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
     policies: Annotated[
         Path | None,
         typer.Option(
@@ -251,11 +265,14 @@ def run(
         sampler=sampler,
         rounds=rounds,
         per_round=per_round,
+        variant=variant_of(as_printed),
+        rank_correlation=rank_correlation,
     )
     raw = _read_tables(study, data)
     tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
     _show_notes(Console(stderr=True, quiet=quiet), tables)
     rules = _read_policies(study, policies)
+    aligned = aligned or synthesizer.check().gives_aligned_rows
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
     kept = vault or (default_vault() if policies is not None else None)
@@ -301,6 +318,7 @@ def check(
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
+    as_printed: AsPrinted = False,
     policies: Annotated[
         Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
     ] = None,
@@ -316,7 +334,10 @@ def check(
     if study is not None:
         known = study
         whole = 1.0 if epsilon is None else epsilon
-        synthesizer = _collect(problems, lambda: _checked(Synthesizer(known, method, whole, delta, unit)))
+        variant = variant_of(as_printed)
+        synthesizer = _collect(
+            problems, lambda: _checked(Synthesizer(known, method, whole, delta, unit, variant=variant))
+        )
         _collect(problems, lambda: _read_policies(known, policies))
         if data is not None:
             folder = data

@@ -11,22 +11,30 @@ from verticopula.data.tables import decode_column
 from verticopula.datasets import ContinuousMargin, SmeStudy
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.schema.federation import ColumnKey
+from verticopula.stats.copula import Layout
 
 
 def compare_with_truth(study: SmeStudy, synthesizer: Synthesizer, tables: Mapping[str, pl.DataFrame]) -> list[str]:
     """How far the synthetic tables are from the population that was simulated."""
-    found = synthesizer.correlation_.to_numpy()
+    labels = Layout.of({key: study.federation.column(key) for key in study.federation.keys}).labels
+    # As printed, a nominal column has one latent, which the population does not have.
+    common = [label for label in synthesizer.correlation_.columns if label in labels]
+    found = synthesizer.correlation_.loc[common, common].to_numpy()
+    places = [labels.index(label) for label in common]
+    truth = study.truth.correlation[np.ix_(places, places)]
     off = ~np.eye(found.shape[0], dtype=bool)
-    rmse = float(np.sqrt(np.mean((found - study.truth.correlation)[off] ** 2)))
-    size = float(np.sqrt(np.mean(study.truth.correlation[off] ** 2)))
+    rmse = float(np.sqrt(np.mean((found - truth)[off] ** 2)))
+    size = float(np.sqrt(np.mean(truth[off] ** 2)))
     distances = [_kolmogorov(study, key, tables[key.party][key.column]) for key in study.federation.keys]
-    return [
+    lines = [
         "Against the truth (known, because this population is simulated)",
         f"  latent correlation: root mean square error {rmse:.4f} (the correlations' own size: {size:.4f})",
         f"  margins: mean Kolmogorov distance {np.mean(distances):.4f}, largest {np.max(distances):.4f}",
-        f"  margins of the observed subjects alone: {np.mean(_observed_distances(study, synthesizer)):.4f}",
-        "  The blocks here are missing at random: the observed subjects are not like the others.",
     ]
+    if not synthesizer.study_.settings.is_printed:  # there, nothing says what the observed margins are
+        observed = np.mean(_observed_distances(study, synthesizer))
+        lines.append(f"  margins of the observed subjects alone: {observed:.4f}")
+    return [*lines, "  The blocks here are missing at random: the observed subjects are not like the others."]
 
 
 def _observed_distances(study: SmeStudy, synthesizer: Synthesizer) -> list[float]:

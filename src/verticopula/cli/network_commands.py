@@ -19,20 +19,24 @@ from rich.text import Text
 
 from verticopula.cli.glm_commands import strength_or_rule
 from verticopula.cli.shared_options import (
+    AsPrinted,
     Delta,
     Epsilon,
     FederationFile,
     Method,
     Overwrite,
     Quiet,
+    RankCorrelationName,
     Seed,
     UnitName,
     progress_bar,
+    variant_of,
     whole_epsilon,
 )
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, STRICT, VCDS
+from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress
 
 if TYPE_CHECKING:
@@ -270,6 +274,8 @@ def submit(
         bool, typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round.")
     ] = False,
     aligned: Annotated[bool, typer.Option("--aligned", help="Row i follows subject i. For comparisons only.")] = False,
+    as_printed: AsPrinted = False,
+    rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
     family: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: gaussian, binomial or poisson.")] = "gaussian",
     penalty: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: scad, mcp, lasso or none.")] = "scad",
     select: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: bic, cv or a strength.")] = "bic",
@@ -313,12 +319,25 @@ def submit(
     seconds = own.federation.network.deadline if deadline is None else deadline
     check_folder(out, overwrite=overwrite)
     settings: dict[str, Any]
+    if method == RAW_REGRESSION and as_printed:
+        raise SettingsError(f"--as-printed is not for {RAW_REGRESSION}")
     if method == RAW_REGRESSION:
         settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
     else:
         whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
         asked = StudySettings(
-            method, whole, delta, unit, seed, epsilon_ranks, epsilon_marginals, sampler, rounds, per_round
+            method,
+            whole,
+            delta,
+            unit,
+            seed,
+            epsilon_ranks,
+            epsilon_marginals,
+            sampler,
+            rounds,
+            per_round,
+            variant_of(as_printed),
+            rank_correlation,
         )
         settings = asked.to_dict()
     request = SubmitRequest(

@@ -12,7 +12,8 @@ from rich import progress as rich_progress
 from rich.console import Console
 
 from verticopula.errors import SettingsError
-from verticopula.schema.methods import STRICT, methods_help
+from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT, STRICT, methods_help, printed_help
+from verticopula.schema.printed_choices import RANK_CORRELATIONS
 from verticopula.schema.progress import Progress
 
 FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML).", show_default=False)]
@@ -40,11 +41,21 @@ Method = Annotated[
         help=f"{methods_help()}.",
     ),
 ]
+AsPrinted = Annotated[bool, typer.Option("--as-printed", help=printed_help())]
+RankCorrelationName = Annotated[
+    str,
+    typer.Option("--rank-correlation", help=f"With --as-printed: {' or '.join(RANK_CORRELATIONS)}."),
+]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Reproducible, and therefore NOT PRIVATE. For simulation only.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the tables of a study already in --out.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
+
+
+def variant_of(as_printed: bool) -> str:
+    """The variant that --as-printed asks for, or ours."""
+    return PRINTED_VARIANT if as_printed else OWN_VARIANT
 
 
 def whole_epsilon(epsilon: float | None, ranks: float | None, marginals: float | None) -> float | None:

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
+from verticopula.estimators.printed_regression import PRINTED_BIC
 from verticopula.glm.bayes import Posterior
 from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.feature_design import Features
 from verticopula.glm.penalties import Penalty
 from verticopula.protocol.regression_path import FederatedPath
+from verticopula.schema.methods import PRINTED_VARIANT, VARIANTS
 
 Floats = NDArray[np.float64]
 RandomState = int | np.random.RandomState | np.random.Generator | None
@@ -55,8 +57,11 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     if is_number(select):
         if not 0.0 <= float(select) < np.inf:
             raise SettingsError("a strength must be a number of at least 0")
+    elif select == PRINTED_BIC and settings["variant"] == PRINTED_VARIANT:
+        pass
     elif not isinstance(select, str) or select not in ("bic", "cv", "bayes"):
         raise SettingsError(f"select must be 'bic', 'cv', 'bayes' or a number, got {select!r}")
+    _check_variant(settings)
     if inclusion is not None and not (is_number(inclusion) and 0.0 <= inclusion < 1.0):
         raise SettingsError(f"inclusion must be a probability below 1, got {inclusion!r}")
     n_effective = settings["n_effective"]
@@ -73,6 +78,21 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise SettingsError(
             f"random_state must be a whole number of at least 0, a generator of NumPy's or None, got {state!r}"
         )
+
+
+def _check_variant(settings: Mapping[str, Any]) -> None:
+    """SettingsError for what Algorithm 4 as printed does not have."""
+    variant, rho, select = settings["variant"], settings["rho"], settings["select"]
+    if variant not in VARIANTS:
+        raise SettingsError(f"unknown variant {variant!r}; known: {', '.join(VARIANTS)}")
+    if not (is_number(rho) and 0.0 < rho < np.inf):
+        raise SettingsError(f"rho must be a positive number, got {rho!r}")
+    if variant != PRINTED_VARIANT:
+        return
+    if settings["fit_intercept"]:
+        raise SettingsError(f"variant {variant!r} has no intercept: set fit_intercept=False")
+    if not is_number(select) and select not in ("bic", PRINTED_BIC):
+        raise SettingsError(f"variant {variant!r} selects by 'bic', {PRINTED_BIC!r} or a strength, not by {select!r}")
 
 
 def path_warnings(

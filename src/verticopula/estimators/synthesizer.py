@@ -27,7 +27,7 @@ from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon
 from verticopula.protocol.coordinator_side import CoordinatorSide, needs_handler, own_handler
-from verticopula.protocol.method_registry import PROTOCOLS
+from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStudy, open_study
@@ -36,7 +36,8 @@ from verticopula.report.report_page import write_report
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
-from verticopula.schema.methods import DEFAULT_METHOD
+from verticopula.schema.methods import DEFAULT_METHOD, OWN_VARIANT
+from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
@@ -75,7 +76,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     ----------
     federation : who holds which column
     method : one of `verticopula.METHODS`: `vcds` (data complete or missing completely at random), `refined` (missing
-        at random, at the same cost), `evcds` and `ievcds` (after the paper's Algorithms 2 and 3), `strict` (for units
+        at random, at the same cost), `evcds` and `ievcds` (missing at random), `strict` (for units
         `person` and `block`: no ranks, but second moments that nobody sees without noise)
     epsilon : what it bounds is said by `unit`; half goes to the ranks, half to the marginals; `strict` splits it itself
     delta : needed for units `block` and `person`
@@ -85,6 +86,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     rounds : how often `ievcds` ranks; other methods rank once
     per_round : `ievcds` spends the ranks' epsilon in every round instead of splitting it over them
     random_state : a seed makes everything reproducible and **not private**
+    variant : `verticopula` for our variants; `as-printed` runs the paper's Algorithms 1 to 3 as they stand, for `vcds`,
+        `evcds` and `ievcds`. That sends ranges of the data: epsilon is infinite, and a warning says so
+    rank_correlation : which one `as-printed` computes correlations from: `kendall` or `spearman`
 
     Attributes
     ----------
@@ -117,6 +121,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         sampler: str = "exact",
         rounds: int = DEFAULT_ROUNDS,
         per_round: bool = False,
+        variant: str = OWN_VARIANT,
+        rank_correlation: str = DEFAULT_RANK_CORRELATION,
     ) -> None:
         self.federation = federation
         self.method = method
@@ -129,6 +135,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         self.sampler = sampler
         self.rounds = rounds
         self.per_round = per_round
+        self.variant = variant
+        self.rank_correlation = rank_correlation
 
     @classmethod
     def from_settings(cls, federation: Federation, settings: StudySettings) -> Synthesizer:
@@ -240,6 +248,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             policies=policies,
             accounts=accounts,
             progress=progress,
+            variant=settings.variant,
+            printed_choices=settings.printed_choices,
         )
         return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(book)[before:]), None)
 
@@ -319,8 +329,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             purpose=purpose,
         )
         rng = server_generator(server_seed if seed is None else seed, "fit")
-        side = CoordinatorSide(rng, progress or show_nothing, compute_handler, opened.context)
-        return opened, (yield from PROTOCOLS[settings.method](self.federation, budget, study, side))
+        side = CoordinatorSide(rng, progress or show_nothing, compute_handler, opened.context, settings.printed_choices)
+        rounds = find_protocol(settings.method, settings.variant)
+        return opened, (yield from rounds(self.federation, budget, study, side))
 
     def make_compute_handler(self, records: RecordStore, authenticity: Authenticity) -> ComputeHandler | None:
         """The coordinator's own handler, for a strict study of two parties; None where it has no part in the sums.
@@ -348,7 +359,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         server_seed : as `fit_transport` has it
         """
         settings = self.check()
-        priced = price_releases(self.federation, self.budget, study, result, is_private=settings.is_private)
+        priced = price_releases(
+            self.federation, self.budget, study, result, is_private=settings.is_private, variant=settings.variant
+        )
         return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(priced)), opened, server_seed)
 
     def _adopt(self, fitted: FittedStudy, opened: OpenedStudy | None, server_seed: int | None = None) -> Synthesizer:
@@ -408,7 +421,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         return margins_table(self.result_)
 
     def sample(
-        self, n_rows: int | None = None, aligned: bool = False, *, num_rows: int | None = None
+        self, n_rows: int | None = None, aligned: bool | None = None, *, num_rows: int | None = None
     ) -> SyntheticTables:
         """Synthetic tables, one per party, rows belonging together across parties; no id column.
 
@@ -416,7 +429,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         ----------
         n_rows : any number; None for the size of the cohort; a multiple of it if aligned
         aligned : row i follows subject i of the cohort, where the method can: a noisy copy of that person's data,
-            and a warning says so
+            and a warning says so. None for what the algorithm gives out: the paper's Algorithms 2 and 3 as printed
+            give aligned rows, everything else free ones
         num_rows : another name of `n_rows`, which SDV's users know
 
         Notes
@@ -427,7 +441,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             raise SettingsError("give either n_rows or num_rows: they are the same")
         return self.decode(self.draw(num_rows if n_rows is None else n_rows, aligned))
 
-    def draw(self, n_rows: int | None = None, aligned: bool = False) -> dict[ColumnKey, NDArray[np.float64]]:
+    def draw(self, n_rows: int | None = None, aligned: bool | None = None) -> dict[ColumnKey, NDArray[np.float64]]:
         """What `sample` samples, as numbers: category codes where a column has categories.
 
         Parameters
@@ -437,7 +451,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         rows = self.n_subjects_ if n_rows is None else n_rows
         if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
             raise SettingsError("n_rows must be a whole number of at least 1")
-        draw = self._aligned_draw(int(rows)) if aligned else None
+        wanted = self._fitted().gives_aligned_rows if aligned is None else aligned
+        draw = self._aligned_draw(int(rows)) if wanted else None
         rng = server_generator(self._server_seed, "sample", str(self._samples))
         self._samples += 1
         copula = self.result_.copula
@@ -472,7 +487,10 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     def _aligned_draw(self, rows: int) -> AlignedDraw:
         self.check_aligned(rows, self.n_subjects_)
         if self.result_.draw_aligned is None:
-            raise SettingsError("aligned rows need the parties' releases, which a saved study does not keep: fit again")
+            raise SettingsError(
+                "aligned rows need the parties' releases, which a saved study does not keep: fit again, or "
+                "sample with aligned=False"
+            )
         _warn(ALIGNED_ROWS, stacklevel=5)
         self._drew_aligned = True  # the report says so
         return self.result_.draw_aligned

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from verticopula.errors import SettingsError
 from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference, copies_inference
+from verticopula.estimators.printed_regression import trace_as_printed
 from verticopula.estimators.regression_checks import (
     FitWarning,
     RandomState,
@@ -59,6 +60,7 @@ from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import OpenedStudy
 from verticopula.protocol.study_proposal import NO_CONTEXT
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 from verticopula.schema.progress import Progress
 from verticopula.transport.delivery import Transport, drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -104,6 +106,10 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
     inclusion : with `bayes`, the posterior probability above which a column is selected; None for one that grows
         with the number of subjects (`glm.bayes.default_bar`: 0.78 for 1,000, 0.89 for 5,000), or 0.6 on tables of the
         method `refined`, which say themselves how sure they are
+    variant : `verticopula` for our solver; `as-printed` runs the paper's Algorithm 4 as it stands, on tables in this
+        process: without an intercept, on unscaled columns, never refitted. `select` is then `bic` (2N f + df log N of
+        the penalised fit), `bic-as-printed` (f + df log N, which selects the sparsest model) or a strength
+    rho : with `as-printed`, φ of Algorithm 4; small ones diverge where parties' columns are correlated
 
     Attributes
     ----------
@@ -147,6 +153,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         max_rounds: int = 2000,
         random_state: RandomState = 0,
         inclusion: float | None = None,
+        variant: str = OWN_VARIANT,
+        rho: float = 1.0,
     ) -> None:
         self.family = family
         self.penalty = penalty
@@ -162,6 +170,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         self.max_rounds = max_rounds
         self.random_state = random_state
         self.inclusion = inclusion
+        self.variant = variant
+        self.rho = rho
 
     def __sklearn_tags__(self) -> Tags:
         """What scikit-learn may expect: a classifier or a regressor, by the family."""
@@ -198,9 +208,12 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         check_rows({name: f.values.shape[0] for name, f in features.items()}, response.values.size)
         selection = self._selection(response.values.size, n_subjects, sum(f.values.shape[1] for f in features.values()))
         selection.check_response(response.values)
-        handlers = {name: RegressionHandler.holding(name, own) for name, own in features.items()}
-        rounds = selection.trace(tuple(features), response.values, selection.settings(), "local", progress)
-        path, scores = drive(rounds, InProcessTransport(handlers))
+        if self.variant == PRINTED_VARIANT:
+            path, scores = self._trace_as_printed(features, response.values, selection, progress)
+        else:
+            handlers = {name: RegressionHandler.holding(name, own) for name, own in features.items()}
+            rounds = selection.trace(tuple(features), response.values, selection.settings(), "local", progress)
+            path, scores = drive(rounds, InProcessTransport(handlers))
         refitted = self._finish(path, scores, response, selection, codings)
         self._name_columns(X, codings)
         everything = join_features(list(features.values()))
@@ -216,7 +229,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
                 self._intercept,
                 family=selection.family,
                 identified=inference.identified,
-                maximised=self.penalty == "none" or (self.select == "bic" and refitted),
+                maximised=(self.penalty == "none" and self.variant == OWN_VARIANT)
+                or (self.select == "bic" and refitted),
             )
         )
         return self._warned()
@@ -248,6 +262,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         name `raw-glm`, and every party's ledger says so.
         """
         check_settings(self.get_params())
+        if self.variant == PRINTED_VARIANT:
+            raise SettingsError(f"variant {self.variant!r} is for tables in this process")
         if self.select == "bayes":
             raise SettingsError(
                 "select='bayes' needs the parties' columns side by side, and raw ones stay where they are"
@@ -279,7 +295,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             Penalty.build(self.penalty, self.concavity),
             self.fit_intercept,
             self.select,
-            self.refit,
+            self.refit and self.variant == OWN_VARIANT,
             self.tolerance,
             self.max_rounds,
             self.n_strengths,
@@ -288,6 +304,24 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             draw_seed(self.random_state),
             float(n_rows if given is None else given),
             n_features,
+        )
+
+    def _trace_as_printed(
+        self, features: Mapping[str, Features], y: Floats, selection: StrengthSelection, progress: Progress | None
+    ) -> tuple[FederatedPath, list[float]]:
+        return trace_as_printed(
+            features,
+            y,
+            selection.family,
+            selection.penalty,
+            self.select,
+            selection.n_effective,
+            rho=self.rho,
+            tolerance=self.tolerance,
+            max_rounds=self.max_rounds,
+            n_strengths=self.n_strengths,
+            strength_ratio=self.strength_ratio,
+            progress=progress,
         )
 
     def _finish(

@@ -15,6 +15,7 @@ from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.network.sanitizing import sanitize
 from verticopula.privacy.policy import Policy, capped_epsilons
 from verticopula.privacy.policy_file import PolicyFile
+from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import format_epsilon, format_price, party_epsilons, state_privacy
 from verticopula.protocol.party.consent_question import ConsentQuestion
@@ -64,7 +65,7 @@ class ConsentPrompt:
 
     def _show(self, question: ConsentQuestion) -> None:
         console = Console()
-        title = sanitize(f"Study {question.study} ({question.method})", 300)
+        title = sanitize(f"Study {question.study} ({question.title})", 300)
         console.print(Text(title, style="bold"), soft_wrap=True)
         for name, said in (("asked by", question.requester), ("because", question.purpose)):
             console.print(Text(f"  {name}: {sanitize(said, _LONGEST) or 'not said'}"), soft_wrap=True)
@@ -74,7 +75,8 @@ class ConsentPrompt:
             return
         table = Table("column", "what leaves", "people", "how", "epsilon")
         for entry, times in _counted(question.proposed):
-            words = _IN_WORDS[entry.what] + (f", {times} times" if times > 1 else "")
+            leaves = _PRINTED_MARGIN if entry.mechanism == PRINTED_MARGIN else _IN_WORDS[entry.what]
+            words = leaves + (f", {times} times" if times > 1 else "")
             cells = (entry.column, words, f"{entry.n_subjects:,}", entry.mechanism, format_price(entry))
             table.add_row(*(Text(sanitize(cell, 300)) for cell in cells))
         console.print(table)
@@ -109,6 +111,7 @@ _OPENING = {
     "  leave, and which of your cells are empty; no value does. A lying coordinator can test guessed ids.\n"
     "  The releases themselves are another question.",
 }
+_PRINTED_MARGIN = "SMALLEST AND LARGEST VALUE, noisy margin"
 _IN_WORDS = {
     "ranks": "noisy ranks",
     "marginal": "noisy counts",

@@ -55,6 +55,10 @@ def check_study(federation: Federation, kind: str, settings: Any, deadline: floa
         else:
             asked = Synthesizer.from_settings(federation, StudySettings.from_dict(settings)).check()
             check_roles(federation, asked.record)
+            if asked.gives_aligned_rows and rows is not None:
+                raise SettingsError(
+                    f"method {asked.title!r} gives one row for every subject of the cohort: leave out --rows"
+                )
     except TypeError:
         raise SettingsError("the study's settings have a name or a value that this version does not know") from None
 
@@ -115,14 +119,15 @@ def _synthesise(
         compute_handler=compute_handler,
         server_seed=record.server_seed,
     )
-    values = synthesizer.draw(record.rows, record.aligned)
+    aligned = record.aligned or synthesizer.study_.gives_aligned_rows
+    values = synthesizer.draw(record.rows, aligned)
     drive(deliver_blocks(federation, record.study, values), transport)
     opened = synthesizer.opened_
     keepers = [] if opened is None else [name for name, keeps in opened.keeps_block.items() if keeps]
     tables = synthesizer.decode(values)
     for name in keepers:
         del tables[name]
-    notes: tuple[str, ...] = (str(ALIGNED_ROWS),) if record.aligned else ()
+    notes: tuple[str, ...] = (str(ALIGNED_ROWS),) if aligned else ()
     if keepers:
         names = ", ".join(repr(name) for name in keepers)
         notes += (f"{names} kept synthetic blocks to themselves. {_WITHHELD}",)
@@ -132,14 +137,14 @@ def _synthesise(
     if keepers:
         withhold_study(out)
         return
-    _report(record, synthesizer, tables, out / REPORT_FILE)
+    _report(record, synthesizer, tables, out / REPORT_FILE, aligned)
 
 
-def _report(record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTables, path: Path) -> None:
+def _report(record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTables, path: Path, aligned: bool) -> None:
     """The lead's report, from releases alone. The study has been paid for, so it does not fail for want of a page."""
     try:
-        facts = None if record.aligned else fit_if_cheap(synthesizer.study_, tables)
-        write_report(path, ReportData(synthesizer.study_, regression=facts, aligned=record.aligned))
+        facts = None if aligned else fit_if_cheap(synthesizer.study_, tables)
+        write_report(path, ReportData(synthesizer.study_, regression=facts, aligned=aligned))
     except Exception as error:
         logger.warning("%s: no report could be written (%s)", record.study, type(error).__name__)
 

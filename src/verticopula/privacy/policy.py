@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
 from verticopula.privacy.accounting import Coins
 from verticopula.privacy.adaptive_filter import add_mu, add_rho, mu_epsilon, rho_epsilon
+from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import coins_of, entries_by_column, format_epsilon, person_mus
 from verticopula.schema.defaults import DEFAULT_DELTA
-from verticopula.schema.methods import METHODS, RAW_REGRESSION, STRICT
+from verticopula.schema.methods import METHODS, PRINTED_VARIANT, RAW_REGRESSION, STRICT
 
 _FEWEST_EXACT = 2  # subjects of a release without noise, whatever the policy says
 
@@ -56,6 +57,8 @@ class Policy(BaseModel):
     new_studies : how many studies may be begun within `consent_days`, whatever became of them. What a study shows
         before its releases costs no epsilon, and one of next to no epsilon costs next to nothing
     allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
+    allow_as_printed : whether it takes part in the paper's algorithms as they are printed, which send every column's
+        smallest and largest value
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,6 +73,7 @@ class Policy(BaseModel):
     open_studies: int = Field(default=10, ge=1)
     new_studies: int = Field(default=50, ge=1)
     allow_seeded: bool = False
+    allow_as_printed: bool = False
 
     def __init__(self, /, **raw: Any) -> None:
         try:
@@ -176,6 +180,11 @@ class Policy(BaseModel):
                 # Without the number: what leaves of a mask leaves in one message, and in no error.
                 raise PolicyRefused(
                     f"party {party!r}, column {release.column!r}: fewer observed subjects than its policy asks for"
+                )
+            if release.mechanism == PRINTED_MARGIN and not self.allow_as_printed:
+                raise PolicyRefused(
+                    f"party {party!r} does not take part in variant {PRINTED_VARIANT!r}: it sends the smallest and "
+                    "largest value of every column, so the policy must say allow_as_printed = true"
                 )
         if self.caps == Caps():
             return

@@ -168,6 +168,10 @@ class PolicyFile:
     def allow_seeded(self) -> bool:
         return self.current().allow_seeded
 
+    @property
+    def allow_as_printed(self) -> bool:
+        return self.current().allow_as_printed
+
     def check_columns(self, party: str, columns: Iterable[str]) -> None:
         """As `Policy.check_columns`.
 

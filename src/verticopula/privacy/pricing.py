@@ -14,6 +14,7 @@ from verticopula.schema.federation import Column
 
 # Whole numbers in place of continuous noise add less than 1e-30 to epsilon (`mpc/gram_noise.py`): less than this.
 _WHOLE_NUMBERS = 1.0 + 2.0**-50
+PRINTED_MARGIN = "Laplace on Bernstein coefficients, on the data's own range"
 _MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
 
 
@@ -92,6 +93,34 @@ class Pricing:
             epsilon=epsilon_ranks * (1 + 2 * n_missing),
             coins_epsilon=coins.epsilon,
             coins_count=coins.count,
+        )
+
+    def printed_ranks(self, column: Column, n_observed: int, n_missing: int, epsilon: float) -> Release:
+        """A column's ranks in a round of the algorithms as printed, `n_missing` of them of values filled in by now.
+
+        A filled-in value is any function of the others. So one replaced value may change each of its own comparisons,
+        and each one with a filled-in value.
+        """
+        filled = n_missing * max(n_observed - 1, 0) + n_missing * (n_missing - 1) // 2
+        own = max(n_observed + n_missing - 1, 0)
+        return Release(
+            **self._common(column.name, n_observed),
+            what="ranks",
+            mechanism=_MECHANISMS["exact"] + (", completed column" if n_missing else ""),
+            epsilon=epsilon * (1 + n_missing + filled),
+            coins_epsilon=epsilon,
+            coins_count=own + filled,
+        )
+
+    def printed_margin(self, column: Column, n_observed: int) -> Release:
+        """A column's margin in the algorithms as printed: its range leaves without noise."""
+        return Release(
+            **self._common(column.name, n_observed),
+            what="marginal",
+            mechanism=PRINTED_MARGIN,
+            epsilon=math.inf,
+            coins_epsilon=math.inf,
+            coins_count=1,
         )
 
     def gaussian_marginal(self, column: Column, n_observed: int, mu: float) -> Release:

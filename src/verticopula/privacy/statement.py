@@ -12,6 +12,7 @@ from verticopula.formatting import format_small
 from verticopula.notebook import alarm_html, box
 from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.gaussian_dp import compose
+from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.privacy.release import Release
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.units import Unit
@@ -41,6 +42,14 @@ EXACT_VALUES = StudyWarning(
     "It needs them: epsilon is infinite at every unit.",
     "Regress on the synthetic tables instead where a bound is needed.",
 )
+AS_PRINTED = StudyWarning(
+    "as-printed",
+    "stop",
+    "The paper's algorithm as printed: ranges of the data are in the open",
+    "Every column's smallest and largest value left without noise, which the paper does not charge: epsilon is "
+    "infinite at every unit.",
+    "For comparisons only. Use verticopula's variant of the method, with public bounds, where a bound is needed.",
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,7 @@ class PrivacyStatement:
     bounds_from_data : True if a range was taken from the data; all units are then infinite
     exact : True if something left without noise; all units are then infinite
     gaussian : True if some noise is Gaussian; every unit then has the δ
+    as_printed : True if a margin was released as the paper prints it; all units are then infinite
     """
 
     delta: float
@@ -78,6 +88,7 @@ class PrivacyStatement:
     bounds_from_data: bool
     exact: bool = False
     gaussian: bool = False
+    as_printed: bool = False
 
     def has_delta(self, unit: Unit) -> bool:
         """Whether the epsilon at this unit is one at `delta`."""
@@ -92,7 +103,12 @@ class PrivacyStatement:
     @property
     def study_warnings(self) -> tuple[StudyWarning, ...]:
         """What a reader must know before the numbers."""
-        held = ((not self.is_private, SEEDED), (self.bounds_from_data, BOUNDS_FROM_DATA), (self.exact, EXACT_VALUES))
+        held = (
+            (not self.is_private, SEEDED),
+            (self.bounds_from_data, BOUNDS_FROM_DATA),
+            (self.exact, EXACT_VALUES),
+            (self.as_printed, AS_PRINTED),
+        )
         return tuple(warning for holds, warning in held if holds)
 
     @property
@@ -150,6 +166,7 @@ def state_privacy(releases: Iterable[Release], delta: float | None = None) -> Pr
         bounds_from_data=any(e.bounds == "from-data" for e in entries),
         exact=any(e.what == "exact" for e in entries),
         gaussian=any(e.is_gaussian for e in entries),
+        as_printed=any(e.mechanism == PRINTED_MARGIN for e in entries),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.schema.methods import OWN_VARIANT
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,15 @@ class StudyProposal:
     deviations : (p,) standard deviation of the noise on a column's cell counts; empty unless the method is strict
     mu : (K,) what secure sums may cost a person's block at each party at most; empty likewise
     subjects : (N,) whose exact values a regression on raw columns asks for; None for other methods
+    variant : which algorithm the method's name stands for (`schema/methods.py`)
+
+    Notes
+    -----
+    Fields in `LATER` came after the first release. Where they hold their default they are neither sent nor hashed, so
+    consents that older versions signed and stored stay what they were.
     """
+
+    LATER = ("variant",)
 
     study: str
     method: str
@@ -88,6 +97,7 @@ class StudyProposal:
     deviations: NDArray[np.float64]
     mu: NDArray[np.float64]
     subjects: NDArray[np.bool_] | None
+    variant: str = OWN_VARIANT
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import find_method
+from verticopula.schema.printed_choices import OUR_READING, PrintedChoices
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.stats.strict.score_plan import sums_roles
@@ -30,12 +31,14 @@ class CoordinatorSide:
     progress : called with (what, done, total)
     compute_handler : its own handler of secure sums, where it is one of the three compute parties
     context : who asks for the study and why, and which cohort it is about
+    printed_choices : how it reads what the paper leaves open, in studies by its algorithms as printed
     """
 
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
     progress: Progress = show_nothing
     compute_handler: ComputeHandler | None = None
     context: StudyContext = NO_CONTEXT
+    printed_choices: PrintedChoices = OUR_READING
 
 
 def needs_handler(federation: Federation, method: str) -> bool:

@@ -27,6 +27,17 @@ from verticopula.protocol.consent_messages import (
     StudyProposal,
 )
 from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.printed_messages import (
+    EarlierRound,
+    PrintedMargin,
+    PrintedMarginsReply,
+    PrintedMarginsRequest,
+    PrintedQuery,
+    PrintedRanksReply,
+    PrintedRanksRequest,
+    PrintedReply,
+    PrintedRequest,
+)
 from verticopula.protocol.regression_messages import (
     CoefficientsReply,
     CoefficientsRequest,
@@ -90,6 +101,7 @@ __all__ = [
     "ConsentRequest",
     "DesignReply",
     "DesignRequest",
+    "EarlierRound",
     "GaussianMarginsReply",
     "GaussianMarginsRequest",
     "Imputation",
@@ -103,6 +115,14 @@ __all__ = [
     "PlanEvidence",
     "PresenceReply",
     "PresenceRequest",
+    "PrintedMargin",
+    "PrintedMarginsReply",
+    "PrintedMarginsRequest",
+    "PrintedQuery",
+    "PrintedRanksReply",
+    "PrintedRanksRequest",
+    "PrintedReply",
+    "PrintedRequest",
     "RegressionReply",
     "RegressionRequest",
     "ReleaseReply",
@@ -230,6 +250,7 @@ Request = (
     AgreementMessage
     | ReleaseRequest
     | CompletedRanksRequest
+    | PrintedRequest
     | RegressionRequest
     | GaussianMarginsRequest
     | SecureRequest
@@ -239,6 +260,7 @@ Reply = (
     AgreementAnswer
     | ReleaseReply
     | CompletedRanksReply
+    | PrintedReply
     | RegressionReply
     | GaussianMarginsReply
     | SecureReply
@@ -263,12 +285,18 @@ def kind_name(kind: Any) -> str:
     return str(getattr(kind, "WIRE_NAME", kind.__name__))
 
 
+def sent_fields(message: Any) -> list[str]:
+    """The names of a message's fields, without those that came later (`LATER`) and hold their default."""
+    later = getattr(message, "LATER", ())
+    return [f.name for f in fields(message) if f.name not in later or getattr(message, f.name) != f.default]
+
+
 def _feed(digest: Any, value: Any) -> None:
     """Every part with its type and length, so that different contents cannot run together."""
     if is_dataclass(value) and not isinstance(value, type):
         digest.update(f"<{kind_name(type(value))}".encode())
-        for field in fields(value):
-            _feed(digest, getattr(value, field.name))
+        for name in sent_fields(value):
+            _feed(digest, getattr(value, name))
         digest.update(b">")
     elif isinstance(value, tuple):
         digest.update(f"({len(value)}".encode())

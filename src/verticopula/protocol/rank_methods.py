@@ -30,12 +30,12 @@ Bools = NDArray[np.bool_]
 
 
 def vcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
-    """Algorithm 1: the shared rounds, then correlations pair by pair."""
+    """verticopula's variant of Algorithm 1: the shared rounds, then correlations pair by pair."""
     return fit_vcds((yield from collect(federation, budget, study, VCDS.name, side.context)))
 
 
 def evcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
-    """Algorithm 2: the shared rounds, then one rank-constrained draw of the cohort's latents."""
+    """verticopula's variant of Algorithm 2: the shared rounds, then one rank-constrained draw of all latents."""
     return fit_evcds(
         (yield from collect(federation, budget, study, EVCDS.name, side.context)), federation.response, side.rng
     )
@@ -48,7 +48,7 @@ def refined(federation: Federation, budget: StudyBudget, study: str, side: Coord
 
 
 def ievcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
-    """Algorithm 3: the shared rounds, which are the first of `request.rounds`, then the others."""
+    """verticopula's variant of Algorithm 3: the shared rounds, the first of `request.rounds`, then the others."""
     collected = yield from collect(federation, budget, study, IEVCDS.name, side.context)
     released, layout, observed = collected.released, collected.released.layout, collected.released.observed
     everybody = {key: np.ones(released.n_subjects, dtype=bool) for key in layout.keys}

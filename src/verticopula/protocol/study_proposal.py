@@ -29,7 +29,7 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.schema.methods import METHODS, RAW_REGRESSION, find_method
+from verticopula.schema.methods import METHODS, OWN_VARIANT, PRINTED_VARIANT, RAW_REGRESSION, find_method
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
 
 Floats = NDArray[np.float64]
@@ -73,6 +73,7 @@ def propose(
     presence: tuple[SignedPresence, ...],
     n_subjects: int,
     context: StudyContext,
+    variant: str = OWN_VARIANT,
 ) -> StudyProposal:
     """The proposal of a study by a method that adds noise."""
     ranks, marginals, deviations, mu = plan_numbers(
@@ -101,6 +102,7 @@ def propose(
         deviations=deviations,
         mu=mu,
         subjects=None,
+        variant=variant,
     )
 
 
@@ -163,13 +165,14 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     if any(not 0 <= count <= proposal.n_subjects for p in proposal.presence for count in p.counts):
         raise ProtocolError("the proposal has more observed subjects than the cohort has")
     check_requester_and_purpose(proposal.requester, proposal.purpose)
-    if proposal.method == RAW_REGRESSION:
+    if proposal.method == RAW_REGRESSION and proposal.variant == OWN_VARIANT:
         subjects = proposal.subjects
         if subjects is None or subjects.shape != (proposal.n_subjects,) or proposal.rounds != 1:
             raise ProtocolError("the proposal does not say whose exact values it asks for")
         return
     if proposal.method not in METHODS or proposal.subjects is not None:
         raise ProtocolError("the proposal names a method that does not exist")
+    _check_variant(proposal)
     budget = budget_of(federation, proposal)
     settings = (budget.unit.value, budget.epsilon_ranks, budget.epsilon_marginals, budget.delta)
     rest = (budget.sampler, budget.rounds, budget.per_round)
@@ -184,6 +187,16 @@ def check_study_name(party: str, study: str) -> None:
     """ProtocolError of that party unless the name can be shown and stored."""
     if not 1 <= len(study) <= _LONGEST_NAME or not study.isprintable():
         raise ProtocolError(f"party {party!r}: a study's name has 1 to {_LONGEST_NAME} printable characters")
+
+
+def _check_variant(proposal: StudyProposal) -> None:
+    """ProtocolError unless there is this variant of the method, with this sampler and unit."""
+    method = find_method(proposal.method)
+    if proposal.variant not in method.variants:
+        raise ProtocolError("the proposal names a variant that its method does not have")
+    units = [unit.value for unit in method.units_of(proposal.variant)]
+    if proposal.variant == PRINTED_VARIANT and (proposal.sampler != "exact" or proposal.unit not in units):
+        raise ProtocolError("the proposal's variant does not have this sampler or unit")
 
 
 def check_requester_and_purpose(requester: str, purpose: str) -> None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import VersionMismatch, WireError
 from verticopula.protocol import messages
-from verticopula.protocol.messages import MESSAGE_VERSION, kind_name
+from verticopula.protocol.messages import MESSAGE_VERSION, kind_name, sent_fields
 
 WIRE_FORMAT = 1
 MAX_HEADER = 4 * 2**20
@@ -142,7 +142,8 @@ def _pack_record(value: Any, records: dict[str, Any], arrays: _Arrays) -> dict[s
     kind: Any = type(value)
     if kind not in records.values():
         raise _unfit()
-    packed = {name: _pack(getattr(value, name), hint, arrays) for name, hint in _hints(kind).items()}
+    hints = _hints(kind)
+    packed = {name: _pack(getattr(value, name), hints[name], arrays) for name in sent_fields(value)}
     return {"kind": kind_name(kind), "fields": packed}
 
 
@@ -253,6 +254,7 @@ def _unpack_record(raw: Any, records: dict[str, Any], rest: _Rest) -> Any:
     if not isinstance(name, str) or name not in records:
         raise WireError("the message is of a type that is not expected here")
     hints = _hints(records[name])
+    hints = {field: hint for field, hint in hints.items() if field in given or not _came_later(records[name], field)}
     if given.keys() != hints.keys():
         raise WireError("the message has other fields than its type")
     values = {field: _unpack(given[field], hint, rest) for field, hint in hints.items()}
@@ -306,6 +308,11 @@ def _hints(kind: Any) -> dict[str, Any]:
     """A dataclass's fields, in order, and their types."""
     found = get_type_hints(kind)
     return {field.name: found[field.name] for field in fields(kind)}
+
+
+def _came_later(kind: Any, field: str) -> bool:
+    """Whether a sender of an older version does not know the field; it holds its default then."""
+    return field in getattr(kind, "LATER", ())
 
 
 @cache

@@ -12,6 +12,11 @@ from types import MappingProxyType
 from verticopula.errors import SettingsError, StudyWarning
 from verticopula.schema.units import Unit
 
+# A variant says which algorithm a method's name stands for: verticopula's own, or the paper's as it is printed.
+OWN_VARIANT = "verticopula"
+PRINTED_VARIANT = "as-printed"
+VARIANTS = (OWN_VARIANT, PRINTED_VARIANT)
+
 
 @dataclass(frozen=True)
 class Method:
@@ -30,6 +35,7 @@ class Method:
     needs_overlap : whether two columns without common subjects are an error
     models_missing : whether it fits how columns that were observed together depend on those that were not
     fewest_parties : with which it makes sense
+    printed : the paper's algorithm that `as-printed` runs; "" where the method is verticopula's alone
     """
 
     name: str
@@ -42,10 +48,24 @@ class Method:
     needs_overlap: bool = True
     models_missing: bool = False
     fewest_parties: int = 1
+    printed: str = ""
 
     @property
     def default_unit(self) -> Unit:
         return self.units[0]
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants that there are of it."""
+        return VARIANTS if self.printed else (OWN_VARIANT,)
+
+    def units_of(self, variant: str) -> tuple[Unit, ...]:
+        """What its epsilon can be an epsilon of.
+
+        The paper's algorithms send ranges of the data, so they keep no epsilon for a block or a person.
+        """
+        kept = (Unit.CLIENT, Unit.VARIABLE)
+        return tuple(unit for unit in self.units if unit in kept) if variant == PRINTED_VARIANT else self.units
 
 
 _RANK_UNITS = (Unit.CLIENT, Unit.VARIABLE, Unit.BLOCK, Unit.PERSON)
@@ -60,7 +80,7 @@ _AT_RANDOM = StudyWarning(
 
 VCDS = Method(
     "vcds",
-    "complete data, or missing completely at random",
+    "complete data, or missing completely at random; verticopula's variant of the paper's Algorithm 1",
     _RANK_UNITS,
     StudyWarning(
         "missing-blocks",
@@ -71,10 +91,11 @@ VCDS = Method(
         "Use method 'refined': it corrects, and costs the same budget.",
     ),
     aligned_rows=False,
+    printed="Algorithm 1",
 )
 EVCDS = Method(
     "evcds",
-    "missing at random, by the paper's Algorithm 2 with our margins",
+    "missing at random, verticopula's variant of the paper's Algorithm 2",
     _RANK_UNITS,
     StudyWarning(
         "missing-blocks",
@@ -83,10 +104,11 @@ EVCDS = Method(
         "Its margins and correlations stay close to those of the observed subjects.",
         "Use method 'refined': it corrects, and costs the same budget.",
     ),
+    printed="Algorithm 2",
 )
 IEVCDS = Method(
     "ievcds",
-    "missing at random, by the paper's Algorithm 3 with our draws",
+    "missing at random, verticopula's variant of the paper's Algorithm 3",
     _RANK_UNITS,
     StudyWarning(
         "missing-blocks",
@@ -96,6 +118,7 @@ IEVCDS = Method(
         "Use method 'refined': it corrects fully where blocks are missing at random, and spends ranks once.",
     ),
     repeats_ranks=True,
+    printed="Algorithm 3",
 )
 REFINED = Method(
     "refined",
@@ -130,6 +153,26 @@ def find_method(name: str) -> Method:
     if name not in METHODS:
         raise SettingsError(f"unknown method {name!r}; known: {', '.join(METHODS)}")
     return METHODS[name]
+
+
+def check_variant(method: Method, variant: str) -> None:
+    """SettingsError unless there is this variant of the method."""
+    if variant not in VARIANTS:
+        raise SettingsError(f"unknown variant {variant!r}; known: {', '.join(VARIANTS)}")
+    if variant not in method.variants:
+        able = ", ".join(one.name for one in METHODS.values() if variant in one.variants)
+        raise SettingsError(
+            f"method {method.name!r} is not in the paper, so it has no variant {variant!r}; {able} have"
+        )
+
+
+def printed_help() -> str:
+    """What `--as-printed` does, in a line for `--help`."""
+    named = ", ".join(f"{one.printed} for {one.name}" for one in METHODS.values() if one.printed)
+    return (
+        f"The paper's algorithm as it is printed, in place of verticopula's variant: {named}. It sends the smallest "
+        "and largest value of every column, so epsilon is infinite. For comparisons only."
+    )
 
 
 def methods_help() -> str:

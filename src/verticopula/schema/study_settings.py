@@ -11,7 +11,17 @@ import numpy as np
 from verticopula.errors import SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.federation import Federation
-from verticopula.schema.methods import DEFAULT_METHOD, METHODS, STRICT, Method, find_method
+from verticopula.schema.methods import (
+    DEFAULT_METHOD,
+    METHODS,
+    OWN_VARIANT,
+    PRINTED_VARIANT,
+    STRICT,
+    Method,
+    check_variant,
+    find_method,
+)
+from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION, PrintedChoices, choose_reading
 from verticopula.schema.units import Unit
 
 COORDINATOR = "coordinator"  # the name under which it takes part in secure sums; no party has it
@@ -32,6 +42,8 @@ class StudySettings:
     sampler : `exact` flips every comparison; `binomial` is O(n) and costs twice the coins
     rounds : how often ranks are released, where the method repeats them
     per_round : spend the ranks' epsilon in every round instead of splitting it over them
+    variant : `verticopula` for our variant of the method, `as-printed` for the paper's algorithm
+    rank_correlation : which one `as-printed` computes correlations from
     """
 
     method: str = DEFAULT_METHOD.name
@@ -44,6 +56,8 @@ class StudySettings:
     sampler: str = "exact"
     rounds: int = DEFAULT_ROUNDS
     per_round: bool = False
+    variant: str = OWN_VARIANT
+    rank_correlation: str = DEFAULT_RANK_CORRELATION
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> StudySettings:
@@ -59,6 +73,7 @@ class StudySettings:
         """As plain values; what does not matter for the method is left out, and so is what is not given."""
         unused = set() if self.record.repeats_ranks else {"rounds", "per_round"}
         unused |= set() if self.record.ranks else {"sampler"}
+        unused |= {"sampler"} if self.is_printed else {"variant", "rank_correlation"}  # older versions know neither
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in given.items() if value is not None and name not in unused}
 
@@ -66,6 +81,26 @@ class StudySettings:
     def record(self) -> Method:
         """The method's record; SettingsError if there is no such method."""
         return find_method(self.method)
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether the paper's algorithm is to be run as it is printed."""
+        return self.variant == PRINTED_VARIANT
+
+    @property
+    def printed_choices(self) -> PrintedChoices:
+        """How the algorithms as printed read what the paper leaves open."""
+        return choose_reading(self.rank_correlation)
+
+    @property
+    def gives_aligned_rows(self) -> bool:
+        """Whether the algorithm itself gives out rows that follow the subjects (Algorithms 2 and 3 as printed)."""
+        return self.is_printed and self.record.aligned_rows
+
+    @property
+    def title(self) -> str:
+        """The method, and its variant unless that is verticopula's own."""
+        return f"{self.method}, {self.variant}" if self.is_printed else self.method
 
     @property
     def is_private(self) -> bool:
@@ -81,11 +116,18 @@ class StudySettings:
         if self.per_round and not method.repeats_ranks:
             able = " or ".join(repr(one.name) for one in METHODS.values() if one.repeats_ranks)
             raise SettingsError(f"per_round is for method {able}; {method.name!r} ranks once")
+        self._check_variant(method)
         seed = self.random_state
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer))):
             raise SettingsError("random_state must be a whole number or None")
         unit = method.default_unit if self.unit is None else Unit.parse(self.unit)
         check_parties(federation, method)
+        if self.is_printed and unit not in method.units_of(self.variant):
+            known = " or ".join(repr(one.value) for one in method.units_of(self.variant))
+            raise SettingsError(
+                f"variant {self.variant!r} has the units {known}: it sends ranges of the data, and keeps no epsilon "
+                f"per {unit.value}"
+            )
         if unit not in method.units:
             known = " or ".join(repr(one.value) for one in method.units)
             others = " or ".join(repr(one.name) for one in METHODS.values() if unit in one.units)
@@ -93,6 +135,14 @@ class StudySettings:
                 f"method {method.name!r} has the units {known}, not {unit.value!r}. For that unit use method {others}"
             )
         return replace(self, unit=unit.value, random_state=None if seed is None else int(seed))
+
+    def _check_variant(self, method: Method) -> None:
+        check_variant(method, self.variant)
+        choose_reading(self.rank_correlation)
+        if self.is_printed and self.sampler != "exact":
+            raise SettingsError(f"variant {self.variant!r} flips every comparison: it has the sampler 'exact' only")
+        if not self.is_printed and self.rank_correlation != DEFAULT_RANK_CORRELATION:
+            raise SettingsError(f"rank_correlation is for variant {PRINTED_VARIANT!r}")
 
 
 def check_parties(federation: Federation, method: Method) -> None:

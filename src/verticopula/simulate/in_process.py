@@ -19,11 +19,13 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
-from verticopula.protocol.method_registry import PROTOCOLS
+from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import OWN_VARIANT
+from verticopula.schema.printed_choices import OUR_READING, PrintedChoices
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
@@ -49,6 +51,8 @@ def run_in_process(
     progress: Progress | None = None,
     threads: int | None = None,
     ask_consent: bool = True,
+    variant: str = OWN_VARIANT,
+    printed_choices: PrintedChoices = OUR_READING,
 ) -> FitResult:
     """The result of a study whose parties all live in this process.
 
@@ -65,7 +69,10 @@ def run_in_process(
     progress : called with (what, done, total)
     threads : at work on columns at a time; None for one per core
     ask_consent : whether parties compute the proposal themselves and consent to it; not where a budget was made by hand
+    variant : which algorithm the method's name stands for
+    printed_choices : how the paper's algorithms as printed read what it leaves open
     """
+    no_limits = Policy(allow_as_printed=True)
     total = sum(_comparisons(table, budget.rounds) for table in tables.values())
     counter = _Counter(progress, "flipping comparisons", total)
     authenticity = shared_authenticity(secrets.token_bytes(32))
@@ -76,7 +83,7 @@ def run_in_process(
                 table,
                 noise=noise(name),
                 ledger=ledger,
-                policy=(policies or {}).get(name, Policy()),
+                policy=(policies or {}).get(name, no_limits),
                 bounds_from_data=federation.bounds_source == "from-data",
                 executor=executor,
                 on_column=counter.add,
@@ -87,6 +94,7 @@ def run_in_process(
                 overlapping=charged[name].overlapping,
                 same_people=charged[name].same_people,
                 consents=StudyConsents(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
+                printed_choices=printed_choices,
             )
             for name, table in tables.items()
         }
@@ -96,8 +104,8 @@ def run_in_process(
                 third, None, records=MemoryRecords(), noise=noise(third), authenticity=authenticity
             )
         compute_handler = own_handler(federation, method, noise, MemoryRecords(), authenticity)
-        side = CoordinatorSide(rng, progress or show_nothing, compute_handler)
-        return drive(PROTOCOLS[method](federation, budget, study, side), InProcessTransport(parties))
+        side = CoordinatorSide(rng, progress or show_nothing, compute_handler, printed_choices=printed_choices)
+        return drive(find_protocol(method, variant)(federation, budget, study, side), InProcessTransport(parties))
 
 
 def _comparisons(table: AlignedTable, rounds: int) -> int:

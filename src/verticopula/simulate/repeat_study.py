@@ -37,6 +37,8 @@ def repeat_study(fitted: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTab
         rng=server_generator(seed, "fit"),
         ledger=Ledger(),
         ask_consent=False,  # of people who do not exist
+        variant=settings.variant,
+        printed_choices=settings.printed_choices,
     )
     values = result.copula.sample(n_rows, server_generator(seed, "sample", "0"))
     return decode_tables(values, federation, result)
@@ -49,6 +51,8 @@ def quicker(fitted: FittedStudy) -> StudySettings:
     """
     own_budgets = any(party.epsilon is not None for party in fitted.federation.parties)
     budget, ranks = fitted.budget, fitted.method.ranks
+    if fitted.settings.is_printed:
+        return fitted.settings
     if not ranks or fitted.unit not in (Unit.VARIABLE, Unit.CLIENT) or budget.sampler != "exact" or own_budgets:
         return fitted.settings
     if 2.0 * budget.epsilon_ranks > LARGEST_EPSILON:

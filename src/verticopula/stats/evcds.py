@@ -1,4 +1,4 @@
-"""EVCDS (Algorithm 2): VCDS's releases, margins from latents in the order of the noisy ranks.
+"""EVCDS, verticopula's variant of Algorithm 2: VCDS's releases, margins from latents in the order of noisy ranks.
 
 The paper lets the client compute its margin from latents that the server sends, and adds noise
 to that. Given the latents, the margin at a cut is a public function of the *number* of values below

@@ -1,4 +1,4 @@
-"""IEVCDS (Algorithm 3): what one round of ranks implies about missing values, and the fit after the last round.
+"""IEVCDS, verticopula's variant of Algorithm 3: what a round of ranks implies about missing values, and the last fit.
 
 Every round after the first ranks imputed values too, and those move with any replaced record: one
 replacement can flip N - 1 + (number missing) comparisons there, and is charged for them.

@@ -1,4 +1,4 @@
-"""VCDS (Algorithm 1): correlations pair by pair from noisy ranks, margins from noisy cells.
+"""VCDS, verticopula's variant of Algorithm 1: correlations pair by pair from noisy ranks, margins from noisy cells.
 
 For data missing completely at random, or complete.
 """

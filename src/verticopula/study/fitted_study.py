@@ -42,6 +42,11 @@ class FittedStudy:
         return self.method.default_unit if self.settings.unit is None else Unit.parse(self.settings.unit)
 
     @property
+    def gives_aligned_rows(self) -> bool:
+        """Whether rows follow the subjects unless others are asked for."""
+        return self.settings.gives_aligned_rows
+
+    @property
     def budget(self) -> StudyBudget:
         return StudyBudget.of(self.federation, self.settings)
 

@@ -15,13 +15,16 @@ from verticopula.data.missingness import Missingness
 from verticopula.errors import VersionMismatch, VerticopulaError
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.release import Release
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.schema.methods import STRICT
+from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.schema.study_settings import StudySettings
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, Unidentified
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport
+from verticopula.stats.printed.bernstein_margins import PrintedMarginal
+from verticopula.stats.printed.row_order_ranks import as_number
 from verticopula.stats.refinement import RefineReport
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
@@ -81,6 +84,7 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
                 "cell_probabilities": copula.marginals[key].probabilities.tolist(),
                 "observed_cell_probabilities": result.observed_marginals[key].probabilities.tolist(),
                 "marginal_repair": copula.marginals[key].repair,
+                **_printed_margin(copula.marginals[key]),
             }
             for key in copula.layout.keys
         ],
@@ -106,21 +110,40 @@ def _spent_on(result: FitResult, key: ColumnKey) -> dict[str, float]:
     return asdict(result.budgets[key])
 
 
+def _printed_margin(marginal: Marginal) -> dict[str, Any]:
+    """What is left out unless a margin is one that the paper's algorithms give as printed."""
+    if not isinstance(marginal, PrintedMarginal):
+        return {}
+    own = {"low": marginal.low, "high": marginal.high, "coefficients": marginal.coefficients.tolist()}
+    return {"as_printed": {**own, "choices": asdict(marginal.choices)}}
+
+
+def _read_marginal(column: Column, saved: Mapping[str, Any], shares: str) -> Marginal:
+    """One column's margin, as it was written."""
+    probabilities, repair, raw = np.array(saved[shares]), saved["marginal_repair"], saved.get("as_printed")
+    if raw is None:
+        return Marginal(column, probabilities, repair)
+    coefficients, choices = np.array(raw["coefficients"], dtype=np.float64), PrintedChoices(**raw["choices"])
+    return PrintedMarginal(column, probabilities, repair, raw["low"], raw["high"], coefficients, choices)
+
+
 def _sums(spending: StrictSpending) -> dict[str, Any]:
     return {"mu": spending.mu, "factors": dict(spending.factors), "subjects": dict(spending.subjects)}
 
 
 def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResult:
     """What `result_to_dict` wrote, checked; VerticopulaError if it does not fit the federation."""
-    columns = {key: federation.column(key) for key in federation.keys}
-    layout = Layout.of(columns)
     saved = {ColumnKey(c["party"], c["column"]): c for c in raw["columns"]}
+    printed = {key for key, column in saved.items() if "as_printed" in column}
+    columns = {
+        key: as_number(column) if key in printed else column
+        for key in federation.keys
+        for column in [federation.column(key)]
+    }
+    layout = Layout.of(columns)
     if tuple(raw["labels"]) != layout.labels or set(saved) != set(columns):
         raise VerticopulaError("the saved study's columns do not fit its federation")
-    marginals = {
-        key: Marginal(columns[key], np.array(saved[key]["cell_probabilities"]), saved[key]["marginal_repair"])
-        for key in layout.keys
-    }
+    marginals = {key: _read_marginal(columns[key], saved[key], "cell_probabilities") for key in layout.keys}
     correlation = np.array(raw["correlation"], dtype=np.float64)
     q = len(layout.labels)
     if correlation.shape != (q, q) or not np.all(np.isfinite(correlation)):
@@ -138,10 +161,7 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
             marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
         ),
         observed_marginals={
-            key: Marginal(
-                columns[key], np.array(saved[key]["observed_cell_probabilities"]), saved[key]["marginal_repair"]
-            )
-            for key in layout.keys
+            key: _read_marginal(columns[key], saved[key], "observed_cell_probabilities") for key in layout.keys
         },
         missingness=Missingness.from_dict(raw["missingness"]),
         refinement=None

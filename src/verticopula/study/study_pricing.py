@@ -8,12 +8,19 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 from verticopula.stats.fit_result import FitResult, StrictSpending
 from verticopula.stats.strict.gaussian_margins import margin_mu
 
 
 def price_releases(
-    federation: Federation, study_budget: StudyBudget, study: str, result: FitResult, *, is_private: bool
+    federation: Federation,
+    study_budget: StudyBudget,
+    study: str,
+    result: FitResult,
+    *,
+    is_private: bool,
+    variant: str = OWN_VARIANT,
 ) -> Iterator[Release]:
     """Party by party for a strict study, round by round for the others."""
     pricings = {
@@ -22,6 +29,9 @@ def price_releases(
     }
     if result.spending is not None:
         yield from _price_strict(federation, study, pricings, result, result.spending)
+        return
+    if variant == PRINTED_VARIANT:
+        yield from _price_printed(federation, study_budget.rounds, pricings, result)
         return
     for round_number in range(study_budget.rounds):
         for key, budget in result.budgets.items():
@@ -33,6 +43,18 @@ def price_releases(
             else:
                 n_missing = result.n_subjects - n
                 yield pricing.completed_round(column, study_budget.sampler, n, n_missing, budget.epsilon_ranks)
+
+
+def _price_printed(
+    federation: Federation, rounds: int, pricings: dict[str, Pricing], result: FitResult
+) -> Iterator[Release]:
+    """Every round's ranks, and the margins."""
+    for key, budget in result.budgets.items():
+        pricing, column, n = pricings[key.party], federation.column(key), result.missingness.observed[key]
+        for round_number in range(rounds):
+            n_missing = result.n_subjects - n if round_number else 0
+            yield pricing.printed_ranks(column, n, n_missing, budget.epsilon_ranks)
+        yield pricing.printed_margin(column, n)
 
 
 def _price_strict(

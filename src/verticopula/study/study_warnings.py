@@ -36,6 +36,7 @@ CATEGORIES: dict[str, type[UserWarning]] = {
     "seeded": NotPrivateWarning,
     "bounds": NotPrivateWarning,
     "exact": NotPrivateWarning,
+    "as-printed": NotPrivateWarning,
     "delta": WeakPrivacyWarning,
     "aligned": AlignedWarning,
 }
@@ -65,6 +66,8 @@ def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
             "Such a delta would allow everything about one of the subjects to be told.",
             f"Run again with one well below, for example {0.01 / n:.0e}.",
         )
+    if privacy.as_printed:
+        return  # what follows is about epsilons, and there are none
     if fitted.unit in (Unit.VARIABLE, Unit.CLIENT) and any("completed" in entry.mechanism for entry in fitted.releases):
         yield StudyWarning(
             "completed",

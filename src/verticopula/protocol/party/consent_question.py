@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verticopula.privacy.release import Release
+from verticopula.schema.methods import OWN_VARIANT
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class ConsentQuestion:
     alignment : how rows of one person are found
     proposed : everything that would be released; empty when the study is opened, before there is a plan
     spent : what was released about this table before
+    variant : which algorithm the method's name stands for; not known yet when the study is opened
     """
 
     study: str
@@ -26,6 +28,12 @@ class ConsentQuestion:
     alignment: str
     proposed: tuple[Release, ...] = ()
     spent: tuple[Release, ...] = ()
+    variant: str = OWN_VARIANT
+
+    @property
+    def title(self) -> str:
+        """The method, and its variant unless that is verticopula's own."""
+        return self.method if self.variant == OWN_VARIANT else f"{self.method}, {self.variant}"
 
     @property
     def is_opening(self) -> bool:

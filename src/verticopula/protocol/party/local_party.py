@@ -46,6 +46,9 @@ from verticopula.protocol.messages import (
     Imputation,
     PresenceReply,
     PresenceRequest,
+    PrintedMarginsReply,
+    PrintedRanksReply,
+    PrintedRequest,
     RegressionRequest,
     ReleaseReply,
     ReleaseRequest,
@@ -59,13 +62,15 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.protocol.party.printed_handler import PrintedHandler
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.party.strict_handler import StrictHandler
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
-from verticopula.schema.methods import RAW_REGRESSION, STRICT
+from verticopula.schema.methods import PRINTED_VARIANT, RAW_REGRESSION, STRICT
+from verticopula.schema.printed_choices import OUR_READING, PrintedChoices
 from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
@@ -77,7 +82,16 @@ logger = logging.getLogger(__name__)
 
 _FIT = "fit "
 
-OnceRequest = ReleaseRequest | CompletedRanksRequest | ResponseRequest | GaussianMarginsRequest  # answered once
+# Those that are answered once.
+OnceRequest = ReleaseRequest | CompletedRanksRequest | PrintedRequest | ResponseRequest | GaussianMarginsRequest
+_ONCE_REPLIES = (
+    ReleaseReply,
+    CompletedRanksReply,
+    PrintedRanksReply,
+    PrintedMarginsReply,
+    ResponseReply,
+    GaussianMarginsReply,
+)
 
 
 @dataclass(repr=False)
@@ -100,6 +114,7 @@ class LocalParty:
     opened_since : names tables with some of its people again, when something is charged: another member of the same
         process may have opened one
     consents : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
+    printed_choices : how it reads what the paper leaves open, in studies by its algorithms as printed
     ask_steward : about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
     """
 
@@ -123,8 +138,10 @@ class LocalParty:
     opened_since: Callable[[], tuple[str, ...]] = lambda: ()
     consents: StudyConsents | None = None
     ask_steward: Callable[[ConsentQuestion], None] = lambda question: None
+    printed_choices: PrintedChoices = OUR_READING
     _regression: RegressionHandler = field(init=False)
     _strict: StrictHandler = field(init=False)
+    _printed: PrintedHandler = field(init=False)
 
     def __post_init__(self) -> None:
         self._regression = RegressionHandler(self.name, self._exact_features, self.fits)
@@ -140,6 +157,9 @@ class LocalParty:
             lambda entries, key: self._record(STRICT.name, entries, key, once=self.replies.is_durable),
             self._stored_margins,
             self.noise_label,
+        )
+        self._printed = PrintedHandler(
+            self.table, self.noise, self.printed_choices, self._pricing, self.on_column, self.noise_label
         )
 
     @property
@@ -208,6 +228,7 @@ class LocalParty:
                     proposal.alignment,
                     tuple(entries),
                     tuple(spent_on(spent, self.name, self.table_id, self._overlapping())),
+                    proposal.variant,
                 )
             )
 
@@ -223,6 +244,8 @@ class LocalParty:
             return self._price_exact(proposal.study, names, proposal.subjects)[0]
         if proposal.method == STRICT.name:
             return self._strict.price_all(proposal)
+        if proposal.variant == PRINTED_VARIANT:
+            return self._printed.price_all(proposal)
         first = self._planned_release(proposal)
         priced = self._price(first)  # checks the queries, so what follows knows its columns
         if not 1 <= proposal.rounds <= MOST_ROUNDS:
@@ -249,7 +272,12 @@ class LocalParty:
         if isinstance(request, ResponseRequest):
             self._check_subjects(proposal, request.subjects)
             return
-        if isinstance(request, GaussianMarginsRequest):
+        if isinstance(request, PrintedRequest):
+            place, fits = self._printed.place_of(request), proposal.variant == PRINTED_VARIANT
+            fits = fits and self._printed.is_planned(proposal, request)
+        elif proposal.variant == PRINTED_VARIANT:
+            place, fits = "", False
+        elif isinstance(request, GaussianMarginsRequest):
             place, fits = "margins", request.queries == self._strict.planned_queries(proposal)
         else:
             planned = self._planned_release(proposal)
@@ -279,7 +307,7 @@ class LocalParty:
         with self.replies.alone(key):  # the store's, not the party's: a study may be opened twice on one vault
             stored = self.replies.get(key)
             if stored is not None:
-                reply: Reply = decode(stored, (ReleaseReply, CompletedRanksReply, ResponseReply, GaussianMarginsReply))
+                reply: Reply = decode(stored, _ONCE_REPLIES)
                 return reply
             self._check_agreed(request)
             method, entries, draw = self._prepare(request)
@@ -304,6 +332,12 @@ class LocalParty:
             key, entries = self._key(request), self._strict.price_margins(request)
             self._strict.check_margins(request, key)
             return STRICT.name, entries, lambda: self._strict.release_margins(request, key)
+        if isinstance(request, PrintedRequest):
+            self._check_columns([query.column for query in request.queries], "exact")
+            for query in request.queries:
+                self._check_epsilon(query.column, query.epsilon)
+            run = map if self.executor is None else self.executor.map
+            return request.method, self._printed.price(request), lambda: self._printed.answer(request, run)
         if isinstance(request, ReleaseRequest):
             return request.method, self._price(request), lambda: self._release(request)
         if isinstance(request, CompletedRanksRequest):

@@ -1,0 +1,51 @@
+"""What the paper's text leaves open, and our one reading of each point: for the algorithms as printed only.
+
+Each was fixed from the text before anything was measured with it, and kept. docs/development/departures.md has the
+sentence, the reading, and what another one would change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from verticopula.errors import SettingsError
+
+RankCorrelation = Literal["kendall", "spearman"]
+RANK_CORRELATIONS: tuple[RankCorrelation, ...] = ("kendall", "spearman")
+
+
+@dataclass(frozen=True)
+class PrintedChoices:
+    """One reading of every open point.
+
+    Attributes
+    ----------
+    rank_correlation : from which Ω is computed: Kendall's τ (r = sin(πτ/2)) or Spearman's ρ (r = 2 sin(πρ/6))
+    bernstein_order : h of Eq. (9)
+    failure_chance : δ in the degree l of Corollary 1
+    own_range : a column is rescaled to [0, 1] by its own smallest and largest value; False for its public range
+    reorder : x~ of Eq. (8) is a reordering of the values; False for the value at the index R~
+    round_up : a discrete value is the next one above the inverse; False for the nearest
+    given_response : latent j is drawn given latents 0 to j-1, the response's among them; False for 1 to j-1
+    """
+
+    rank_correlation: RankCorrelation = "kendall"
+    bernstein_order: int = 2
+    failure_chance: float = 0.05
+    own_range: bool = True
+    reorder: bool = True
+    round_up: bool = True
+    given_response: bool = True
+
+
+OUR_READING = PrintedChoices()
+DEFAULT_RANK_CORRELATION: RankCorrelation = OUR_READING.rank_correlation
+
+
+def choose_reading(rank_correlation: str) -> PrintedChoices:
+    """Our reading, with this rank correlation; SettingsError names the known ones."""
+    for known in RANK_CORRELATIONS:
+        if rank_correlation == known:
+            return PrintedChoices(rank_correlation=known)
+    raise SettingsError(f"unknown rank_correlation {rank_correlation!r}; known: {', '.join(RANK_CORRELATIONS)}")

@@ -1,0 +1,178 @@
+"""Margins of Eq. (9): a monotone spline through a distribution function, Bernstein coefficients, Laplace noise.
+
+A discrete column is treated as the numbers of its categories. Its values are whole, so the inverse is rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+from scipy.stats import binom
+
+from verticopula.privacy.noise import Noise
+from verticopula.schema.federation import Column
+from verticopula.schema.printed_choices import PrintedChoices
+from verticopula.stats.marginals import Marginal, cell_count, iterate_bernstein
+
+Floats = NDArray[np.float64]
+
+_GRID = np.linspace(0.0, 1.0, 4097)
+_UNIT = 2.0**40  # noise is drawn in whole numbers of 2^-40: finer than anybody can see, and no floating-point Laplace
+_HALVINGS = 50
+
+
+@dataclass(frozen=True)
+class MonotoneSpline:
+    """A distribution function through points: the monotone interpolating spline of Fritsch and Carlson.
+
+    Attributes
+    ----------
+    knots : increasing values
+    heights : the distribution function there, never falling
+    """
+
+    knots: Floats
+    heights: Floats
+
+    @cached_property
+    def _spline(self) -> PchipInterpolator:
+        return PchipInterpolator(self.knots, self.heights)
+
+    def at(self, values: Floats) -> Floats:
+        """The distribution function: 0 below the first knot, that of the last knot above it."""
+        inside = np.clip(values, self.knots[0], self.knots[-1])
+        heights = np.full(values.shape, self.heights[0]) if self.knots.size == 1 else self._spline(inside)
+        return np.where(values < self.knots[0], 0.0, heights)
+
+    def inverse(self, grades: Floats) -> Floats:
+        """The smallest value with at least this grade, from the first knot to the last; by bisection."""
+        place = np.clip(np.searchsorted(self.heights, grades), 1, max(self.knots.size - 1, 1))
+        if self.knots.size == 1:
+            return np.full(grades.shape, self.knots[0])
+        low, high = self.knots[place - 1], self.knots[place]
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2.0
+            above = self.at(middle) >= grades
+            low, high = np.where(above, low, middle), np.where(above, middle, high)
+        first = grades <= self.heights[0]
+        return np.where(first, self.knots[0], np.where(grades > self.heights[-1], self.knots[-1], high))
+
+
+def ecdf_spline(values: Floats) -> MonotoneSpline:
+    """The spline through the empirical distribution function of these values."""
+    knots, counts = np.unique(values, return_counts=True)
+    return MonotoneSpline(knots, np.cumsum(counts) / values.size)
+
+
+def choose_degree(n: int, epsilon: float, choices: PrintedChoices) -> int:
+    """l of Corollary 1: max(1, (εn / log(1/δ))^(1/(h+1))), to the nearest whole number."""
+    degree: float = (epsilon * n / math.log(1.0 / choices.failure_chance)) ** (1.0 / (choices.bernstein_order + 1))
+    return max(1, round(degree))
+
+
+def public_range(column: Column) -> tuple[float, float]:
+    """The column's public range; of categories, their numbers."""
+    return column.bounds or (0.0, float(len(column.categories or ()) - 1))
+
+
+def release_coefficients(
+    curve: MonotoneSpline,
+    low: float,
+    high: float,
+    n: int,
+    epsilon: float,
+    choices: PrintedChoices,
+    noise: Noise,
+    *label: str,
+) -> Floats:
+    """(l+1,) noisy Bernstein coefficients F(v/l) + Lap((l+1)/(nε)) of a curve on [low, high].
+
+    Privacy
+    -------
+    Leaves the party, with `low` and `high`. Given a range that no value decides, the coefficients of an empirical
+    distribution function are ε-differentially private for one person's value: each moves by at most 1/n. The paper
+    takes the range from the data. That has no epsilon, and is priced as infinite.
+    """
+    degree = choose_degree(n, epsilon, choices)
+    exact = curve.at(low + (high - low) * np.arange(degree + 1) / degree)
+    scale = (degree + 1) / (n * epsilon)
+    noisy = noise.discrete_laplace(np.rint(exact * _UNIT).astype(np.int64), scale * _UNIT, *label)
+    return np.asarray(noisy / _UNIT)
+
+
+def evaluate_bernstein(coefficients: Floats, order: int, points: Floats) -> Floats:
+    """The iterated Bernstein operator of these coefficients at points in [0, 1]. Implements Eq. (9)."""
+    degree = coefficients.size - 1
+    basis = binom.pmf(np.arange(degree + 1)[None, :], degree, points[:, None])
+    return np.asarray(basis @ iterate_bernstein(coefficients, order))
+
+
+@dataclass(frozen=True)
+class PrintedMarginal(Marginal):
+    """A margin from noisy Bernstein coefficients on a range.
+
+    `probabilities`, over the column's public cells, follow from it: they are what reports show.
+
+    Attributes
+    ----------
+    low, high : the range that was rescaled to [0, 1]
+    coefficients : (l+1,) noisy
+    choices : how open points were read
+    """
+
+    low: float
+    high: float
+    coefficients: Floats
+    choices: PrintedChoices
+
+    @classmethod
+    def build(
+        cls,
+        column: Column,
+        n_observed: int,
+        epsilon: float,
+        low: float,
+        high: float,
+        coefficients: Floats,
+        choices: PrintedChoices,
+    ) -> PrintedMarginal:
+        """From what a party sent."""
+        cells = np.zeros(cell_count(column, n_observed, epsilon))
+        raw = evaluate_bernstein(coefficients, choices.bernstein_order, _GRID)
+        repair = float(np.max(np.abs(np.clip(np.maximum.accumulate(raw), 0.0, 1.0) - raw)))
+        found = cls(column, cells, repair, low, high, coefficients, choices)
+        shares = np.diff(found.cdf(found.upper_ends()), prepend=0.0)
+        return cls(column, shares, repair, low, high, coefficients, choices)
+
+    @cached_property
+    def _curve(self) -> Floats:
+        """The polynomial on the grid as a distribution function: its running maximum, kept in [0, 1]."""
+        raw = evaluate_bernstein(self.coefficients, self.choices.bernstein_order, _GRID)
+        return np.clip(np.maximum.accumulate(raw), 0.0, 1.0)
+
+    def cdf(self, values: Floats) -> Floats:
+        """The distribution function of what `quantile` gives at uniform grades."""
+        shift = 0.0
+        if self.column.is_discrete:
+            values, shift = np.floor(values), 0.0 if self.choices.round_up else 0.5
+        position = (values + shift - self.low) / (self.high - self.low) if self.high > self.low else values - self.low
+        inside = np.interp(position, _GRID, self._curve)
+        return np.where(values >= self.high, 1.0, np.where(values < self.low, 0.0, inside))
+
+    def quantile(self, u: Floats) -> Floats:
+        """The smallest value with at least this grade, on the range; whole for a discrete column."""
+        rising = (1.0 - 1e-9) * self._curve + 1e-9 * _GRID  # strictly, so that flat stretches invert
+        values = self.low + (self.high - self.low) * np.interp(u, rising, _GRID)
+        return settle_values(values, self.column, self.choices)
+
+
+def settle_values(values: Floats, column: Column, choices: PrintedChoices) -> Floats:
+    """Values that the column can hold: whole numbers of a discrete one, and the schema's decimals."""
+    if column.is_discrete:
+        return np.asarray(np.ceil(values - 1e-9) if choices.round_up else np.rint(values))
+    return values if column.decimals is None else np.round(values, column.decimals)

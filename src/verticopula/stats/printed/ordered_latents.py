@@ -1,0 +1,73 @@
+"""The server's latents: lines 7 to 14 of Algorithm 2, and missing ones as Algorithm 3 begins with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.stats.em import find_patterns
+from verticopula.stats.latent_draws import draw_truncated, redraw_missing
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def draw_latents(
+    correlation: Floats,
+    observed: Bools,
+    ranks: Sequence[Ints],
+    rng: np.random.Generator,
+    *,
+    given_response: bool = True,
+) -> Floats:
+    """(N, q) latents Z' in about the order of the noisy ranks; column 0 is the response.
+
+    Z is drawn from N(0, Ω), and each of its columns is sorted by noisy rank. Then Z'_ij is drawn given Z'_i0 ...
+    Z'_i,j-1, between the sorted Z of the next lower and the next higher rank, Eq. (6). Eq. (6) has Z there, not Z', so
+    neighbours may change places. A subject without a value has no interval.
+
+    Parameters
+    ----------
+    ranks : per column, the noisy ranks of the observed subjects in cohort order
+    given_response : False for Z'_i1 ... Z'_i,j-1
+    """
+    n_subjects, q = observed.shape
+    start = rng.standard_normal((n_subjects, q)) @ np.linalg.cholesky(correlation).T
+    latents = np.empty_like(start)
+    for j in range(q):
+        rows = np.flatnonzero(observed[:, j])
+        latents[:, j], low, high = sort_by_ranks(start[:, j], rows, ranks[j])
+        if j == 0:
+            continue
+        given = np.arange(0 if given_response or j == 1 else 1, j)
+        weights = np.linalg.solve(correlation[np.ix_(given, given)], correlation[given, j])
+        variance = correlation[j, j] - float(weights @ correlation[given, j])
+        mean = latents[:, given] @ weights
+        latents[:, j] = draw_truncated(mean, float(np.sqrt(max(variance, 1e-12))), low, high, rng)
+    return latents
+
+
+def sort_by_ranks(column: Floats, rows: Ints, ranks: Ints) -> tuple[Floats, Floats, Floats]:
+    """The column with these rows' values in the order of their ranks, and every row's interval (z_l, z_u) of Eq. (6).
+
+    Of equal ranks the earlier row comes first. Other rows keep their value and have no bounds.
+    """
+    sorted_column, low, high = column.copy(), np.full(column.size, -np.inf), np.full(column.size, np.inf)
+    order = np.argsort(ranks, kind="stable")
+    values, ordered = np.sort(column[rows]), ranks[order]
+    padded = np.concatenate([[-np.inf], values, [np.inf]])
+    sorted_column[rows[order]] = values
+    low[rows[order]] = padded[np.searchsorted(ordered, ordered, side="left")]
+    high[rows[order]] = padded[np.searchsorted(ordered, ordered, side="right") + 1]
+    return sorted_column, low, high
+
+
+def draw_missing(latents: Floats, correlation: Floats, observed: Bools, rng: np.random.Generator) -> Floats:
+    """The latents, those of missing values drawn from the conditional normal given the subject's observed ones.
+
+    The paper prints (Ω_mis,obs)^-1 in the mean, which is not square; (Ω_obs,obs)^-1 is meant.
+    """
+    return redraw_missing(latents, correlation, find_patterns(observed), rng)

@@ -1,0 +1,80 @@
+"""What a client does with the latents that the server sends back: margins of Eqs. (7), (8) and (10), missing values.
+
+A client keeps nothing between rounds. It is sent every round's ranks and latents again, and replays them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from verticopula.schema.federation import Column
+from verticopula.schema.printed_choices import PrintedChoices
+from verticopula.stats.printed.bernstein_margins import MonotoneSpline, ecdf_spline, settle_values
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PrintedRound:
+    """What became of one column in one round.
+
+    Attributes
+    ----------
+    ranks : noisy ranks of the subjects that were ranked, in cohort order: the observed ones in the first round, all of
+        them later
+    latents : (N,) Z' of all subjects
+    """
+
+    ranks: Ints
+    latents: Floats
+
+
+def latent_spline(values: Floats, ranks: Ints, latents: Floats, choices: PrintedChoices) -> MonotoneSpline:
+    """The spline through F~(x~) = Φ(Z~(x~)), for subjects with these values, noisy ranks and latents.
+
+    Eq. (8): x~ are the values, reordered by noisy rank; of equal ranks, the earlier row comes first. Eqs. (7) and (10):
+    Z~(x~_i) is the largest latent among the subjects whose noisy rank is at most that of subject i.
+    """
+    order = np.argsort(ranks, kind="stable")
+    ordered = ranks[order]
+    last = np.searchsorted(ordered, ordered, side="right") - 1
+    largest = np.maximum.accumulate(latents[order])[last]
+    sorted_values = np.sort(values)
+    perturbed = sorted_values if choices.reorder else sorted_values[ordered - 1]
+    knots = np.unique(perturbed)
+    return MonotoneSpline(knots, ndtr(largest[np.searchsorted(perturbed, knots, side="right") - 1]))
+
+
+def complete_column(
+    column: Column, values: Floats, observed: Bools, history: Sequence[PrintedRound], choices: PrintedChoices
+) -> tuple[Floats, Bools]:
+    """The pseudo-complete column after these rounds, and who has a value in it; nobody new before the first.
+
+    Missing values are F~^-1(Φ(Z'_mis)), by the spline of the last round, which is not privatized.
+    """
+    current, known = values, observed
+    for done in history:
+        spline = latent_spline(current[known], done.ranks, done.latents[known], choices)
+        missing = settle_values(spline.inverse(ndtr(done.latents[~observed])), column, choices)
+        current = current.copy()
+        current[~observed] = missing
+        known = np.ones_like(observed)
+    return current, known
+
+
+def margin_spline(
+    column: Column, values: Floats, observed: Bools, history: Sequence[PrintedRound], choices: PrintedChoices
+) -> tuple[MonotoneSpline, Floats]:
+    """The margin that is to be privatized, and the values that it is of: Algorithm 1 without rounds, 2 or 3 with."""
+    if not history:
+        return ecdf_spline(values[observed]), values[observed]
+    current, known = complete_column(column, values, observed, history[:-1], choices)
+    last = history[-1]
+    return latent_spline(current[known], last.ranks, last.latents[known], choices), current[known]
