@@ -254,7 +254,7 @@ def test_no_other_field_may_be_left_out() -> None:
 
 def test_a_steward_is_shown_the_variant_and_the_range() -> None:
     seen = []
-    policy = {"right": {"consent": seen.append}}
+    policy = {"right": {"ask_steward": seen.append}}
     members = make_members(federation(), tables(), policy=ALLOWED, **policy)
     synthesizer("evcds").fit_transport(OverBytes(members), study="study")
     question = next(one for one in seen if not one.is_opening)
