@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ SIZES = (1, 1)
 
 def run(*, quick: bool = False) -> Check:
     """All of Theorem 3."""
-    replications = 3 if quick else 16
+    replications = 3 if quick else 20
     sizes = (100, 200, 400) if quick else (500, 1_000, 2_000, 4_000, 8_000, 16_000)
     points = [p for n in sizes for p in measure(n, replications)]
     return Check(
@@ -99,17 +100,17 @@ def read_true_latents(latents: Floats, replication: int) -> float:
 def judge(points: Sequence[Point]) -> list[Verdict]:
     errors = [p for p in points if p.measure == "error"]
     claim = "|F~1(x) − F1(x)| falls like N^(−1/2)"
-    verdicts = []
-    for name in (PREMISE, *(METHODS[method] for method in JUDGED)):
-        slope, last = fit_slope(of_series(errors, name)), of_series(points, name, "mean")[-1]
-        verdict = judge_rate(claim, slope, -0.5, what=name)
-        verdicts.append(
-            Verdict(
-                claim,
-                f"{verdict.measured}; F1(0) = {last.mean:.3f} (s.e. {last.error:.3f}) at N = {last.x:,.0f}",
-                verdict.rule,
-                verdict.agrees,
-                verdict.tight,
-            )
-        )
-    return verdicts
+    premise = of_series(errors, PREMISE)
+    # A maximum over noisy ranks: as in Theorem 2.
+    slope = fit_slope(premise, [p.x / np.log(p.x) for p in premise])
+    plain = f"{PREMISE} (against N itself: slope {fit_slope(premise)}); against N/log N"
+    found = {PREMISE: judge_rate(f"{claim}, judged up to a factor √log N", slope, -0.5, what=plain)}
+    for name in (METHODS[method] for method in JUDGED):
+        found[name] = judge_rate(claim, fit_slope(of_series(errors, name)), -0.5, what=name)
+    return [_with_last(verdict, of_series(points, name, "mean")[-1]) for name, verdict in found.items()]
+
+
+def _with_last(verdict: Verdict, last: Point) -> Verdict:
+    """The verdict, with F1(0) at the largest size among what was measured."""
+    at = f"F1(0) = {last.mean:.3f} (s.e. {last.error:.3f}) at N = {last.x:,.0f}"
+    return replace(verdict, measured=f"{verdict.measured}; {at}")
