@@ -28,8 +28,8 @@ def render(checks: Sequence[Check], made_by: str) -> str:
         "they agree by the rule beside it. O_P statements are bounds: they are contradicted where an error falls more "
         "slowly than stated, and called tight where both go together. Slopes are exponents, fitted on logarithms. Bars "
         "are two standard errors, dashed lines the predicted slope or level. 'Derived here' is what we find instead, "
-        "where a term or a condition is missing; 'read into it by the text' is what the paper says about a theorem and the "
-        "theorem does not say.</p>",
+        "where a term or a condition is missing; 'read into it by the text' is what the paper says about a theorem and "
+        "the theorem does not say.</p>",
         f"<p><b>{held} of the paper's {len(theirs)} predictions hold</b>, and {held_ours} of {len(ours)} derived "
         "here.</p>",
         render_summary(checks),
@@ -120,7 +120,7 @@ def draw(panels: Sequence[Panel]) -> str:
                 [start.mean * (x / start.x) ** panel.slope for x in places],
                 "--",
                 color="#999999",
-                label=f"slope {panel.slope:+g}" if panel.slope else "constant",
+                label=f"slope {panel.slope:+.3g}" if panel.slope else "constant",
             )
         if panel.level is not None:
             ax.axhline(panel.level, linestyle="--", color="#999999")
