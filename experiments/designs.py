@@ -39,11 +39,9 @@ SERVER = "server"
 RESPONSE = "y"
 ID = "subject_id"
 
-# The printed 0.95, ..., 0.75 leave no complete case as missing rates and 43.6 % as observation
-# rates, while the table header says 77.32 % and 0.95^5 is 77.38 %. Hence the uniform rate; the
-# ladder is the other reading.
+# Departs from the text: the printed 0.95, ..., 0.75 leave no complete case as missing rates and 43.6 % as observation
+# rates, while the table header says 77.32 % and 0.95^5 is 77.38 %.
 MCAR_UNIFORM = (0.05, 0.05, 0.05, 0.05, 0.05)
-MCAR_LADDER = (0.05, 0.10, 0.15, 0.20, 0.25)
 
 
 @dataclass(frozen=True)
@@ -256,7 +254,7 @@ def draw_covariates(
 def describe_federation(design: SimulationDesign, kinds: Sequence[Kind]) -> Federation:
     """The schema of a data set, with bounds and categories from the design alone.
 
-    The response sits at a sixth party of its own, `server`. In the paper one of the K clients
+    Departs from the text: the response sits at a sixth party of its own, `server`. In the paper one of the K clients
     holds it and its own covariates may be missing while the response never is; in a federation the
     response's party defines the cohort and knows every subject in it, so the two are parted.
     """
@@ -345,7 +343,7 @@ def mask_mcar(n: int, *, rng: np.random.Generator, missing_rates: Sequence[float
 
     Parameters
     ----------
-    missing_rates : one per client, `MCAR_UNIFORM` or `MCAR_LADDER` for the paper's five
+    missing_rates : one per client
 
     Returns
     -------

@@ -27,12 +27,14 @@ from reporting.catalogue import Measured, Places
 from reporting.parallel import run_all
 from reporting.records import Record, write_text
 from reporting.tables import Table, csv_number, mean, standard_error, to_csv
+from verticopula import Synthesizer
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema.federation import Federation
 
 REAL_METHODS = (*SME_METHODS, "Refined-aligned")
 COMPLETE, COMPLETE_CASES = "Complete data", "Complete cases, no noise"
+ALIGNED = {"EVCDS": "evcds", "IEVCDS": "ievcds", "Refined-aligned": "refined"}
 MEASURES = ("auc", "n_selected", "found", "invented", "rmse", "signs", "margins")
 Kept = dict[str, Any]
 
@@ -82,7 +84,7 @@ def present(record: Record, places: Places) -> list[Table]:
     table = tabulate(kept)
     write_text(places.pages / "real.md", table.to_markdown() + "\n")
     failures = [(method, row["failure"]) for method, rows in kept.items() for row in rows if "failure" in row]
-    return [table, *([Table("failures", ("method", "why"), failures)] if failures else [])]
+    return [table, *tabulate_spreads(kept), *([Table("failures", ("method", "why"), failures)] if failures else [])]
 
 
 @dataclass(frozen=True)
@@ -156,14 +158,17 @@ def prepare(data: Path, study: Path, n_rows: int | None, split: int, test_cases:
 
 def measure(prepared: Prepared, method: str, split: int, epsilon: float) -> Kept:
     """Utility of one method, and what it spent."""
-    federation, observed = prepared.federation, prepared.observed
+    federation, observed, spreads = prepared.federation, prepared.observed, None
     if method == COMPLETE:
         outcome = prepared.complete
     elif method == COMPLETE_CASES:
         common = keep_common(federation, observed)
         outcome = Outcome(NOTHING_PROTECTED, common[federation.response.party].height, common)
     else:
-        outcome = METHODS[method](Study(federation, observed, "binomial", epsilon, split))
+        study = Study(federation, observed, "binomial", epsilon, split)
+        outcome = METHODS[method](study)
+        if method in ALIGNED:
+            spreads = measure_spreads(study.fitted[ALIGNED[method]], split)
     fitted = fit_tables(federation, outcome)
     spent: Spent = outcome.spent
     shares = {party: 1.0 - observed[party].height / prepared.complete.n_subjects for party in observed}
@@ -173,7 +178,16 @@ def measure(prepared: Prepared, method: str, split: int, epsilon: float) -> Kept
         "missing": shares,
         "complete_cases": keep_common(federation, observed)[federation.response.party].height,
         "spent": plain_spent(spent),
+        **({} if spreads is None else {"spreads": spreads}),
     }
+
+
+def measure_spreads(fitted: Synthesizer, seed: int) -> dict[str, float]:
+    """Standard deviation of every column's latents in aligned rows, observed and redrawn ones together."""
+    result = fitted.result_
+    assert result.draw_aligned is not None
+    spreads = result.draw_aligned(np.random.default_rng(seed)).std(axis=0)
+    return {label: round(float(s), 4) for label, s in zip(result.copula.layout.labels, spreads, strict=True)}
 
 
 def average(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
@@ -211,6 +225,15 @@ def tabulate(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
         seconds = f"{mean([row['seconds'] for row in rows]):.0f}"
         lines.append((method, *cells, "" if math.isnan(person) else format_epsilon(person), seconds))
     return Table("means over splits (standard errors)", ("method", *labels, "person ε", "seconds"), lines)
+
+
+def tabulate_spreads(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Table]:
+    """One line per method with aligned rows; nothing without any."""
+    found = {m: [s for row in rows for s in row.get("spreads", {}).values()] for m, rows in kept.items()}
+    lines = [(method, f"{min(own):.3f}", f"{max(own):.3f}") for method, own in found.items() if own]
+    head = ("method", "smallest", "largest")
+    title = "standard deviations of aligned latents, observed and redrawn together; 1 if right"
+    return [Table(title, head, lines)] if lines else []
 
 
 def _short(value: float, error: float) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from experiments.theory import theorem1, theorem2, theorem3, theorems89, theorems567
+from experiments.theory import corollaries12, theorem1, theorem2, theorem3, theorems89, theorems567
 from experiments.theory.findings import Check, from_dict, to_dict
 from experiments.theory.page import name_verdict, points_to_csv, render, verdicts_to_csv
 from reporting.catalogue import Measured, Places
@@ -22,6 +22,7 @@ from reporting.tables import Table
 Run = Callable[..., Check | list[Check]]
 GROUPS: Mapping[str, Run] = {
     "1": theorem1.run,
+    "c1-c2": corollaries12.run,
     "2": theorem2.run,
     "3": theorem3.run,
     "5": theorems567.run_vcds,

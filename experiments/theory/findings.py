@@ -146,13 +146,14 @@ def fit_slope(points: Sequence[Point], x: ArrayLike | None = None) -> Slope:
 
 def judge_rate(predicts: str, slope: Slope, rate: float, *, what: str) -> Verdict:
     """A bound with that exponent: it holds unless the slope is above it, and is tight unless it is below it too."""
-    decided = WITHIN * slope.error <= abs(rate) / 2.0 or slope.value > rate + slope.slack
+    widest = max(abs(rate) / 2.0, CURVATURE)
+    decided = WITHIN * slope.error <= widest or slope.value > rate + slope.slack
     agrees = slope.value <= rate + slope.slack if decided else None
     return Verdict(
         predicts,
         f"{what}: slope {slope}",
-        f"holds if the slope is at most {rate:+g} + max({WITHIN:g} s.e., {CURVATURE:g}); tight if also at least "
-        f"{rate:+g} minus that; undecided if it does and {WITHIN:g} s.e. are more than {abs(rate) / 2.0:g}",
+        f"holds if the slope is at most {rate:+.3g} + max({WITHIN:g} s.e., {CURVATURE:g}); tight if also at least "
+        f"{rate:+.3g} minus that; undecided if it does and {WITHIN:g} s.e. are more than {widest:.3g}",
         agrees,
         slope.value >= rate - slope.slack if agrees else None,
     )

@@ -21,19 +21,26 @@ dl { max-width: 70em; } dt { font-weight: 600; margin-top: .5em; } dd { margin-l
 
 def render(checks: Sequence[Check], made_by: str) -> str:
     """The whole page."""
-    held = sum(v.agrees is True for c in checks for v in c.verdicts)
-    total = sum(len(c.verdicts) for c in checks)
+    ours, theirs = ([v for c in checks for v in c.verdicts if _is_ours(v) is own] for own in (True, False))
+    held, held_ours = (sum(v.agrees is True for v in some) for some in (theirs, ours))
     parts = [
         "<p>Each theorem on data for which its assumptions hold: what it predicts, what simulation gives, and whether "
         "they agree by the rule beside it. O_P statements are bounds: they are contradicted where an error falls more "
         "slowly than stated, and called tight where both go together. Slopes are exponents, fitted on logarithms. Bars "
-        "are two standard errors, dashed lines the predicted slope or level.</p>",
-        f"<p><b>{held} of {total} predictions hold.</b></p>",
+        "are two standard errors, dashed lines the predicted slope or level. 'Derived here' is what we find instead, "
+        "where a term or a condition is missing; 'read into it by the text' is what the paper says about a theorem and "
+        "the theorem does not say.</p>",
+        f"<p><b>{held} of the paper's {len(theirs)} predictions hold</b>, and {held_ours} of {len(ours)} derived "
+        "here.</p>",
         render_summary(checks),
     ]
     for check in checks:
         parts += render_check(check)
     return html_page("The paper's theorems, measured", parts, made_by, STYLE)
+
+
+def _is_ours(verdict: Verdict) -> bool:
+    return verdict.predicts.startswith("derived here")
 
 
 def render_summary(checks: Sequence[Check]) -> str:
@@ -113,7 +120,7 @@ def draw(panels: Sequence[Panel]) -> str:
                 [start.mean * (x / start.x) ** panel.slope for x in places],
                 "--",
                 color="#999999",
-                label=f"slope {panel.slope:+g}" if panel.slope else "constant",
+                label=f"slope {panel.slope:+.3g}" if panel.slope else "constant",
             )
         if panel.level is not None:
             ax.axhline(panel.level, linestyle="--", color="#999999")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from experiments.theory.findings import Check, Panel, Point, Verdict, fit_slope, judge_rate, of_series, point
-from experiments.theory.gaussian import fit, make_federation, make_tables, margin_at
+from experiments.theory.gaussian import ROUNDS, fit, make_federation, make_tables, margin_at
 from experiments.theory.theorem1 import flip_prob
 from verticopula.privacy.noise import SeededNoise
 from verticopula.stats.ranks import flip_comparisons
@@ -20,7 +21,9 @@ Bools = NDArray[np.bool_]
 CORRELATION, EPSILON = 0.7, 1.0
 TRUTH = 0.5  # F1(0)
 PREMISE = "true latents (the theorem's premise)"
-METHODS = {"evcds": "EVCDS", "ievcds": "IEVCDS, ten rounds", "refined": "refined (ours)"}
+# A further variant is one more line here; `refined` has no theorem and is drawn only.
+METHODS = {"evcds": "EVCDS", "ievcds": f"IEVCDS, {ROUNDS} rounds", "refined": "refined (ours)"}
+JUDGED = ("evcds", "ievcds")
 OBSERVED = "observed values alone"
 SIZES = (1, 1)
 
@@ -45,9 +48,12 @@ def run(*, quick: bool = False) -> Check:
             Panel("F1(0)", [p for p in points if p.measure == "mean"], "N", "mean", level=TRUTH, log_y=False),
         ],
         judge(points),
-        "The theorem holds for latents that carry the right distribution among the observed subjects. Eq. 6 does not "
-        "produce such: with n distinct ranks each latent has an interval of width 1/n, so latents of the observed "
-        "subjects stay standard normal, and the margin stays that of the observed values.",
+        "The proof needs latents that have the right distribution among the observed subjects. One pass of Eq. 6 does "
+        "not give such: with n distinct ranks each latent has an interval of width 1/n, so the latents of the observed "
+        "subjects stay standard normal, and the margin stays that of the observed values. IEVCDS, iterated until it "
+        "rests, does give such: the completed values stand between the observed ones, and the observed subjects' "
+        "latents take their places among all. Ten rounds leave a bias, which is not the theorem's failure: every round "
+        "removes a share of what is left.",
     )
 
 
@@ -94,17 +100,17 @@ def read_true_latents(latents: Floats, replication: int) -> float:
 def judge(points: Sequence[Point]) -> list[Verdict]:
     errors = [p for p in points if p.measure == "error"]
     claim = "|F~1(x) − F1(x)| falls like N^(−1/2)"
-    verdicts = []
-    for name in (PREMISE, METHODS["evcds"], METHODS["ievcds"]):
-        slope, last = fit_slope(of_series(errors, name)), of_series(points, name, "mean")[-1]
-        verdict = judge_rate(claim, slope, -0.5, what=name)
-        verdicts.append(
-            Verdict(
-                claim,
-                f"{verdict.measured}; F1(0) = {last.mean:.3f} (s.e. {last.error:.3f}) at N = {last.x:,.0f}",
-                verdict.rule,
-                verdict.agrees,
-                verdict.tight,
-            )
-        )
-    return verdicts
+    premise = of_series(errors, PREMISE)
+    # A maximum over noisy ranks: as in Theorem 2.
+    slope = fit_slope(premise, [p.x / np.log(p.x) for p in premise])
+    plain = f"{PREMISE} (against N itself: slope {fit_slope(premise)}); against N/log N"
+    found = {PREMISE: judge_rate(f"{claim}, judged up to a factor √log N", slope, -0.5, what=plain)}
+    for name in (METHODS[method] for method in JUDGED):
+        found[name] = judge_rate(claim, fit_slope(of_series(errors, name)), -0.5, what=name)
+    return [_with_last(verdict, of_series(points, name, "mean")[-1]) for name, verdict in found.items()]
+
+
+def _with_last(verdict: Verdict, last: Point) -> Verdict:
+    """The verdict, with F1(0) at the largest size among what was measured."""
+    at = f"F1(0) = {last.mean:.3f} (s.e. {last.error:.3f}) at N = {last.x:,.0f}"
+    return replace(verdict, measured=f"{verdict.measured}; {at}")

@@ -11,9 +11,11 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.real import description as d
+from experiments.real.command import tabulate_spreads
 from experiments.real.utility import DevianceScale, margin_distance
 from experiments.sme import fit_tables
 from experiments.study import NOTHING_PROTECTED, Outcome
+from reporting.records import Record
 from verticopula.errors import SettingsError
 from verticopula.schema.federation import Column
 
@@ -155,6 +157,24 @@ def test_the_command_writes_one_line_per_method_and_is_not_repeated(files: tuple
     assert len(before) == 8
     assert main(["real", *options]) == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_spreads_of_aligned_latents_are_those_of_the_methods_that_have_them() -> None:
+    kept = {"VCDS": [{}], "EVCDS": [{"spreads": {"a": 0.9, "b": 1.0}}, {"spreads": {"a": 1.25, "b": 1.1}}]}
+    (table,) = tabulate_spreads(kept)
+    assert table.rows == [("EVCDS", "0.900", "1.250")]
+    assert tabulate_spreads({"VCDS": [{}]}) == []
+
+
+def test_spreads_are_measured_of_aligned_methods_only(files: tuple[Path, Path], tmp_path: Path) -> None:
+    options = ["--csv", str(files[0]), "--study", str(files[1]), "--methods", "VCDS", "EVCDS", "--splits", "1"]
+    assert main(["real", *options, "--test-cases", "100", "--epsilon", "5", "--out", str(tmp_path)]) == 0
+    kept = {path.name: Record.read(path).results for path in tmp_path.glob("replications/*/*vcds.00.json")}
+    assert "spreads" not in kept["vcds.00.json"]
+    spreads = kept["evcds.00.json"]["spreads"]
+    assert {"bank.amount", "agency.year", "agency.late"} <= set(spreads)
+    # Four standard errors of a standard deviation of 499 latents.
+    assert np.array(list(spreads.values())) == pytest.approx(1.0, abs=4.0 / np.sqrt(2 * 499))
 
 
 def test_a_column_that_is_not_there_is_named(files: tuple[Path, Path], tmp_path: Path) -> None:

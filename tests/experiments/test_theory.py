@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
-from experiments.theory import command, theorem1, theorem2, theorem3, theorems89, theorems567
+from experiments.theory import command, corollaries12, theorem1, theorem2, theorem3, theorems89, theorems567
 from experiments.theory.findings import (
     Point,
     Slope,
@@ -60,6 +60,16 @@ def test_points_off_their_line_widen_the_error() -> None:
 def test_rates_are_bounds(slope: Slope, agrees: bool | None, tight: bool | None) -> None:
     verdict = judge_rate("", slope, -0.5, what="")
     assert (verdict.agrees, verdict.tight) == (agrees, tight)
+
+
+@pytest.mark.parametrize(("slope", "agrees"), [(0.05, True), (-0.8, True), (0.2, False)])
+def test_a_rate_of_zero_forbids_growth_only(slope: float, agrees: bool) -> None:
+    assert judge_rate("", Slope(slope, 0.01), 0.0, what="").agrees is agrees
+
+
+def test_rounds_rest_where_the_last_two_points_are_equal() -> None:
+    assert theorems567.judge_rest("", make_points([0.9, 0.5, 0.505])).agrees is True
+    assert theorems567.judge_rest("", make_points([0.9, 0.5, 0.4])).agrees is False
 
 
 def test_plateaus_and_numbers() -> None:
@@ -115,6 +125,37 @@ def test_blocks_are_missing_at_the_rate_and_where_the_first_column_is_high() -> 
     assert observed[:, 0].all()
     assert np.mean(~observed[:, 1]) == pytest.approx(0.3, abs=4 * 0.46 / np.sqrt(20_000))
     assert values[~observed[:, 2], 0].mean() > 0.8
+
+
+def test_the_corollaries_numbers_of_cells_and_rates_by_hand() -> None:
+    # epsilon 1, delta 0.05: (1000/3.0)^(1/3) = 6.9; never below 1
+    assert corollaries12.degree(1_000, 2) == 7
+    assert corollaries12.degree(1, 2) == 1
+    assert corollaries12.printed_rate(2) == pytest.approx(-4.0 / 9.0)
+
+
+def test_equation_9_keeps_a_straight_line_and_errs_as_its_noise_does() -> None:
+    rng = np.random.default_rng(0)
+    line = corollaries12.privatize(lambda x: x, 10_000, 2, 0.0, rng)
+    assert line == pytest.approx(corollaries12.GRID)
+    errors = []
+    for sensitivity in (1e-4, 1e-2):
+        rng = np.random.default_rng(0)
+        private = corollaries12.privatize(lambda x: x, 10_000, 2, sensitivity, rng)
+        errors.append(np.max(np.abs(private - corollaries12.GRID)))
+    assert errors[1] == pytest.approx(100.0 * errors[0])
+
+
+def test_a_step_function_counts_the_values_up_to_x() -> None:
+    steps = corollaries12.step_function(np.array([0.2, 0.5]), np.array([0.0, 0.3, 1.0]))
+    assert steps(np.array([0.1, 0.2, 0.4, 0.5, 0.9])).tolist() == [0.0, 0.3, 0.3, 1.0, 1.0]
+
+
+def test_few_rows_have_the_variance_of_their_information() -> None:
+    found = theorems89.judge_few(np.array([[1.0, -1.0], [0.9, -1.1], [1.1, 0.9]]), 1_600)
+    assert found.agrees is True
+    assert "100 rows of 1,600 subjects" in found.measured
+    assert theorems89.judge_few(np.full((5, 2), 1.5), 1_600).agrees is False
 
 
 def test_scad_at_the_theorems_strength_is_least_squares_on_the_support() -> None:

@@ -15,7 +15,7 @@ from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import CompletedRanksRequest
 from verticopula.protocol.rank_methods import ask_completed
 from verticopula.stats.copula import FittedCopula, Layout
-from verticopula.stats.ievcds import draw_missing
+from verticopula.stats.evcds import prepare_missing
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import correlate_pairs, fit_pairwise
 from verticopula.stats.rank_release import RankRelease
@@ -63,7 +63,7 @@ def draw_gone(z: Floats, epsilon: float) -> tuple[RankRelease, Floats, NDArray[n
     observed[:, 0] = np.arange(N) % 20 == 0
     released = release(as_values(z), observed, epsilon)
     copula = FittedCopula(released.layout, released.marginals, R)
-    drawn = draw_missing(released, copula, np.zeros((N, 4)), observed, np.random.default_rng(2))
+    drawn = prepare_missing(released, copula, observed)(np.zeros((N, 4)), np.random.default_rng(2))
     assert not drawn[observed].any()
     return released, drawn[~observed[:, 0], 0], ~observed[:, 0]
 

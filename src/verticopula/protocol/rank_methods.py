@@ -18,9 +18,9 @@ from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import EVCDS, IEVCDS, REFINED, VCDS
 from verticopula.stats.copula import FittedCopula
-from verticopula.stats.evcds import fit_evcds
+from verticopula.stats.evcds import fit_evcds, prepare_missing
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.ievcds import draw_missing, finish_rounds, fit_round, place_missing
+from verticopula.stats.ievcds import finish_rounds, fit_round, place_missing
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.refined import fit_refined
 from verticopula.stats.vcds import fit_vcds
@@ -54,7 +54,7 @@ def ievcds(federation: Federation, budget: StudyBudget, study: str, side: Coordi
     everybody = {key: np.ones(released.n_subjects, dtype=bool) for key in layout.keys}
     fit = fit_round(collected, released, federation.response, side.rng)
     for round_number in range(2, budget.rounds + 1):
-        completed = draw_missing(released, fit.copula, fit.latents, observed, side.rng)
+        completed = prepare_missing(released, fit.copula, observed)(fit.latents, side.rng)
         replies = yield ask_completed(
             federation, budget, study, round_number, fit.copula, completed, observed, collected.budgets
         )

@@ -9,6 +9,8 @@ is then needed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,10 +18,12 @@ from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.em import find_patterns
 from verticopula.stats.fit_result import AlignedDraw, FitResult
-from verticopula.stats.latent_draws import draw_constrained, redraw_missing
+from verticopula.stats.latent_draws import draw_constrained
+from verticopula.stats.loadings import Loadings
 from verticopula.stats.margin_curves import MarginCurve, conditional_sensitivity, correct_marginals, curve_from_latents
 from verticopula.stats.pairwise import fit_pairwise
 from verticopula.stats.rank_release import CollectedReleases, RankRelease
+from verticopula.stats.readings import read_release
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -33,14 +37,15 @@ def fit_evcds(collected: CollectedReleases, response: ColumnKey, rng: np.random.
     latents = draw_in_order(released, correlation, first, rng)
     curves = observed_curves(latents, released.observed)
     marginals = correct_marginals(released.layout, released.marginals, curves)
+    copula = FittedCopula(released.layout, marginals, correlation)
     return FitResult(
-        FittedCopula(released.layout, marginals, correlation),
+        copula,
         released.marginals,
         report,
         collected.missingness,
         collected.budgets,
         margin_sensitivity=largest_sensitivity(latents, released.observed),
-        draw_aligned=align_by_ranks(released, correlation, first, released.observed),
+        draw_aligned=align_by_ranks(released, copula, first, released.observed),
     )
 
 
@@ -75,10 +80,31 @@ def largest_sensitivity(latents: Floats, observed: Bools) -> float:
     return max(conditional_sensitivity(latents[observed[:, j], j]) for j in range(latents.shape[1]))
 
 
-def align_by_ranks(released: RankRelease, correlation: Floats, first: slice, observed: Bools) -> AlignedDraw:
+def align_by_ranks(released: RankRelease, copula: FittedCopula, first: slice, observed: Bools) -> AlignedDraw:
     """Fresh latents of the cohort's own subjects, as often as asked.
 
-    In the order of the noisy ranks where a value was observed, given the others where it was not, ranked or not.
+    In the order of the noisy ranks where a value was observed; where it was not, ranked or not, given what was read.
     """
+    draw_missing = prepare_missing(released, copula, observed)
+    return lambda rng: draw_missing(draw_in_order(released, copula.correlation, first, rng), rng)
+
+
+def prepare_missing(
+    released: RankRelease, copula: FittedCopula, observed: Bools
+) -> Callable[[Floats, np.random.Generator], Floats]:
+    """Replaces latents of missing values by draws given what the subject's noisy ranks say about its other latents.
+
+    Not given the other latents themselves, as they were drawn: noisy, and in a random order where values are tied,
+    they hang together less than the correlation says. Whatever is predicted from them as if they were exact
+    would too, and where the correlation is nearly singular it would be far too large.
+    """
+    readings = read_release(released)
+    seen = [observed[:, part.start] for part in copula.layout.slices]
+    own = [
+        readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)
+        for rows, part in zip(seen, copula.layout.slices, strict=True)
+    ]
     patterns = find_patterns(observed)
-    return lambda rng: redraw_missing(draw_in_order(released, correlation, first, rng), correlation, patterns, rng)
+    loadings = Loadings.of(copula, readings, own).allow_for(readings.values, patterns)
+    incomplete = [pattern for pattern in patterns if pattern.missing.size]
+    return lambda latents, rng: np.where(observed, latents, loadings.draw_latents(readings.values, incomplete, rng))

@@ -14,7 +14,6 @@ from scipy.special import ndtr
 
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.copula import FittedCopula
-from verticopula.stats.em import find_patterns
 from verticopula.stats.evcds import (
     align_by_ranks,
     draw_in_order,
@@ -23,11 +22,9 @@ from verticopula.stats.evcds import (
     response_latents,
 )
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.loadings import Loadings
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.pairwise import FitReport, fit_pairwise
 from verticopula.stats.rank_release import CollectedReleases, RankRelease
-from verticopula.stats.readings import read_release
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -63,7 +60,7 @@ def finish_rounds(
     collected: CollectedReleases, released: RankRelease, last: RoundFit, response: ColumnKey
 ) -> FitResult:
     """The study's result, from its last round."""
-    observed, correlation = collected.released.observed, last.copula.correlation
+    observed = collected.released.observed
     return FitResult(
         last.copula,
         collected.released.marginals,
@@ -71,28 +68,8 @@ def finish_rounds(
         collected.missingness,
         collected.budgets,
         margin_sensitivity=largest_sensitivity(last.latents, observed),
-        draw_aligned=align_by_ranks(released, correlation, response_latents(response, released), observed),
+        draw_aligned=align_by_ranks(released, last.copula, response_latents(response, released), observed),
     )
-
-
-def draw_missing(
-    released: RankRelease, copula: FittedCopula, latents: Floats, observed: Bools, rng: np.random.Generator
-) -> Floats:
-    """The latents, those of missing values drawn given what the subject's noisy ranks say about its other latents.
-
-    Not given the other latents themselves, as they were drawn: noisy, and in a random order where values are tied,
-    they hang together less than the correlation says, and whatever is predicted from them as if they were exact
-    would too.
-    """
-    readings = read_release(released)
-    seen = [observed[:, part.start] for part in copula.layout.slices]
-    own = [
-        readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)
-        for rows, part in zip(seen, copula.layout.slices, strict=True)
-    ]
-    loadings = Loadings.of(copula, readings, own)
-    drawn = loadings.draw_latents(readings.values, find_patterns(observed), rng)
-    return np.where(observed, latents, drawn)
 
 
 def place_missing(

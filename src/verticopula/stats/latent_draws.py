@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from verticopula.stats.em import Pattern, regress
+from verticopula.stats.em import Pattern
 from verticopula.stats.matrix_repair import clipped_root
 
 Floats = NDArray[np.float64]
@@ -72,7 +72,7 @@ def draw_constrained(correlation: Floats, observed: Bools, ranks: Sequence[Ints]
     """(N, q) latents in the order of the noisy ranks. Implements lines 7 to 14 of Algorithm 2.
 
     Column by column, conditional on the columns before it: observed subjects in the order of their
-    noisy ranks, the others unconstrained: see `redraw_missing` for those.
+    noisy ranks, the others unconstrained: `evcds.prepare_missing` draws those again.
     """
     root = np.linalg.cholesky(correlation)
     n_subjects, q = observed.shape
@@ -92,23 +92,6 @@ def draw_constrained(correlation: Floats, observed: Bools, ranks: Sequence[Ints]
     return latents
 
 
-def redraw_missing(
-    latents: Floats, correlation: Floats, patterns: Sequence[Pattern], rng: np.random.Generator
-) -> Floats:
-    """The latents with those of every subject's missing columns drawn given the observed ones."""
-    drawn = latents.copy()
-    for pattern in patterns:
-        if pattern.missing.size == 0:
-            continue
-        weights = regress(correlation, pattern.observed, pattern.missing)
-        mean = latents[pattern.rows][:, pattern.observed] @ weights.T
-        left = correlation[np.ix_(pattern.missing, pattern.missing)]
-        left = left - weights @ correlation[np.ix_(pattern.observed, pattern.missing)]
-        noise = rng.standard_normal(mean.shape) @ clipped_root(left, _JITTER).T
-        drawn[np.ix_(pattern.rows, pattern.missing)] = mean + noise
-    return drawn
-
-
 def draw_posterior(
     readings: Floats,
     patterns: Sequence[Pattern],
@@ -117,7 +100,7 @@ def draw_posterior(
     error: Floats,
     rng: np.random.Generator,
 ) -> Floats:
-    """(N, q) latents given noisy readings, reading = loading @ latent + error.
+    """(N, q) latents given noisy readings, reading = loading @ latent + error; zero for subjects in no pattern.
 
     Parameters
     ----------
@@ -126,7 +109,7 @@ def draw_posterior(
     """
     covariance = loading @ correlation @ loading.T + error
     with_latents = loading @ correlation  # Cov(reading, latent)
-    drawn = np.empty(readings.shape)
+    drawn = np.zeros(readings.shape)
     for pattern in patterns:
         seen = pattern.observed
         weights = np.linalg.solve(covariance[np.ix_(seen, seen)], with_latents[seen]).T
