@@ -7,12 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.stats.em import find_patterns
-from verticopula.stats.latent_draws import draw_truncated, redraw_missing
+from verticopula.stats.em import find_patterns, regress
+from verticopula.stats.latent_draws import draw_truncated
+from verticopula.stats.matrix_repair import clipped_root
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+_JITTER = 1e-9  # smallest variance of a drawn direction
 
 
 def draw_latents(
@@ -70,4 +73,14 @@ def draw_missing(latents: Floats, correlation: Floats, observed: Bools, rng: np.
 
     The paper prints (Ω_mis,obs)^-1 in the mean, which is not square; (Ω_obs,obs)^-1 is meant.
     """
-    return redraw_missing(latents, correlation, find_patterns(observed), rng)
+    drawn = latents.copy()
+    for pattern in find_patterns(observed):
+        if pattern.missing.size == 0:
+            continue
+        weights = regress(correlation, pattern.observed, pattern.missing)
+        mean = latents[pattern.rows][:, pattern.observed] @ weights.T
+        left = correlation[np.ix_(pattern.missing, pattern.missing)]
+        left = left - weights @ correlation[np.ix_(pattern.observed, pattern.missing)]
+        noise = rng.standard_normal(mean.shape) @ clipped_root(left, _JITTER).T
+        drawn[np.ix_(pattern.rows, pattern.missing)] = mean + noise
+    return drawn
