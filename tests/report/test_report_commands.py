@@ -100,14 +100,6 @@ def test_report_says_what_it_cannot_read(call: Call, inputs: Path) -> None:
     assert "cannot be read as a regression" in call("report", out).err
 
 
-def test_demo_writes_both(call: Call, tmp_path: Path) -> None:
-    said = call("demo", "--subjects", 400, "--out", tmp_path, "--method", "vcds", "--seed", 1)
-    assert said.code == 0, said.err
-    assert "report.html" in said.out
-    assert 'data-code="seeded"' in (tmp_path / "report.html").read_text("utf-8")
-    assert 'data-code="in-house"' in (tmp_path / "report-in-house.html").read_text("utf-8")
-
-
 def test_the_method_takes_tables_and_a_regression(tmp_path: Path) -> None:
     synthesizer = studies.fitted()
     path = synthesizer.report(
@@ -127,7 +119,7 @@ def test_a_study_of_one_column_has_a_report(tmp_path: Path) -> None:
 
 
 def test_fifty_five_columns_and_five_parties_stay_small() -> None:
-    study = make_sme(2_000)
+    study = make_sme(400)
     synthesizer = Synthesizer(study.federation, "refined", epsilon=8.0).fit(study.tables)
     assert len(study.federation.keys) == 55
     facts = fit_if_cheap(synthesizer.study_, synthesizer.sample())

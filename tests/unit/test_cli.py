@@ -27,6 +27,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert "epsilon by unit" in done.stdout
     assert "Against the truth" in done.stdout
+    assert "report.html" in done.stdout
     return out
 
 
@@ -51,6 +52,11 @@ def test_demo_writes_everything(demo: Path) -> None:
     assert "person" in (demo / "summary.txt").read_text()
     assert json.loads((demo / "study.json").read_text())["settings"]["unit"] == "client"
     assert not (demo / "synthetic" / "READ-ME-FIRST.txt").exists()
+
+
+def test_demo_writes_a_report_to_send_and_one_to_keep(demo: Path) -> None:
+    assert 'data-code="in-house"' not in (demo / "report.html").read_text("utf-8")
+    assert 'data-code="in-house"' in (demo / "report-in-house.html").read_text("utf-8")
 
 
 def test_demo_writes_what_was_missing_and_how_margins_were_corrected(demo: Path) -> None:
