@@ -68,6 +68,7 @@ def _other_words(**words: str) -> Callable[[ConsentRequest], ConsentRequest]:
     return lambda request: ConsentRequest(replace(request.proposal, **words))
 
 
+_OTHER_OPENING = "refused: party {0!r}: who asks, why, or the seed is not what was said when the study was opened"
 _OTHER_PROPOSAL = "refused: party '{}': '{}' has not consented to the proposal seen here"
 
 for _name, _words in (
@@ -77,10 +78,10 @@ for _name, _words in (
     against_parties(
         _name,
         "everybody's consent to one proposal",
-        _OTHER_PROPOSAL.format("left", "right"),
-        party="left",
-        honest=_TWO,
-    )(lies_in_vain(_tells("right", ConsentRequest, _other_words(**_words)), "left"))
+        _OTHER_OPENING.format("right"),
+        party="right",
+        honest="the party that is told otherwise",
+    )(lies_in_vain(_tells("right", ConsentRequest, _other_words(**_words)), "right"))
 
 
 def _cheaper(scene: Scene) -> Callable[[ConsentRequest], ConsentRequest]:
@@ -235,7 +236,7 @@ def _two_keys(scene: Scene) -> Lie:
 @against_parties(
     "two public keys of a party that helps, one for each of the others",
     "the plan's digest in sealed shares",
-    "refused: party 'left': .*(shared its scores for another plan|a sealed message is not what)",
+    "refused: party 'left': .*(shared its scores for another plan|a sealed message is not what|had another public key)",
     party="left",
     honest=_TWO,
 )
@@ -421,7 +422,7 @@ against_parties(
 against_parties(
     "two proposals in one study",
     "one proposal a study",
-    "refused: party 'left' has consented to another proposal in this study",
+    _OTHER_OPENING.format("left"),
     party="left",
 )(
     _asks_early(
@@ -482,7 +483,7 @@ def _two_signatures(scene: Scene) -> Lie:
 against_parties(
     "a party that helps and signs two proposals",
     "everybody's consent to one proposal",
-    _OTHER_PROPOSAL.format("left", "middle"),
+    _OTHER_OPENING.format("left"),
     party="left",
     honest=_TWO,
 )(lies_in_vain(_two_signatures, "left"))

@@ -112,7 +112,7 @@ against_party("more epsilon than was consented to", "what was consented to", _NO
 against_party(
     "more rounds than the cap leaves room for", "its policy", "refused: party 'left': epsilon per client would become"
 )(_is_refused(lambda scene: ConsentRequest(proposed_alone(scene, "long", "ievcds", rounds=1_000, per_round=True))))
-against_party("more rounds than any protocol has", "its rules", "refused: party 'left': a protocol has 1 to 1000")(
+against_party("more rounds than any protocol has", "its rules", "refused: a study has 1 to 1000 rounds")(
     _is_refused(lambda scene: ConsentRequest(proposed_alone(scene, "longer", "ievcds", rounds=1_001, per_round=True)))
 )
 
@@ -373,7 +373,7 @@ against_party("secure sums before margins", "its rules", "refused: party 'left' 
 against_party(
     "secure sums before everybody has consented",
     "its rules",
-    "refused: party 'left' has sent no margins in this study",
+    "refused: party 'left' has not consented to this study",
 )(_is_refused(lambda scene: (proposed_alone(scene, "early", "strict"), _share_request(scene, study="early"))[1]))
 against_party(
     "the coordinator as a party with 200 columns of its own in secure sums",
@@ -428,7 +428,7 @@ def sums_before_shares(scene: Scene) -> None:
     assert isinstance(scene.evil.ask("left", _margins(proposal)), GaussianMarginsReply)
     asked = _share_request(scene)
     before = ledgers(scene)
-    reply = scene.evil.ask("left", SumsRequest(_STRICT, "strict", asked.plan, asked.keys, (b"", b"", b"")))
+    reply = scene.evil.ask("left", SumsRequest(_STRICT, "strict", asked.plan, asked.keys, ((b"",), (b"",), (b"",))))
     assert isinstance(reply, Refusal), reply
     assert ledgers(scene) == before
 
