@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "PO
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
+_numbers = itertools.count()
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_data_folder_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -30,6 +33,7 @@ def _no_data_folder_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A test's own data folder: no test sees what another has spent."""
-    folder = tmp_path_factory.mktemp("data")
+    folder = tmp_path_factory.getbasetemp() / f"data-of-test-{next(_numbers)}"  # `mktemp` lists all of them each time
+    folder.mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
     return folder

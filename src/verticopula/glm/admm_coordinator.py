@@ -18,6 +18,7 @@ top of it and given up for a plain step whenever it moves further, so that it ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -139,9 +140,9 @@ class Sharing:
                 break
             bend = self._family.curvature(eta)
             follow = rho / (bend + rho)  # how far each row's solution goes along with the intercept
-            slope = max(float(np.mean(bend * follow)), 1e-300)  # flat where a fit runs off; the step is cut anyway
-            step = -float(np.mean(self._family.residual(eta, self._y))) / slope
-            step = float(np.clip(step, -2.0 * self._reach, 2.0 * self._reach))
+            slope = max(float(bend @ follow) / eta.size, 1e-300)  # flat where a fit runs off; the step is cut anyway
+            step = -float(self._family.residual(eta, self._y).sum()) / eta.size / slope
+            step = min(max(step, -2.0 * self._reach), 2.0 * self._reach)
             self.intercept += step
             eta = eta + step * follow
             if abs(step) <= _LAST_STEP * self._reach:
@@ -165,4 +166,4 @@ class Sharing:
 
 
 def _rms(values: Floats) -> float:
-    return float(np.sqrt(np.mean(values**2)))
+    return math.sqrt(float(values @ values) / values.size)
