@@ -11,13 +11,14 @@ BIN     = $(VENV)/bin
 OUT    ?= demo-out
 STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
-JOBS   ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+# One more than there are cores: tests of real processes wait, and meanwhile others run.
+JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1 )))
 
 # Without compiled files every process of the tests would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-audit test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan clean
 
 help:  ## this list
@@ -71,13 +72,16 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 test: $(STAMP)-browser  ## the test suite on all cores (JOBS=...), without slow checks and long network tables
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not gan and not install"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not audit and not gan and not install"
+
+test-audit: $(STAMP)-dev  ## the audit against correct mechanisms and against planted faults
+	$(BIN)/python -m pytest $(PARALLEL) -m "audit and not slow"
 
 test-install: $(STAMP)-dev  ## the wheel, built and installed into an empty environment, runs the demo
 	$(BIN)/python -m pytest -m install
 
 test-pandas3: $(VENV)-pandas3/.installed  ## make test with pandas 3, without SDMetrics, which does not support it
-	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "not slow and not network and not gan and not install and not sdmetrics"
+	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "not slow and not network and not audit and not gan and not install and not sdmetrics"
 
 $(VENV)-pandas3/.installed: $(STAMP)-browser
 	@echo "installing into $(VENV)-pandas3 …"

@@ -28,6 +28,8 @@ from verticopula.mpc.sums_plan import own_statement
 from verticopula.mpc.verified_cells import column_starts, encode_cells
 from verticopula.privacy.noise import SeededNoise
 
+pytestmark = pytest.mark.audit
+
 NAMED = {forgery.name: forgery for forgery in FORGERIES}
 WIDTHS = {"a": 2, "b": 1, "c": 1, "d": 2}  # the last one does not compute
 PAIR = replaced_block(complete_plan(0.5, WIDTHS), "b")

@@ -22,6 +22,8 @@ from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.stats.ranks import sort_with_ties
 
+pytestmark = pytest.mark.audit
+
 CONFIDENCE = 0.999
 
 

@@ -25,6 +25,8 @@ from verticopula.protocol.party import strict_handler as strict_party
 from verticopula.storage.ledger import Ledger
 from verticopula.study.study_folder import write_study
 
+pytestmark = pytest.mark.audit
+
 OPTIONS = ("--mechanism-only", "--trials", 100, "--seed", 1)
 
 

@@ -24,6 +24,8 @@ from verticopula.privacy.gaussian_dp import gaussian_epsilon, mu_of
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.schema.units import Unit
 
+pytestmark = pytest.mark.audit
+
 PAIRS: dict[str, Callable[[SumsPlan], SumsNeighbours]] = {
     "person": replaced_record,
     "block": lambda plan: replaced_block(plan, "a"),
