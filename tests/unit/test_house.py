@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(HOME.rglob("*.py"))
 ROOMS = sorted(path.parent for path in FILES if path.name == "__init__.py" and path.parent != HOME)
 NAMES_OF_METHODS = {*METHODS, RAW_REGRESSION}
+COMMANDS_OF_THE_SAME_NAME = {"forecast", "provision"}
 
 
 def trees() -> list[tuple[Path, ast.Module]]:
@@ -36,6 +38,43 @@ def test_no_two_files_share_a_name() -> None:
 def test_no_two_classes_share_a_name() -> None:
     found = Counter(node.name for _, tree in trees() for node in tree.body if isinstance(node, ast.ClassDef))
     assert [name for name, count in found.items() if count > 1] == []
+
+
+def test_no_two_public_functions_share_a_name() -> None:
+    """A command may have the name of the function that it calls."""
+    found = Counter(
+        node.name
+        for _, tree in trees()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and public(node.name)
+    )
+    assert {name for name, count in found.items() if count > 1} == COMMANDS_OF_THE_SAME_NAME
+
+
+def test_no_two_public_constants_share_a_name() -> None:
+    """An abbreviation of a type may be written again where it is needed, but must mean the same."""
+    found: dict[str, list[str]] = {}
+    for _, tree in trees():
+        for name, value in assigned(tree):
+            if public(name) and name != "logger":
+                found.setdefault(name, []).append(value)
+    assert [name for name, values in found.items() if name.isupper() and len(values) > 1] == []
+    assert [name for name, values in found.items() if len(set(values)) > 1] == []
+
+
+def public(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def assigned(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names that a module assigns, and the expressions."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                for name in target.elts if isinstance(target, ast.Tuple) else [target]:
+                    if isinstance(name, ast.Name):
+                        yield name.id, ast.unparse(node.value)
 
 
 def test_method_names_stand_in_one_file_only() -> None:

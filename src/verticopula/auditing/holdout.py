@@ -19,7 +19,7 @@ from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
 
-FEWEST_PEOPLE = 50
+FEWEST_AUDITED = 50  # people in the study, and left out
 
 Frames = Mapping[str, pl.DataFrame]
 
@@ -108,9 +108,9 @@ def check_no_overlap(federation: Federation, members: Frames, others: Frames) ->
 
 def check_group_sizes(n_members: int, n_others: int) -> None:
     """SettingsError if there are too few people for any conclusion."""
-    if min(n_members, n_others) < FEWEST_PEOPLE:
+    if min(n_members, n_others) < FEWEST_AUDITED:
         raise SettingsError(
-            f"an audit of tables needs at least {FEWEST_PEOPLE} people in the study and as many left out; there are "
+            f"an audit of tables needs at least {FEWEST_AUDITED} people in the study and as many left out; there are "
             f"{n_members:,} and {n_others:,}"
         )
 

@@ -108,7 +108,7 @@ def audit(
         (out / "audit.json").write_text(report.to_json(), encoding="utf-8")
         (out / "audit.txt").write_text(report.to_text(), encoding="utf-8")
     if not quiet:
-        show(report, Console(highlight=False))
+        show_audit(report, Console(highlight=False))
     if not report.holds:
         raise typer.Exit(REFUTED_CODE)
 
@@ -149,7 +149,7 @@ def _holdout(text: str) -> tuple[float, Path | None]:
     return fraction, None
 
 
-def show(report: AuditReport, console: Console) -> None:
+def show_audit(report: AuditReport, console: Console) -> None:
     """The report on a terminal; what is refuted in red."""
     from verticopula.auditing.audit_report import describe_mechanism, describe_value, meaning, verdict
     from verticopula.privacy.statement import format_epsilon

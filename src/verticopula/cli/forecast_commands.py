@@ -87,10 +87,10 @@ def forecast(
     if as_json:
         print(json.dumps(made.to_dict(), indent=1))
         return
-    show(made)
+    show_forecast(made)
 
 
-def show(made: Forecast) -> None:
+def show_forecast(made: Forecast) -> None:
     """The table, what it assumes, and the advice."""
     table = Table()
     for name in ("unit", "method"):

@@ -67,7 +67,7 @@ class ForecastSize:
     each: int = 2
 
 
-SIZE = ForecastSize()
+FORECAST_SIZE = ForecastSize()
 
 
 def forecast(
@@ -170,7 +170,7 @@ def _simulate_ranking(
     budgets: dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]] = {}
     for number in range(truths):
         truth = setting.truth(number)
-        for again in range(SIZE.each):
+        for again in range(FORECAST_SIZE.each):
             cohort = setting.cohort(truth, simulated, np.random.default_rng([seed, number, again]))
             for unit in units:
                 for rounds, group in _by_rounds(methods):
@@ -202,10 +202,10 @@ def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
 def _plan_simulations(federation: Federation, n_subjects: int) -> tuple[int, int]:
     """(truths, subjects simulated): narrow schemas need more truths, wide ones take longer."""
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
-    simulated = min(n_subjects, SIZE.subjects)
-    wanted = SIZE.pairs / (SIZE.each * max(width * (width - 1) / 2, 1))
-    affordable = SIZE.values / (SIZE.each * simulated * width)
-    return int(np.clip(math.ceil(min(wanted, affordable)), *SIZE.truths)), simulated
+    simulated = min(n_subjects, FORECAST_SIZE.subjects)
+    wanted = FORECAST_SIZE.pairs / (FORECAST_SIZE.each * max(width * (width - 1) / 2, 1))
+    affordable = FORECAST_SIZE.values / (FORECAST_SIZE.each * simulated * width)
+    return int(np.clip(math.ceil(min(wanted, affordable)), *FORECAST_SIZE.truths)), simulated
 
 
 def _simulate_methods(

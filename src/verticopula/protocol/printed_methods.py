@@ -34,7 +34,7 @@ from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.copula import Layout
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.printed.bernstein_margins import PrintedMarginal, choose_degree
-from verticopula.stats.printed.printed_fit import RankedRound, finish, fit_ranks
+from verticopula.stats.printed.printed_fit import RankedRound, build_printed_result, fit_ranks
 from verticopula.stats.printed.row_order_ranks import as_number
 
 History = Mapping[ColumnKey, tuple[EarlierRound, ...]]
@@ -101,7 +101,7 @@ class PrintedStudy:
             for party in self.federation.parties
         }
         ranked = {key: mask if number == 1 else np.ones_like(mask) for key, mask in self.observed.items()}
-        ranks = gather_ranks(self.federation, replies, ranked)
+        ranks = gather_printed_ranks(self.federation, replies, ranked)
         return fit_ranks(self.keys, ranked, ranks, self.budgets, self.choices)
 
     def ask_margins(self, last: RankedRound, history: History) -> Rounds[FitResult]:
@@ -112,13 +112,15 @@ class PrintedStudy:
             )
             for party in self.federation.parties
         }
-        released = gather_margins(self.federation, replies)
+        released = gather_printed_margins(self.federation, replies)
         layout = Layout.of({key: as_number(self.federation.column(key)) for key in self.federation.keys})
         margins = {
             key: self._marginal(key, released[key], completed=len(history.get(key, ())) > 1) for key in layout.keys
         }
         aligned = self.method.aligned_rows
-        return finish(layout, last, margins, self.missingness, self.budgets, self.choices, aligned=aligned)
+        return build_printed_result(
+            layout, last, margins, self.missingness, self.budgets, self.choices, aligned=aligned
+        )
 
     def add_round(self, history: History, ranked: RankedRound, rng: np.random.Generator) -> History:
         """The history with this round's ranks and the latents drawn for them."""
@@ -171,7 +173,7 @@ def open_printed(
     return PrintedStudy(federation, study, method, keys, observed, missingness, budgets, side.printed_choices)
 
 
-def gather_ranks(
+def gather_printed_ranks(
     federation: Federation, replies: Mapping[str, Reply], ranked: Mapping[ColumnKey, Bools]
 ) -> dict[ColumnKey, Ints]:
     """Ranks by column, checked for shape and range."""
@@ -189,7 +191,7 @@ def gather_ranks(
     return found
 
 
-def gather_margins(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, PrintedMargin]:
+def gather_printed_margins(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, PrintedMargin]:
     """Margins by column."""
     found: dict[ColumnKey, PrintedMargin] = {}
     for party in federation.parties:

@@ -49,7 +49,7 @@ from verticopula.protocol.proof_routes import (
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.study_settings import COORDINATOR
 
-Kind = TypeVar("Kind", SumsKeyReply, SumsShareReply, SumsProofReply, SumsReply)
+Answer = TypeVar("Answer", SumsKeyReply, SumsShareReply, SumsProofReply, SumsReply)
 
 
 class ComputeHandler(Protocol):
@@ -178,7 +178,7 @@ def _run_round(requests: Mapping[str, SecureRequest], own: ComputeHandler | None
     return replies
 
 
-def _reply_of(name: str, replies: Mapping[str, Reply], kind: type[Kind]) -> Kind:
+def _reply_of(name: str, replies: Mapping[str, Reply], kind: type[Answer]) -> Answer:
     reply = replies.get(name)
     if reply is None:
         raise PartyUnavailable(

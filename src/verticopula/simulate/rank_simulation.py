@@ -26,7 +26,7 @@ from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal, cell_count, smooth_cdf
-from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, finish, grade_shapes
+from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, grade_shapes, shrink_and_repair
 from verticopula.stats.rank_release import RankRelease, spread_out
 from verticopula.stats.ranks import rank_noise_variance
 from verticopula.stats.refined import correlate_latents
@@ -247,7 +247,7 @@ def simulate_ranking(cohort: Cohort, released: SimulatedRelease, *, refines: boo
     else:
         pairs = _correlate_pairs(cohort, released)
     truth = cohort.truth.correlation
-    finished, _ = finish(pairs, marginals)
+    finished, _ = shrink_and_repair(pairs, marginals)
     upper = np.triu(~released.layout.nominal_blocks(), 1)
     return SimulatedErrors(
         before=(pairs.correlation - truth)[upper],

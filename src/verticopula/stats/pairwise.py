@@ -1,6 +1,6 @@
 """Correlation from pairs of columns: every pair from the subjects that both have.
 
-Right where blocks are missing completely at random. `assemble` and `finish` are also how the refinement ends.
+Right where blocks are missing completely at random. The refinement ends with `assemble` and `shrink_and_repair`, too.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def fit_pairwise(released: RankRelease, observed: Bools | None = None) -> tuple[
     `observed` (N, q) says which of the ranked cells were observed; None for all of them.
     """
     pairs = correlate_pairs(released)
-    return finish(pairs if observed is None else pairs.resting_on(observed), released.marginals)
+    return shrink_and_repair(pairs if observed is None else pairs.resting_on(observed), released.marginals)
 
 
 def correlate_pairs(released: RankRelease) -> PairwiseLatents:
@@ -122,7 +122,7 @@ def assemble(
     return PairwiseLatents(latent, variance, pairwise.overlap, blocks | flat[:, None] | flat[None, :])
 
 
-def finish(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
+def shrink_and_repair(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
     """A proper correlation matrix: shrunk as far as the noise says, then repaired."""
     shrunk = shrink(pairs.correlation, pairs.variance, pairs.fixed)
     repaired = nearest_correlation(shrunk.correlation)

@@ -19,7 +19,7 @@ from verticopula.stats.latent_draws import sweep_latents
 from verticopula.stats.loadings import Loadings
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal
-from verticopula.stats.pairwise import FitReport, PairwiseLatents, assemble, finish
+from verticopula.stats.pairwise import FitReport, PairwiseLatents, assemble, shrink_and_repair
 from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.stats.rank_release import CollectedReleases, RankRelease
 from verticopula.stats.readings import reading_noise
@@ -54,7 +54,7 @@ def latent_correlation(
     released: RankRelease, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
 ) -> tuple[Floats, FitReport]:
     """The latents' correlation matrix and how it came about; `marginals` are the corrected ones."""
-    return finish(correlate_latents(released, refinement, marginals), marginals)
+    return shrink_and_repair(correlate_latents(released, refinement, marginals), marginals)
 
 
 def correlate_latents(

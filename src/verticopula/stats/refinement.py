@@ -70,6 +70,8 @@ class RefinementTuning:
     em_steps : in every round
     stride : share of the missing that a curve is taken to move along, in one round
     most_ratio : of steady moves, where they are extrapolated
+    most_rounds : of readings, EM and curves
+    tolerance : they end where neither a correlation nor a curve moves by as much
     """
 
     prior_subjects_per_latent: float = 0.5
@@ -77,11 +79,11 @@ class RefinementTuning:
     em_steps: int = 4
     stride: float = 0.6
     most_ratio: float = 0.9
+    most_rounds: int = 60
+    tolerance: float = 1e-3
 
 
 REFINEMENT_TUNING = RefinementTuning()
-MOST_ROUNDS = 60
-TOLERANCE = 1e-3
 _TILT = 1e-6  # share of its observed share that every cell keeps: curves stay strictly increasing
 _LEAST_PRIOR = 1e-3
 _LATENT_GRID = np.linspace(-5.0, 5.0, 101)
@@ -233,8 +235,8 @@ class Refinement:
 def refine(
     released: RankRelease,
     *,
-    rounds: int = MOST_ROUNDS,
-    tolerance: float = TOLERANCE,
+    rounds: int = REFINEMENT_TUNING.most_rounds,
+    tolerance: float = REFINEMENT_TUNING.tolerance,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Refinement:
     """Iterate readings, EM and curves until nothing moves, for at most `rounds` rounds."""
