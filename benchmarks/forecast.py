@@ -71,7 +71,7 @@ def fit_both(design: Design, truth: Truth, seed: int, study: str = "forecast", s
     request = StudyBudget.build(truth.federation, unit=design.unit, epsilon=design.epsilon, delta=DELTA)
     parties = {name: LocalParty(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
     rounds = collect(truth.federation, request, study, "refined")
-    released = drive(rounds, InProcessTransport(parties)).released
+    released = drive(rounds, InProcessTransport(parties)).release
     pairs = correlate_pairs(released)
     refinement = refine(released)
     corrected = correct_marginals(released.layout, released.marginals, refinement.curves)

@@ -39,7 +39,7 @@ def release(federation: Federation, tables: Tables, *, sampler: str = "exact") -
     request = StudyBudget.build(federation, unit=UNIT, epsilon=EPSILON, delta=None, sampler=sampler)
     aligned = align_tables(federation, tables, need_overlap=False)
     parties = {name: LocalParty(table, noise=SecureNoise()) for name, table in aligned.items()}
-    return drive(collect(federation, request, "benchmark", "refined"), InProcessTransport(parties)).released
+    return drive(collect(federation, request, "benchmark", "refined"), InProcessTransport(parties)).release
 
 
 def rank_all(aligned: Mapping[str, AlignedTable]) -> None:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(HOME.rglob("*.py"))
 ROOMS = sorted(path.parent for path in FILES if path.name == "__init__.py" and path.parent != HOME)
 NAMES_OF_METHODS = {*METHODS, RAW_REGRESSION}
+PRIVATE_WORDS = {"desk", "letters", "post", "station", "presumed", "rehearsal", "released", "priced", "certainty"}
 COMMANDS_OF_THE_SAME_NAME = {"forecast", "provision"}
 
 
@@ -75,6 +76,28 @@ def assigned(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 for name in target.elts if isinstance(target, ast.Tuple) else [target]:
                     if isinstance(name, ast.Name):
                         yield name.id, ast.unparse(node.value)
+
+
+def test_no_name_is_a_private_word_of_this_project() -> None:
+    """In place of the field's own: handler, message, session, assumptions, simulation, release, price, posterior."""
+    found = {
+        f"{path}: {name}"
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        for name in names_of(node)
+        if not name.startswith("__") and PRIVATE_WORDS & words_of(name)
+    }
+    assert found == set()
+
+
+def words_of(name: str) -> set[str]:
+    return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def names_of(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    return [getattr(node, field) for field in ("id", "attr", "arg") if isinstance(getattr(node, field, None), str)]
 
 
 def test_method_names_stand_in_one_file_only() -> None:

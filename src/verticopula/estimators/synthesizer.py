@@ -359,10 +359,10 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         server_seed : as `fit_transport` has it
         """
         settings = self.check()
-        priced = price_releases(
+        entries = price_releases(
             self.federation, self.budget, study, result, is_private=settings.is_private, variant=settings.variant
         )
-        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(priced)), opened, server_seed)
+        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(entries)), opened, server_seed)
 
     def _adopt(self, fitted: FittedStudy, opened: OpenedStudy | None, server_seed: int | None = None) -> Synthesizer:
         self.study_, self.opened_ = fitted, opened

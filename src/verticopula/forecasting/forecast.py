@@ -32,8 +32,8 @@ from verticopula.simulate.rank_simulation import (
     Cohort,
     SimulatedErrors,
     is_mostly_noise,
-    release,
     simulate_ranking,
+    simulate_release,
 )
 from verticopula.stats.copula import Layout
 
@@ -212,13 +212,13 @@ def _simulate_methods(
     cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], methods: Sequence[str], rng: np.random.Generator
 ) -> dict[str, SimulatedErrors]:
     """Errors by method. Methods that differ in nothing that can be forecast are simulated once."""
-    released = release(cohort, budgets, rng)
+    release = simulate_release(cohort, budgets, rng)
     done: dict[bool, SimulatedErrors] = {}
     found = {}
     for method in methods:
-        refines = METHODS[method].models_missing and not is_mostly_noise(released)
+        refines = METHODS[method].models_missing and not is_mostly_noise(release)
         if refines not in done:
-            done[refines] = simulate_ranking(cohort, released, refines=refines)
+            done[refines] = simulate_ranking(cohort, release, refines=refines)
         found[method] = done[refines]
     return found
 

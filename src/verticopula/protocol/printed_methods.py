@@ -112,11 +112,9 @@ class PrintedStudy:
             )
             for party in self.federation.parties
         }
-        released = gather_printed_margins(self.federation, replies)
+        sent = gather_printed_margins(self.federation, replies)
         layout = Layout.of({key: as_number(self.federation.column(key)) for key in self.federation.keys})
-        margins = {
-            key: self._marginal(key, released[key], completed=len(history.get(key, ())) > 1) for key in layout.keys
-        }
+        margins = {key: self._marginal(key, sent[key], completed=len(history.get(key, ())) > 1) for key in layout.keys}
         aligned = self.method.aligned_rows
         return build_printed_result(
             layout, last, margins, self.missingness, self.budgets, self.choices, aligned=aligned
@@ -138,12 +136,12 @@ class PrintedStudy:
             for key, own in zip(keys, budgets, strict=True)
         )
 
-    def _marginal(self, key: ColumnKey, released: PrintedMargin, *, completed: bool) -> PrintedMarginal:
+    def _marginal(self, key: ColumnKey, sent: PrintedMargin, *, completed: bool) -> PrintedMarginal:
         """The margin that a party sent, checked; where rounds completed the column, it is of all subjects."""
         column, epsilon = as_number(self.federation.column(key)), self.budgets[key].epsilon_marginal
         n = self.missingness.n_subjects if completed else int(self.observed[key].sum())
         degree = choose_degree(n, epsilon, self.choices)
-        low, high, noisy = released.low, released.high, released.coefficients
+        low, high, noisy = sent.low, sent.high, sent.coefficients
         if noisy.shape != (degree + 1,) or not np.isfinite([low, high, *noisy]).all() or low > high:
             raise ProtocolError(f"{key}: the margin is missing or has the wrong shape or range")
         return PrintedMarginal.build(column, n, epsilon, low, high, noisy, self.choices)

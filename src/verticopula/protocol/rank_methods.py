@@ -50,18 +50,18 @@ def refined(federation: Federation, budget: StudyBudget, study: str, side: Coord
 def ievcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """verticopula's variant of Algorithm 3: the shared rounds, the first of `request.rounds`, then the others."""
     collected = yield from collect(federation, budget, study, IEVCDS.name, side.context)
-    released, layout, observed = collected.released, collected.released.layout, collected.released.observed
-    everybody = {key: np.ones(released.n_subjects, dtype=bool) for key in layout.keys}
-    fit = fit_round(collected, released, federation.response, side.rng)
+    release, layout, observed = collected.release, collected.release.layout, collected.release.observed
+    everybody = {key: np.ones(release.n_subjects, dtype=bool) for key in layout.keys}
+    fit = fit_round(collected, release, federation.response, side.rng)
     for round_number in range(2, budget.rounds + 1):
-        completed = prepare_missing(released, fit.copula, observed)(fit.latents, side.rng)
+        completed = prepare_missing(release, fit.copula, observed)(fit.latents, side.rng)
         replies = yield ask_completed(
             federation, budget, study, round_number, fit.copula, completed, observed, collected.budgets
         )
-        ranks = gather_completed(federation, replies, released.n_subjects)
-        released = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, collected.budgets, budget.sampler)
-        fit = fit_round(collected, released, federation.response, side.rng)
-    return finish_rounds(collected, released, fit, federation.response)
+        ranks = gather_completed(federation, replies, release.n_subjects)
+        release = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, collected.budgets, budget.sampler)
+        fit = fit_round(collected, release, federation.response, side.rng)
+    return finish_rounds(collected, release, fit, federation.response)
 
 
 def ask_completed(

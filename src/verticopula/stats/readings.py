@@ -64,10 +64,10 @@ class LatentCells:
         return max(math.sqrt(self.noise + within), _NARROWEST)
 
 
-def cells_of(released: RankRelease) -> list[LatentCells]:
+def cells_of(release: RankRelease) -> list[LatentCells]:
     """Cells and noisy grades of every latent."""
     found = []
-    for latent, grades, noise in zip(released.latent_marginals, released.grades(), released.grade_noise(), strict=True):
+    for latent, grades, noise in zip(release.latent_marginals, release.grades(), release.grade_noise(), strict=True):
         continuous = latent.column.kind == "continuous"
         shares = np.full(CONTINUOUS_CELLS, 1.0 / CONTINUOUS_CELLS) if continuous else latent.fine_probabilities()
         found.append(LatentCells(shares, grades + 0.5, float(noise), continuous))
@@ -168,15 +168,15 @@ class Readings:
         return np.asarray(self.reliability * np.array([scale.strength for scale in self.scales]))
 
 
-def read_release(released: RankRelease) -> Readings:
+def read_release(release: RankRelease) -> Readings:
     """Readings under the margins as they were released, as if the ranked subjects were the population."""
-    values, reliability, scales = np.zeros(released.observed.shape), np.zeros(released.observed.shape[1]), []
-    for j, latent in enumerate(cells_of(released)):
+    values, reliability, scales = np.zeros(release.observed.shape), np.zeros(release.observed.shape[1]), []
+    for j, latent in enumerate(cells_of(release)):
         if latent.shares.size < 2:
             scales.append(ScoreScale.flat())
             continue
         readings, reliability[j], scale = read_scores(latent, GradeReader.of(latent), latent.start)
-        values[released.observed[:, j], j] = readings
+        values[release.observed[:, j], j] = readings
         scales.append(scale)
     return Readings(values, reliability, tuple(scales))
 

@@ -233,16 +233,16 @@ class Refinement:
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
 def refine(
-    released: RankRelease,
+    release: RankRelease,
     *,
     rounds: int = REFINEMENT_TUNING.most_rounds,
     tolerance: float = REFINEMENT_TUNING.tolerance,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Refinement:
     """Iterate readings, EM and curves until nothing moves, for at most `rounds` rounds."""
-    latents = cells_of(released)
+    latents = cells_of(release)
     flat = np.array([latent.shares.size < 2 for latent in latents])
-    observed = released.observed & ~flat  # a latent with one cell says nothing
+    observed = release.observed & ~flat  # a latent with one cell says nothing
     patterns = find_patterns(observed)
     moving = ~observed.all(axis=0) & ~flat
     readers = {j: GradeReader.of(latent) for j, latent in enumerate(latents) if not flat[j]}
@@ -381,16 +381,16 @@ def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floa
 # ---- what was seen of each latent, for draws of the subjects themselves ----------------------------
 
 
-def gather_evidence(released: RankRelease, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
+def gather_evidence(release: RankRelease, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
     """Per latent what its noisy grades say, for `latent_draws.sweep_latents`.
 
     Category latents of nominal columns are left out: their indicators do not say where they are one by one.
     """
-    single = {part.start for part in released.layout.slices if part.stop - part.start == 1}
+    single = {part.start for part in release.layout.slices if part.stop - part.start == 1}
     evidence: dict[int, CellEvidence | ReadingEvidence] = {}
     readings = refinement.readings
-    for j, (latent, scale) in enumerate(zip(cells_of(released), readings.scales, strict=True)):
-        rows = np.flatnonzero(released.observed[:, j])
+    for j, (latent, scale) in enumerate(zip(cells_of(release), readings.scales, strict=True)):
+        rows = np.flatnonzero(release.observed[:, j])
         if j not in single or scale.thresholds.size == 0:
             continue
         if latent.is_continuous:

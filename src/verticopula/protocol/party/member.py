@@ -324,8 +324,8 @@ class Member:
         name = f"openings:{self.name}"  # no party's name has a colon
         known: dict[str, float] = self.vault.studies.get(name) or {}
         since = self._clock() - self.policy.consent_days * 86_400.0
-        released = {entry.study for entry in self.vault.ledger}
-        waiting = [study for study, when in known.items() if when > since and study not in released]
+        with_releases = {entry.study for entry in self.vault.ledger}
+        waiting = [study for study, when in known.items() if when > since and study not in with_releases]
         if len(waiting) >= self.policy.open_studies:
             raise PolicyRefused(
                 f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
