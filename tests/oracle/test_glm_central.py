@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from skglm.utils.prox_funcs import prox_MCP, prox_SCAD
 from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression, PoissonRegressor
 
-from verticopula.glm.central_solver import largest_strength, maximise_likelihood, null_point, trace_path, violations
+from experiments.central_path import trace_path
+from verticopula.glm.central_solver import largest_strength, maximise_likelihood, null_point, violations
 from verticopula.glm.families import FAMILIES
 from verticopula.glm.feature_design import Features, Standardised, join_features, standardise
 from verticopula.glm.penalties import Penalty

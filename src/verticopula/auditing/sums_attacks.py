@@ -165,7 +165,6 @@ class MeasuredSums:
     ----------
     mu, mu_low : claimed, and what it is at least, with `confidence`
     mu_estimate : of the projection: difference of means over the standard deviation; no bound
-    attained : how much of the claimed distance these two data sets have, in the claimed noise
     epsilon, epsilon_low : what mu and mu_low are at `delta`; the second as long as the noise is Gaussian in shape
     trials : of both data sets together
     statistic : `projection`, or `learnt`; `refused` where nothing was opened
@@ -175,7 +174,6 @@ class MeasuredSums:
     mu: float
     mu_low: float
     mu_estimate: float
-    attained: float
     delta: float
     epsilon: float
     epsilon_low: float
@@ -224,13 +222,11 @@ def audit_sums(
         ]
         for label, data in (("first", pair.first), ("second", pair.second))
     )
-    return describe_bound(
-        neighbours, judge_sums(first, second, direction, confidence), direction, delta, 2 * each, confidence
-    )
+    return describe_bound(neighbours, judge_sums(first, second, direction, confidence), delta, 2 * each, confidence)
 
 
 def describe_bound(
-    neighbours: SumsNeighbours, found: MuBound, direction: Floats, delta: float, trials: int, confidence: float
+    neighbours: SumsNeighbours, found: MuBound, delta: float, trials: int, confidence: float
 ) -> MeasuredSums:
     """A bound beside what is claimed."""
     return MeasuredSums(
@@ -238,7 +234,6 @@ def describe_bound(
         neighbours.mu,
         found.mu_low,
         found.mu_estimate,
-        float(np.linalg.norm(direction)) / neighbours.mu if neighbours.mu else math.inf,
         delta,
         gaussian_epsilon(neighbours.mu, delta, plan_slack(neighbours.plan)),
         gaussian_epsilon(found.mu_low, delta),

@@ -157,10 +157,6 @@ class Vault:
 
     # ---- whom a table is about ---------------------------------------------------------------
 
-    def identify(self, ids: Iterable[str]) -> str:
-        """The name of the table about these subjects: the one it has had, or a new one."""
-        return self.account(ids, {}).table
-
     def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
         """Whose budget a table's releases are charged to: that of all known tables with somebody in common.
 

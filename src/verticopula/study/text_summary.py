@@ -94,8 +94,12 @@ def _refinement_lines(result: FitResult) -> Iterator[str]:
 def _strict_lines(report: StrictReport) -> Iterator[str]:
     state = "settled" if report.converged else "NOT settled"
     yield (
-        f"Strict fit: {state} after {report.iterations} round(s); {report.rank} factor(s) out of the noise; "
-        f"{report.patterns} pattern(s) opened, {report.left_out:,} subject(s) in none"
+        f"Strict fit: {state} after {report.iterations} round(s); {report.patterns} pattern(s) opened, "
+        f"{report.left_out:,} subject(s) in none"
+    )
+    yield (
+        f"  {report.rank} factor(s) out of the noise; correlations lie around them with a standard deviation of "
+        f"{report.spread_within:.3f} inside a party, {report.spread_between:.3f} between parties"
     )
     yield "  error of a correlation (expected / realised, noise included) by parties:"
     names = report.parties
