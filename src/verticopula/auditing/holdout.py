@@ -15,6 +15,7 @@ from verticopula.data.tables import AlignedTable, align_tables, normalise_ids
 from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
@@ -64,7 +65,10 @@ def restrict(synthesizer: Synthesizer, party: str | None) -> tuple[Federation, S
     if party is None:
         return alone, Synthesizer.from_settings(alone, settings)
     if not settings.record.ranks:
-        raise SettingsError("a strict study's sums are of all parties together: one party alone cannot repeat its part")
+        raise SettingsError(
+            f"the sums of a study of method {STRICT.name!r} are of all parties together: one party alone cannot repeat "
+            "its part"
+        )
     own = alone.party(party)
     budgets = {c.name: synthesizer.result_.budgets[ColumnKey(party, c.name)] for c in own.columns}
     columns = tuple(c.model_copy(update={"weight": budgets[c.name].epsilon_ranks}) for c in own.columns)

@@ -115,7 +115,7 @@ def plan_of(synthesizer: Synthesizer) -> SumsPlan:
     """
     result, federation = synthesizer.result_, synthesizer.federation
     if result.spending is None:
-        raise SettingsError("this is no strict study")
+        raise SettingsError(f"this is no study of method {STRICT.name!r}")
     known = result.missingness
     rows = np.repeat(
         np.array([pattern for pattern, _ in known.patterns], dtype=np.bool_),

@@ -14,6 +14,7 @@ from rich.text import Text
 from verticopula.cli.shared_options import Quiet, progress_bar
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.formatting import readable
+from verticopula.schema.methods import STRICT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,8 +63,8 @@ def audit(
     party: Annotated[
         str | None,
         typer.Option(
-            help="Only this party's part, inside its own house: only its table is needed. Of a strict study the claims "
-            "only, with --mechanism-only."
+            help="Only this party's part, inside its own house: only its table is needed. Of a study of method "
+            f"{STRICT.name} the claims only, with --mechanism-only."
         ),
     ] = None,
     out: Annotated[

@@ -11,7 +11,7 @@ from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, 
 from verticopula.formatting import count_of, format_percent, format_small, join_names
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema.federation import ColumnKey
-from verticopula.schema.methods import REFINED
+from verticopula.schema.methods import PRINTED_VARIANT, REFINED
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
@@ -36,7 +36,7 @@ CATEGORIES: dict[str, type[UserWarning]] = {
     "seeded": NotPrivateWarning,
     "bounds": NotPrivateWarning,
     "exact": NotPrivateWarning,
-    "as-printed": NotPrivateWarning,
+    PRINTED_VARIANT: NotPrivateWarning,
     "delta": WeakPrivacyWarning,
     "aligned": AlignedWarning,
 }
