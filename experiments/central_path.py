@@ -13,7 +13,7 @@ from verticopula.glm.feature_design import Standardised
 from verticopula.glm.lasso import CLOSED, group_norms, largest_strength
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import (
-    MAX_LLA_STEPS,
+    PATH_TUNING,
     ConvergenceMonitor,
     DevianceScale,
     PathPoint,
@@ -89,7 +89,7 @@ def _approximate_locally(
 ) -> tuple[Point, bool]:
     """Weighted lassos until the weights rest; the first has the slopes at the plain lasso."""
     weights, point = penalty.slope(group_norms(lasso.coef, starts), own), start
-    for _ in range(MAX_LLA_STEPS):
+    for _ in range(PATH_TUNING.most_lla_steps):
         point, solved = solver.solve(weights, point, watch.tolerance * unit)
         renewed = penalty.slope(group_norms(point.coef, starts), own)
         change = float(np.max(np.abs(renewed - weights) / np.maximum(own, 1e-300), initial=0.0))

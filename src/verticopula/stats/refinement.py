@@ -72,6 +72,8 @@ class RefinementTuning:
     most_ratio : of steady moves, where they are extrapolated
     most_rounds : of readings, EM and curves
     tolerance : they end where neither a correlation nor a curve moves by as much
+    least_share : of its observed share that every cell keeps: curves stay strictly increasing
+    least_prior : imaginary subjects at least
     """
 
     prior_subjects_per_latent: float = 0.5
@@ -81,11 +83,11 @@ class RefinementTuning:
     most_ratio: float = 0.9
     most_rounds: int = 60
     tolerance: float = 1e-3
+    least_share: float = 1e-6
+    least_prior: float = 1e-3
 
 
 REFINEMENT_TUNING = RefinementTuning()
-_TILT = 1e-6  # share of its observed share that every cell keeps: curves stay strictly increasing
-_LEAST_PRIOR = 1e-3
 _LATENT_GRID = np.linspace(-5.0, 5.0, 101)
 _DEVIATIONS = np.linspace(math.sqrt(REFINEMENT_TUNING.least_variance), 1.0, 17)
 
@@ -252,7 +254,7 @@ def refine(
     reliability = np.zeros(flat.size)
     missing_share = 1.0 - float(observed.mean(axis=0)[~flat].min(initial=1.0))
     # Never quite none: the indicators of one nominal column depend on each other.
-    prior = max(REFINEMENT_TUNING.prior_subjects_per_latent * flat.size * missing_share, _LEAST_PRIOR)
+    prior = max(REFINEMENT_TUNING.prior_subjects_per_latent * flat.size * missing_share, REFINEMENT_TUNING.least_prior)
     covariance = np.empty(0)
     history: list[float] = []
     change = curve_change = math.inf
@@ -355,7 +357,7 @@ def _em_steps(covariance: Floats, moments: Sequence[PatternMoments], prior: floa
 def _increasing(curve: Floats, start: Floats) -> Floats:
     """The curve with every cell left a little of its observed share."""
     shares = np.diff(curve, prepend=0.0, append=1.0)
-    least = _TILT * np.diff(start, prepend=0.0, append=1.0)
+    least = REFINEMENT_TUNING.least_share * np.diff(start, prepend=0.0, append=1.0)
     shares = np.maximum(shares, least)
     return np.asarray(np.cumsum(shares / shares.sum())[:-1])
 
