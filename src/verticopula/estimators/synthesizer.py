@@ -62,7 +62,14 @@ if TYPE_CHECKING:
 class ReportableRegression(Protocol):
     """A fitted regression, such as `VerticalGLM`, that can say what a report shows of it."""
 
-    def to_dict(self, level: float) -> dict[str, Any]: ...
+    def to_dict(self, level: float) -> dict[str, Any]:
+        """What a report shows of it, as plain values.
+
+        Parameters
+        ----------
+        level : of the intervals
+        """
+        ...
 
 
 class StudyNotFittedError(VerticopulaError, NotFittedError):  # type: ignore[misc]

@@ -92,11 +92,21 @@ class PrivacyStatement:
     as_printed: bool = False
 
     def has_delta(self, unit: Unit) -> bool:
-        """Whether the epsilon at this unit is one at `delta`."""
+        """Whether the epsilon at this unit is one at `delta`.
+
+        Parameters
+        ----------
+        unit : what it is an epsilon of
+        """
         return unit.needs_delta or self.gaussian
 
     def epsilon(self, unit: Unit) -> float:
-        """The study's epsilon at one unit."""
+        """The study's epsilon at one unit.
+
+        Parameters
+        ----------
+        unit : what it is an epsilon of
+        """
         if unit is Unit.PERSON:
             return self.person
         return max((getattr(p, unit.value) for p in self.parties.values()), default=0.0)

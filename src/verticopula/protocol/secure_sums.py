@@ -58,7 +58,14 @@ class ComputeHandler(Protocol):
     @property
     def party(self) -> str: ...
 
-    def handle(self, request: SecureRequest) -> SecureReply: ...
+    def handle(self, request: SecureRequest) -> SecureReply:
+        """The answer, or an error that says why there is none.
+
+        Parameters
+        ----------
+        request : of secure sums
+        """
+        ...
 
 
 class _RelayedMessages:

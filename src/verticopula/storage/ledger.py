@@ -53,8 +53,11 @@ class Ledger:
     ) -> None:
         """Record releases, all of them or none, and see them on disk before returning.
 
-        `approve` is called with all entries so far while nobody else can append; if it raises,
-        nothing is recorded. A cap checked there cannot be passed by two requests at once.
+        Parameters
+        ----------
+        releases : what will be released
+        approve : is called with all entries so far while nobody else can append; if it raises, nothing is recorded. A
+            cap checked there cannot be passed by two requests at once
         """
         with self._lock:
             if self.path is None:
@@ -94,7 +97,12 @@ class Ledger:
         return sealed
 
     def of_party(self, party: str) -> list[Release]:
-        """All releases of one party."""
+        """All releases of one party.
+
+        Parameters
+        ----------
+        party : its name
+        """
         return [entry for entry in self if entry.party == party]
 
     def __iter__(self) -> Iterator[Release]:
