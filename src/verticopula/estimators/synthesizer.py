@@ -31,8 +31,6 @@ from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStudy, open_study
-from verticopula.report.report_data import ReportData, read_real
-from verticopula.report.report_page import write_report
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
@@ -527,6 +525,11 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         id : name of the subject-id column, if it differs from the federation's
         regression : a `VerticalGLM` fitted on synthetic tables of this study
         """
+        from verticopula.report.report_data import ReportData, read_real
+        from verticopula.report.report_page import (
+            write_report,  # scikit-learn's trees and Jinja: most studies need none
+        )
+
         real = {} if tables is None else read_real(self.federation, tables, id)
         facts = None if regression is None else regression.to_dict(0.95)
         return write_report(path, ReportData(self._fitted(), real, facts, aligned=self._drew_aligned))
