@@ -25,7 +25,7 @@ from verticopula.auditing.epsilon_bounds import clopper_pearson
 from verticopula.auditing.guessing import Score, fit_scores
 from verticopula.auditing.mechanism_audit import check_trials, separation
 from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, claimed_deviations, repeat_plan
-from verticopula.auditing.trials import run_trials
+from verticopula.auditing.trials import AUDIT_STUDY, run_trials
 from verticopula.errors import SettingsError
 from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.proof_rounds import CellsDealer
@@ -51,7 +51,6 @@ _CUTS = 100
 _CLEARLY = 4.0  # standard errors by which another statistic must do better
 _ERRORS = 3.0
 _TOLERANCE = 1e-9
-_STUDY = "audit"
 _POOL = 300
 _KEY = bytes(32)  # authenticity among handlers of one process
 
@@ -86,7 +85,7 @@ class SumsRelease:
         }
         outside = [name for name in handlers if name not in plan.parties]
         own = handlers.pop(outside[0]) if outside else None
-        opened = drive(secure_sums(plan, _STUDY, STRICT.name, own), InProcessTransport(handlers))
+        opened = drive(secure_sums(plan, AUDIT_STUDY, STRICT.name, own), InProcessTransport(handlers))
         return [_flat(sums) for sums in opened]
 
     def _handler(self, name: str, cells: Ints | None, noise: Noise) -> SumsHandler:

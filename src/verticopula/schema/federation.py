@@ -22,6 +22,7 @@ from verticopula.errors import Problem, SchemaError
 from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
 from verticopula.schema.checked_model import CheckedModel
+from verticopula.schema.defaults import LONGEST_DEADLINE
 from verticopula.schema.draft import draft_federation
 
 Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
@@ -240,7 +241,7 @@ class Network(CheckedModel):
 
     host: str = "localhost"
     port: int = Field(default=8102, ge=1, le=65_535)
-    deadline: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
+    deadline: float = Field(default=3_600.0, gt=0, le=LONGEST_DEADLINE)
     operator: str | None = None
     compute: str | None = None
 
