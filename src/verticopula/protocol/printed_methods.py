@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from verticopula.data.missingness import Missingness, overlap_problems, summarise_missingness
 from verticopula.errors import Problem, ProtocolError, SchemaError
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
+from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import (
     EarlierRound,
@@ -176,26 +177,21 @@ def gather_printed_ranks(
 ) -> dict[ColumnKey, Ints]:
     """Ranks by column, checked for shape and range."""
     found: dict[ColumnKey, Ints] = {}
-    for party in federation.parties:
-        reply = replies.get(party.name)
-        if not isinstance(reply, PrintedRanksReply) or len(reply.ranks) != len(party.columns):
-            raise ProtocolError(f"party {party.name!r} did not answer with the ranks of its columns")
-        for column, ranks in zip(party.columns, reply.ranks, strict=True):
-            key = ColumnKey(party.name, column.name)
-            n = int(ranked[key].sum())
-            if ranks.shape != (n,) or ranks.min() < 1 or ranks.max() > n:
-                raise ProtocolError(f"{key}: the ranks are missing or have the wrong shape or range")
-            found[key] = ranks
+    what = "the ranks of its columns"
+    for key, ranks in column_parts(federation, replies, PrintedRanksReply, lambda reply: reply.ranks, what):
+        n = int(ranked[key].sum())
+        if ranks.shape != (n,) or ranks.min() < 1 or ranks.max() > n:
+            raise ProtocolError(f"{key}: the ranks are missing or have the wrong shape or range")
+        found[key] = ranks
     return found
 
 
 def gather_printed_margins(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, PrintedMargin]:
     """Margins by column."""
     found: dict[ColumnKey, PrintedMargin] = {}
-    for party in federation.parties:
-        reply = replies.get(party.name)
-        names = [column.name for column in party.columns]
-        if not isinstance(reply, PrintedMarginsReply) or [margin.column for margin in reply.margins] != names:
-            raise ProtocolError(f"party {party.name!r} did not answer with the margins of its columns")
-        found |= {ColumnKey(party.name, margin.column): margin for margin in reply.margins}
+    what = "the margins of its columns"
+    for key, margin in column_parts(federation, replies, PrintedMarginsReply, lambda reply: reply.margins, what):
+        if margin.column != key.column:
+            raise ProtocolError(f"party {key.party!r} did not answer with {what}")
+        found[key] = margin
     return found

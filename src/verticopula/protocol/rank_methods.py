@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.errors import ProtocolError
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
+from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
 from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
@@ -91,12 +91,8 @@ def gather_completed(
 ) -> dict[ColumnKey, NDArray[np.int64]]:
     """Ranks of all subjects by column, checked for shape and range."""
     ranks: dict[ColumnKey, NDArray[np.int64]] = {}
-    for party in federation.parties:
-        reply = replies[party.name]
-        if not isinstance(reply, CompletedRanksReply) or len(reply.ranks) != len(party.columns):
-            raise ProtocolError(f"party {party.name!r} did not answer with ranks of completed columns")
-        for column, found in zip(party.columns, reply.ranks, strict=True):
-            key = ColumnKey(party.name, column.name)
-            check_ranks(federation, key, found, n_subjects)
-            ranks[key] = found
+    what = "ranks of completed columns"
+    for key, found in column_parts(federation, replies, CompletedRanksReply, lambda reply: reply.ranks, what):
+        check_ranks(federation, key, found, n_subjects)
+        ranks[key] = found
     return ranks
