@@ -65,7 +65,7 @@ ENTRIES = dict(
         _entry("forecast_strict", "The same for strict studies.", "10 minutes"),
         _entry("planning", "Utility against epsilon and N at every unit.", "5 minutes", "two figures planning_*.png"),
         _entry("audit", "Speed, power and coverage of the privacy audit.", "3 minutes"),
-        _entry("certainty", "Whether errors on refined tables are as large as the tables say.", "minutes"),
+        _entry("posterior_calibration", "Whether errors on refined tables are as large as the tables say.", "minutes"),
         _entry("network", "Round trips, a regression and VCDS between processes.", "2 minutes"),
         _entry("faults", "Every process killed, stopped and restarted in every round.", "10 minutes", "faults.md"),
         _entry("intruders", "Every attack of the network tests, and who refused it.", "2 minutes", "intruders.md"),

@@ -40,7 +40,7 @@ from verticopula.protocol.shared_rounds import collect
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal, from_unit
-from verticopula.stats.pairwise import correlate_pairs, finish
+from verticopula.stats.pairwise import correlate_pairs, shrink_and_repair
 from verticopula.stats.refined import correlate_latents
 from verticopula.stats.refinement import refine
 from verticopula.transport.delivery import drive
@@ -71,14 +71,14 @@ def fit_both(design: Design, truth: Truth, seed: int, study: str = "forecast", s
     request = StudyBudget.build(truth.federation, unit=design.unit, epsilon=design.epsilon, delta=DELTA)
     parties = {name: LocalParty(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
     rounds = collect(truth.federation, request, study, "refined")
-    released = drive(rounds, InProcessTransport(parties)).released
+    released = drive(rounds, InProcessTransport(parties)).release
     pairs = correlate_pairs(released)
     refinement = refine(released)
     corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
     refined = correlate_latents(released, refinement, corrected)
     return {
-        "vcds": Fit(pairs.correlation, finish(pairs, released.marginals)[0], released.marginals),
-        "refined": Fit(refined.correlation, finish(refined, corrected)[0], corrected),
+        "vcds": Fit(pairs.correlation, shrink_and_repair(pairs, released.marginals)[0], released.marginals),
+        "refined": Fit(refined.correlation, shrink_and_repair(refined, corrected)[0], corrected),
     }
 
 

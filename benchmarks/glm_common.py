@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from benchmarks import ROOT
+from experiments.central_path import trace_path
 from experiments.designs import Model, SimulationDesign, make_complete
-from verticopula.glm.central_solver import largest_strength, null_point, trace_path, violations
+from verticopula.glm.central_solver import largest_strength, null_point, violations
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.feature_design import Features, Standardised, standardise
 from verticopula.glm.lasso import group_norms

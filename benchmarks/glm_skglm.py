@@ -19,7 +19,8 @@ from skglm.solvers import AndersonCD, GramCD
 
 from benchmarks.glm_common import make_section_5_1
 from benchmarks.timing import Timing, time_interleaved
-from verticopula.glm.central_solver import largest_strength, null_point, trace_path
+from experiments.central_path import trace_path
+from verticopula.glm.central_solver import largest_strength, null_point
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint, geometric_strengths
 

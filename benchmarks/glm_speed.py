@@ -32,7 +32,7 @@ from reporting.catalogue import Measured, Places
 from reporting.pages import markdown_page
 from reporting.records import Record, write_text
 from reporting.tables import Table, verdict
-from verticopula.glm.strength_path import MAX_LLA_STEPS
+from verticopula.glm.strength_path import PATH_TUNING
 
 SME_ROWS, SME_BLOCKS, SME_CORRELATION, SME_INTERCEPT, SME_EFFECT = 71_827, (13, 6, 6, 19, 10), 0.3, -2.0, 0.15
 MOST_RATIO = 10.0
@@ -197,7 +197,8 @@ def _introduce(races: Sequence[Race], n: int, sme: Mapping[str, Any]) -> list[st
         *(
             [
                 f"Strengths at which ours is above the tolerance: {unsettled}. The local linear approximation comes "
-                f"nearer by a constant factor with every step, and took all its {MAX_LLA_STEPS} without coming to rest."
+                f"nearer by a constant factor with every step, and took all its {PATH_TUNING.most_lla_steps} without "
+                "coming to rest."
             ]
             if above
             else []

@@ -30,7 +30,7 @@ from verticopula.schema.federation import Column
 from verticopula.stats.marginals import (
     MARGIN_TUNING,
     Marginal,
-    choose_degree,
+    continuous_cell_count,
     from_unit,
     iterate_bernstein,
     release_cells,
@@ -121,7 +121,7 @@ def measure_once(margin: Margin, n: int, epsilon: float, replication: int) -> di
     own = epsilon / 2
     noise = SeededNoise(replication, margin.title, str(n), str(epsilon))
     found = {
-        "ours": private_cdf(values, margin.column, choose_degree(n, own), own, noise, points),
+        "ours": private_cdf(values, margin.column, continuous_cell_count(n, own), own, noise, points),
         "paper": paper_cdf(values, margin.column, own, rng, points),
         "ecdf": empirical_cdf(values, points),
     }

@@ -24,7 +24,7 @@ from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.ranks import flip_comparisons
 from verticopula.stats.refined import latent_correlation
-from verticopula.stats.refinement import MOST_ROUNDS, TOLERANCE, refine
+from verticopula.stats.refinement import REFINEMENT_TUNING, refine
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
@@ -39,7 +39,7 @@ def release(federation: Federation, tables: Tables, *, sampler: str = "exact") -
     request = StudyBudget.build(federation, unit=UNIT, epsilon=EPSILON, delta=None, sampler=sampler)
     aligned = align_tables(federation, tables, need_overlap=False)
     parties = {name: LocalParty(table, noise=SecureNoise()) for name, table in aligned.items()}
-    return drive(collect(federation, request, "benchmark", "refined"), InProcessTransport(parties)).released
+    return drive(collect(federation, request, "benchmark", "refined"), InProcessTransport(parties)).release
 
 
 def rank_all(aligned: Mapping[str, AlignedTable]) -> None:
@@ -54,7 +54,12 @@ def rank_all(aligned: Mapping[str, AlignedTable]) -> None:
                 flip_comparisons(latent, EPSILON / 2 / coins_per_comparison(column, "exact"), noise.stream())
 
 
-def refine_fully(released: RankRelease, *, rounds: int = MOST_ROUNDS, tolerance: float = TOLERANCE) -> None:
+def refine_fully(
+    released: RankRelease,
+    *,
+    rounds: int = REFINEMENT_TUNING.most_rounds,
+    tolerance: float = REFINEMENT_TUNING.tolerance,
+) -> None:
     """What `refined` does beyond the releases."""
     refinement = refine(released, rounds=rounds, tolerance=tolerance)
     marginals = correct_marginals(released.layout, released.marginals, refinement.curves)

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.glm.bayes import SNAPSHOTS, Posterior, Prior, lay_out_sizes, rotate_groups, units
+from verticopula.glm.bayes import BAYES_TUNING, Posterior, Prior, lay_out_sizes, rotate_groups, units
 from verticopula.glm.bayes_sweeps import CONCENTRATION, sweep_columns
 from verticopula.glm.families import Family
 from verticopula.glm.feature_design import Features, standardise
@@ -235,7 +235,7 @@ class _Coordinator:
     def _visit(self, times: int) -> list[Floats]:
         """Every party so often; every so many-th linear predictor of the last part."""
         burn, some = int(_BURN * times), []
-        thin = max((times - burn) // SNAPSHOTS, 1)
+        thin = max((times - burn) // BAYES_TUNING.snapshots, 1)
         for number in range(times):
             counts = np.zeros(self._weights.size)
             for k, party in enumerate(self._parties):

@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 
+from experiments.central_path import trace_path
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.glm.bayes import Posterior, sample_posterior
-from verticopula.glm.central_solver import null_point, trace_path
+from verticopula.glm.central_solver import null_point
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_design import Features, standardise
 from verticopula.glm.lasso import largest_strength

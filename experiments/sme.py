@@ -16,10 +16,11 @@ import polars as pl
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from experiments.central_path import trace_path
 from experiments.methods import METHODS
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_common
 from verticopula.datasets import SmeStudy
-from verticopula.glm.central_solver import null_point, trace_path
+from verticopula.glm.central_solver import null_point
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_design import Features, join_features, standardise
 from verticopula.glm.feature_encoding import Coding, code_schema_column, encode_response, encode_table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from verticopula.privacy.noise import Noise, SecureNoise
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.vault import Vault
 
 Floats = NDArray[np.float64]
 
@@ -50,6 +51,11 @@ def make_federation(parties: Mapping[str, Mapping[str, Mapping[str, Any]]], **ex
             ],
         }
     )
+
+
+def identify(vault: Vault, ids: Iterable[str]) -> str:
+    """A vault's name of the table about these subjects: the one it has had, or a new one."""
+    return vault.account(ids, {}).table
 
 
 def make_tables(federation: Federation, values: Mapping[str, Sequence[Any] | Floats]) -> dict[str, pl.DataFrame]:

@@ -18,7 +18,7 @@ from experiments.theory.gaussian import fit, make_federation, make_tables
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import Column
 from verticopula.stats.margin_curves import conditional_sensitivity
-from verticopula.stats.marginals import Marginal, choose_degree, iterate_bernstein, release_cells, to_cells
+from verticopula.stats.marginals import Marginal, continuous_cell_count, iterate_bernstein, release_cells, to_cells
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ def step_function(values: Floats, heights: Floats) -> Callable[[Floats], Floats]
 def count_margin(values: Floats, seed: int) -> Floats:
     """(g,) the library's margin of the sample on the grid."""
     n = values.size
-    cells = choose_degree(n, EPSILON)
+    cells = continuous_cell_count(n, EPSILON)
     counts = release_cells(to_cells(values, COLUMN, cells), cells, EPSILON, SeededNoise(seed), "corollary1", str(n))
     return Marginal.from_release(COLUMN, counts, n, EPSILON).cdf(GRID)
 

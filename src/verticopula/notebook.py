@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from verticopula.formatting import readable
 
-MOST_ROWS = 40
+MOST_BOX_ROWS = 40
 
 # No colours of its own but those of the page around it, and lines that are half transparent.
 _BOX = "font:13px/1.5 system-ui,sans-serif;max-width:60em;overflow-x:auto"
@@ -18,14 +18,14 @@ def box(
     lines: Sequence[str], heads: Sequence[str], rows: list[list[str]], *, numbers: int = 99, after: Sequence[str] = ()
 ) -> str:
     """HTML of some lines of markup, then a table of plain text; columns from `numbers` on are set to the right."""
-    more = len(rows) - MOST_ROWS
+    more = len(rows) - MOST_BOX_ROWS
     side = ["right" if i >= numbers else "left" for i in range(len(heads))]
     head = "".join(f'<th style="{_CELL.format(at)}">{text_html(h)}</th>' for h, at in zip(heads, side, strict=True))
     body = "".join(
         "<tr>"
         + "".join(f'<td style="{_CELL.format(at)}">{text_html(c)}</td>' for c, at in zip(row, side, strict=True))
         + "</tr>"
-        for row in rows[:MOST_ROWS]
+        for row in rows[:MOST_BOX_ROWS]
     )
     table = (
         f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

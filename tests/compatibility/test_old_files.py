@@ -65,6 +65,20 @@ def test_a_folder_of_run_makes_a_report(tmp_path: Path) -> None:
     assert "</html>" in (tmp_path / "folder" / "report.html").read_text("utf-8")
 
 
+def test_a_folder_of_run_still_has_its_posterior_draws(tmp_path: Path) -> None:
+    """Of the correlations, in a file of an earlier name; another study in the folder takes it away."""
+    from verticopula.study.study_folder import read_study, write_study
+
+    shutil.copytree(OLD / "folder", tmp_path / "folder")
+    for party, table in Synthesizer.load(OLD / "folder" / "study.json").sample(9).items():
+        table.write_parquet(tmp_path / "folder" / "synthetic" / f"{party}.parquet")
+    study, tables = read_study(tmp_path / "folder")
+    assert tables.posterior_draws is not None
+    assert tables.posterior_draws().copula.correlation.shape == study.result.copula.correlation.shape
+    write_study(tmp_path / "folder", study, tables, "")
+    assert read_study(tmp_path / "folder")[1].posterior_draws is None
+
+
 @pytest.fixture
 def vault(tmp_path: Path) -> Path:
     shutil.copytree(OLD / "vault", tmp_path / "vault")

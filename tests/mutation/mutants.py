@@ -756,8 +756,8 @@ _PARTY = (
     Mutant(
         "party-prices-one-round",
         "protocol/party/local_party.py",
-        "priced += [entry] * (proposal.rounds - 1)",
-        "priced += [entry]",
+        "entries += [entry] * (proposal.rounds - 1)",
+        "entries += [entry]",
         "a steward would be shown the price of two rounds",
         one_of(COMPLETED, "the_review_asks_for_exactly_what_will_be_spent"),
     ),

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from skglm.utils.prox_funcs import prox_MCP, prox_SCAD
 from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression, PoissonRegressor
 
-from verticopula.glm.central_solver import largest_strength, maximise_likelihood, null_point, trace_path, violations
+from experiments.central_path import trace_path
+from verticopula.glm.central_solver import largest_strength, maximise_likelihood, null_point, violations
 from verticopula.glm.families import FAMILIES
 from verticopula.glm.feature_design import Features, Standardised, join_features, standardise
 from verticopula.glm.penalties import Penalty
-from verticopula.glm.strength_path import MAX_LLA_STEPS, PathPoint, RefitRule
+from verticopula.glm.strength_path import PATH_TUNING, PathPoint, RefitRule
 
 Floats = NDArray[np.float64]
 
@@ -395,8 +396,8 @@ def test_paths_agree_with_ncvreg_where_the_minimum_is_one(case: dict[str, Any]) 
         ours = (WEIGHT_SLACK + 1.4) * TOLERANCE * point.strength
         distance = 2.0 * np.sqrt(x.shape[1]) * (missed + ours) / bend
         if not point.converged:  # as it says itself, and only where its steps are too short to get there
-            assert left**MAX_LLA_STEPS > TOLERANCE
-            distance += left**MAX_LLA_STEPS * float(np.linalg.norm(expected))
+            assert left**PATH_TUNING.most_lla_steps > TOLERANCE
+            distance += left**PATH_TUNING.most_lla_steps * float(np.linalg.norm(expected))
         np.testing.assert_allclose(point.coef * scale, expected, rtol=0.0, atol=distance)
         assert (point.coef[np.abs(expected) > distance] != 0.0).all()
     assert sum(point.converged for point in points) >= 0.8 * len(points)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from experiments.central_path import trace_path
 from verticopula.errors import ProtocolError
-from verticopula.glm.central_solver import largest_strength, null_point, trace_path
+from verticopula.glm.central_solver import largest_strength, null_point
 from verticopula.glm.families import FAMILIES
 from verticopula.glm.feature_design import Features, join_features, standardise
 from verticopula.glm.penalties import Penalty

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import Lasso
 
-from verticopula.glm.central_solver import trace_path
+from experiments.central_path import trace_path
 from verticopula.glm.families import FAMILIES
 from verticopula.glm.feature_design import Features, Standardised, join_features, standardise
 from verticopula.glm.lasso import CLOSED, MAX_SWEEPS, group_curvatures, group_norms, solve_lasso

@@ -79,7 +79,7 @@ def test_evidence_of_a_release_without_noise_gives_everybody_their_own_category(
         name: LocalParty(table, noise=SeededNoise(8))
         for name, table in align_tables(federation, data.tables(observed)).items()
     }
-    released = drive(collect(federation, request, "test", "refined"), InProcessTransport(parties)).released
+    released = drive(collect(federation, request, "test", "refined"), InProcessTransport(parties)).release
     evidence = gather_evidence(released, refine(released))
     assert len(evidence) == released.observed.shape[1]
     correlation = np.eye(len(evidence))

@@ -23,7 +23,7 @@ from verticopula.stats.printed.bernstein_margins import (
 )
 from verticopula.stats.printed.ordered_latents import draw_latents, draw_missing, sort_by_ranks
 from verticopula.stats.printed.rank_correlation import kendall, spearman
-from verticopula.stats.printed.rounds_at_client import PrintedRound, complete_column, latent_spline, margin_spline
+from verticopula.stats.printed.rounds_at_client import PrintedRound, impute_column, latent_spline, margin_spline
 from verticopula.stats.printed.row_order_ranks import as_number, rank_by_row
 
 Floats = NDArray[np.float64]
@@ -260,7 +260,7 @@ def test_missing_values_come_from_the_inverse_margin_and_observed_ones_stay() ->
     rng, n = np.random.default_rng(12), 60
     values, observed = rng.normal(size=n), rng.random(n) < 0.7
     first = PrintedRound(rank_by_row(values[observed]), rng.normal(size=n))
-    completed, known = complete_column(NUMBER, values, observed, [first], OUR_READING)
+    completed, known = impute_column(NUMBER, values, observed, [first], OUR_READING)
     assert known.all()
     np.testing.assert_array_equal(completed[observed], values[observed])
     spline = latent_spline(values[observed], first.ranks, first.latents[observed], OUR_READING)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.builders import CONTINUOUS, make_federation
+from tests.builders import CONTINUOUS, identify, make_federation
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.messages import ColumnQuery, ReleaseRequest
@@ -44,7 +44,7 @@ def make(vault: Vault, name: str = "left", **settings: Any) -> LocalParty:
         "ledger": vault.ledger,
         "replies": vault.replies,
         "fits": vault.fits,
-        "table_id": vault.identify(f"s{i}" for i in range(N)),
+        "table_id": identify(vault, (f"s{i}" for i in range(N))),
     }
     return LocalParty(AlignedTable(federation(name).party(name), columns), **{**given, **settings})
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders import CONTINUOUS, make_federation
+from tests.builders import CONTINUOUS, identify, make_federation
 from tests.privacy.durable import ENTRIES, OTHERS, POINTS, REQUEST, N, answer_and_die, make
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError
@@ -198,7 +198,7 @@ def test_a_cap_holds_whatever_the_party_is_called(tmp_path: Path) -> None:
         for name in ("left", "right", "third"):
             with pytest.raises(BudgetExceeded, match="nothing was drawn"):
                 make(vault, name, policy=policy, noise=Untouchable()).handle(replace(REQUEST, study="more"))
-        other = vault.identify(f"other{i}" for i in range(N))
+        other = identify(vault, (f"other{i}" for i in range(N)))
         make(vault, "third", policy=policy, table_id=other).handle(replace(REQUEST, study="more"))
         assert {entry.table for entry in vault.ledger} == {other, make(vault).table_id}
 
@@ -268,7 +268,7 @@ class Restarting:
             policy=Policy(methods=(RAW_REGRESSION,)),
             replies=vault.replies,
             fits=vault.fits,
-            table_id=vault.identify(f"s{i}" for i in range(ROWS)),
+            table_id=identify(vault, (f"s{i}" for i in range(ROWS))),
         )
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.builders import CONTINUOUS, make_federation
+from tests.builders import CONTINUOUS, identify, make_federation
 from tests.members import KEY, MemoryVault, make_member
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import BudgetExceeded
@@ -118,7 +118,7 @@ def test_people_of_an_old_vault_are_known_and_then_known_by_any_spelling(tmp_pat
         (known,) = {entry.table for entry in opened.ledger}
         member = Member(federation, "left", table, key=KEY, vault=opened)
         assert member._account.table == known
-        assert opened.identify(f"  {text}".upper() for text in table[id_name].cast(pl.String).to_list()[:5]) == known
+        assert identify(opened, (f"  {text}".upper() for text in table[id_name].cast(pl.String).to_list()[:5])) == known
     with Vault.open(tmp_path / "old") as opened:
-        assert opened.identify(f"000{text}" for text in table[id_name].cast(pl.String).to_list()) == known
-        assert opened.identify(["somebody else"]) != known
+        assert identify(opened, (f"000{text}" for text in table[id_name].cast(pl.String).to_list())) == known
+        assert identify(opened, ["somebody else"]) != known

@@ -19,7 +19,7 @@ from verticopula.schema.federation import Column
 from verticopula.schema.methods import PRINTED_VARIANT
 from verticopula.schema.printed_choices import OUR_READING
 from verticopula.schema.units import Unit
-from verticopula.stats.printed.rounds_at_client import PrintedRound, complete_column
+from verticopula.stats.printed.rounds_at_client import PrintedRound, impute_column
 from verticopula.stats.printed.row_order_ranks import rank_by_row
 from verticopula.study.study_pricing import price_releases
 
@@ -70,7 +70,7 @@ def changed_comparisons(
     """Comparisons of the completed columns that differ between two data sets, given the same messages."""
     orders = []
     for data in (values, other):
-        completed, known = complete_column(column, data, observed, history, OUR_READING)
+        completed, known = impute_column(column, data, observed, history, OUR_READING)
         assert known.all()
         ranks = rank_by_row(completed)
         orders.append(ranks[:, None] > ranks[None, :])

@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from tests.builders import CONTINUOUS, make_federation
+from tests.builders import CONTINUOUS, identify, make_federation
 from tests.privacy.durable import OTHERS, open_and_close
 from verticopula.cli.app import app
 from verticopula.data.tables import EncodedColumn, OwnTable, normalise_ids
@@ -141,7 +141,7 @@ def test_looking_at_a_vault_while_it_grows(tmp_path: Path) -> None:
         def work() -> None:
             for number in range(40):
                 key = f"{number:064x}"
-                vault.ledger.append([release("x", key, vault.identify(ids(100 * number, 100 * number + 10)))])
+                vault.ledger.append([release("x", key, identify(vault, ids(100 * number, 100 * number + 10)))])
                 vault.replies.put(key, b"reply")
             done.set()
 
@@ -169,25 +169,25 @@ def test_an_empty_vault(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n", [1000, 20_000])
 def test_the_same_people_are_the_same_table(tmp_path: Path, n: int) -> None:
     with Vault.open(tmp_path) as vault:
-        name = vault.identify(ids(0, n))
-        assert vault.identify(reversed(ids(0, n))) == name
-        assert vault.identify(ids(0, n) * 2) == name
-        assert vault.identify(ids(n // 10, n + n // 10)) == name  # a tenth left, a tenth came
+        name = identify(vault, ids(0, n))
+        assert identify(vault, reversed(ids(0, n))) == name
+        assert identify(vault, ids(0, n) * 2) == name
+        assert identify(vault, ids(n // 10, n + n // 10)) == name  # a tenth left, a tenth came
     with Vault.open(tmp_path) as vault:
-        assert vault.identify(ids(0, n)) == name
-        assert vault.identify(ids(0, int(0.6 * n))) == name
-        assert vault.identify(ids(0, n // 50)) == name  # a small part of it
-        assert vault.identify(ids(0, 3 * n)) == name  # and a table that it is a part of
+        assert identify(vault, ids(0, n)) == name
+        assert identify(vault, ids(0, int(0.6 * n))) == name
+        assert identify(vault, ids(0, n // 50)) == name  # a small part of it
+        assert identify(vault, ids(0, 3 * n)) == name  # and a table that it is a part of
 
 
 @pytest.mark.parametrize("n", [1000, 20_000])
 def test_other_people_are_another_table(tmp_path: Path, n: int) -> None:
     with Vault.open(tmp_path) as vault:
         names = {
-            vault.identify(ids(0, n)),
-            vault.identify(ids(2 * n, 3 * n)),
-            vault.identify(ids(3 * n, 4 * n)),
-            vault.identify(ids(10 * n, 10 * n + n // 50)),
+            identify(vault, ids(0, n)),
+            identify(vault, ids(2 * n, 3 * n)),
+            identify(vault, ids(3 * n, 4 * n)),
+            identify(vault, ids(10 * n, 10 * n + n // 50)),
         }
     assert len(names) == 4
 
@@ -208,7 +208,7 @@ def test_who_is_in_two_tables_is_charged_for_both(tmp_path: Path, common: int) -
 def test_large_tables_are_compared_by_as_many_people_as_a_sketch_holds(tmp_path: Path) -> None:
     n = 2 * SKETCH_SIZE
     with Vault.open(tmp_path) as vault:
-        name = vault.identify(ids(0, n))
+        name = identify(vault, ids(0, n))
         assert name in vault.account(ids(n - n // 1000, 2 * n - n // 1000), {}).overlapping  # a thousandth of them
         assert vault.account(ids(4 * n, 5 * n), {}).overlapping == ()
 
@@ -225,9 +225,9 @@ def test_large_tables_are_compared_by_as_many_people_as_a_sketch_holds(tmp_path:
 )
 def test_another_spelling_of_the_same_ids_is_the_same_table(tmp_path: Path, spell: Callable[[int], str]) -> None:
     with Vault.open(tmp_path) as vault:
-        name = vault.identify(f"ab{i}" for i in range(300))
-        assert vault.identify(spell(i) for i in range(300)) == name
-        assert vault.identify(f"abc{i}" for i in range(300)) != name
+        name = identify(vault, (f"ab{i}" for i in range(300)))
+        assert identify(vault, (spell(i) for i in range(300))) == name
+        assert identify(vault, (f"abc{i}" for i in range(300))) != name
 
 
 @given(
@@ -262,19 +262,19 @@ def test_ids_that_stay_apart(one: str, two: str) -> None:
 def test_parts_of_a_table_do_not_shrink_it(tmp_path: Path) -> None:
     """The whole, one half, then the other half: the other half is still the same table."""
     with Vault.open(tmp_path) as vault:
-        name = vault.identify(ids(0, 1000))
-        assert vault.identify(ids(0, 500)) == name
-        assert vault.identify(ids(500, 1000)) == name
+        name = identify(vault, ids(0, 1000))
+        assert identify(vault, ids(0, 500)) == name
+        assert identify(vault, ids(500, 1000)) == name
 
 
 def test_a_table_that_is_two_known_ones_joins_them(tmp_path: Path) -> None:
     with Vault.open(tmp_path) as vault:
-        one, two, other = (vault.identify(ids(start, start + 500)) for start in (0, 500, 1000))
+        one, two, other = (identify(vault, ids(start, start + 500)) for start in (0, 500, 1000))
         assert len({one, two, other}) == 3
-        joined = vault.identify(ids(0, 1000))
+        joined = identify(vault, ids(0, 1000))
         assert set(joined.split("+")) == {one, two}
-        assert vault.identify(ids(0, 500)) == vault.identify(ids(500, 1000)) == joined
-        assert vault.identify(ids(1000, 1500)) == other
+        assert identify(vault, ids(0, 500)) == identify(vault, ids(500, 1000)) == joined
+        assert identify(vault, ids(1000, 1500)) == other
         entries = [release(c, table=t) for c, t in zip("abc", (one, two, other), strict=True)]
         assert [e.column for e in spent_on(entries, "left", joined)] == ["a", "b"]
         assert [e.column for e in spent_on(entries, "left", one)] == ["a"]
@@ -318,7 +318,7 @@ def test_without_the_secret_ids_cannot_be_tried(tmp_path: Path) -> None:
     assert not set(hash_people(ids(0, 10), b"k" * 32)) & set(hash_people(ids(0, 10), b"l" * 32))
     assert len(smallest(hash_people(ids(0, SKETCH_SIZE + 5), b"k"))) == SKETCH_SIZE
     with Vault.open(tmp_path) as vault, pytest.raises(VerticopulaError, match="nobody"):
-        vault.identify([])
+        identify(vault, [])
 
 
 def test_half_of_the_people_is_estimated_well_enough() -> None:
@@ -629,7 +629,7 @@ def test_old_copies_and_lost_files_are_noticed(folder: Path, change: Callable[[P
 
 def test_tables_and_their_key_cannot_be_lost_unseen(tmp_path: Path) -> None:
     with Vault.open(tmp_path) as vault:
-        vault.ledger.append([release(table=vault.identify(ids(0, 10)))])
+        vault.ledger.append([release(table=identify(vault, ids(0, 10)))])
     kept = (tmp_path / "tables.json").read_bytes()
     for content in (b'{"tables": []}', b"{", b'{"tables": [{"names": ["x"]}]}', None):
         (tmp_path / "tables.json").unlink()
@@ -765,8 +765,8 @@ def test_old_lines_without_the_new_fields_still_verify(tmp_path: Path) -> None:
 
 def test_verify_and_show_know_vaults(folder: Path) -> None:
     with Vault.open(folder) as vault:
-        one, two = vault.identify(ids(0, 10)), vault.identify(ids(10, 20))
-        vault.ledger.append([release(table=one), release(table=vault.identify(ids(0, 20)))])
+        one, two = identify(vault, ids(0, 10)), identify(vault, ids(10, 20))
+        vault.ledger.append([release(table=one), release(table=identify(vault, ids(0, 20)))])
     runner = CliRunner()
     said = runner.invoke(app, ["ledger", "verify", str(folder)])
     assert "5 entries, chain intact and complete; 1 stored replies" in said.stdout

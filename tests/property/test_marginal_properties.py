@@ -17,7 +17,7 @@ from verticopula.stats.marginals import (
     MARGIN_TUNING,
     Marginal,
     cell_count,
-    choose_degree,
+    continuous_cell_count,
     count_ranges,
     from_unit,
     iterate_bernstein,
@@ -117,9 +117,9 @@ def test_continuous_values_fall_into_equal_pieces(column: Column, cells: int, po
 
 @given(st.integers(2, 10**7), st.floats(1e-6, 50.0), st.floats(1.0, 10.0))
 def test_the_number_of_cells_is_public_and_grows(n: int, epsilon: float, factor: float) -> None:
-    degree = choose_degree(n, epsilon)
+    degree = continuous_cell_count(n, epsilon)
     assert MARGIN_TUNING.fewest_cells <= degree <= MARGIN_TUNING.most_cells
-    assert choose_degree(n, epsilon * factor) >= degree
+    assert continuous_cell_count(n, epsilon * factor) >= degree
 
 
 class NoNoise:

@@ -53,7 +53,7 @@ def test_a_block_that_stays_cannot_be_drawn_again_by_the_lead(tmp_path: Path) ->
     kept = names[-1]
     result, parties = submitted(tmp_path, keeping=(kept,))
     found = {path.relative_to(result).as_posix() for path in result.rglob("*") if path.is_file()}
-    withheld = {"study.json", "report.html", "diagnostics/margins.csv", "diagnostics/certainty.npz"}
+    withheld = {"study.json", "report.html", "diagnostics/margins.csv", "diagnostics/posterior.npz"}
     assert not found & {*withheld, f"synthetic/{kept}.csv"}
     assert f"{kept}." not in (result / "synthetic" / "joined.csv").read_text().splitlines()[0]
     assert f"synthetic/{names[0]}.csv" in found

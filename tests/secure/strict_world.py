@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tests.builders import identify
 from tests.members import KEY
 from tests.network.harness import small_federation, small_tables
 from tests.secure.sums_world import Recorded
@@ -50,7 +51,7 @@ def make_parties(
         if vaults is not None:
             vault = vaults[name]
             settings |= {"ledger": vault.ledger, "replies": vault.replies, "records": vault.studies}
-            settings |= {"table_id": vault.identify(tables[name]["subject_id"].to_list())}
+            settings |= {"table_id": identify(vault, tables[name]["subject_id"].to_list())}
         settings |= {"authenticity": shared_authenticity(KEY), "federation": federation}
         found[name] = LocalParty(table, **{**settings, **(own or {}).get(name, {})})
     return found

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
+from benchmarks.verified_sums import SOUNDNESS_ERROR
 from tests.secure.cells_world import (
     DEALERS,
     ForgedProver,
@@ -42,7 +43,6 @@ from verticopula.mpc.cell_proofs import (
     pieces_of,
     prove_codes,
     prove_fold,
-    soundness_error,
     unpack_opening,
 )
 from verticopula.mpc.prime_field import PRIME, Field, add, expand_field, invert, subtract
@@ -227,8 +227,8 @@ def test_a_point_known_before_the_proof_would_let_bad_cells_pass() -> None:
 
 
 def test_the_error_is_what_the_formula_says() -> None:
-    assert soundness_error() == (2 * 64 + 4) / (2**61 - 1 - 64)
-    assert soundness_error() < 2**-53
+    assert SOUNDNESS_ERROR == (2 * 64 + 4) / (2**61 - 1 - 64)
+    assert SOUNDNESS_ERROR < 2**-53
 
 
 # ---- who holds what ----------------------------------------------------------------------

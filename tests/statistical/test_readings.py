@@ -13,7 +13,7 @@ from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import SeededNoise
 from verticopula.stats.ranks import debias_ranks, flip_comparisons, rank_noise_variance
 from verticopula.stats.readings import (
-    CONTINUOUS_CELLS,
+    READING_TUNING,
     GradeReader,
     LatentCells,
     ScoreScale,
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 N = 3_000
 REPEATS = 8
 SHARES = {
-    "continuous": np.full(CONTINUOUS_CELLS, 1.0 / CONTINUOUS_CELLS),
+    "continuous": np.full(READING_TUNING.continuous_cells, 1.0 / READING_TUNING.continuous_cells),
     "binary": np.array([0.8, 0.2]),
     "ordinal": np.array([0.1, 0.5, 0.25, 0.15]),
 }

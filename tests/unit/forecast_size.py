@@ -10,6 +10,6 @@ import pytest
 
 
 def resize(monkeypatch: pytest.MonkeyPatch, module: str, **changes: Any) -> None:
-    """Change fields of the `SIZE` of a module in `verticopula.forecasting`."""
-    found = import_module(f"verticopula.forecasting.{module}")
-    monkeypatch.setattr(found, "SIZE", replace(found.SIZE, **changes))
+    """Change fields of what `forecast` or `strict_forecast` of `verticopula.forecasting` simulates."""
+    found, name = import_module(f"verticopula.forecasting.{module}"), f"{module.upper()}_SIZE"
+    monkeypatch.setattr(found, name, replace(getattr(found, name), **changes))

@@ -23,7 +23,7 @@ def doubtful() -> Synthesizer:
 def test_a_written_study_still_knows(doubtful: Synthesizer, tmp_path: Path) -> None:
     tables = doubtful.sample(2_000)
     written = write_study(tmp_path, doubtful.study_, tables, "")
-    kept = tmp_path / "diagnostics" / "certainty.npz"
+    kept = tmp_path / "diagnostics" / "posterior.npz"
     assert kept in written
     _, again = read_study(tmp_path)
     assert tables.posterior_draws is not None
@@ -40,7 +40,7 @@ def test_a_written_study_still_knows(doubtful: Synthesizer, tmp_path: Path) -> N
 def test_the_command_listens_to_it(doubtful: Synthesizer, tmp_path: Path, call: Call) -> None:
     write_study(tmp_path, doubtful.study_, doubtful.sample(2_000), "")
     told = call("glm", tmp_path, "--select", "bayes", "--without", "side.c")
-    (tmp_path / "diagnostics" / "certainty.npz").unlink()
+    (tmp_path / "diagnostics" / "posterior.npz").unlink()
     untold = call("glm", tmp_path, "--select", "bayes", "--without", "side.c")
     assert (told.code, untold.code) == (0, 0), told.err + untold.err
     assert f"{BAYES_TUNING.known_errors_bar:g}" in told.out
@@ -52,19 +52,19 @@ def test_another_study_in_the_same_folder_does_not_inherit_it(doubtful: Synthesi
     with pytest.warns(NotPrivateWarning):
         plain = Synthesizer(federation(), "vcds", 400.0, random_state=1).fit(make_tables(300, 300))
     write_study(tmp_path, plain.study_, plain.sample(100), "")
-    assert not (tmp_path / "diagnostics" / "certainty.npz").exists()
+    assert not (tmp_path / "diagnostics" / "posterior.npz").exists()
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK no archive", None])
 def test_a_damaged_file_is_named(doubtful: Synthesizer, tmp_path: Path, call: Call, damage: bytes | None) -> None:
     write_study(tmp_path, doubtful.study_, doubtful.sample(500), "")
-    kept = tmp_path / "diagnostics" / "certainty.npz"
+    kept = tmp_path / "diagnostics" / "posterior.npz"
     if damage is None:
         np.savez(kept, pairs=np.zeros((5, 3), dtype=np.float32))  # of a study with three latents
     else:
         kept.write_bytes(damage)
     said = call("glm", tmp_path, "--select", "bayes")
     assert said.code != 0
-    assert "certainty.npz" in said.err
+    assert "posterior.npz" in said.err
     assert "delete it" in said.err
     assert call("glm", tmp_path).code == 0  # who does not ask is not troubled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,32 @@ def test_the_category_for_values_that_are_not_listed_is_a_listed_one() -> None:
     assert any("other must be one of the listed categories" in p for p in problems_of(raw))
     raw["party"] = [{"name": "p", "column": [{"name": "g", "kind": "count", "bounds": [0, 9], "other": "c"}]}]
     assert any("other is for columns with categories" in p for p in problems_of(raw))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Column(name="age", kind="count"), "column 'age': public bounds"),
+        (
+            lambda: Column(name="age", kind="binary", wieght=2.0),
+            "column 'age', wieght: unknown key; did you mean 'weight'",
+        ),
+        (lambda: Party(name="a", column=[{"kind": "binary"}]), "party 'a', column number 1, name: is required"),
+        (lambda: Party.model_validate({"name": "a b", "column": []}), "party 'a b', name: a party name needs"),
+        (lambda: Federation.model_validate({"response": "a.b"}), "federation: at least one [[party]] is needed"),
+        (lambda: Federation.model_validate_json("{"), "federation: is not valid JSON"),
+        (lambda: Policy(caps={"persn": 1.0}), "caps, persn: unknown key; did you mean 'person'"),
+        (lambda: Policy.model_validate_json('{"delta": 2}'), "delta: "),
+    ],
+)
+def test_every_record_says_what_is_wrong_as_a_federation_does(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        make()
+    assert said in str(caught.value)
+
+
+def test_records_are_made_from_mappings_and_json_alike() -> None:
+    column = Column(name="age", kind="count", bounds=(0, 99))
+    assert Column.model_validate({"name": "age", "kind": "count", "bounds": [0, 99]}) == column
+    assert Column.model_validate_json(column.model_dump_json()) == column
+    assert Column.model_validate(column) is column

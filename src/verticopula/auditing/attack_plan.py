@@ -33,7 +33,7 @@ from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
 
 ALL, ONE_PER_KIND = "all", "one-per-kind"
-COLUMNS = (ALL, ONE_PER_KIND)
+COLUMN_CHOICES = (ALL, ONE_PER_KIND)
 AUDIT_SIZE = 200  # subjects in attacks on a whole block or person
 _CELLS_SIZE = 20  # and on a marginal: few, so that nothing but the noise hides a count
 _PAIRS = 4  # of typical people
@@ -103,7 +103,7 @@ def plan_attacks(
 
     `tables` are the real ones, for the attacks on typical people; without them only chosen data sets are used.
     `output_trials` are for whole studies up to their synthetic tables, which are slow; none if zero.
-    `columns` are one of `COLUMNS`; by default all of one party, one of each kind of several.
+    `columns` are one of `COLUMN_CHOICES`; by default all of one party, one of each kind of several.
     """
     parties = [p for p in terms.federation.parties if party in (None, p.name)]
     columns = columns or (ALL if party is not None else ONE_PER_KIND)
@@ -126,8 +126,8 @@ def plan_attacks(
 
 def check_columns(columns: str) -> None:
     """SettingsError for a choice of columns that there is not."""
-    if columns not in COLUMNS:
-        raise SettingsError(f"unknown choice of columns {columns!r}; known: {', '.join(COLUMNS)}")
+    if columns not in COLUMN_CHOICES:
+        raise SettingsError(f"unknown choice of columns {columns!r}; known: {', '.join(COLUMN_CHOICES)}")
 
 
 def run_attacks(

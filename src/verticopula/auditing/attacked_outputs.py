@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.auditing.attacked_releases import own_noise
+from verticopula.auditing.trials import AUDIT_STUDY
 from verticopula.data.tables import AlignedTable
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import Noise
@@ -21,8 +22,6 @@ from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
 
-_STUDY = "audit"
-
 
 @dataclass(frozen=True)
 class OutputRelease:
@@ -34,7 +33,7 @@ class OutputRelease:
 
     def __call__(self, tables: Mapping[str, AlignedTable], noise: Noise) -> Floats:
         result = self._fit(tables, noise, Ledger())
-        words = noise.stream(_STUDY, "rows").words(4)
+        words = noise.stream(AUDIT_STUDY, "rows").words(4)
         drawn = result.copula.sample(result.n_subjects, np.random.default_rng(words))
         rows = np.column_stack([drawn[key] for key in self.federation.keys])
         centred = (rows - rows.mean(axis=0)) / (rows.std(axis=0) + 1e-12)
@@ -54,9 +53,9 @@ class OutputRelease:
             self.method,
             self.budget,
             tables,
-            study=_STUDY,
+            study=AUDIT_STUDY,
             noise=lambda name: own_noise(noise, name),
-            rng=np.random.default_rng(noise.stream(_STUDY, "coordinator").words(4)),
+            rng=np.random.default_rng(noise.stream(AUDIT_STUDY, "coordinator").words(4)),
             ledger=ledger,
             threads=1,
             ask_consent=False,  # of people who do not exist, with shares of a budget that no settings give

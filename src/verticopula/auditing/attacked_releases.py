@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.auditing.claims import Claim
+from verticopula.auditing.trials import AUDIT_STUDY
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError
 from verticopula.privacy.noise import Noise
@@ -33,8 +34,6 @@ from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
-
-_STUDY = "audit"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class PartyRelease:
         orders = tuple(o for o in self.orders if table.columns[o.column].observed.sum() > 1)  # fewer are refused
         if not orders:
             return np.empty(0)
-        reply = party.handle(ReleaseRequest(_STUDY, VCDS.name, self.sampler, orders))
+        reply = party.handle(ReleaseRequest(AUDIT_STUDY, VCDS.name, self.sampler, orders))
         if not isinstance(reply, ReleaseReply):
             raise ProtocolError("the party under audit did not answer with releases")
         found: list[Floats] = []
@@ -101,7 +100,7 @@ class CompletedRelease:
 
     def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
         party = LocalParty(table, noise, ledger)
-        reply = party.handle(CompletedRanksRequest(_STUDY, IEVCDS.name, self.sampler, 2, (self.imputation,)))
+        reply = party.handle(CompletedRanksRequest(AUDIT_STUDY, IEVCDS.name, self.sampler, 2, (self.imputation,)))
         if not isinstance(reply, CompletedRanksReply):
             raise ProtocolError("the party under audit did not answer with ranks")
         return np.asarray(reply.ranks[0][list(self.rows)].ravel(), dtype=np.float64)

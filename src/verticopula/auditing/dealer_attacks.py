@@ -179,11 +179,9 @@ def audit_forgery(
 
     sides = (("first", pair.first), ("second", pair.second))
     if not any(run(1, f"one {label}", data).any() for label, data in sides):
-        return describe_bound(neighbours, MuBound(0.0, 0.0, "refused"), direction, delta, 2, confidence)
+        return describe_bound(neighbours, MuBound(0.0, 0.0, "refused"), delta, 2, confidence)
     first, second = (run(-(-each // found), label, data)[:each] for label, data in sides)
-    return describe_bound(
-        neighbours, judge_sums(first, second, direction, confidence), direction, delta, 2 * each, confidence
-    )
+    return describe_bound(neighbours, judge_sums(first, second, direction, confidence), delta, 2 * each, confidence)
 
 
 def audit_forgeries(

@@ -15,11 +15,12 @@ from verticopula.data.tables import AlignedTable, align_tables, normalise_ids
 from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
 
-FEWEST_PEOPLE = 50
+FEWEST_AUDITED = 50  # people in the study, and left out
 
 Frames = Mapping[str, pl.DataFrame]
 
@@ -64,7 +65,10 @@ def restrict(synthesizer: Synthesizer, party: str | None) -> tuple[Federation, S
     if party is None:
         return alone, Synthesizer.from_settings(alone, settings)
     if not settings.record.ranks:
-        raise SettingsError("a strict study's sums are of all parties together: one party alone cannot repeat its part")
+        raise SettingsError(
+            f"the sums of a study of method {STRICT.name!r} are of all parties together: one party alone cannot repeat "
+            "its part"
+        )
     own = alone.party(party)
     budgets = {c.name: synthesizer.result_.budgets[ColumnKey(party, c.name)] for c in own.columns}
     columns = tuple(c.model_copy(update={"weight": budgets[c.name].epsilon_ranks}) for c in own.columns)
@@ -108,9 +112,9 @@ def check_no_overlap(federation: Federation, members: Frames, others: Frames) ->
 
 def check_group_sizes(n_members: int, n_others: int) -> None:
     """SettingsError if there are too few people for any conclusion."""
-    if min(n_members, n_others) < FEWEST_PEOPLE:
+    if min(n_members, n_others) < FEWEST_AUDITED:
         raise SettingsError(
-            f"an audit of tables needs at least {FEWEST_PEOPLE} people in the study and as many left out; there are "
+            f"an audit of tables needs at least {FEWEST_AUDITED} people in the study and as many left out; there are "
             f"{n_members:,} and {n_others:,}"
         )
 

@@ -22,7 +22,7 @@ from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, chec
 from verticopula.auditing.neighbours import replaced_value
 from verticopula.auditing.sums_attacks import audit_sums, judge_sums, mu_low
 from verticopula.auditing.sums_neighbours import SUBJECTS, SumsNeighbours, cut_plan, replaced_block, replaced_record
-from verticopula.auditing.trials import run_trials
+from verticopula.auditing.trials import AUDIT_STUDY, run_trials
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
@@ -49,7 +49,6 @@ Ints = NDArray[np.int64]
 
 MOST_COLUMNS = 8  # opened together in an attack, more only where there are more parties
 MARGIN_SUBJECTS = 20
-_STUDY = "audit"
 _COUNTED = 0.8  # of the trials, see `sums_attacks.judge_sums`
 
 SCALED_DOWN = (
@@ -85,7 +84,7 @@ class MarginsRelease:
 
     def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
         orders = tuple(MarginQuery(name, deviation) for name, deviation in self.deviations.items())
-        reply = LocalParty(table, noise, ledger).handle(GaussianMarginsRequest(_STUDY, STRICT.name, orders))
+        reply = LocalParty(table, noise, ledger).handle(GaussianMarginsRequest(AUDIT_STUDY, STRICT.name, orders))
         if not isinstance(reply, GaussianMarginsReply):
             raise ProtocolError("the party under audit did not answer with margins")
         return self._standardise(reply.cells)
@@ -115,7 +114,7 @@ def plan_of(synthesizer: Synthesizer) -> SumsPlan:
     """
     result, federation = synthesizer.result_, synthesizer.federation
     if result.spending is None:
-        raise SettingsError("this is no strict study")
+        raise SettingsError(f"this is no study of method {STRICT.name!r}")
     known = result.missingness
     rows = np.repeat(
         np.array([pattern for pattern, _ in known.patterns], dtype=np.bool_),

@@ -30,6 +30,7 @@ from verticopula.errors import SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.privacy.budget import coins_per_comparison
 from verticopula.schema.defaults import DEFAULT_DELTA
+from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
 
 Frames = Mapping[str, pl.DataFrame]
@@ -42,15 +43,16 @@ REPEATED = (
 )
 
 STRICT_ALONE = (
-    "a strict study's tables come from the sums of all parties together: one party alone cannot repeat its part. Its "
-    "claims can be attacked, with --mechanism-only; that needs nobody's data"
+    f"tables of method {STRICT.name!r} come from the sums of all parties together: one party alone cannot repeat its "
+    "part. Its claims can be attacked, with --mechanism-only; that needs nobody's data"
 )
 PRINTED_CLAIMS = (
     "the paper's algorithms as printed make no claim that an attack could break: epsilon is infinite. Their tables can "
     "be attacked, with --release-only (attack_claims=False)"
 )
 STRICT_OUTPUT = (
-    "The tables of whole strict studies were not attacked one by one: --output-trials is for methods that rank."
+    f"The tables of whole studies of method {STRICT.name!r} were not attacked one by one: --output-trials is for "
+    "methods that rank."
 )
 
 

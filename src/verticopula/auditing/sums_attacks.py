@@ -25,7 +25,7 @@ from verticopula.auditing.epsilon_bounds import clopper_pearson
 from verticopula.auditing.guessing import Score, fit_scores
 from verticopula.auditing.mechanism_audit import check_trials, separation
 from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, claimed_deviations, repeat_plan
-from verticopula.auditing.trials import run_trials
+from verticopula.auditing.trials import AUDIT_STUDY, run_trials
 from verticopula.errors import SettingsError
 from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.proof_rounds import CellsDealer
@@ -51,7 +51,6 @@ _CUTS = 100
 _CLEARLY = 4.0  # standard errors by which another statistic must do better
 _ERRORS = 3.0
 _TOLERANCE = 1e-9
-_STUDY = "audit"
 _POOL = 300
 _KEY = bytes(32)  # authenticity among handlers of one process
 
@@ -86,7 +85,7 @@ class SumsRelease:
         }
         outside = [name for name in handlers if name not in plan.parties]
         own = handlers.pop(outside[0]) if outside else None
-        opened = drive(secure_sums(plan, _STUDY, STRICT.name, own), InProcessTransport(handlers))
+        opened = drive(secure_sums(plan, AUDIT_STUDY, STRICT.name, own), InProcessTransport(handlers))
         return [_flat(sums) for sums in opened]
 
     def _handler(self, name: str, cells: Ints | None, noise: Noise) -> SumsHandler:
@@ -165,7 +164,6 @@ class MeasuredSums:
     ----------
     mu, mu_low : claimed, and what it is at least, with `confidence`
     mu_estimate : of the projection: difference of means over the standard deviation; no bound
-    attained : how much of the claimed distance these two data sets have, in the claimed noise
     epsilon, epsilon_low : what mu and mu_low are at `delta`; the second as long as the noise is Gaussian in shape
     trials : of both data sets together
     statistic : `projection`, or `learnt`; `refused` where nothing was opened
@@ -175,7 +173,6 @@ class MeasuredSums:
     mu: float
     mu_low: float
     mu_estimate: float
-    attained: float
     delta: float
     epsilon: float
     epsilon_low: float
@@ -224,13 +221,11 @@ def audit_sums(
         ]
         for label, data in (("first", pair.first), ("second", pair.second))
     )
-    return describe_bound(
-        neighbours, judge_sums(first, second, direction, confidence), direction, delta, 2 * each, confidence
-    )
+    return describe_bound(neighbours, judge_sums(first, second, direction, confidence), delta, 2 * each, confidence)
 
 
 def describe_bound(
-    neighbours: SumsNeighbours, found: MuBound, direction: Floats, delta: float, trials: int, confidence: float
+    neighbours: SumsNeighbours, found: MuBound, delta: float, trials: int, confidence: float
 ) -> MeasuredSums:
     """A bound beside what is claimed."""
     return MeasuredSums(
@@ -238,7 +233,6 @@ def describe_bound(
         neighbours.mu,
         found.mu_low,
         found.mu_estimate,
-        float(np.linalg.norm(direction)) / neighbours.mu if neighbours.mu else math.inf,
         delta,
         gaussian_epsilon(neighbours.mu, delta, plan_slack(neighbours.plan)),
         gaussian_epsilon(found.mu_low, delta),

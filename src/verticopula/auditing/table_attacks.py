@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MOST_PEOPLE = 1000  # of either kind, in an attack
-MOST_ROWS = 4000  # synthetic rows that are searched
+MOST_SEARCHED_ROWS = 4000  # synthetic rows that are searched
 _MOST_SECRETS = 12
 _CLOSE = 0.05  # grades: a guess this near counts as right
 _CANDIDATES = 5  # rows that a link is looked for among
@@ -49,7 +49,7 @@ class AttackedTable:
         return cls(
             members.rows(rng.permutation(len(members))[:size]),
             others.rows(rng.permutation(len(others))[:size]),
-            rows.rows(rng.permutation(len(rows))[:MOST_ROWS]),
+            rows.rows(rng.permutation(len(rows))[:MOST_SEARCHED_ROWS]),
         )
 
 

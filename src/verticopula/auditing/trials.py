@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 Data = TypeVar("Data")
 Mechanism = Callable[[Data, Noise], ArrayLike]  # any release, as the features an attacker looks at
 
+AUDIT_STUDY = "audit"  # the name of every study that a trial makes
 _SHARES = 4  # parts of the work per process
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from verticopula.cli.shared_options import Quiet, progress_bar
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.formatting import readable
+from verticopula.schema.methods import STRICT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,8 +63,8 @@ def audit(
     party: Annotated[
         str | None,
         typer.Option(
-            help="Only this party's part, inside its own house: only its table is needed. Of a strict study the claims "
-            "only, with --mechanism-only."
+            help="Only this party's part, inside its own house: only its table is needed. Of a study of method "
+            f"{STRICT.name} the claims only, with --mechanism-only."
         ),
     ] = None,
     out: Annotated[
@@ -108,7 +109,7 @@ def audit(
         (out / "audit.json").write_text(report.to_json(), encoding="utf-8")
         (out / "audit.txt").write_text(report.to_text(), encoding="utf-8")
     if not quiet:
-        show(report, Console(highlight=False))
+        show_audit(report, Console(highlight=False))
     if not report.holds:
         raise typer.Exit(REFUTED_CODE)
 
@@ -149,7 +150,7 @@ def _holdout(text: str) -> tuple[float, Path | None]:
     return fraction, None
 
 
-def show(report: AuditReport, console: Console) -> None:
+def show_audit(report: AuditReport, console: Console) -> None:
     """The report on a terminal; what is refuted in red."""
     from verticopula.auditing.audit_report import describe_mechanism, describe_value, meaning, verdict
     from verticopula.privacy.statement import format_epsilon

@@ -13,7 +13,7 @@ from rich.text import Text
 from verticopula.cli.shared_options import Epsilon, FederationFile
 from verticopula.errors import SettingsError
 from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION, TYPICAL_PULL
-from verticopula.schema.methods import METHODS, methods_help
+from verticopula.schema.methods import METHODS, STRICT, methods_help
 
 if TYPE_CHECKING:
     from verticopula.forecasting.forecast import Expected, Forecast
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 _STRICT_ROWS = (
-    "Strict: before shrinkage is what noise and sample alone leave of a typical pair; what is used has the help of all "
-    "other pairs, and the range is of that."
+    f"{STRICT.name.capitalize()}: before shrinkage is what noise and sample alone leave of a typical pair; what "
+    "is used has the help of all other pairs, and the range is of that."
 )
 
 
@@ -87,10 +87,10 @@ def forecast(
     if as_json:
         print(json.dumps(made.to_dict(), indent=1))
         return
-    show(made)
+    show_forecast(made)
 
 
-def show(made: Forecast) -> None:
+def show_forecast(made: Forecast) -> None:
     """The table, what it assumes, and the advice."""
     table = Table()
     for name in ("unit", "method"):

@@ -35,7 +35,16 @@ from verticopula.cli.shared_options import (
 )
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
-from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, METHODS, RAW_REGRESSION, REFINED, STRICT, VCDS
+from verticopula.schema.methods import (
+    DEFAULT_METHOD,
+    IEVCDS,
+    METHODS,
+    PRINTED_VARIANT,
+    RAW_REGRESSION,
+    REFINED,
+    STRICT,
+    VCDS,
+)
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress
 
@@ -224,7 +233,7 @@ def compute(
     kit: Annotated[Path, typer.Argument(help="The compute party's kit, such as kits/notary.", show_default=False)],
     quiet: Quiet = False,
 ) -> None:
-    """Compute in strict studies of two parties, without data: the third holder of shares. Ends with Ctrl-C or `stop`.
+    """Compute secure sums of two parties, without data: the third holder of shares. Ends with Ctrl-C or `stop`.
 
     Run it at an organisation that neither party nor the coordinator belongs to; two of three shares show every score.
     """
@@ -320,7 +329,7 @@ def submit(
     check_folder(out, overwrite=overwrite)
     settings: dict[str, Any]
     if method == RAW_REGRESSION and as_printed:
-        raise SettingsError(f"--as-printed is not for {RAW_REGRESSION}")
+        raise SettingsError(f"--{PRINTED_VARIANT} is not for {RAW_REGRESSION}")
     if method == RAW_REGRESSION:
         settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
     else:

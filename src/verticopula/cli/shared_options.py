@@ -41,10 +41,10 @@ Method = Annotated[
         help=f"{methods_help()}.",
     ),
 ]
-AsPrinted = Annotated[bool, typer.Option("--as-printed", help=printed_help())]
+AsPrinted = Annotated[bool, typer.Option(f"--{PRINTED_VARIANT}", help=printed_help())]
 RankCorrelationName = Annotated[
     str,
-    typer.Option("--rank-correlation", help=f"With --as-printed: {' or '.join(RANK_CORRELATIONS)}."),
+    typer.Option("--rank-correlation", help=f"With --{PRINTED_VARIANT}: {' or '.join(RANK_CORRELATIONS)}."),
 ]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Reproducible, and therefore NOT PRIVATE. For simulation only.")

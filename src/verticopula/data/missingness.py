@@ -51,7 +51,12 @@ class Missingness:
         return sum(count for pattern, count in self.patterns if all(pattern))
 
     def rate(self, party: str) -> float:
-        """Share of the cohort that the party has nothing about."""
+        """Share of the cohort that the party has nothing about.
+
+        Parameters
+        ----------
+        party : its name
+        """
         return 1.0 - float(self.overlap[self.parties.index(party), self.parties.index(party)]) / self.n_subjects
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +78,12 @@ class Missingness:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Missingness:
-        """What `to_dict` wrote."""
+        """What `to_dict` wrote.
+
+        Parameters
+        ----------
+        raw : the plain values
+        """
         parties = tuple(raw["parties"])
         return cls(
             n_subjects=int(raw["n_subjects"]),

@@ -323,7 +323,14 @@ class OwnTable:
 
     @classmethod
     def check(cls, party: Party, table: pl.DataFrame, rule: IdRule) -> OwnTable:
-        """Check a party's table on its own; SchemaError lists every problem."""
+        """Check a party's table on its own; SchemaError lists every problem.
+
+        Parameters
+        ----------
+        party : which columns it must have
+        table : with ids and columns
+        rule : which column holds the ids, and how they are normalised
+        """
         where = f"party {party.name!r}"
         ids, problems = _ids_of(table, rule, where)
         columns, column_problems = _encode_party(party, table, where)
@@ -337,7 +344,13 @@ class OwnTable:
         return _notes(self.party, self.columns)
 
     def in_cohort(self, n_subjects: int, positions: NDArray[np.int64]) -> AlignedTable:
-        """The table in cohort order, where row i is subject `positions[i]` of `n_subjects`."""
+        """The table in cohort order, where row i is subject `positions[i]` of `n_subjects`.
+
+        Parameters
+        ----------
+        n_subjects : size of the cohort
+        positions : (n,) every row's place in the cohort
+        """
         rows = np.zeros(n_subjects, dtype=np.int64)
         present = np.zeros(n_subjects, dtype=bool)
         rows[positions] = np.arange(positions.size)

@@ -30,7 +30,7 @@ from verticopula.datasets._sme_columns import (
 )
 from verticopula.datasets._sme_population import (
     Population,
-    decode,
+    decode_latents,
     linear_predictor,
     relevant_columns,
     sme_population,
@@ -114,7 +114,7 @@ def make_sme(n: int = 71_827, *, random_state: int = 0) -> SmeStudy:
     rng = np.random.Generator(np.random.PCG64(random_state))
     population = sme_population()
     root = np.linalg.cholesky(population.correlation[:-1, :-1])
-    values = decode(rng.standard_normal((n, len(root))) @ root.T, specs())
+    values = decode_latents(rng.standard_normal((n, len(root))) @ root.T, specs())
     probability = np.asarray(special.expit(linear_predictor(values, population.centers, population.scales)))
     values[RESPONSE] = (rng.random(n) < probability).astype(np.float64)
 

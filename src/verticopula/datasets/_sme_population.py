@@ -124,7 +124,7 @@ def _party_residual(party: str) -> FloatArray:
 # ---- latents to values -----------------------------------------------------------------------
 
 
-def decode(latent: FloatArray, keys: Iterable[str]) -> dict[str, FloatArray]:
+def decode_latents(latent: FloatArray, keys: Iterable[str]) -> dict[str, FloatArray]:
     """The values of the columns at `keys` from their latents.
 
     Parameters
@@ -237,7 +237,7 @@ def _response_summary(
     rng = np.random.Generator(np.random.PCG64(20_240_601))
     half = rng.standard_normal((2**17, len(chosen))) @ np.linalg.cholesky(inner).T
     latent = np.vstack([half, -half])  # antithetic pairs: the mean of the latents is exactly zero
-    values = decode(latent, keys)
+    values = decode_latents(latent, keys)
     probability = special.expit(linear_predictor(values, centers, scales))
 
     rate = float(probability.mean())

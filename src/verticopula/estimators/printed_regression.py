@@ -15,11 +15,12 @@ from verticopula.glm.printed_admm import printed_bic, solve_printed, summed_bic
 from verticopula.glm.strength_path import PathPoint, geometric_strengths
 from verticopula.protocol.messages import DesignReply
 from verticopula.protocol.regression_path import FederatedPath, Traffic
+from verticopula.schema.methods import PRINTED_VARIANT
 from verticopula.schema.progress import Progress, show_nothing
 
 Floats = NDArray[np.float64]
 
-PRINTED_BIC = "bic-as-printed"
+PRINTED_BIC = f"bic-{PRINTED_VARIANT}"
 _NUMBERS_A_ROUND = 3  # for every row and party: ζ_k up, h and γ down
 
 

@@ -31,8 +31,6 @@ from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStudy, open_study
-from verticopula.report.report_data import ReportData, read_real
-from verticopula.report.report_page import write_report
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
@@ -62,7 +60,14 @@ if TYPE_CHECKING:
 class ReportableRegression(Protocol):
     """A fitted regression, such as `VerticalGLM`, that can say what a report shows of it."""
 
-    def to_dict(self, level: float) -> dict[str, Any]: ...
+    def to_dict(self, level: float) -> dict[str, Any]:
+        """What a report shows of it, as plain values.
+
+        Parameters
+        ----------
+        level : of the intervals
+        """
+        ...
 
 
 class StudyNotFittedError(VerticopulaError, NotFittedError):  # type: ignore[misc]
@@ -359,10 +364,10 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         server_seed : as `fit_transport` has it
         """
         settings = self.check()
-        priced = price_releases(
+        entries = price_releases(
             self.federation, self.budget, study, result, is_private=settings.is_private, variant=settings.variant
         )
-        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(priced)), opened, server_seed)
+        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(entries)), opened, server_seed)
 
     def _adopt(self, fitted: FittedStudy, opened: OpenedStudy | None, server_seed: int | None = None) -> Synthesizer:
         self.study_, self.opened_ = fitted, opened
@@ -520,6 +525,11 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         id : name of the subject-id column, if it differs from the federation's
         regression : a `VerticalGLM` fitted on synthetic tables of this study
         """
+        from verticopula.report.report_data import ReportData, read_real
+        from verticopula.report.report_page import (
+            write_report,  # scikit-learn's trees and Jinja: most studies need none
+        )
+
         real = {} if tables is None else read_real(self.federation, tables, id)
         facts = None if regression is None else regression.to_dict(0.95)
         return write_report(path, ReportData(self._fitted(), real, facts, aligned=self._drew_aligned))

@@ -52,7 +52,7 @@ from verticopula.glm.regression_summary import (
     summarise_regression,
     tabulate,
 )
-from verticopula.glm.strength_path import N_STRENGTHS, STRENGTH_RATIO, DevianceScale, choose_point
+from verticopula.glm.strength_path import PATH_TUNING, DevianceScale, choose_point
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.raw_regression import complete_responses
 from verticopula.protocol.regression_path import FederatedPath
@@ -147,8 +147,8 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         refit: bool = True,
         concavity: float | None = None,
         tolerance: float = 1e-3,
-        n_strengths: int = N_STRENGTHS,
-        strength_ratio: float = STRENGTH_RATIO,
+        n_strengths: int = PATH_TUNING.strengths,
+        strength_ratio: float = PATH_TUNING.strength_ratio,
         folds: int = 5,
         max_rounds: int = 2000,
         random_state: RandomState = 0,

@@ -58,7 +58,13 @@ class Forecast:
     advice: str
 
     def row(self, method: str, unit: str) -> Expected:
-        """The row of that method and unit; KeyError where there is none."""
+        """The row of that method and unit; KeyError where there is none.
+
+        Parameters
+        ----------
+        method : one of `verticopula.METHODS`
+        unit : `variable`, `client`, `block` or `person`
+        """
         return {(row.method, row.unit): row for row in self.rows}[method, unit]
 
     def to_dict(self) -> dict[str, Any]:

@@ -32,8 +32,8 @@ from verticopula.simulate.rank_simulation import (
     Cohort,
     SimulatedErrors,
     is_mostly_noise,
-    release,
     simulate_ranking,
+    simulate_release,
 )
 from verticopula.stats.copula import Layout
 
@@ -67,7 +67,7 @@ class ForecastSize:
     each: int = 2
 
 
-SIZE = ForecastSize()
+FORECAST_SIZE = ForecastSize()
 
 
 def forecast(
@@ -170,7 +170,7 @@ def _simulate_ranking(
     budgets: dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]] = {}
     for number in range(truths):
         truth = setting.truth(number)
-        for again in range(SIZE.each):
+        for again in range(FORECAST_SIZE.each):
             cohort = setting.cohort(truth, simulated, np.random.default_rng([seed, number, again]))
             for unit in units:
                 for rounds, group in _by_rounds(methods):
@@ -202,23 +202,23 @@ def _by_rounds(methods: Sequence[str]) -> list[tuple[int, list[str]]]:
 def _plan_simulations(federation: Federation, n_subjects: int) -> tuple[int, int]:
     """(truths, subjects simulated): narrow schemas need more truths, wide ones take longer."""
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
-    simulated = min(n_subjects, SIZE.subjects)
-    wanted = SIZE.pairs / (SIZE.each * max(width * (width - 1) / 2, 1))
-    affordable = SIZE.values / (SIZE.each * simulated * width)
-    return int(np.clip(math.ceil(min(wanted, affordable)), *SIZE.truths)), simulated
+    simulated = min(n_subjects, FORECAST_SIZE.subjects)
+    wanted = FORECAST_SIZE.pairs / (FORECAST_SIZE.each * max(width * (width - 1) / 2, 1))
+    affordable = FORECAST_SIZE.values / (FORECAST_SIZE.each * simulated * width)
+    return int(np.clip(math.ceil(min(wanted, affordable)), *FORECAST_SIZE.truths)), simulated
 
 
 def _simulate_methods(
     cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], methods: Sequence[str], rng: np.random.Generator
 ) -> dict[str, SimulatedErrors]:
     """Errors by method. Methods that differ in nothing that can be forecast are simulated once."""
-    released = release(cohort, budgets, rng)
+    release = simulate_release(cohort, budgets, rng)
     done: dict[bool, SimulatedErrors] = {}
     found = {}
     for method in methods:
-        refines = METHODS[method].models_missing and not is_mostly_noise(released)
+        refines = METHODS[method].models_missing and not is_mostly_noise(release)
         if refines not in done:
-            done[refines] = simulate_ranking(cohort, released, refines=refines)
+            done[refines] = simulate_ranking(cohort, release, refines=refines)
         found[method] = done[refines]
     return found
 

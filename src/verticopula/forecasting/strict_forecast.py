@@ -35,17 +35,19 @@ class StrictForecastSize:
     truths: tuple[int, int] = (4, 8)
 
 
-SIZE = StrictForecastSize()
+STRICT_FORECAST_SIZE = StrictForecastSize()
 
 
 def expect_strict(setting: SimulationSetting, unit: str, budget: StudyBudget) -> tuple[Expected, float, float]:
     """(the row, a typical pair's standard error before other pairs help, mu of the sums)."""
     federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
-    simulated = min(n_subjects, SIZE.subjects)
+    simulated = min(n_subjects, STRICT_FORECAST_SIZE.subjects)
     each = 1 if simulated == n_subjects else 2  # a bias is what two simulations of a truth have in common
-    affordable = min(SIZE.latents / (each * width), SIZE.values / (each * simulated * width))
-    truths = int(np.clip(math.ceil(affordable), *SIZE.truths))
+    affordable = min(
+        STRICT_FORECAST_SIZE.latents / (each * width), STRICT_FORECAST_SIZE.values / (each * simulated * width)
+    )
+    truths = int(np.clip(math.ceil(affordable), *STRICT_FORECAST_SIZE.truths))
     found: list[list[StrictErrors]] = []
     for number in range(truths):
         truth, of_truth = setting.truth(number), []

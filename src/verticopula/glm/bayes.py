@@ -31,8 +31,8 @@ the posterior mean: shrunken as far as columns of its kind turned out to be, whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -65,6 +65,13 @@ class BayesTuning:
     size_ratio : of neighbouring sizes
     size_width : a size's standard deviation, in distances to the next one
     kept_covariance : share of the covariances between the columns' errors that is believed
+    passes : of sampling, and fitting the quadratic again
+    layouts : passes in which the sizes are laid out anew
+    sweeps, final_sweeps : of a pass; of each chain at the end
+    chains : at the end
+    snapshots : draws of a chain that the quadratic is fitted at
+    ridge_steps, ridge_tolerance, ridge_halvings : EM steps of the ridge that chains begin at, the relative change that
+        ends them, and how often a step is halved
     """
 
     least_bar: float = 0.7
@@ -74,17 +81,18 @@ class BayesTuning:
     size_ratio: float = 1.12
     size_width: float = 0.5
     kept_covariance: float = 0.5
+    passes: Mapping[str, int] = field(default_factory=lambda: {"gaussian": 3, "binomial": 10, "poisson": 10})
+    layouts: int = 3
+    sweeps: int = 300
+    final_sweeps: int = 1500
+    chains: int = 2
+    snapshots: int = 40
+    ridge_steps: int = 50
+    ridge_tolerance: float = 1e-4
+    ridge_halvings: int = 30
 
 
 BAYES_TUNING = BayesTuning()
-PASSES = {"gaussian": 3, "binomial": 10, "poisson": 10}  # of sampling, and fitting the quadratic again
-LAYOUTS = 3  # passes in which the sizes are laid out anew
-_SWEEPS = 300
-_FINAL_SWEEPS = 1500  # of each chain
-_CHAINS = 2
-SNAPSHOTS = 40
-_RIDGE_STEPS, _RIDGE_TOLERANCE = 50, 1e-4
-_MAX_HALVINGS = 30
 
 DrawScoreErrors = Callable[[Floats, float], Floats]
 
@@ -226,14 +234,14 @@ class _Sampler:
         prior = self._lay_out(2.0 * (self._norms(ridge[None])[0] + errors), errors)
         chain = _Chain(ridge.copy(), prior.even_weights(), noise)
         some = ridge[None]
-        for number in range(PASSES[self._family.name]):
-            some = self._sample(self._approximate(some), prior, chain, _SWEEPS, rng).some
-            if number < LAYOUTS:
+        for number in range(BAYES_TUNING.passes[self._family.name]):
+            some = self._sample(self._approximate(some), prior, chain, BAYES_TUNING.sweeps, rng).some
+            if number < BAYES_TUNING.layouts:
                 prior = self._lay_out(1.1 * np.quantile(self._norms(some), 0.95, axis=0), errors)
                 chain.weights = prior.even_weights()
         quadratic = self._approximate(some)
-        chains = [chain, *(_Chain(ridge.copy(), prior.even_weights(), noise) for _ in range(_CHAINS - 1))]
-        ends = [self._sample(quadratic, prior, c, _FINAL_SWEEPS, rng) for c in chains]
+        chains = [chain, *(_Chain(ridge.copy(), prior.even_weights(), noise) for _ in range(BAYES_TUNING.chains - 1))]
+        ends = [self._sample(quadratic, prior, c, BAYES_TUNING.final_sweeps, rng) for c in chains]
         inclusion = np.array([np.where(self._design.constant, 0.0, end.inclusion) for end in ends])
         mean = np.mean([end.mean for end in ends], axis=0)
         return Posterior(
@@ -288,7 +296,7 @@ class _Sampler:
         coef[q:] = self._null.intercept
         noise = float(np.mean(self._family.residual(self._rows @ coef, y) ** 2)) if self._gaussian else 1.0
         variance = noise / max(q, 1)
-        for _ in range(_RIDGE_STEPS):
+        for _ in range(BAYES_TUNING.ridge_steps):
             quadratic = self._likelihood(coef[None])
             penalty = np.zeros(coef.size)
             penalty[:q] = 1.0 / variance
@@ -302,7 +310,9 @@ class _Sampler:
                 left = self._square - fitted + float(np.sum(cover * quadratic.gram))
                 noise = max(left, 1e-12 * self._square) / (self._share * y.size)
             moved = float(np.max(np.abs(coef - before[0]), initial=0.0)) / np.sqrt(variance)
-            if max(moved, abs(variance / before[1] - 1.0)) <= _RIDGE_TOLERANCE:  # it is only where chains begin
+            if (
+                max(moved, abs(variance / before[1] - 1.0)) <= BAYES_TUNING.ridge_tolerance
+            ):  # it is only where chains begin
                 break
         return coef, self._group_errors(spread), noise
 
@@ -316,7 +326,7 @@ class _Sampler:
             return self._share * self._y.size * loss + 0.5 * float(penalty @ coef**2)
 
         before, share = objective(start), 1.0
-        for _ in range(_MAX_HALVINGS):
+        for _ in range(BAYES_TUNING.ridge_halvings):
             coef = start + share * (target - start)
             if objective(coef) <= before:
                 return coef
@@ -347,7 +357,7 @@ class _Sampler:
             self._share * self._y.size,
             n_sweeps,
             burn,
-            max((n_sweeps - burn) // SNAPSHOTS, 1),
+            max((n_sweeps - burn) // BAYES_TUNING.snapshots, 1),
             True,
             rng,
         )

@@ -1,4 +1,4 @@
-"""All columns in one place: the solver that the federated one is measured against, and "Original-C".
+"""Weighted lassos and maximum likelihood with all columns in one place.
 
 Gaussian: coordinate descent on the Gram matrix. Binomial and poisson: Newton steps on the columns that are or
 want to be in the model, each a weighted lasso, halved until the objective falls.
@@ -6,7 +6,6 @@ want to be in the model, each a weighted lasso, halved until the objective falls
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,22 +15,11 @@ from numpy.typing import NDArray
 from verticopula.glm.families import Family
 from verticopula.glm.feature_design import Features, Standardised, standardise
 from verticopula.glm.lasso import (
-    CLOSED,
     MAX_SWEEPS,
     group_curvatures,
     group_norms,
     largest_strength,
     solve_lasso,
-)
-from verticopula.glm.penalties import Penalty
-from verticopula.glm.strength_path import (
-    MAX_LLA_STEPS,
-    ConvergenceMonitor,
-    DevianceScale,
-    PathPoint,
-    Refit,
-    RefitRule,
-    RefitStopper,
 )
 
 Floats = NDArray[np.float64]
@@ -66,104 +54,31 @@ def null_point(design: Standardised, y: Floats, family: Family, *, fit_intercept
     return Point(np.zeros(design.columns.shape[1]), family.link(float(y.mean())) if fit_intercept else 0.0)
 
 
-def trace_path(
-    design: Standardised,
-    y: Floats,
-    family: Family,
-    penalty: Penalty,
-    strengths: Floats,
-    *,
-    fit_intercept: bool = True,
-    tolerance: float = 1e-3,
-    refit: RefitRule | None = None,
-    end_early: bool = True,
-) -> Iterator[PathPoint]:
-    """Solutions along decreasing strengths, if `end_early` only until the fit is all but perfect.
-
-    `tolerance` is relative to the strength: optimality conditions hold to tolerance * strength.
-    """
-    watch, last_refit, last_support = RefitStopper(refit, family), None, b""
-    null = null_point(design, y, family, fit_intercept=fit_intercept)
-    yardstick = DevianceScale(family, y)
-    null_residual = family.residual(np.full(y.size, null.intercept), y)
-    scale = largest_strength(design.columns, null_residual, design.starts, design.factors)
-    solver = _make_solver(design, y, family, null, fit_intercept=fit_intercept)
-    lasso, point = null.copy(), null.copy()
-    for strength in strengths:
-        own = design.factors * strength
-        unit = max(float(strength), 1e-3 * scale)  # of the tolerance
-        if penalty.is_concave:
-            lasso, _ = solver.solve(own, lasso, tolerance * unit)
-            watch_rest = ConvergenceMonitor(tolerance, family)
-            point, settled = _approximate(solver, penalty, own, lasso, point, unit, watch_rest, design.starts)
-        else:
-            point, settled = solver.solve(penalty.slope(np.zeros_like(own), own), point, tolerance * unit)
-        norms = group_norms(point.coef, design.starts)
-        loss = yardstick.at_least(solver.loss(point))
-        df = int(design.sizes[norms > 0.0].sum())
-        if end_early and penalty.name != "none" and yardstick.is_saturated(loss, df):
-            return
-        value = float(penalty.value(norms, own).sum())
-        if watch.wanted:
-            if (norms > 0.0).tobytes() != last_support:
-                last_support = (norms > 0.0).tobytes()
-                found, fine = solver.solve(np.where(norms > 0.0, 0.0, CLOSED), point, tolerance * 1e-2 * scale)
-                refit_loss = yardstick.at_least(solver.loss(found))
-                exists = not yardstick.is_saturated(refit_loss, df)
-                last_refit = Refit(*_to_raw(design, found), refit_loss, fine) if exists else None
-                watch.see(last_refit, df)
-        else:
-            last_refit = None
-        yield PathPoint(float(strength), *_to_raw(design, point), loss, value, df, settled, last_refit)
-
-
 def maximise_likelihood(
     features: Features, y: Floats, family: Family, *, fit_intercept: bool = True, tolerance: float = 1e-8
 ) -> tuple[Floats, float, bool]:
     """Coefficients, intercept and whether the maximum was found; it does not exist if columns separate the classes."""
     design = standardise(features, centre=fit_intercept)
     null = null_point(design, y, family, fit_intercept=fit_intercept)
-    solver = _make_solver(design, y, family, null, fit_intercept=fit_intercept)
+    solver = make_solver(design, y, family, null, fit_intercept=fit_intercept)
     scale = largest_strength(
         design.columns, family.residual(np.full(y.size, null.intercept), y), design.starts, design.factors
     )
     point, fine = solver.solve(np.zeros(design.factors.size), null, tolerance * max(scale, 1e-12))
-    return *_to_raw(design, point), fine
+    return *to_data_scale(design, point), fine
 
 
-def _make_solver(
-    design: Standardised, y: Floats, family: Family, null: Point, *, fit_intercept: bool
-) -> WeightedSolver:
+def make_solver(design: Standardised, y: Floats, family: Family, null: Point, *, fit_intercept: bool) -> WeightedSolver:
+    """The solver for a family, on standardised columns."""
     if family.name == "gaussian":
         return _GramSolver(design, y, null.intercept)
     return _NewtonSolver(design, y, family, fit_intercept=fit_intercept)
 
 
-def _to_raw(design: Standardised, point: Point) -> tuple[Floats, float]:
+def to_data_scale(design: Standardised, point: Point) -> tuple[Floats, float]:
+    """Coefficients and intercept per unit of the data."""
     raw = design.to_raw(point.coef)
     return raw, point.intercept - float(raw @ design.centre)
-
-
-def _approximate(
-    solver: WeightedSolver,
-    penalty: Penalty,
-    own: Floats,
-    lasso: Point,
-    start: Point,
-    unit: float,
-    watch: ConvergenceMonitor,
-    starts: Ints,
-) -> tuple[Point, bool]:
-    """Weighted lassos until the weights rest; the first has the slopes at the plain lasso."""
-    weights, point = penalty.slope(group_norms(lasso.coef, starts), own), start
-    for _ in range(MAX_LLA_STEPS):
-        point, solved = solver.solve(weights, point, watch.tolerance * unit)
-        renewed = penalty.slope(group_norms(point.coef, starts), own)
-        change = float(np.max(np.abs(renewed - weights) / np.maximum(own, 1e-300), initial=0.0))
-        if watch.rests(change):
-            return point, solved
-        weights = renewed
-    return point, False
 
 
 def violations(coef: Floats, gradient: Floats, weights: Floats, starts: Ints) -> Floats:

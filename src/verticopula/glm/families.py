@@ -211,25 +211,43 @@ def _next_guess(
 
 
 @njit(cache=True, nogil=True)
+def _mean_and_slope(eta: float, binomial: bool) -> tuple[float, float]:
+    """The mean response at a linear predictor, and its derivative; of poisson, if not of binomial."""
+    if not binomial:
+        mean = np.exp(min(eta, _LARGEST_EXPONENT))
+        return mean, mean
+    small = np.exp(-abs(eta))
+    mean = 1.0 / (1.0 + small) if eta >= 0.0 else small / (1.0 + small)
+    return mean, mean * (1.0 - mean)
+
+
+@njit(cache=True, nogil=True)
+def _minimise_between(
+    low: float, high: float, start: float, centre: float, y: float, rho: float, binomial: bool
+) -> float:
+    """Where loss(eta) + rho/2 (eta - centre)^2 is smallest, by Newton steps that a bisection guards."""
+    eta, moved = min(max(start, low), high), 2.0 * (high - low)
+    for _ in range(_NEWTON_STEPS):
+        mean, slope = _mean_and_slope(eta, binomial)
+        gradient = mean - y + rho * (eta - centre)
+        if gradient > 0.0:
+            high = eta
+        else:
+            low = eta
+        target, newton = _next_guess(eta, gradient, slope + rho, low, high, moved)
+        moved = abs(target - eta)
+        eta = target
+        if moved <= (_LAST_STEP if newton else 1e-15) * (1.0 + abs(eta)):
+            break
+    return eta
+
+
+@njit(cache=True, nogil=True)
 def _binomial_near(centre: Floats, y: Floats, rho: float, start: Floats) -> Floats:
     found = np.empty_like(centre)
     for i in range(centre.size):
         low, high = centre[i] - 1.0 / rho, centre[i] + 1.0 / rho
-        eta, moved = min(max(start[i], low), high), 2.0 * (high - low)
-        for _ in range(_NEWTON_STEPS):
-            small = np.exp(-abs(eta))
-            mean = 1.0 / (1.0 + small) if eta >= 0.0 else small / (1.0 + small)
-            gradient = mean - y[i] + rho * (eta - centre[i])
-            if gradient > 0.0:
-                high = eta
-            else:
-                low = eta
-            target, newton = _next_guess(eta, gradient, mean * (1.0 - mean) + rho, low, high, moved)
-            moved = abs(target - eta)
-            eta = target
-            if moved <= (_LAST_STEP if newton else 1e-15) * (1.0 + abs(eta)):
-                break
-        found[i] = eta
+        found[i] = _minimise_between(low, high, start[i], centre[i], y[i], rho, True)
     return found
 
 
@@ -242,18 +260,5 @@ def _poisson_near(centre: Floats, y: Floats, rho: float, start: Floats) -> Float
             low, high = min(centre[i], np.log(y[i])), max(centre[i], np.log(y[i]))
         else:
             low, high = centre[i] - np.exp(min(centre[i], _LARGEST_EXPONENT)) / rho, centre[i]
-        eta, moved = min(max(start[i], low), high), 2.0 * (high - low)
-        for _ in range(_NEWTON_STEPS):
-            mean = np.exp(min(eta, _LARGEST_EXPONENT))
-            gradient = mean - y[i] + rho * (eta - centre[i])
-            if gradient > 0.0:
-                high = eta
-            else:
-                low = eta
-            target, newton = _next_guess(eta, gradient, mean + rho, low, high, moved)
-            moved = abs(target - eta)
-            eta = target
-            if moved <= (_LAST_STEP if newton else 1e-15) * (1.0 + abs(eta)):
-                break
-        found[i] = eta
+        found[i] = _minimise_between(low, high, start[i], centre[i], y[i], rho, False)
     return found

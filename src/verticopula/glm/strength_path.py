@@ -21,9 +21,6 @@ from verticopula.glm.families import Family
 
 Floats = NDArray[np.float64]
 
-N_STRENGTHS = 40
-STRENGTH_RATIO = 1e-3
-MAX_LLA_STEPS = 100
 _ROUNDING = 1e-18  # a loss so far below that of a constant is rounding
 
 
@@ -48,6 +45,8 @@ class PathTuning:
         nor a linear one from interpolating; coefficients run off, and an information criterion follows them. A
         gaussian or poisson fit with few columns may be as good as it likes
     patience : models in a row that score worse than the best so far, before refitting stops
+    strengths, strength_ratio : of a path, unless a user says otherwise: how many, and the smallest over the largest
+    most_lla_steps : weighted lassos at one strength
     """
 
     rest_slack: Mapping[str, float] = field(default_factory=lambda: {"gaussian": 10.0, "binomial": 1.0, "poisson": 1.0})
@@ -60,6 +59,9 @@ class PathTuning:
     )
     most_share_of_rows: float = 0.5
     patience: int = 10
+    strengths: int = 40
+    strength_ratio: float = 1e-3
+    most_lla_steps: int = 100
 
 
 PATH_TUNING = PathTuning()
@@ -103,7 +105,9 @@ class PathPoint:
         return self.loss + self.penalty
 
 
-def geometric_strengths(largest: float, count: int = N_STRENGTHS, ratio: float = STRENGTH_RATIO) -> Floats:
+def geometric_strengths(
+    largest: float, count: int = PATH_TUNING.strengths, ratio: float = PATH_TUNING.strength_ratio
+) -> Floats:
     """From the largest strength down to `ratio` of it."""
     return np.asarray(largest * np.geomspace(1.0, ratio, count))
 

@@ -89,11 +89,6 @@ FOLD = 64  # k above: the dealer's work grows with it, what verifiers open shrin
 PROOF_VALUES = 2 * FOLD + 1
 
 
-def soundness_error() -> float:
-    """(2k + 4)/(p - k): the probability that bad cells pass, for ideal coefficients."""
-    return (2 * FOLD + 4) / (PRIME - FOLD)
-
-
 def folded_size(statement: CellsStatement) -> int:
     """S: how many numbers are opened of a fold."""
     return -(-statement.rows * len(statement.cells) // FOLD)

@@ -47,7 +47,7 @@ from verticopula.mpc.verified_cells import COMPUTE, CellsStatement, column_start
 from verticopula.privacy.noise import Noise
 
 Bools = NDArray[np.bool_]
-Tables = Sequence[Ints]
+ScoreTables = Sequence[Ints]
 
 LARGEST_ENTRY = 2**31  # entries of tables are below it, so their differences and squares are exact
 
@@ -55,7 +55,7 @@ LARGEST_ENTRY = 2**31  # entries of tables are below it, so their differences an
 # ---- public maps -------------------------------------------------------------------------
 
 
-def check_tables(statement: CellsStatement, tables: Tables) -> None:
+def check_tables(statement: CellsStatement, tables: ScoreTables) -> None:
     """ProtocolError unless there is a table of whole numbers for every column, with a row for every cell."""
     if len(tables) != len(statement.cells):
         raise ProtocolError(f"the map of {statement.dealer!r}'s cells needs a table for each column")
@@ -66,7 +66,7 @@ def check_tables(statement: CellsStatement, tables: Tables) -> None:
             raise ProtocolError(f"the map of {statement.dealer!r}'s cells has numbers that are too large")
 
 
-def tables_bound(tables: Tables) -> int:
+def tables_bound(tables: ScoreTables) -> int:
     """The largest squared norm that the features of one dealer's part of a record can have."""
     largest = 0
     for table in tables:
@@ -75,7 +75,7 @@ def tables_bound(tables: Tables) -> int:
     return largest
 
 
-def map_cells(cells: VerifiedCells, tables: Tables, rows: Ints | None = None) -> tuple[Field, Field]:
+def map_cells(cells: VerifiedCells, tables: ScoreTables, rows: Ints | None = None) -> tuple[Field, Field]:
     """(n, q) a compute party's two shares of the features, the columns' features side by side.
 
     Parameters

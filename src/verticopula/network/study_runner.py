@@ -23,7 +23,7 @@ from verticopula.protocol.secure_sums import close_sums
 from verticopula.protocol.study_opening import close_study, deliver_blocks, open_study
 from verticopula.report.report_data import ReportData
 from verticopula.report.report_page import write_report
-from verticopula.schema.defaults import REPORT_FILE
+from verticopula.schema.defaults import LONGEST_DEADLINE, REPORT_FILE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.schema.study_settings import StudySettings, check_roles
@@ -36,7 +36,6 @@ from verticopula.transport.delivery import Transport, drive
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_DEADLINE = 30 * 86_400.0
 _LEVEL = 0.95
 _MOST_ROWS = 100_000_000
 _WITHHELD = "The fitted model, the margins and the report are not sent: the blocks could be drawn again from them."
@@ -65,7 +64,7 @@ def check_study(federation: Federation, kind: str, settings: Any, deadline: floa
 
 def check_deadline(seconds: float) -> None:
     """SettingsError for a deadline that would never come, or has passed."""
-    if not (math.isfinite(seconds) and 0.0 < seconds <= _LONGEST_DEADLINE):
+    if not (math.isfinite(seconds) and 0.0 < seconds <= LONGEST_DEADLINE):
         raise SettingsError("the deadline is a positive number of seconds, 30 days at most")
 
 

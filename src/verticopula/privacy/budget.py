@@ -80,7 +80,19 @@ class StudyBudget:
         rounds: int = 1,
         per_round: bool = False,
     ) -> StudyBudget:
-        """Check the settings and fill in the defaults; SettingsError says what makes no sense."""
+        """Check the settings and fill in the defaults; SettingsError says what makes no sense.
+
+        Parameters
+        ----------
+        federation : whose parties may have an epsilon of their own
+        unit : `variable`, `client`, `block` or `person`
+        epsilon : half of it goes to the ranks, half to the marginals; None where the two parts are given
+        delta : needed for units `block` and `person`
+        epsilon_ranks, epsilon_marginals : the two parts
+        sampler : `exact` or `binomial`
+        rounds : how often ranks are released
+        per_round : spend the ranks' epsilon in every round instead of splitting it over them
+        """
         parsed = Unit.parse(unit)
         if isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 1:
             raise SettingsError("rounds must be a whole number of at least 1")
@@ -108,7 +120,13 @@ class StudyBudget:
 
     @classmethod
     def of(cls, federation: Federation, settings: StudySettings) -> StudyBudget:
-        """What these settings ask for; SettingsError says what makes no sense."""
+        """What these settings ask for; SettingsError says what makes no sense.
+
+        Parameters
+        ----------
+        federation : whose parties may have an epsilon of their own
+        settings : of the study
+        """
         checked = settings.checked(federation)
         assert checked.unit is not None  # filled in by `checked`
         return cls.build(
@@ -129,7 +147,12 @@ class StudyBudget:
         return 1 if self.per_round else self.rounds
 
     def of_party(self, party: str) -> tuple[float, float]:
-        """(ranks, marginals) of one party."""
+        """(ranks, marginals) of one party.
+
+        Parameters
+        ----------
+        party : its name
+        """
         return self.parties.get(party, (self.epsilon_ranks, self.epsilon_marginals))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
 from verticopula.privacy.accounting import Coins
@@ -16,20 +16,19 @@ from verticopula.privacy.adaptive_filter import add_mu, add_rho, mu_epsilon, rho
 from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import coins_of, entries_by_column, format_epsilon, person_mus
+from verticopula.schema.checked_model import CheckedModel
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.methods import METHODS, PRINTED_VARIANT, RAW_REGRESSION, STRICT
 
 _FEWEST_EXACT = 2  # subjects of a release without noise, whatever the policy says
 
 
-class Caps(BaseModel):
+class Caps(CheckedModel):
     """The largest epsilon ever to be spent on this party's table, at each unit.
 
     `person` counts everything in this party's ledger about these people, and releases made with other parties in full.
     What other parties release by themselves is in their ledgers; where parties share a ledger, it counts, too.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     variable: float | None = Field(default=None, gt=0)
     client: float | None = Field(default=None, gt=0)
@@ -37,7 +36,7 @@ class Caps(BaseModel):
     person: float | None = Field(default=None, gt=0)
 
 
-class Policy(BaseModel):
+class Policy(CheckedModel):
     """A party's own rules. Without a policy file everything is allowed, and nothing is capped.
 
     Attributes
@@ -61,8 +60,6 @@ class Policy(BaseModel):
         smallest and largest value
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     columns: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
     caps: Caps = Caps()
@@ -74,12 +71,6 @@ class Policy(BaseModel):
     new_studies: int = Field(default=50, ge=1)
     allow_seeded: bool = False
     allow_as_printed: bool = False
-
-    def __init__(self, /, **raw: Any) -> None:
-        try:
-            super().__init__(**raw)
-        except ValidationError as error:
-            raise SchemaError(Problem(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()) from None
 
     def current(self) -> Policy:
         """These rules; a `PolicyFile` reads its own again."""

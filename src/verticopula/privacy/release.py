@@ -77,6 +77,12 @@ class Release:
 
     @classmethod
     def from_json(cls, line: str) -> Release:
+        """The entry that a ledger's line holds; ValueError where a price is no number, or below 0.
+
+        Parameters
+        ----------
+        line : what `to_json` gave
+        """
         raw: dict[str, Any] = json.loads(line)
         known = {f.name for f in fields(cls)}
         values: dict[str, Any] = {
@@ -87,7 +93,12 @@ class Release:
         return entry
 
     def sealed(self, previous: str) -> Release:
-        """This entry with its place in the chain and its hash."""
+        """This entry with its place in the chain and its hash.
+
+        Parameters
+        ----------
+        previous : the hash of the entry before it
+        """
         open_entry = replace(self, previous=previous, hash="")
         return replace(open_entry, hash=hash_line(json.loads(open_entry.to_json())))
 

@@ -15,6 +15,7 @@ from verticopula.privacy.gaussian_dp import compose
 from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.privacy.release import Release
 from verticopula.schema.defaults import DEFAULT_DELTA
+from verticopula.schema.methods import PRINTED_VARIANT
 from verticopula.schema.units import Unit
 
 NOTICE_FILE = "READ-ME-FIRST.txt"  # stands beside synthetic tables that a warning belongs to
@@ -43,7 +44,7 @@ EXACT_VALUES = StudyWarning(
     "Regress on the synthetic tables instead where a bound is needed.",
 )
 AS_PRINTED = StudyWarning(
-    "as-printed",
+    PRINTED_VARIANT,
     "stop",
     "The paper's algorithm as printed: ranges of the data are in the open",
     "Every column's smallest and largest value left without noise, which the paper does not charge: epsilon is "
@@ -91,11 +92,21 @@ class PrivacyStatement:
     as_printed: bool = False
 
     def has_delta(self, unit: Unit) -> bool:
-        """Whether the epsilon at this unit is one at `delta`."""
+        """Whether the epsilon at this unit is one at `delta`.
+
+        Parameters
+        ----------
+        unit : what it is an epsilon of
+        """
         return unit.needs_delta or self.gaussian
 
     def epsilon(self, unit: Unit) -> float:
-        """The study's epsilon at one unit."""
+        """The study's epsilon at one unit.
+
+        Parameters
+        ----------
+        unit : what it is an epsilon of
+        """
         if unit is Unit.PERSON:
             return self.person
         return max((getattr(p, unit.value) for p in self.parties.values()), default=0.0)

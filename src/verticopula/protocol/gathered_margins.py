@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from verticopula.errors import ProtocolError
+from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.messages import GaussianMarginsReply, Reply
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.marginals import Marginal
@@ -21,17 +22,13 @@ def gather_margins(
 ) -> dict[ColumnKey, Marginal]:
     """Margins by column, checked for shape and range before anything is computed from them."""
     marginals: dict[ColumnKey, Marginal] = {}
-    for party in federation.parties:
-        reply = replies.get(party.name)
-        if not isinstance(reply, GaussianMarginsReply) or len(reply.cells) != len(party.columns):
-            raise ProtocolError(f"party {party.name!r} did not answer with the margins of its columns")
-        for column, cells in zip(party.columns, reply.cells, strict=True):
-            key = ColumnKey(party.name, column.name)
-            n, deviation = int(observed[key].sum()), deviations[key]
-            size, reach = gaussian_cell_count(column, n, deviation), _FURTHEST * (deviation + 3.0)
-            fits = cells.dtype == np.int64 and cells.shape == (size,)
-            fits = fits and int(cells.min()) >= -reach and int(cells.max()) <= n + reach
-            if not fits or (size == 2 and int(cells[0]) + int(cells[1]) != n):
-                raise ProtocolError(f"{key}: the noisy cells are missing or have the wrong shape or range")
-            marginals[key] = settle_margin(column, cells, n, deviation)
+    what = "the margins of its columns"
+    for key, cells in column_parts(federation, replies, GaussianMarginsReply, lambda reply: reply.cells, what):
+        column, n, deviation = federation.column(key), int(observed[key].sum()), deviations[key]
+        size, reach = gaussian_cell_count(column, n, deviation), _FURTHEST * (deviation + 3.0)
+        fits = cells.dtype == np.int64 and cells.shape == (size,)
+        fits = fits and int(cells.min()) >= -reach and int(cells.max()) <= n + reach
+        if not fits or (size == 2 and int(cells[0]) + int(cells[1]) != n):
+            raise ProtocolError(f"{key}: the noisy cells are missing or have the wrong shape or range")
+        marginals[key] = settle_margin(column, cells, n, deviation)
     return marginals

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from verticopula.data.missingness import Missingness, overlap_problems, summarise_missingness
 from verticopula.errors import Problem, ProtocolError, SchemaError
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
+from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import (
     EarlierRound,
@@ -34,7 +35,7 @@ from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.copula import Layout
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.printed.bernstein_margins import PrintedMarginal, choose_degree
-from verticopula.stats.printed.printed_fit import RankedRound, finish, fit_ranks
+from verticopula.stats.printed.printed_fit import RankedRound, build_printed_result, fit_ranks
 from verticopula.stats.printed.row_order_ranks import as_number
 
 History = Mapping[ColumnKey, tuple[EarlierRound, ...]]
@@ -101,7 +102,7 @@ class PrintedStudy:
             for party in self.federation.parties
         }
         ranked = {key: mask if number == 1 else np.ones_like(mask) for key, mask in self.observed.items()}
-        ranks = gather_ranks(self.federation, replies, ranked)
+        ranks = gather_printed_ranks(self.federation, replies, ranked)
         return fit_ranks(self.keys, ranked, ranks, self.budgets, self.choices)
 
     def ask_margins(self, last: RankedRound, history: History) -> Rounds[FitResult]:
@@ -112,13 +113,13 @@ class PrintedStudy:
             )
             for party in self.federation.parties
         }
-        released = gather_margins(self.federation, replies)
+        sent = gather_printed_margins(self.federation, replies)
         layout = Layout.of({key: as_number(self.federation.column(key)) for key in self.federation.keys})
-        margins = {
-            key: self._marginal(key, released[key], completed=len(history.get(key, ())) > 1) for key in layout.keys
-        }
+        margins = {key: self._marginal(key, sent[key], completed=len(history.get(key, ())) > 1) for key in layout.keys}
         aligned = self.method.aligned_rows
-        return finish(layout, last, margins, self.missingness, self.budgets, self.choices, aligned=aligned)
+        return build_printed_result(
+            layout, last, margins, self.missingness, self.budgets, self.choices, aligned=aligned
+        )
 
     def add_round(self, history: History, ranked: RankedRound, rng: np.random.Generator) -> History:
         """The history with this round's ranks and the latents drawn for them."""
@@ -136,12 +137,12 @@ class PrintedStudy:
             for key, own in zip(keys, budgets, strict=True)
         )
 
-    def _marginal(self, key: ColumnKey, released: PrintedMargin, *, completed: bool) -> PrintedMarginal:
+    def _marginal(self, key: ColumnKey, sent: PrintedMargin, *, completed: bool) -> PrintedMarginal:
         """The margin that a party sent, checked; where rounds completed the column, it is of all subjects."""
         column, epsilon = as_number(self.federation.column(key)), self.budgets[key].epsilon_marginal
         n = self.missingness.n_subjects if completed else int(self.observed[key].sum())
         degree = choose_degree(n, epsilon, self.choices)
-        low, high, noisy = released.low, released.high, released.coefficients
+        low, high, noisy = sent.low, sent.high, sent.coefficients
         if noisy.shape != (degree + 1,) or not np.isfinite([low, high, *noisy]).all() or low > high:
             raise ProtocolError(f"{key}: the margin is missing or has the wrong shape or range")
         return PrintedMarginal.build(column, n, epsilon, low, high, noisy, self.choices)
@@ -171,31 +172,26 @@ def open_printed(
     return PrintedStudy(federation, study, method, keys, observed, missingness, budgets, side.printed_choices)
 
 
-def gather_ranks(
+def gather_printed_ranks(
     federation: Federation, replies: Mapping[str, Reply], ranked: Mapping[ColumnKey, Bools]
 ) -> dict[ColumnKey, Ints]:
     """Ranks by column, checked for shape and range."""
     found: dict[ColumnKey, Ints] = {}
-    for party in federation.parties:
-        reply = replies.get(party.name)
-        if not isinstance(reply, PrintedRanksReply) or len(reply.ranks) != len(party.columns):
-            raise ProtocolError(f"party {party.name!r} did not answer with the ranks of its columns")
-        for column, ranks in zip(party.columns, reply.ranks, strict=True):
-            key = ColumnKey(party.name, column.name)
-            n = int(ranked[key].sum())
-            if ranks.shape != (n,) or ranks.min() < 1 or ranks.max() > n:
-                raise ProtocolError(f"{key}: the ranks are missing or have the wrong shape or range")
-            found[key] = ranks
+    what = "the ranks of its columns"
+    for key, ranks in column_parts(federation, replies, PrintedRanksReply, lambda reply: reply.ranks, what):
+        n = int(ranked[key].sum())
+        if ranks.shape != (n,) or ranks.min() < 1 or ranks.max() > n:
+            raise ProtocolError(f"{key}: the ranks are missing or have the wrong shape or range")
+        found[key] = ranks
     return found
 
 
-def gather_margins(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, PrintedMargin]:
+def gather_printed_margins(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, PrintedMargin]:
     """Margins by column."""
     found: dict[ColumnKey, PrintedMargin] = {}
-    for party in federation.parties:
-        reply = replies.get(party.name)
-        names = [column.name for column in party.columns]
-        if not isinstance(reply, PrintedMarginsReply) or [margin.column for margin in reply.margins] != names:
-            raise ProtocolError(f"party {party.name!r} did not answer with the margins of its columns")
-        found |= {ColumnKey(party.name, margin.column): margin for margin in reply.margins}
+    what = "the margins of its columns"
+    for key, margin in column_parts(federation, replies, PrintedMarginsReply, lambda reply: reply.margins, what):
+        if margin.column != key.column:
+            raise ProtocolError(f"party {key.party!r} did not answer with {what}")
+        found[key] = margin
     return found

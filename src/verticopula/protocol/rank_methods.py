@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.errors import ProtocolError
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
+from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
 from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
@@ -50,18 +50,18 @@ def refined(federation: Federation, budget: StudyBudget, study: str, side: Coord
 def ievcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """verticopula's variant of Algorithm 3: the shared rounds, the first of `request.rounds`, then the others."""
     collected = yield from collect(federation, budget, study, IEVCDS.name, side.context)
-    released, layout, observed = collected.released, collected.released.layout, collected.released.observed
-    everybody = {key: np.ones(released.n_subjects, dtype=bool) for key in layout.keys}
-    fit = fit_round(collected, released, federation.response, side.rng)
+    release, layout, observed = collected.release, collected.release.layout, collected.release.observed
+    everybody = {key: np.ones(release.n_subjects, dtype=bool) for key in layout.keys}
+    fit = fit_round(collected, release, federation.response, side.rng)
     for round_number in range(2, budget.rounds + 1):
-        completed = prepare_missing(released, fit.copula, observed)(fit.latents, side.rng)
+        completed = prepare_missing(release, fit.copula, observed)(fit.latents, side.rng)
         replies = yield ask_completed(
             federation, budget, study, round_number, fit.copula, completed, observed, collected.budgets
         )
-        ranks = gather_completed(federation, replies, released.n_subjects)
-        released = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, collected.budgets, budget.sampler)
-        fit = fit_round(collected, released, federation.response, side.rng)
-    return finish_rounds(collected, released, fit, federation.response)
+        ranks = gather_completed(federation, replies, release.n_subjects)
+        release = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, collected.budgets, budget.sampler)
+        fit = fit_round(collected, release, federation.response, side.rng)
+    return finish_rounds(collected, release, fit, federation.response)
 
 
 def ask_completed(
@@ -91,12 +91,8 @@ def gather_completed(
 ) -> dict[ColumnKey, NDArray[np.int64]]:
     """Ranks of all subjects by column, checked for shape and range."""
     ranks: dict[ColumnKey, NDArray[np.int64]] = {}
-    for party in federation.parties:
-        reply = replies[party.name]
-        if not isinstance(reply, CompletedRanksReply) or len(reply.ranks) != len(party.columns):
-            raise ProtocolError(f"party {party.name!r} did not answer with ranks of completed columns")
-        for column, found in zip(party.columns, reply.ranks, strict=True):
-            key = ColumnKey(party.name, column.name)
-            check_ranks(federation, key, found, n_subjects)
-            ranks[key] = found
+    what = "ranks of completed columns"
+    for key, found in column_parts(federation, replies, CompletedRanksReply, lambda reply: reply.ranks, what):
+        check_ranks(federation, key, found, n_subjects)
+        ranks[key] = found
     return ranks

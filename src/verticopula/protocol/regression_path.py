@@ -20,7 +20,7 @@ from verticopula.glm.admm_coordinator import Sharing
 from verticopula.glm.families import Family
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import (
-    MAX_LLA_STEPS,
+    PATH_TUNING,
     ConvergenceMonitor,
     DevianceScale,
     PathPoint,
@@ -263,7 +263,7 @@ class _Run:
         yield from self._iterate(tracks["lasso"], "lasso", "plain", strength, tolerance)
         weights: Weights = "lasso"
         watch = ConvergenceMonitor(tolerance, self._settings.family)
-        for _ in range(MAX_LLA_STEPS):
+        for _ in range(PATH_TUNING.most_lla_steps):
             solved = yield from self._iterate(tracks["main"], "main", weights, strength, watch.tolerance)
             if watch.rests(max(reply.weight_change for reply in solved.replies), at_once=solved.rounds == 1):
                 return solved

@@ -49,7 +49,7 @@ from verticopula.protocol.proof_routes import (
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.study_settings import COORDINATOR
 
-Kind = TypeVar("Kind", SumsKeyReply, SumsShareReply, SumsProofReply, SumsReply)
+Answer = TypeVar("Answer", SumsKeyReply, SumsShareReply, SumsProofReply, SumsReply)
 
 
 class ComputeHandler(Protocol):
@@ -58,7 +58,14 @@ class ComputeHandler(Protocol):
     @property
     def party(self) -> str: ...
 
-    def handle(self, request: SecureRequest) -> SecureReply: ...
+    def handle(self, request: SecureRequest) -> SecureReply:
+        """The answer, or an error that says why there is none.
+
+        Parameters
+        ----------
+        request : of secure sums
+        """
+        ...
 
 
 class _RelayedMessages:
@@ -178,7 +185,7 @@ def _run_round(requests: Mapping[str, SecureRequest], own: ComputeHandler | None
     return replies
 
 
-def _reply_of(name: str, replies: Mapping[str, Reply], kind: type[Kind]) -> Kind:
+def _reply_of(name: str, replies: Mapping[str, Reply], kind: type[Answer]) -> Answer:
     reply = replies.get(name)
     if reply is None:
         raise PartyUnavailable(

@@ -80,8 +80,8 @@ def collect(
         for key in layout.keys
     }
     ranks = {key: release.ranks for key, release in releases.items()}
-    released = RankRelease.build(layout, marginals, observed, ranks, budgets, budget.sampler)
-    return CollectedReleases(released, observed, missingness, budgets)
+    release = RankRelease.build(layout, marginals, observed, ranks, budgets, budget.sampler)
+    return CollectedReleases(release, observed, missingness, budgets)
 
 
 def ask_presence(

@@ -14,7 +14,7 @@ from verticopula.schema.federation import ColumnKey
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-MOST_ROWS = 5_000
+MOST_COMPARED_ROWS = 5_000
 FEWEST_COMMON = 30
 
 
@@ -131,7 +131,7 @@ def realised_errors(subject: ReportData) -> dict[str, Any] | None:
     if not real:
         return None
     together = len(subject.real) == len(subject.federation.parties)
-    drawn = subject.draw(MOST_ROWS)
+    drawn = subject.draw(MOST_COMPARED_ROWS)
     parties: list[list[ColumnKey]] = [list(real)]
     if not together:  # rows of different parties then belong to different subjects
         parties = [[key for key in real if key.party == name] for name in subject.real]
@@ -140,9 +140,9 @@ def realised_errors(subject: ReportData) -> dict[str, Any] | None:
         labels, values, observed = _indicators(
             subject, keys, {k: real[k].values for k in keys}, {k: real[k].observed for k in keys}
         )
-        _, synthetic, _ = _indicators(subject, keys, drawn, {k: np.ones(MOST_ROWS, dtype=bool) for k in keys})
+        _, synthetic, _ = _indicators(subject, keys, drawn, {k: np.ones(MOST_COMPARED_ROWS, dtype=bool) for k in keys})
         owner = [key for key, name in labels]
-        found, common = rank_correlation(values[:MOST_ROWS], observed[:MOST_ROWS])
+        found, common = rank_correlation(values[:MOST_COMPARED_ROWS], observed[:MOST_COMPARED_ROWS])
         made, _ = rank_correlation(synthetic, np.ones_like(synthetic, dtype=bool))
         enough = (common >= FEWEST_COMMON) & np.isfinite(found + made)
         points += [

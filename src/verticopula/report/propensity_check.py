@@ -24,7 +24,7 @@ from verticopula.schema.federation import ColumnKey
 Floats = NDArray[np.float64]
 
 FEWEST_ROWS = 100
-MOST_ROWS = 2_000
+MOST_CLASSIFIED_ROWS = 2_000
 _EXCHANGES = 10
 _LEAF = 20
 
@@ -47,7 +47,7 @@ def propensity_scores(subject: ReportData) -> list[dict[str, Any]]:
         if rows.size < FEWEST_ROWS:
             found.append({"label": label, "rows": int(rows.size)})
             continue
-        rows = rng.permutation(rows)[:MOST_ROWS]
+        rows = rng.permutation(rows)[:MOST_CLASSIFIED_ROWS]
         keys = [ColumnKey(name, c.name) for name in names for c in subject.federation.party(name).columns]
         drawn = alike.sample(rows.size, rng)
         real = _features(subject, keys, {k: subject.real[k.party].columns[k.column].values[rows] for k in keys})

@@ -1,4 +1,4 @@
-"""Defaults and file names that commands show in their help: cheap to import."""
+"""Defaults, limits and file names that commands show in their help: cheap to import."""
 
 from __future__ import annotations
 
@@ -6,5 +6,7 @@ DEFAULT_DELTA = 1e-6  # at which units `block` and `person` are counted where no
 DEFAULT_ROUNDS = 10  # of ranks, for methods that send them repeatedly
 REPORT_FILE = "report.html"
 IN_HOUSE_FILE = "report-in-house.html"  # made with real tables: not for the lead
+SECONDS_PER_DAY = 86_400.0
+LONGEST_DEADLINE = 30 * SECONDS_PER_DAY  # of one round of a study
 TYPICAL_CORRELATION = 0.25  # root mean square of latent correlations that a forecast assumes
 TYPICAL_PULL = 1.0  # log odds of presence per standard deviation of what it depends on, likewise

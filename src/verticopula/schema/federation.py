@@ -7,21 +7,22 @@ the data (epsilon = infinity), so it happens only where the caller asks for it b
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from verticopula.errors import Problem, SchemaError
 from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
+from verticopula.schema.checked_model import CheckedModel
+from verticopula.schema.defaults import LONGEST_DEADLINE
 from verticopula.schema.draft import draft_federation
 
 Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
@@ -57,11 +58,7 @@ class ColumnKey(NamedTuple):
         return cls(*text.split(".", 1))
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
-
-
-class Column(_Frozen):
+class Column(CheckedModel):
     """One column: its kind and its public range.
 
     Attributes
@@ -76,6 +73,8 @@ class Column(_Frozen):
     weight : share of the party's budget relative to its other columns
     decimals : digits after the point in synthetic values of a continuous column
     """
+
+    label: ClassVar[str] = "column"
 
     name: str
     kind: Kind
@@ -176,14 +175,16 @@ class Column(_Frozen):
         return self.kind != "continuous"
 
 
-class Party(_Frozen):
+class Party(CheckedModel):
     """One organisation: its name, its columns, and its own epsilon if it has one."""
+
+    label: ClassVar[str] = "party"
 
     name: str
     epsilon: float | None = None
     columns: tuple[Column, ...] = Field(alias="column")
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     @field_validator("name")
     @classmethod
@@ -211,7 +212,7 @@ class Party(_Frozen):
         return next_or_key_error((c for c in self.columns if c.name == name), name)
 
 
-class IdRule(_Frozen):
+class IdRule(CheckedModel):
     """The subject-id column and how its values are normalised before they are compared."""
 
     name: str = "subject_id"
@@ -226,7 +227,7 @@ class IdRule(_Frozen):
         return rules
 
 
-class Network(_Frozen):
+class Network(CheckedModel):
     """Where the parties meet.
 
     Attributes
@@ -240,7 +241,7 @@ class Network(_Frozen):
 
     host: str = "localhost"
     port: int = Field(default=8102, ge=1, le=65_535)
-    deadline: float = Field(default=3_600.0, gt=0, le=30 * 86_400)
+    deadline: float = Field(default=3_600.0, gt=0, le=LONGEST_DEADLINE)
     operator: str | None = None
     compute: str | None = None
 
@@ -259,7 +260,7 @@ class Network(_Frozen):
         return name
 
 
-class Federation(_Frozen):
+class Federation(CheckedModel):
     """The whole study's schema. Immutable."""
 
     name: str = "study"
@@ -269,16 +270,17 @@ class Federation(_Frozen):
     bounds_source: Literal["public", "from-data"] = "public"
     network: Network = Network()
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
-    def __init__(self, /, **raw: Any) -> None:
-        problems = _cross_problems(raw)
-        try:
-            super().__init__(**raw)
-        except ValidationError as error:
-            raise SchemaError([*problems, *(_as_problem(e, raw) for e in error.errors())]) from None
-        if problems:
-            raise SchemaError(problems)
+    @classmethod
+    def problems_between(cls, raw: Mapping[str, Any]) -> list[Problem]:
+        """Names that are used twice, a response or a compute party that nobody can be.
+
+        Parameters
+        ----------
+        raw : in the layout of the federation file
+        """
+        return _problems_between(raw)
 
     @field_validator("response", mode="before")
     @classmethod
@@ -431,7 +433,7 @@ def _column_to_dict(column: Column) -> dict[str, Any]:
     return values
 
 
-def _cross_problems(raw: Mapping[str, Any]) -> list[Problem]:
+def _problems_between(raw: Mapping[str, Any]) -> list[Problem]:
     """Problems between parts of the file; looked for in the raw mapping, so that they are
     reported together with the problems inside the parts."""
     problems: list[Problem] = []
@@ -488,34 +490,6 @@ def _mappings(parts: Any) -> list[Mapping[str, Any]]:
     """Those parts of a list that are, or can be written as, mappings."""
     plain = [dict(p) if isinstance(p, BaseModel) else p for p in parts] if isinstance(parts, (list, tuple)) else []
     return [p for p in plain if isinstance(p, Mapping)]
-
-
-def _as_problem(error: Any, raw: Mapping[str, Any]) -> Problem:
-    """Turn one pydantic error into words that name the party and the column."""
-    places: list[str] = []
-    here: Any = raw
-    singular = {"parties": "party", "columns": "column"}
-    steps = list(error["loc"])
-    for index, step in enumerate(steps):
-        here = here[step] if isinstance(here, Mapping) and step in here else here
-        if isinstance(step, int):
-            here = here[step] if isinstance(here, (list, tuple)) and step < len(here) else {}
-            label = singular.get(str(steps[index - 1]), str(steps[index - 1]))
-            name = here.get("name") if isinstance(here, Mapping) else None
-            places.append(f"{label} {name!r}" if name else f"{label} number {step + 1}")
-        elif index + 1 == len(steps) or not isinstance(steps[index + 1], int):
-            places.append(str(step))
-    if error["type"] == "extra_forbidden":
-        known = [*Column.model_fields, *Party.model_fields, *Federation.model_fields, "party", "column"]
-        close = difflib.get_close_matches(str(steps[-1]), known, n=1)
-        what = "unknown key" + (f"; did you mean {close[0]!r}?" if close else "")
-    elif error["type"] == "missing":
-        what = "is required"
-    else:
-        what = error["msg"].removeprefix("Value error, ")
-        if error["type"] == "literal_error":
-            what = f"must be one of {error['ctx']['expected']}"
-    return Problem(", ".join(places) or "federation", what)
 
 
 def seeded_study_name(federation: Federation) -> str:

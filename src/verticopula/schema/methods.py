@@ -63,6 +63,10 @@ class Method:
         """What its epsilon can be an epsilon of.
 
         The paper's algorithms send ranges of the data, so they keep no epsilon for a block or a person.
+
+        Parameters
+        ----------
+        variant : one of `variants`
         """
         kept = (Unit.CLIENT, Unit.VARIABLE)
         return tuple(unit for unit in self.units if unit in kept) if variant == PRINTED_VARIANT else self.units

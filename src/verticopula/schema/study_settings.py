@@ -61,7 +61,12 @@ class StudySettings:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> StudySettings:
-        """What `to_dict` gave, or a lead sent; SettingsError for names that are no settings."""
+        """What `to_dict` gave, or a lead sent; SettingsError for names that are no settings.
+
+        Parameters
+        ----------
+        raw : the plain values, by name
+        """
         known = {field.name for field in fields(cls)}
         strangers = sorted(str(name) for name in raw if name not in known)
         if strangers:
@@ -111,6 +116,10 @@ class StudySettings:
         """These settings with the unit filled in, if they make sense for the federation; SettingsError otherwise.
 
         Epsilons are checked where they become a budget (`StudyBudget.of`).
+
+        Parameters
+        ----------
+        federation : of the study
         """
         method = self.record
         if self.per_round and not method.repeats_ranks:

@@ -26,7 +26,7 @@ from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal, cell_count, smooth_cdf
-from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, finish, grade_shapes
+from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, grade_shapes, shrink_and_repair
 from verticopula.stats.rank_release import RankRelease, spread_out
 from verticopula.stats.ranks import rank_noise_variance
 from verticopula.stats.refined import correlate_latents
@@ -198,7 +198,9 @@ def _grade(values: Floats, discrete: bool) -> tuple[Floats, Floats]:
 # ---- releases ----------------------------------------------------------------------------
 
 
-def release(cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], rng: np.random.Generator) -> SimulatedRelease:
+def simulate_release(
+    cohort: Cohort, budgets: Mapping[ColumnKey, ColumnBudget], rng: np.random.Generator
+) -> SimulatedRelease:
     """What the coordinator would hold, had the parties released at these budgets."""
     truth, counts = cohort.truth, cohort.counts()
     marginals: dict[ColumnKey, Marginal] = {}
@@ -231,28 +233,28 @@ def _release_margin(cohort: Cohort, key: ColumnKey, epsilon: float, n: int, rng:
 # ---- what the coordinator makes of them ----------------------------------------------------
 
 
-def is_mostly_noise(released: SimulatedRelease) -> bool:
+def is_mostly_noise(release: SimulatedRelease) -> bool:
     """Whether the ranks are mostly noise: the refinement then finds what the pairs do, at many times the cost."""
-    return bool(np.median(released.noise) > RANK_SIMULATION_TUNING.mostly_noise)
+    return bool(np.median(release.noise) > RANK_SIMULATION_TUNING.mostly_noise)
 
 
-def simulate_ranking(cohort: Cohort, released: SimulatedRelease, *, refines: bool) -> SimulatedErrors:
+def simulate_ranking(cohort: Cohort, release: SimulatedRelease, *, refines: bool) -> SimulatedErrors:
     """Errors of correlations and margins, from pairs or by the refinement."""
-    marginals: Mapping[ColumnKey, Marginal] = released.marginals
+    marginals: Mapping[ColumnKey, Marginal] = release.marginals
     if refines:
-        refinement = refine(released, rounds=RANK_SIMULATION_TUNING.refine_rounds)
-        corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
-        pairs = _scale(correlate_latents(released, refinement, corrected), cohort)
-        marginals = {key: scale_margin(cohort, released.marginals[key], corrected[key], key) for key in corrected}
+        refinement = refine(release, rounds=RANK_SIMULATION_TUNING.refine_rounds)
+        corrected = correct_marginals(release.layout, release.marginals, refinement.curves)
+        pairs = _scale(correlate_latents(release, refinement, corrected), cohort)
+        marginals = {key: scale_margin(cohort, release.marginals[key], corrected[key], key) for key in corrected}
     else:
-        pairs = _correlate_pairs(cohort, released)
+        pairs = _correlate_pairs(cohort, release)
     truth = cohort.truth.correlation
-    finished, _ = finish(pairs, marginals)
-    upper = np.triu(~released.layout.nominal_blocks(), 1)
+    finished, _ = shrink_and_repair(pairs, marginals)
+    upper = np.triu(~release.layout.nominal_blocks(), 1)
     return SimulatedErrors(
         before=(pairs.correlation - truth)[upper],
         after=(finished - truth)[upper],
-        within=same_party(released.layout)[upper],
+        within=same_party(release.layout)[upper],
         margins=np.array([kolmogorov(cohort.truth.margins[key], marginal) for key, marginal in marginals.items()]),
     )
 
@@ -264,24 +266,24 @@ def _scale(pairs: PairwiseLatents, cohort: Cohort) -> PairwiseLatents:
     return replace(pairs, correlation=correlation, variance=reduction**2 * pairs.variance)
 
 
-def _correlate_pairs(cohort: Cohort, released: SimulatedRelease) -> PairwiseLatents:
+def _correlate_pairs(cohort: Cohort, release: SimulatedRelease) -> PairwiseLatents:
     """VCDS's pairs as the whole study would have them: the coins' part is scaled before the bridge is inverted."""
     if cohort.reduction == 1.0:
-        return correlate_pairs(released)
-    noisy, (exact, sampled) = _spearman(released), cohort.without_noise
+        return correlate_pairs(release)
+    noisy, (exact, sampled) = _spearman(release), cohort.without_noise
     rho = exact.rho + cohort.reduction * (noisy.rho - exact.rho)
     spearman = PairwiseSpearman(rho, cohort.reduction**2 * noisy.variance, noisy.overlap)
-    shapes, flat = grade_shapes(released.latent_marginals)
+    shapes, flat = grade_shapes(release.latent_marginals)
     inverted = invert_bridge(spearman, shapes, flat)
-    pairs = assemble(inverted, rho / 3.0, released.layout, released.marginals, flat)
+    pairs = assemble(inverted, rho / 3.0, release.layout, release.marginals, flat)
     sampling = (1.0 - cohort.reduction) * (sampled - cohort.truth.correlation)
     return replace(pairs, correlation=np.clip(pairs.correlation - sampling, -1.0, 1.0))
 
 
-def _spearman(released: SimulatedRelease) -> PairwiseSpearman:
-    spread = np.array([latent.grade_variance for latent in released.latent_marginals])
-    grades = spread_out(released.grades(), released.observed)
-    return spearman_pairwise(grades, released.observed, released.grade_noise(), spread)
+def _spearman(release: SimulatedRelease) -> PairwiseSpearman:
+    spread = np.array([latent.grade_variance for latent in release.latent_marginals])
+    grades = spread_out(release.grades(), release.observed)
+    return spearman_pairwise(grades, release.observed, release.grade_noise(), spread)
 
 
 def _coarsen(latent: Marginal) -> Marginal:

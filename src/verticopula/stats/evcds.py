@@ -31,38 +31,38 @@ Bools = NDArray[np.bool_]
 
 def fit_evcds(collected: CollectedReleases, response: ColumnKey, rng: np.random.Generator) -> FitResult:
     """A copula from one rank-constrained draw of the cohort's latents."""
-    released = collected.released
-    correlation, report = fit_pairwise(released)
-    first = response_latents(response, released)
-    latents = draw_in_order(released, correlation, first, rng)
-    curves = observed_curves(latents, released.observed)
-    marginals = correct_marginals(released.layout, released.marginals, curves)
-    copula = FittedCopula(released.layout, marginals, correlation)
+    release = collected.release
+    correlation, report = fit_pairwise(release)
+    first = response_latents(response, release)
+    latents = draw_in_order(release, correlation, first, rng)
+    curves = observed_curves(latents, release.observed)
+    marginals = correct_marginals(release.layout, release.marginals, curves)
+    copula = FittedCopula(release.layout, marginals, correlation)
     return FitResult(
         copula,
-        released.marginals,
+        release.marginals,
         report,
         collected.missingness,
         collected.budgets,
-        margin_sensitivity=largest_sensitivity(latents, released.observed),
-        draw_aligned=align_by_ranks(released, copula, first, released.observed),
+        margin_sensitivity=largest_sensitivity(latents, release.observed),
+        draw_aligned=align_by_ranks(release, copula, first, release.observed),
     )
 
 
-def response_latents(response: ColumnKey, released: RankRelease) -> slice:
+def response_latents(response: ColumnKey, release: RankRelease) -> slice:
     """The response's latents: the draw begins with them."""
-    return released.layout.slices[released.layout.keys.index(response)]
+    return release.layout.slices[release.layout.keys.index(response)]
 
 
-def draw_in_order(released: RankRelease, correlation: Floats, first: slice, rng: np.random.Generator) -> Floats:
+def draw_in_order(release: RankRelease, correlation: Floats, first: slice, rng: np.random.Generator) -> Floats:
     """(N, q) latents in the order of the noisy ranks, the response's drawn first."""
     q = correlation.shape[0]
     begin = list(range(first.start, first.stop))
     sequence = np.array(begin + [j for j in range(q) if j not in begin])
     drawn = draw_constrained(
         correlation[np.ix_(sequence, sequence)],
-        released.observed[:, sequence],
-        [released.ranks[j] for j in sequence],
+        release.observed[:, sequence],
+        [release.ranks[j] for j in sequence],
         rng,
     )
     latents = np.empty_like(drawn)
@@ -80,17 +80,17 @@ def largest_sensitivity(latents: Floats, observed: Bools) -> float:
     return max(conditional_sensitivity(latents[observed[:, j], j]) for j in range(latents.shape[1]))
 
 
-def align_by_ranks(released: RankRelease, copula: FittedCopula, first: slice, observed: Bools) -> AlignedDraw:
+def align_by_ranks(release: RankRelease, copula: FittedCopula, first: slice, observed: Bools) -> AlignedDraw:
     """Fresh latents of the cohort's own subjects, as often as asked.
 
     In the order of the noisy ranks where a value was observed; where it was not, ranked or not, given what was read.
     """
-    draw_missing = prepare_missing(released, copula, observed)
-    return lambda rng: draw_missing(draw_in_order(released, copula.correlation, first, rng), rng)
+    draw_missing = prepare_missing(release, copula, observed)
+    return lambda rng: draw_missing(draw_in_order(release, copula.correlation, first, rng), rng)
 
 
 def prepare_missing(
-    released: RankRelease, copula: FittedCopula, observed: Bools
+    release: RankRelease, copula: FittedCopula, observed: Bools
 ) -> Callable[[Floats, np.random.Generator], Floats]:
     """Replaces latents of missing values by draws given what the subject's noisy ranks say about its other latents.
 
@@ -98,7 +98,7 @@ def prepare_missing(
     they hang together less than the correlation says. Whatever is predicted from them as if they were exact
     would too, and where the correlation is nearly singular it would be far too large.
     """
-    readings = read_release(released)
+    readings = read_release(release)
     seen = [observed[:, part.start] for part in copula.layout.slices]
     own = [
         readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)

@@ -45,30 +45,28 @@ class RoundFit:
 
 
 def fit_round(
-    collected: CollectedReleases, released: RankRelease, response: ColumnKey, rng: np.random.Generator
+    collected: CollectedReleases, release: RankRelease, response: ColumnKey, rng: np.random.Generator
 ) -> RoundFit:
     """The copula that the ranks of this round imply; margins are those of the first round, corrected."""
-    observed = collected.released.observed
-    correlation, report = fit_pairwise(released, observed)
-    latents = draw_in_order(released, correlation, response_latents(response, released), rng)
-    layout = collected.released.layout
-    marginals = correct_marginals(layout, collected.released.marginals, observed_curves(latents, observed))
+    observed = collected.release.observed
+    correlation, report = fit_pairwise(release, observed)
+    latents = draw_in_order(release, correlation, response_latents(response, release), rng)
+    layout = collected.release.layout
+    marginals = correct_marginals(layout, collected.release.marginals, observed_curves(latents, observed))
     return RoundFit(FittedCopula(layout, marginals, correlation), latents, report)
 
 
-def finish_rounds(
-    collected: CollectedReleases, released: RankRelease, last: RoundFit, response: ColumnKey
-) -> FitResult:
+def finish_rounds(collected: CollectedReleases, release: RankRelease, last: RoundFit, response: ColumnKey) -> FitResult:
     """The study's result, from its last round."""
-    observed = collected.released.observed
+    observed = collected.release.observed
     return FitResult(
         last.copula,
-        collected.released.marginals,
+        collected.release.marginals,
         last.report,
         collected.missingness,
         collected.budgets,
         margin_sensitivity=largest_sensitivity(last.latents, observed),
-        draw_aligned=align_by_ranks(released, last.copula, response_latents(response, released), observed),
+        draw_aligned=align_by_ranks(release, last.copula, response_latents(response, release), observed),
     )
 
 

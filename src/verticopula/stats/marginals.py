@@ -67,7 +67,7 @@ _GRID = np.linspace(0.0, 1.0, 1025)
 # ---- cells: public cuts ------------------------------------------------------------------
 
 
-def choose_degree(n_observed: int, epsilon: float) -> int:
+def continuous_cell_count(n_observed: int, epsilon: float) -> int:
     """Number of cells of a continuous column, from public quantities only.
 
     Departs from Corollary 1's l = (εn / log(1/δ))^(1/(h+1)), which balances noise that grows like
@@ -131,7 +131,7 @@ def count_ranges(low: int, high: int) -> Ints:
 def cell_count(column: Column, n_observed: int, epsilon: float) -> int:
     """Number of public cells of a column."""
     if column.kind == "continuous":
-        return choose_degree(n_observed, epsilon)
+        return continuous_cell_count(n_observed, epsilon)
     if column.kind == "count":
         return count_ranges(*_count_bounds(column)).size - 1
     return len(column.categories or ())

@@ -1,6 +1,6 @@
 """Correlation from pairs of columns: every pair from the subjects that both have.
 
-Right where blocks are missing completely at random. `assemble` and `finish` are also how the refinement ends.
+Right where blocks are missing completely at random. The refinement ends with `assemble` and `shrink_and_repair`, too.
 """
 
 from __future__ import annotations
@@ -75,29 +75,27 @@ class PairwiseLatents:
         return replace(self, variance=self.variance * (self.overlap / np.maximum(overlap, 1)), overlap=overlap)
 
 
-def fit_pairwise(released: RankRelease, observed: Bools | None = None) -> tuple[Floats, FitReport]:
+def fit_pairwise(release: RankRelease, observed: Bools | None = None) -> tuple[Floats, FitReport]:
     """Latent correlation matrix from noisy ranks, and how it came about.
 
     `observed` (N, q) says which of the ranked cells were observed; None for all of them.
     """
-    pairs = correlate_pairs(released)
-    return finish(pairs if observed is None else pairs.resting_on(observed), released.marginals)
+    pairs = correlate_pairs(release)
+    return shrink_and_repair(pairs if observed is None else pairs.resting_on(observed), release.marginals)
 
 
-def correlate_pairs(released: RankRelease) -> PairwiseLatents:
+def correlate_pairs(release: RankRelease) -> PairwiseLatents:
     """Every pair's latent correlation from the noisy ranks of the subjects that both have."""
-    latents = released.latent_marginals
+    latents = release.latent_marginals
     spearman = spearman_pairwise(
-        spread_out(released.grades(), released.observed),
-        released.observed,
-        released.grade_noise(),
+        spread_out(release.grades(), release.observed),
+        release.observed,
+        release.grade_noise(),
         np.array([latent.grade_variance for latent in latents]),
     )
     shapes, flat = grade_shapes(latents)
     # An indicator's mid-grade jumps by 1/2, so rho = 12 Cov(mid-grades) is 3 Cov(indicators).
-    return assemble(
-        invert_bridge(spearman, shapes, flat), spearman.rho / 3.0, released.layout, released.marginals, flat
-    )
+    return assemble(invert_bridge(spearman, shapes, flat), spearman.rho / 3.0, release.layout, release.marginals, flat)
 
 
 def assemble(
@@ -122,7 +120,7 @@ def assemble(
     return PairwiseLatents(latent, variance, pairwise.overlap, blocks | flat[:, None] | flat[None, :])
 
 
-def finish(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
+def shrink_and_repair(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
     """A proper correlation matrix: shrunk as far as the noise says, then repaired."""
     shrunk = shrink(pairs.correlation, pairs.variance, pairs.fixed)
     repaired = nearest_correlation(shrunk.correlation)

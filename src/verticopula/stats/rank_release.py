@@ -100,7 +100,7 @@ class CollectedReleases:
     budgets : column -> what it has spent, in one round
     """
 
-    released: RankRelease
+    release: RankRelease
     observed: Masks
     missingness: Missingness
     budgets: Mapping[ColumnKey, ColumnBudget]

@@ -24,9 +24,24 @@ from verticopula.stats.rank_release import RankRelease
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-CONTINUOUS_CELLS = 128
-_READING_GRID = 513
-_NARROWEST = 1e-3
+
+@dataclass(frozen=True)
+class ReadingTuning:
+    """Chosen constants of readings. All were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    continuous_cells : equal parts of the grades of a continuous column
+    grid : noisy grades at which the posterior of the cells is computed
+    narrowest : standard deviation of a noisy grade around its cell's middle, at least
+    """
+
+    continuous_cells: int = 128
+    grid: int = 513
+    narrowest: float = 1e-3
+
+
+READING_TUNING = ReadingTuning()
 
 
 @dataclass(frozen=True)
@@ -61,15 +76,16 @@ class LatentCells:
         """Standard deviation of a noisy grade around its cell's middle."""
         # A cell of a continuum stands for all grades inside it.
         within = self.shares[0] ** 2 / 12.0 if self.is_continuous else 0.0
-        return max(math.sqrt(self.noise + within), _NARROWEST)
+        return max(math.sqrt(self.noise + within), READING_TUNING.narrowest)
 
 
-def cells_of(released: RankRelease) -> list[LatentCells]:
+def cells_of(release: RankRelease) -> list[LatentCells]:
     """Cells and noisy grades of every latent."""
     found = []
-    for latent, grades, noise in zip(released.latent_marginals, released.grades(), released.grade_noise(), strict=True):
+    for latent, grades, noise in zip(release.latent_marginals, release.grades(), release.grade_noise(), strict=True):
         continuous = latent.column.kind == "continuous"
-        shares = np.full(CONTINUOUS_CELLS, 1.0 / CONTINUOUS_CELLS) if continuous else latent.fine_probabilities()
+        cells = READING_TUNING.continuous_cells
+        shares = np.full(cells, 1.0 / cells) if continuous else latent.fine_probabilities()
         found.append(LatentCells(shares, grades + 0.5, float(noise), continuous))
     return found
 
@@ -92,7 +108,7 @@ class GradeReader:
     @classmethod
     def of(cls, latent: LatentCells) -> GradeReader:
         middle, width = latent.middles, latent.width
-        grid = np.linspace(-4.0 * width, 1.0 + 4.0 * width, _READING_GRID)
+        grid = np.linspace(-4.0 * width, 1.0 + 4.0 * width, READING_TUNING.grid)
         width = max(width, float(grid[1] - grid[0]))  # narrower noise needs no resolving
         exponent = -0.5 * ((grid[:, None] - middle) / width) ** 2
         weighted = np.exp(exponent - exponent.max(axis=1)[:, None]) * latent.shares
@@ -168,15 +184,15 @@ class Readings:
         return np.asarray(self.reliability * np.array([scale.strength for scale in self.scales]))
 
 
-def read_release(released: RankRelease) -> Readings:
+def read_release(release: RankRelease) -> Readings:
     """Readings under the margins as they were released, as if the ranked subjects were the population."""
-    values, reliability, scales = np.zeros(released.observed.shape), np.zeros(released.observed.shape[1]), []
-    for j, latent in enumerate(cells_of(released)):
+    values, reliability, scales = np.zeros(release.observed.shape), np.zeros(release.observed.shape[1]), []
+    for j, latent in enumerate(cells_of(release)):
         if latent.shares.size < 2:
             scales.append(ScoreScale.flat())
             continue
         readings, reliability[j], scale = read_scores(latent, GradeReader.of(latent), latent.start)
-        values[released.observed[:, j], j] = readings
+        values[release.observed[:, j], j] = readings
         scales.append(scale)
     return Readings(values, reliability, tuple(scales))
 

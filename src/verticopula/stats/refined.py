@@ -19,7 +19,7 @@ from verticopula.stats.latent_draws import sweep_latents
 from verticopula.stats.loadings import Loadings
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal
-from verticopula.stats.pairwise import FitReport, PairwiseLatents, assemble, finish
+from verticopula.stats.pairwise import FitReport, PairwiseLatents, assemble, shrink_and_repair
 from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.stats.rank_release import CollectedReleases, RankRelease
 from verticopula.stats.readings import reading_noise
@@ -32,33 +32,33 @@ def fit_refined(
     collected: CollectedReleases, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> FitResult:
     """A copula of everybody from what was released about the observed (`refinement.py`)."""
-    released = collected.released
-    refinement = refine(released, progress=progress)
-    marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
-    correlation, report = latent_correlation(released, refinement, marginals)
-    copula = FittedCopula(released.layout, marginals, correlation)
+    release = collected.release
+    refinement = refine(release, progress=progress)
+    marginals = correct_marginals(release.layout, release.marginals, refinement.curves)
+    correlation, report = latent_correlation(release, refinement, marginals)
+    copula = FittedCopula(release.layout, marginals, correlation)
     return FitResult(
         copula,
-        released.marginals,
+        release.marginals,
         report,
         collected.missingness,
         collected.budgets,
         refinement=refinement.report,
-        unidentified=find_unidentified(correlation, released.layout, report.overlap),
-        draw_aligned=align_by_readings(released, refinement, copula),
-        posterior_draws=posterior_draws_of(released, refinement, copula),
+        unidentified=find_unidentified(correlation, release.layout, report.overlap),
+        draw_aligned=align_by_readings(release, refinement, copula),
+        posterior_draws=posterior_draws_of(release, refinement, copula),
     )
 
 
 def latent_correlation(
-    released: RankRelease, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
+    release: RankRelease, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
 ) -> tuple[Floats, FitReport]:
     """The latents' correlation matrix and how it came about; `marginals` are the corrected ones."""
-    return finish(correlate_latents(released, refinement, marginals), marginals)
+    return shrink_and_repair(correlate_latents(release, refinement, marginals), marginals)
 
 
 def correlate_latents(
-    released: RankRelease, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
+    release: RankRelease, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
 ) -> PairwiseLatents:
     """From correlations of readings to correlations of latents, as VCDS does from those of grades.
 
@@ -71,11 +71,11 @@ def correlate_latents(
     reliability = np.where(flat, 1.0, refinement.readings.reliability)
     between = np.outer(reliability, reliability)
     scores = np.where(flat[:, None] | flat, 0.0, refinement.covariance / between)
-    variance = reading_noise(reliability, released.observed) / between**2
+    variance = reading_noise(reliability, release.observed) / between**2
     strengths = np.where(flat, 1.0, [scale.strength for scale in scales])
     latent = scores / np.outer(strengths, strengths)
     latent_variance = variance / np.outer(strengths, strengths) ** 2
-    discrete = [j for j, margin in enumerate(released.latent_marginals) if margin.column.is_discrete and not flat[j]]
+    discrete = [j for j, margin in enumerate(release.latent_marginals) if margin.column.is_discrete and not flat[j]]
     shapes = {j: GradeShape(scales[j].thresholds, np.diff(scales[j].scores)) for j in discrete}
     for index, j in enumerate(discrete):
         for k in discrete[:index]:
@@ -84,10 +84,10 @@ def correlate_latents(
             latent_variance[j, k] = latent_variance[k, j] = variance[j, k] * (12.0 * slope) ** 2
     np.fill_diagonal(latent, 1.0)
     np.fill_diagonal(latent_variance, 0.0)
-    overlap = count_common(released.observed)
+    overlap = count_common(release.observed)
     pairwise = PairwiseSpearman(np.clip(latent, -0.999, 0.999), latent_variance, overlap)
     deviations = _indicator_deviations(refinement, q)
-    return assemble(pairwise, scores * np.outer(deviations, deviations), released.layout, marginals, flat)
+    return assemble(pairwise, scores * np.outer(deviations, deviations), release.layout, marginals, flat)
 
 
 def _indicator_deviations(refinement: Refinement, q: int) -> Floats:
@@ -100,12 +100,12 @@ def _indicator_deviations(refinement: Refinement, q: int) -> Floats:
     return deviations
 
 
-def align_by_readings(released: RankRelease, refinement: Refinement, copula: FittedCopula) -> AlignedDraw:
+def align_by_readings(release: RankRelease, refinement: Refinement, copula: FittedCopula) -> AlignedDraw:
     """Latents of the cohort's own subjects given their readings."""
     own = [refinement.covariance[part, part] for part in copula.layout.slices]
     loadings = Loadings.of(copula, refinement.readings, own)
-    patterns = find_patterns(released.observed)
-    evidence = gather_evidence(released, refinement)
+    patterns = find_patterns(release.observed)
+    evidence = gather_evidence(release, refinement)
 
     def draw(rng: np.random.Generator) -> Floats:
         start = loadings.draw_latents(refinement.readings.values, patterns, rng)
@@ -114,10 +114,10 @@ def align_by_readings(released: RankRelease, refinement: Refinement, copula: Fit
     return draw
 
 
-def posterior_draws_of(released: RankRelease, refinement: Refinement, copula: FittedCopula) -> FindPosteriorDraws:
+def posterior_draws_of(release: RankRelease, refinement: Refinement, copula: FittedCopula) -> FindPosteriorDraws:
     """How surely the copula's correlations are known, from the readings that they were fitted to."""
     informative = np.array([scale.thresholds.size > 0 for scale in refinement.readings.scales])
-    patterns = find_patterns(released.observed & informative)
+    patterns = find_patterns(release.observed & informative)
     prior = refinement.report.prior_subjects
 
     @cache  # it takes seconds, is not always wanted, and is the same for all tables of a study

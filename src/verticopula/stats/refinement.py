@@ -70,6 +70,10 @@ class RefinementTuning:
     em_steps : in every round
     stride : share of the missing that a curve is taken to move along, in one round
     most_ratio : of steady moves, where they are extrapolated
+    most_rounds : of readings, EM and curves
+    tolerance : they end where neither a correlation nor a curve moves by as much
+    least_share : of its observed share that every cell keeps: curves stay strictly increasing
+    least_prior : imaginary subjects at least
     """
 
     prior_subjects_per_latent: float = 0.5
@@ -77,13 +81,13 @@ class RefinementTuning:
     em_steps: int = 4
     stride: float = 0.6
     most_ratio: float = 0.9
+    most_rounds: int = 60
+    tolerance: float = 1e-3
+    least_share: float = 1e-6
+    least_prior: float = 1e-3
 
 
 REFINEMENT_TUNING = RefinementTuning()
-MOST_ROUNDS = 60
-TOLERANCE = 1e-3
-_TILT = 1e-6  # share of its observed share that every cell keeps: curves stay strictly increasing
-_LEAST_PRIOR = 1e-3
 _LATENT_GRID = np.linspace(-5.0, 5.0, 101)
 _DEVIATIONS = np.linspace(math.sqrt(REFINEMENT_TUNING.least_variance), 1.0, 17)
 
@@ -231,16 +235,16 @@ class Refinement:
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
 def refine(
-    released: RankRelease,
+    release: RankRelease,
     *,
-    rounds: int = MOST_ROUNDS,
-    tolerance: float = TOLERANCE,
+    rounds: int = REFINEMENT_TUNING.most_rounds,
+    tolerance: float = REFINEMENT_TUNING.tolerance,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Refinement:
     """Iterate readings, EM and curves until nothing moves, for at most `rounds` rounds."""
-    latents = cells_of(released)
+    latents = cells_of(release)
     flat = np.array([latent.shares.size < 2 for latent in latents])
-    observed = released.observed & ~flat  # a latent with one cell says nothing
+    observed = release.observed & ~flat  # a latent with one cell says nothing
     patterns = find_patterns(observed)
     moving = ~observed.all(axis=0) & ~flat
     readers = {j: GradeReader.of(latent) for j, latent in enumerate(latents) if not flat[j]}
@@ -250,7 +254,7 @@ def refine(
     reliability = np.zeros(flat.size)
     missing_share = 1.0 - float(observed.mean(axis=0)[~flat].min(initial=1.0))
     # Never quite none: the indicators of one nominal column depend on each other.
-    prior = max(REFINEMENT_TUNING.prior_subjects_per_latent * flat.size * missing_share, _LEAST_PRIOR)
+    prior = max(REFINEMENT_TUNING.prior_subjects_per_latent * flat.size * missing_share, REFINEMENT_TUNING.least_prior)
     covariance = np.empty(0)
     history: list[float] = []
     change = curve_change = math.inf
@@ -353,7 +357,7 @@ def _em_steps(covariance: Floats, moments: Sequence[PatternMoments], prior: floa
 def _increasing(curve: Floats, start: Floats) -> Floats:
     """The curve with every cell left a little of its observed share."""
     shares = np.diff(curve, prepend=0.0, append=1.0)
-    least = _TILT * np.diff(start, prepend=0.0, append=1.0)
+    least = REFINEMENT_TUNING.least_share * np.diff(start, prepend=0.0, append=1.0)
     shares = np.maximum(shares, least)
     return np.asarray(np.cumsum(shares / shares.sum())[:-1])
 
@@ -379,16 +383,16 @@ def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floa
 # ---- what was seen of each latent, for draws of the subjects themselves ----------------------------
 
 
-def gather_evidence(released: RankRelease, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
+def gather_evidence(release: RankRelease, refinement: Refinement) -> dict[int, CellEvidence | ReadingEvidence]:
     """Per latent what its noisy grades say, for `latent_draws.sweep_latents`.
 
     Category latents of nominal columns are left out: their indicators do not say where they are one by one.
     """
-    single = {part.start for part in released.layout.slices if part.stop - part.start == 1}
+    single = {part.start for part in release.layout.slices if part.stop - part.start == 1}
     evidence: dict[int, CellEvidence | ReadingEvidence] = {}
     readings = refinement.readings
-    for j, (latent, scale) in enumerate(zip(cells_of(released), readings.scales, strict=True)):
-        rows = np.flatnonzero(released.observed[:, j])
+    for j, (latent, scale) in enumerate(zip(cells_of(release), readings.scales, strict=True)):
+        rows = np.flatnonzero(release.observed[:, j])
         if j not in single or scale.thresholds.size == 0:
             continue
         if latent.is_continuous:

@@ -13,6 +13,6 @@ from verticopula.stats.rank_release import CollectedReleases
 
 def fit_vcds(collected: CollectedReleases) -> FitResult:
     """A copula from what the parties released once."""
-    correlation, report = fit_pairwise(collected.released)
-    copula = FittedCopula(collected.released.layout, collected.released.marginals, correlation)
-    return FitResult(copula, collected.released.marginals, report, collected.missingness, collected.budgets)
+    correlation, report = fit_pairwise(collected.release)
+    copula = FittedCopula(collected.release.layout, collected.release.marginals, correlation)
+    return FitResult(copula, collected.release.marginals, report, collected.missingness, collected.budgets)

@@ -18,7 +18,7 @@ from typing import IO
 
 from verticopula.errors import LedgerError
 from verticopula.formatting import count_of, join_names
-from verticopula.notebook import MOST_ROWS, box, text_html
+from verticopula.notebook import MOST_BOX_ROWS, box, text_html
 from verticopula.privacy.release import Release, hash_line
 from verticopula.privacy.statement import format_price
 
@@ -53,8 +53,11 @@ class Ledger:
     ) -> None:
         """Record releases, all of them or none, and see them on disk before returning.
 
-        `approve` is called with all entries so far while nobody else can append; if it raises,
-        nothing is recorded. A cap checked there cannot be passed by two requests at once.
+        Parameters
+        ----------
+        releases : what will be released
+        approve : is called with all entries so far while nobody else can append; if it raises, nothing is recorded. A
+            cap checked there cannot be passed by two requests at once
         """
         with self._lock:
             if self.path is None:
@@ -94,7 +97,12 @@ class Ledger:
         return sealed
 
     def of_party(self, party: str) -> list[Release]:
-        """All releases of one party."""
+        """All releases of one party.
+
+        Parameters
+        ----------
+        party : its name
+        """
         return [entry for entry in self if entry.party == party]
 
     def __iter__(self) -> Iterator[Release]:
@@ -179,10 +187,10 @@ def _ledger_html(entries: Iterable[Release]) -> str:
     known = list(entries)
     rows = [
         [e.time, e.study, f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", format_price(e)]
-        for e in known[-MOST_ROWS:]
+        for e in known[-MOST_BOX_ROWS:]
     ]
     parties = join_names(list(dict.fromkeys(entry.party for entry in known)))
     lines = [f"<b>Ledger</b>: {count_of(len(known), 'release')}{f' by {text_html(parties)}' if parties else ''}"]
-    if len(known) > MOST_ROWS:
-        lines.append(f"The last {MOST_ROWS} of them:")
+    if len(known) > MOST_BOX_ROWS:
+        lines.append(f"The last {MOST_BOX_ROWS} of them:")
     return box(lines, ["time", "study", "column", "what", "subjects", "ε"], rows)

@@ -14,9 +14,24 @@ from verticopula.storage.blobs import FolderBlobs
 class RecordStore(Protocol):
     """Records by name; any text is a name. A record is replaced as a whole."""
 
-    def get(self, name: str) -> dict[str, Any] | None: ...
+    def get(self, name: str) -> dict[str, Any] | None:
+        """The record of that name; None where there is none.
 
-    def put(self, name: str, record: dict[str, Any]) -> None: ...
+        Parameters
+        ----------
+        name : any text
+        """
+        ...
+
+    def put(self, name: str, record: dict[str, Any]) -> None:
+        """Store a record, in place of the one that has the name.
+
+        Parameters
+        ----------
+        name : any text
+        record : what JSON can hold
+        """
+        ...
 
 
 class MemoryRecords:

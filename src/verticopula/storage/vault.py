@@ -81,6 +81,10 @@ class Vault:
     def open(cls, folder: str | Path) -> Vault:
         """Open a vault, or make one.
 
+        Parameters
+        ----------
+        folder : where it is, or is to be
+
         Raises
         ------
         VerticopulaError
@@ -122,7 +126,13 @@ class Vault:
         return len(entries), entries[-1].hash if entries else GENESIS
 
     def check_witness(self, count: int, digest: str) -> None:
-        """LedgerError unless the ledger has the entry that somebody else saw at its end."""
+        """LedgerError unless the ledger has the entry that somebody else saw at its end.
+
+        Parameters
+        ----------
+        count : entries that they saw
+        digest : the hash of the last of them
+        """
         entries = tuple(self.ledger)
         if count > 0 and (count > len(entries) or entries[count - 1].hash != digest):
             raise LedgerError(
@@ -156,10 +166,6 @@ class Vault:
                 self._head = head
 
     # ---- whom a table is about ---------------------------------------------------------------
-
-    def identify(self, ids: Iterable[str]) -> str:
-        """The name of the table about these subjects: the one it has had, or a new one."""
-        return self.account(ids, {}).table
 
     def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
         """Whose budget a table's releases are charged to: that of all known tables with somebody in common.

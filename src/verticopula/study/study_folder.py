@@ -31,13 +31,17 @@ LEDGER_FILE = "ledger.jsonl"
 SUMMARY_FILE = "summary.txt"
 MARGINS_FILE = "margins.csv"  # observed and corrected distribution function of every column
 MISSINGNESS_FILE = "missingness.json"
-POSTERIOR_FILE = "certainty.npz"  # posterior draws of the correlations, under the name that saved studies have
+POSTERIOR_FILE = "posterior.npz"  # posterior draws of the correlations
+EARLIER_POSTERIOR_FILE = "certainty.npz"  # read, never written
 MOST_LATENTS = 300  # with which it is kept: 144 MB of draws, 36 MB on disk at most
 REGRESSION_FOLDER = "regression"
 DIAGNOSTICS_FOLDER = "diagnostics"
 REGRESSION_FILE = "regression.json"  # in that folder: what the report shows of it
 COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE = "coefficients.csv", "summary.html", "path.html"  # beside it
 SYNTHETIC_FOLDER = "synthetic"
+
+_POSTERIOR_FILES = (POSTERIOR_FILE, EARLIER_POSTERIOR_FILE)
+_DIAGNOSTICS = (MARGINS_FILE, MISSINGNESS_FILE, *_POSTERIOR_FILES)
 
 
 def file_names(federation: Federation) -> frozenset[str]:
@@ -47,7 +51,7 @@ def file_names(federation: Federation) -> frozenset[str]:
         [
             *(f"{SYNTHETIC_FOLDER}/{name}{suffix}" for name in tables for suffix in (".csv", ".parquet")),
             f"{SYNTHETIC_FOLDER}/{NOTICE_FILE}",
-            *(f"{DIAGNOSTICS_FOLDER}/{name}" for name in (MARGINS_FILE, MISSINGNESS_FILE, POSTERIOR_FILE)),
+            *(f"{DIAGNOSTICS_FOLDER}/{name}" for name in _DIAGNOSTICS),
             *(STUDY_FILE, LEDGER_FILE, SUMMARY_FILE, REPORT_FILE),
             *(COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE, REGRESSION_FILE),
         ]
@@ -113,7 +117,8 @@ def write_study(
         written.append(notice)
     diagnostics = out / DIAGNOSTICS_FOLDER
     diagnostics.mkdir(exist_ok=True)
-    (diagnostics / POSTERIOR_FILE).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
+    for name in _POSTERIOR_FILES:
+        (diagnostics / name).unlink(missing_ok=True)  # an earlier study's, gone before this one is there
     write_csv(margins_table(fitted.result), diagnostics / MARGINS_FILE)
     missingness = json.dumps(fitted.result.missingness.to_dict(), indent=1)
     (diagnostics / MISSINGNESS_FILE).write_text(missingness + "\n", encoding="utf-8")
@@ -139,7 +144,7 @@ def _write_posterior_draws(path: Path, result: FitResult) -> list[Path]:
 def withhold_study(out: Path) -> None:
     """Take away everything from which a synthetic block that stays with its party could be drawn or described."""
     (out / STUDY_FILE).unlink()
-    for name in (MARGINS_FILE, POSTERIOR_FILE):
+    for name in (MARGINS_FILE, *_POSTERIOR_FILES):
         (out / DIAGNOSTICS_FOLDER / name).unlink(missing_ok=True)
 
 
@@ -150,8 +155,9 @@ def read_study(folder: Path) -> tuple[FittedStudy, SyntheticTables]:
         tables = {p.name: read_table(folder / SYNTHETIC_FOLDER / f"{p.name}.parquet") for p in study.federation.parties}
     except SchemaError as error:
         raise SettingsError(f"{folder}: its synthetic tables cannot be read ({error.problems[0].where})") from None
-    kept = folder / DIAGNOSTICS_FOLDER / POSTERIOR_FILE
-    find = partial(PosteriorDraws.load, kept, study.result.copula) if kept.is_file() else None
+    kept = [folder / DIAGNOSTICS_FOLDER / name for name in _POSTERIOR_FILES]
+    found = next((path for path in kept if path.is_file()), None)
+    find = None if found is None else partial(PosteriorDraws.load, found, study.result.copula)
     return study, SyntheticTables(tables, study.federation, study.n_subjects, find)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,17 +11,35 @@ from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, 
 from verticopula.formatting import count_of, format_percent, format_small, join_names
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema.federation import ColumnKey
-from verticopula.schema.methods import REFINED
+from verticopula.schema.methods import PRINTED_VARIANT, REFINED
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
 
-LOW_OVERLAP = 30  # common subjects; with fewer a correlation is mostly noise
-FEW_IN_PATTERN = 10
-PILED_UP = 0.05  # of all mass in the outermost cell, and twice its neighbour's, is a heap at a bound
-FEW_OBSERVED = 10  # subjects; with fewer a margin is mostly noise
-NEARLY_ALL = 0.995  # of all mass in one cell leaves nothing to associate
-NOISY = 0.25  # a typical standard error of correlations above this leaves little to see
+
+@dataclass(frozen=True)
+class WarningThresholds:
+    """When a reader is warned. All were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    low_overlap : common subjects; with fewer a correlation is mostly noise
+    few_in_pattern : subjects of a rare missing pattern
+    piled_up : share of all mass in the outermost cell, and twice its neighbour's, that is a heap at a bound
+    few_observed : subjects; with fewer a margin is mostly noise
+    nearly_all : share of all mass in one cell that leaves nothing to associate
+    noisy : a typical standard error of correlations above this leaves little to see
+    """
+
+    low_overlap: int = 30
+    few_in_pattern: int = 10
+    piled_up: float = 0.05
+    few_observed: int = 10
+    nearly_all: float = 0.995
+    noisy: float = 0.25
+
+
+WARN_AT = WarningThresholds()
 
 ALIGNED_ROWS = StudyWarning(
     "aligned",
@@ -36,7 +54,7 @@ CATEGORIES: dict[str, type[UserWarning]] = {
     "seeded": NotPrivateWarning,
     "bounds": NotPrivateWarning,
     "exact": NotPrivateWarning,
-    "as-printed": NotPrivateWarning,
+    PRINTED_VARIANT: NotPrivateWarning,
     "delta": WeakPrivacyWarning,
     "aligned": AlignedWarning,
 }
@@ -110,19 +128,19 @@ def piled_up(fitted: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
         if bounds is None or shares.size < 4:
             continue
         for bound, outer, inner in ((bounds[0], shares[0], shares[1]), (bounds[1], shares[-1], shares[-2])):
-            if bound != 0.0 and outer >= PILED_UP and outer > 2.0 * inner:
+            if bound != 0.0 and outer >= WARN_AT.piled_up and outer > 2.0 * inner:
                 yield key, f"{bound:,g}", float(outer)
 
 
 def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
     """Columns about which a study can say little: from masks and released margins, never from a party's own check."""
     counts = fitted.result.missingness.observed
-    few = [key for key, count in counts.items() if count < FEW_OBSERVED]
+    few = [key for key, count in counts.items() if count < WARN_AT.few_observed]
     if few:
         yield StudyWarning(
             "few-observed",
             "care",
-            f"{count_of(len(few), 'column')} with fewer than {FEW_OBSERVED} observed subjects",
+            f"{count_of(len(few), 'column')} with fewer than {WARN_AT.few_observed} observed subjects",
             f"Their synthetic values are mostly noise: {join_names(list(map(str, few)))}.",
             "Leave them out of conclusions, or out of the study.",
         )
@@ -131,7 +149,7 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
     flat = [
         str(key)
         for key, marginal in fitted.result.copula.marginals.items()
-        if key not in few and float(marginal.probabilities.max()) >= NEARLY_ALL
+        if key not in few and float(marginal.probabilities.max()) >= WARN_AT.nearly_all
     ]
     if flat:
         yield StudyWarning(
@@ -146,14 +164,14 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
 def _overlap(fitted: FittedStudy) -> Iterator[StudyWarning]:
     result = fitted.result
     keys, apart = fitted.result.copula.layout.latent_keys, set(result.missingness.never_together)
-    close = np.argwhere(np.triu(result.report.overlap < LOW_OVERLAP, 1))
+    close = np.argwhere(np.triu(result.report.overlap < WARN_AT.low_overlap, 1))
     few = {(keys[j], keys[k]) for j, k in close if keys[j] != keys[k]} - apart
     if few:
         between = sorted({(a.party, b.party) for a, b in few})
         yield StudyWarning(
             "low-overlap",
             "care",
-            f"{count_of(len(few), 'pair')} of columns share fewer than {LOW_OVERLAP} subjects",
+            f"{count_of(len(few), 'pair')} of columns share fewer than {WARN_AT.low_overlap} subjects",
             f"Their correlation is mostly noise (between {join_names([f'{a} and {b}' for a, b in between])}).",
             "Do not rest a conclusion on these pairs; look at their standard error in the heat map.",
         )
@@ -181,9 +199,10 @@ def _missing(fitted: FittedStudy) -> Iterator[StudyWarning]:
     if missing.complete_cases == missing.n_subjects:
         return
     yield replace(fitted.method.missing_blocks, code=f"method-{fitted.method.name}")
-    rare = [count for _, count in missing.patterns if count < FEW_IN_PATTERN]
+    rare = [count for _, count in missing.patterns if count < WARN_AT.few_in_pattern]
     example = (
-        f" {count_of(len(rare), 'pattern')} hold{'s' if len(rare) == 1 else ''} fewer than {FEW_IN_PATTERN} subjects."
+        f" {count_of(len(rare), 'pattern')} hold{'s' if len(rare) == 1 else ''} fewer than {WARN_AT.few_in_pattern} "
+        "subjects."
         if rare
         else ""
     )
@@ -231,7 +250,7 @@ def _fit(fitted: FittedStudy) -> Iterator[StudyWarning]:
     error = fitted.result.report.standard_error
     off = ~np.eye(error.shape[0], dtype=bool)
     typical = float(np.median(error[off])) if off.any() else 0.0
-    if typical > NOISY:
+    if typical > WARN_AT.noisy:
         yield StudyWarning(
             "noisy",
             "care",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import Missingness
 from verticopula.formatting import readable
+from verticopula.schema.methods import STRICT
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
@@ -94,8 +95,12 @@ def _refinement_lines(result: FitResult) -> Iterator[str]:
 def _strict_lines(report: StrictReport) -> Iterator[str]:
     state = "settled" if report.converged else "NOT settled"
     yield (
-        f"Strict fit: {state} after {report.iterations} round(s); {report.rank} factor(s) out of the noise; "
+        f"{STRICT.name.capitalize()} fit: {state} after {report.iterations} round(s); "
         f"{report.patterns} pattern(s) opened, {report.left_out:,} subject(s) in none"
+    )
+    yield (
+        f"  {report.rank} factor(s) out of the noise; correlations lie around them with a standard deviation of "
+        f"{report.spread_within:.3f} inside a party, {report.spread_between:.3f} between parties"
     )
     yield "  error of a correlation (expected / realised, noise included) by parties:"
     names = report.parties

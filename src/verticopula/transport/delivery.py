@@ -20,7 +20,12 @@ class Transport(Protocol):
     """Delivers a batch of requests, one per party, and returns every party's reply."""
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
-        """All replies, or an error that names the party; never a part of them."""
+        """All replies, or an error that names the party; never a part of them.
+
+        Parameters
+        ----------
+        requests : party -> what it is asked
+        """
         ...
 
 

@@ -24,6 +24,7 @@ from verticopula.protocol.messages import (
     SumsRequest,
     SumsShareRequest,
 )
+from verticopula.protocol.party.ready_studies import ReadyStudies
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.study_proposal import check_study_name
 from verticopula.schema.federation import Federation
@@ -32,8 +33,6 @@ from verticopula.stats.strict.score_plan import sums_roles
 from verticopula.storage.records import RecordStore
 
 logger = logging.getLogger(__name__)
-
-_MOST_STUDIES = 8  # held ready; others are made ready again from their records
 
 
 class ComputeParty:
@@ -53,7 +52,7 @@ class ComputeParty:
         self._roles = sums_roles(federation)
         self._records = records
         self._authenticity = authenticity
-        self._handlers: dict[str, SumsHandler] = {}
+        self._handlers: ReadyStudies[SumsHandler] = ReadyStudies()
         self._lock = threading.RLock()
 
     def handle(self, request: Request) -> Reply:
@@ -99,8 +98,6 @@ class ComputeParty:
                 authenticity=self._authenticity,
                 approve=lambda name, plan, digest, evidence: self._check_roles(plan),
             )
-            for old in list(self._handlers)[:-_MOST_STUDIES]:
-                del self._handlers[old]
         return self._handlers[study]
 
     def _check_roles(self, plan: SumsPlan) -> None:

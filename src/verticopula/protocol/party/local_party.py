@@ -247,13 +247,13 @@ class LocalParty:
         if proposal.variant == PRINTED_VARIANT:
             return self._printed.price_all(proposal)
         first = self._planned_release(proposal)
-        priced = self._price(first)  # checks the queries, so what follows knows its columns
+        entries = self._price(first)  # checks the queries, so what follows knows its columns
         if not 1 <= proposal.rounds <= MOST_ROUNDS:
             raise PolicyRefused(f"party {self.name!r}: a protocol has 1 to {MOST_ROUNDS} rounds")
         for query in first.queries if proposal.rounds > 1 else ():
             entry = self._completed_entry(first, query.column, query.epsilon_ranks)
-            priced += [entry] * (proposal.rounds - 1)
-        return priced
+            entries += [entry] * (proposal.rounds - 1)
+        return entries
 
     def _planned_release(self, proposal: StudyProposal) -> ReleaseRequest:
         """The one request for first releases that a proposal allows."""

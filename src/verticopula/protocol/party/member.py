@@ -63,6 +63,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.ready_studies import ReadyStudies
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.study_refusals import StudyRefusals
 from verticopula.protocol.study_opening import Alignment, LedgerHead
@@ -72,6 +73,7 @@ from verticopula.protocol.study_proposal import (
     check_study_name,
     federation_fingerprint,
 )
+from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
@@ -84,7 +86,6 @@ logger = logging.getLogger(__name__)
 
 _MOST_SUBJECTS = 10_000_000
 _AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
-_MOST_STUDIES = 8  # held ready; others are made ready again from their records
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 
 
@@ -218,7 +219,7 @@ class Member:
             self.policy.remember(vault.studies, self._account.table)
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
-        self._parties: dict[str, LocalParty] = {}
+        self._parties: ReadyStudies[LocalParty] = ReadyStudies()
         self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
 
     def handle(self, request: Request) -> Reply:
@@ -323,9 +324,9 @@ class Member:
             raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
         name = f"openings:{self.name}"  # no party's name has a colon
         known: dict[str, float] = self.vault.studies.get(name) or {}
-        since = self._clock() - self.policy.consent_days * 86_400.0
-        released = {entry.study for entry in self.vault.ledger}
-        waiting = [study for study, when in known.items() if when > since and study not in released]
+        since = self._clock() - self.policy.consent_days * SECONDS_PER_DAY
+        with_releases = {entry.study for entry in self.vault.ledger}
+        waiting = [study for study, when in known.items() if when > since and study not in with_releases]
         if len(waiting) >= self.policy.open_studies:
             raise PolicyRefused(
                 f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
@@ -481,8 +482,6 @@ class Member:
                 raise ProtocolError(f"party {self.name!r}: this study was opened for another method")
             if study not in self._parties:
                 self._parties[study] = self._make_ready(study, record)
-                for old in list(self._parties)[:-_MOST_STUDIES]:
-                    del self._parties[old]
             return self._parties[study]
 
     def _make_ready(self, study: str, record: OpeningRecord) -> LocalParty:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.column_ranges import public_range
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.privacy.noise import Noise
@@ -27,8 +28,8 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.study_proposal import own_columns_of
 from verticopula.schema.printed_choices import PrintedChoices
-from verticopula.stats.printed.bernstein_margins import public_range, release_coefficients
-from verticopula.stats.printed.rounds_at_client import PrintedRound, complete_column, margin_spline
+from verticopula.stats.printed.bernstein_margins import release_coefficients
+from verticopula.stats.printed.rounds_at_client import PrintedRound, impute_column, margin_spline
 from verticopula.stats.printed.row_order_ranks import as_number, rank_by_row
 from verticopula.stats.ranks import flip_comparisons
 
@@ -134,7 +135,7 @@ class PrintedHandler:
         """
         column = as_number(self.table.party.column(query.column))
         encoded = self.table.columns[query.column]
-        values, known = complete_column(column, encoded.values, encoded.observed, _rounds(query), self.choices)
+        values, known = impute_column(column, encoded.values, encoded.observed, _rounds(query), self.choices)
         ranks = rank_by_row(values[known]).astype(np.float64)
         label = self.noise_label or request.study, column.name, "0", "coins", f"printed round {request.round_number}"
         noisy = flip_comparisons(ranks, query.epsilon, self.noise.stream(*label))

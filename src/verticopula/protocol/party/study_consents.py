@@ -39,12 +39,12 @@ from verticopula.protocol.study_proposal import (
     presence_statement,
 )
 from verticopula.protocol.wire import decode, encode
+from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Federation
 from verticopula.storage.records import RecordStore
 
 Bools = NDArray[np.bool_]
 
-_DAY = 86_400.0
 _CLOCK_SLACK = 300.0  # seconds by which a clock may be set back
 
 
@@ -142,9 +142,9 @@ class StudyConsents:
         if known is None or self._is_over(known):
             ask()
             now, kept = self.clock(), {} if known is None else known.asked
-            known = ConsentRecord(proposal, now, now + self.days() * _DAY, False, kept)
+            known = ConsentRecord(proposal, now, now + self.days() * SECONDS_PER_DAY, False, kept)
             self._write(known)
-        own = known.said + self.days() * _DAY
+        own = known.said + self.days() * SECONDS_PER_DAY
         return SignedConsent(self.party, own, self.authenticity.sign(consent_statement(self.party, proposal, own)))
 
     def agree(self, study: str, consents: Sequence[SignedConsent]) -> None:
@@ -209,7 +209,7 @@ class StudyConsents:
         return record
 
     def _is_over(self, record: ConsentRecord) -> bool:
-        now, end = self.clock(), min(record.until, record.said + self.days() * _DAY)
+        now, end = self.clock(), min(record.until, record.said + self.days() * SECONDS_PER_DAY)
         return not record.said - _CLOCK_SLACK <= now <= end  # a clock that went back counts as over, too
 
     def _read(self, study: str) -> ConsentRecord | None:

@@ -11,9 +11,9 @@ from typing import Any
 from verticopula.errors import PolicyRefused
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.storage.records import RecordStore
 
-_DAY = 86_400.0
 _STUDY, _SAME = "study ", "same "
 
 
@@ -57,7 +57,7 @@ class StudyRefusals:
 
     def _living(self) -> dict[str, dict[str, Any]]:
         # A clock that was set back makes a no live longer, never shorter.
-        since = self.clock() - self.days() * _DAY
+        since = self.clock() - self.days() * SECONDS_PER_DAY
         known = self.records.get(self._name) or {}
         return {key: refusal for key, refusal in known.items() if refusal["said"] >= since}
 

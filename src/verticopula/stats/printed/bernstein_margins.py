@@ -75,11 +75,6 @@ def choose_degree(n: int, epsilon: float, choices: PrintedChoices) -> int:
     return max(1, round(degree))
 
 
-def public_range(column: Column) -> tuple[float, float]:
-    """The column's public range; of categories, their numbers."""
-    return column.bounds or (0.0, float(len(column.categories or ()) - 1))
-
-
 def release_coefficients(
     curve: MonotoneSpline,
     low: float,

@@ -71,7 +71,7 @@ def fit_ranks(
     return RankedRound(keys, masks, tuple(ranks[key] for key in keys), repair)
 
 
-def finish(
+def build_printed_result(
     layout: Layout,
     last: RankedRound,
     marginals: Mapping[ColumnKey, PrintedMarginal],

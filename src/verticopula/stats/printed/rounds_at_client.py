@@ -52,7 +52,7 @@ def latent_spline(values: Floats, ranks: Ints, latents: Floats, choices: Printed
     return MonotoneSpline(knots, ndtr(largest[np.searchsorted(perturbed, knots, side="right") - 1]))
 
 
-def complete_column(
+def impute_column(
     column: Column, values: Floats, observed: Bools, history: Sequence[PrintedRound], choices: PrintedChoices
 ) -> tuple[Floats, Bools]:
     """The pseudo-complete column after these rounds, and who has a value in it; nobody new before the first.
@@ -75,6 +75,6 @@ def margin_spline(
     """The margin that is to be privatized, and the values that it is of: Algorithm 1 without rounds, 2 or 3 with."""
     if not history:
         return ecdf_spline(values[observed]), values[observed]
-    current, known = complete_column(column, values, observed, history[:-1], choices)
+    current, known = impute_column(column, values, observed, history[:-1], choices)
     last = history[-1]
     return latent_spline(current[known], last.ranks, last.latents[known], choices), current[known]

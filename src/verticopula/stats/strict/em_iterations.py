@@ -24,10 +24,6 @@ from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST_EM = 300
-_EM_TOLERANCE = 2e-4
-_LEAST_PRIOR = 1e-3
-
 
 @dataclass(frozen=True)
 class StrictState:
@@ -86,10 +82,11 @@ def iterate_em(noisy: Sequence[NoisyMoments], model: ScoreModel, state: StrictSt
     base = find_base(noisy, len(model.scores))
     moments, fitted, change, rounds = state.moments, state.fitted, np.inf, 0
     prior = max(
-        REFINEMENT_TUNING.prior_subjects_per_latent * len(model.scores) * _missing_share(noisy, model), _LEAST_PRIOR
+        REFINEMENT_TUNING.prior_subjects_per_latent * len(model.scores) * _missing_share(noisy, model),
+        REFINEMENT_TUNING.least_prior,
     )
     placed = state.placed
-    while rounds < MOST_EM and change >= _EM_TOLERANCE:
+    while rounds < TUNING.most_em_steps and change >= TUNING.em_tolerance:
         rounds += 1
         moments = repair_moments(em_round(noisy, moments, base, prior))
         placed = model.place(moments)

@@ -29,7 +29,7 @@ def cell_sensitivity(n_cells: int) -> float:
 def gaussian_cell_count(column: Column, n_observed: int, deviation: float) -> int:
     """Number of public cells of a column whose counts get noise of that standard deviation.
 
-    As `marginals.choose_degree`, whose Laplace noise has standard deviation 2 sqrt(2)/epsilon.
+    As `marginals.continuous_cell_count`, whose Laplace noise has standard deviation 2 sqrt(2)/epsilon.
     """
     if column.kind != "continuous":
         return cell_count(column, n_observed, 1.0)

@@ -14,6 +14,7 @@ from verticopula.errors import SettingsError
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import count_ranges
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
@@ -54,7 +55,7 @@ def plan_strict(federation: Federation, budget: StudyBudget, counts: Mapping[Col
     counts : observed subjects of each column, which are public
     """
     if budget.unit not in (Unit.PERSON, Unit.BLOCK) or budget.delta is None:
-        raise SettingsError("strict mode protects a whole person: unit 'person' or 'block', with a delta")
+        raise SettingsError(f"method {STRICT.name!r} protects a whole person: unit 'person' or 'block', with a delta")
     if budget.unit is Unit.PERSON:
         mu = mu_of(budget.epsilon_ranks + budget.epsilon_marginals, budget.delta)
         deviations = split_noise(federation, federation.keys, counts, (1.0 - TUNING.moments_share) * mu**2)

@@ -35,9 +35,6 @@ __all__ = ["StrictFit", "StrictReport", "fit_strict"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST_ROUNDS = 20
-TOLERANCE = 2e-3
-
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
 def fit_strict(
@@ -66,12 +63,12 @@ def fit_strict(
     state: StrictState | None = None
     change = np.inf
     rounds = 0
-    while rounds < MOST_ROUNDS and change >= TOLERANCE:
+    while rounds < TUNING.most_rounds and change >= TUNING.tolerance:
         rounds += 1
         before = state
         state = advance(noisy, model, before)
         change = np.inf if before is None else float(np.max(np.abs(state.fitted - before.fitted)))
-        progress(rounds, MOST_ROUNDS)
+        progress(rounds, TUNING.most_rounds)
     assert state is not None
     if sampling_dominates(noisy):
         state, rounds, change = iterate_em(noisy, model, state)
@@ -114,7 +111,7 @@ def summarise(
         spread_within=float(np.sqrt(structure.spread[0])),
         spread_between=float(np.sqrt(structure.spread[1])),
         iterations=rounds,
-        converged=change < TOLERANCE,
+        converged=change < TUNING.tolerance,
         change=change,
         patterns=plan.columns.shape[0],
         left_out=int((plan.pattern_of < 0).sum()),

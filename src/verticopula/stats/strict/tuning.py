@@ -44,7 +44,10 @@ class StrictTuning:
     shift_noise : variance added to that of a shift, where patterns are weighted
     farthest_shift : of a latent in the population, in standard deviations
     most_stretch : of a score's variance against the one it should have
+    most_rounds : of the fit
+    tolerance : rounds end where no correlation moves by as much
     quiet : EM takes over where noise is below this share of the sampling variance in every pattern
+    most_em_steps, em_tolerance : steps of EM at most; they end where no correlation moves by as much
     mixing : of the rounds; half of a plain step, because a whole one overshoots where people differ much
     largest_error : expected; with a larger one a correlation is reported as not supported
     """
@@ -71,7 +74,11 @@ class StrictTuning:
     shift_noise: float = 0.01
     farthest_shift: float = 2.0
     most_stretch: float = 2.0
+    most_rounds: int = 20
+    tolerance: float = 2e-3
     quiet: float = 0.1
+    most_em_steps: int = 300
+    em_tolerance: float = 2e-4
     mixing: MixingSettings = _MIXING
     largest_error: float = 0.05
 

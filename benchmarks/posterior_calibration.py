@@ -36,15 +36,15 @@ class Calibration:
     Attributes
     ----------
     complete_cases : their share
-    own, certain : root mean square of a coefficient's error in standard errors: the rows' own, the posterior draws'
-    own_coverage, certain_coverage : share of the columns whose coefficient is within 1.96 of them
+    own, posterior : root mean square of a coefficient's error in standard errors: the rows' own, the posterior draws'
+    own_coverage, posterior_coverage : share of the columns whose coefficient is within 1.96 of them
     """
 
     complete_cases: float
     own: float
-    certain: float
+    posterior: float
     own_coverage: float
-    certain_coverage: float
+    posterior_coverage: float
 
 
 def measure(cell: Cell, replication: int) -> Calibration:
@@ -59,7 +59,7 @@ def measure(cell: Cell, replication: int) -> Calibration:
         own = np.var(y - x @ coef) * np.diag(np.linalg.inv(gram)) / outcome.n_subjects
         errors = find_errors(outcome, study)
         if errors is None:
-            raise RuntimeError("refined tables say how sure they are")
+            raise RuntimeError("refined tables have posterior draws")
         steps = np.linalg.solve(gram, errors.draw(coef, 1.0).T)
     off = coef - drawn.data.coef
     scaled = [np.abs(off) / np.sqrt(variance) for variance in (own, steps.var(axis=1))]
@@ -90,7 +90,14 @@ def present(record: Record, places: Places) -> list[Table]:
     for low, high in pairwise(COMPLETENESS):
         part = [c for c in found if low <= c.complete_cases < high or c.complete_cases == high == COMPLETENESS[-1]]
         if part:
-            means = np.mean([(c.own, c.certain, c.own_coverage, c.certain_coverage) for c in part], axis=0)
+            means = np.mean([(c.own, c.posterior, c.own_coverage, c.posterior_coverage) for c in part], axis=0)
             rows.append((f"{100 * low:g} to {100 * high:g} %", str(len(part)), *(f"{value:.2f}" for value in means)))
-    header = ("complete cases", "data sets", "error / own s.e.", "error / certainty's", "own coverage", "certainty's")
+    header = (
+        "complete cases",
+        "data sets",
+        "error / own s.e.",
+        "error / posterior's",
+        "own coverage",
+        "posterior's",
+    )
     return [Table(f"errors of least squares on refined tables, {record.settings['cell']}", header, rows)]
