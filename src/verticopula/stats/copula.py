@@ -17,6 +17,7 @@ from verticopula.stats.marginals import Marginal
 from verticopula.stats.nominal import choose_category, latent_from_indicator, thresholds_for
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -59,13 +60,37 @@ class Layout:
         return mask
 
 
-def indicators_to_latents(matrix: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal]) -> Floats:
-    """(q, q) block-diagonal map A: correlations with indicators -> correlations with latents."""
-    transform = np.eye(matrix.shape[0])
+def indicators_to_latents(layout: Layout, marginals: Mapping[ColumnKey, Marginal], unknown: Bools) -> Floats:
+    """(q, q) block-diagonal map A: correlations with indicators -> correlations with latents.
+
+    `unknown` (q,) marks latents of which nothing is known. Those of categories come out uncorrelated, and the others
+    as if the column had no such categories: what cannot be told from an empty category says nothing about the rest.
+    """
+    transform = np.eye(unknown.size)
     for key, part in zip(layout.keys, layout.slices, strict=True):
         if part.stop - part.start > 1:
-            transform[part, part] = latent_from_indicator(marginals[key].probabilities)
+            known = np.flatnonzero(~unknown[part])
+            transform[part, part] = 0.0
+            if known.size > 1:
+                places = part.start + known
+                transform[np.ix_(places, places)] = latent_from_indicator(known_shares(marginals[key], known))
     return transform
+
+
+def known_shares(marginal: Marginal, known: NDArray[np.int64]) -> Floats:
+    """The shares of these categories among themselves; equal where none has any mass."""
+    kept = marginal.probabilities[known]
+    total = float(kept.sum())
+    return np.asarray(kept / total if total > 0.0 else np.full(known.size, 1.0 / known.size))
+
+
+def find_rare(layout: Layout, marginals: Mapping[ColumnKey, Marginal]) -> Bools:
+    """(q,) the latents of categories that are too rare for anything to be learnt of them."""
+    rare = np.zeros(len(layout.labels), dtype=np.bool_)
+    for key, part in zip(layout.keys, layout.slices, strict=True):
+        if part.stop - part.start > 1:
+            rare[part] = marginals[key].probabilities < marginals[key].rarest
+    return rare
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ distribution function of the observed values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ def _correct(marginal: Marginal, curves: Sequence[MarginCurve]) -> Marginal:
         probabilities = np.array(
             [1.0 - float(curve(1.0 - p)) for curve, p in zip(curves, marginal.probabilities, strict=True)]
         )
-    return Marginal(marginal.column, np.asarray(probabilities / probabilities.sum()), marginal.repair)
+    return replace(marginal, probabilities=np.asarray(probabilities / probabilities.sum()))
 
 
 def curve_from_latents(latents: Floats) -> MarginCurve:

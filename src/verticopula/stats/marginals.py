@@ -16,7 +16,7 @@ Conventions: `cells` are integer codes 0..C-1; `u` are grades in (0, 1); `t` is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -45,6 +45,8 @@ class MarginTuning:
     bernstein_order : h of Eq. (9), which the paper leaves open
     most_count_cells : of a count column; with more values cells grow outwards
     tail_deviations : a running sum within so many standard deviations of the noise counts as an empty tail
+    empty_deviations : a category within so many of them may be empty
+    fewest_people : in a category from which anything is learnt, as in tests of contingency tables
     """
 
     cell_rate: float = 0.75
@@ -53,10 +55,16 @@ class MarginTuning:
     bernstein_order: int = 10
     most_count_cells: int = 64
     tail_deviations: float = 3.0
+    empty_deviations: float = 4.0
+    fewest_people: float = 5.0
 
     def continuous_cells(self, balance: float) -> int:
         """Number of cells where noise and smoothing balance at this epsilon times the number of subjects."""
         return int(np.clip(round(self.cell_rate * balance ** (2.0 / 3.0)), self.fewest_cells, self.most_cells))
+
+    def rarest_share(self, n_observed: int, deviation: float) -> float:
+        """Share below which a category cannot be told from an empty one, for this noise on its count."""
+        return max(self.fewest_people, self.empty_deviations * deviation) / n_observed
 
 
 MARGIN_TUNING = MarginTuning()
@@ -252,11 +260,13 @@ class Marginal:
     ----------
     probabilities : (C,) over the column's public cells
     repair : total absolute change of the probabilities by settling the tails and the projection to the simplex
+    rarest : share below which a category cannot be told from an empty one, or has too few people to learn from
     """
 
     column: Column
     probabilities: Floats
     repair: float
+    rarest: float = field(default=0.0, kw_only=True)
 
     @classmethod
     def from_release(cls, column: Column, noisy_counts: Ints, n_observed: int, epsilon: float) -> Marginal:
@@ -268,7 +278,8 @@ class Marginal:
         if column.kind in ("continuous", "count"):
             settled = settle_tails(raw, math.sqrt(2.0) * 2.0 / epsilon / n_observed)
         probabilities = project_to_simplex(settled)
-        return cls(column, probabilities, float(np.sum(np.abs(probabilities - raw))))
+        rarest = MARGIN_TUNING.rarest_share(n_observed, math.sqrt(2.0) * 2.0 / epsilon)
+        return cls(column, probabilities, float(np.sum(np.abs(probabilities - raw))), rarest=rarest)
 
     @classmethod
     def unknown(cls, column: Column, n_cells: int) -> Marginal:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from verticopula.data.missingness import count_common
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.bridge import GradeShape
-from verticopula.stats.copula import Layout, indicators_to_latents
+from verticopula.stats.copula import Layout, find_rare, indicators_to_latents, known_shares
 from verticopula.stats.correlation import (
     PairwiseSpearman,
     invert_bridge,
@@ -113,11 +113,11 @@ def assemble(
     indicator_covariance : (q, q), used between the categories of two nominal columns
     flat : (q,) latents with all mass in one cell, of which nothing is known
     """
-    blocks = layout.nominal_blocks()
-    latent, variance = _to_category_latents(pairwise, layout, marginals, blocks)
-    _match_nominal_pairs(latent, indicator_covariance, layout, marginals)
+    blocks, unknown = layout.nominal_blocks(), flat | find_rare(layout, marginals)
+    latent, variance = _to_category_latents(pairwise, layout, marginals, blocks, unknown)
+    _match_nominal_pairs(latent, indicator_covariance, layout, marginals, unknown)
     # Pairs with a flat column are unknown, not known to be zero: the others must not learn from them.
-    return PairwiseLatents(latent, variance, pairwise.overlap, blocks | flat[:, None] | flat[None, :])
+    return PairwiseLatents(latent, variance, pairwise.overlap, blocks | unknown[:, None] | unknown[None, :])
 
 
 def shrink_and_repair(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
@@ -150,9 +150,10 @@ def _to_category_latents(
     layout: Layout,
     marginals: Mapping[ColumnKey, Marginal],
     fixed: Bools,
+    unknown: Bools,
 ) -> tuple[Floats, Floats]:
     """Correlations with category indicators turned into correlations with category latents."""
-    transform = indicators_to_latents(pairwise.rho, layout, marginals)
+    transform = indicators_to_latents(layout, marginals, unknown)
     outside = pairwise.rho * ~fixed
     latent = transform @ outside @ transform.T
     variance = transform**2 @ (pairwise.variance * ~fixed) @ (transform**2).T
@@ -164,12 +165,15 @@ def _to_category_latents(
 
 
 def _match_nominal_pairs(
-    latent: Floats, covariance: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal]
+    latent: Floats, covariance: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal], unknown: Bools
 ) -> None:
     """Scale the block of every two nominal columns to the association that was observed, in place."""
     nominal = [(k, s) for k, s in zip(layout.keys, layout.slices, strict=True) if s.stop - s.start > 1]
-    for index, (first, rows) in enumerate(nominal):
-        for second, columns in nominal[:index]:
-            probabilities = (marginals[first].probabilities, marginals[second].probabilities)
-            latent[rows, columns] = match_pair(latent[rows, columns], covariance[rows, columns], probabilities)
-            latent[columns, rows] = latent[rows, columns].T
+    known = [(marginals[key], part.start, np.flatnonzero(~unknown[part])) for key, part in nominal]
+    known = [column for column in known if column[2].size > 1]
+    for index, (first, start, kept) in enumerate(known):
+        for second, other_start, other_kept in known[:index]:
+            rows, columns = start + kept, other_start + other_kept
+            block, shares = np.ix_(rows, columns), (known_shares(first, kept), known_shares(second, other_kept))
+            latent[block] = match_pair(latent[block], covariance[block], shares)
+            latent[np.ix_(columns, rows)] = latent[block].T

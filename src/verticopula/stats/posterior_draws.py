@@ -25,7 +25,7 @@ from scipy.linalg import solve_triangular
 from threadpoolctl import threadpool_limits
 
 from verticopula.errors import SettingsError
-from verticopula.stats.copula import FittedCopula, indicators_to_latents
+from verticopula.stats.copula import FittedCopula, find_rare, indicators_to_latents
 from verticopula.stats.em import Pattern, regress
 from verticopula.stats.matrix_repair import to_correlation
 from verticopula.stats.readings import Readings
@@ -64,7 +64,8 @@ class PosteriorDraws:
         draws -= draws.mean(axis=0)
         links = np.where(readings.links > 0.0, readings.links, np.inf)
         draws /= np.outer(links, links)
-        turn = indicators_to_latents(copula.correlation, copula.layout, copula.marginals)
+        unknown = ~np.isfinite(links) | find_rare(copula.layout, copula.marginals)
+        turn = indicators_to_latents(copula.layout, copula.marginals, unknown)
         draws = turn @ draws @ turn.T
         draws[:, copula.layout.nominal_blocks() | np.eye(links.size, dtype=bool)] = 0.0
         return cls(copula, draws)

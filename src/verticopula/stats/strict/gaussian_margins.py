@@ -63,9 +63,10 @@ def settle_margin(column: Column, noisy: Ints, n_observed: int, deviation: float
     """The observed subjects' margin from noisy cells: tails settled, then the nearest probabilities."""
     if n_observed == 0:
         return Marginal.unknown(column, noisy.size)
-    raw = noisy / n_observed
+    raw, scale = noisy / n_observed, math.sqrt(deviation**2 + SMOOTHING**2)
     settled = raw
     if column.kind in ("continuous", "count"):
-        settled = settle_tails(raw, math.sqrt(deviation**2 + SMOOTHING**2) / n_observed)
+        settled = settle_tails(raw, scale / n_observed)
     probabilities = project_to_simplex(settled)
-    return Marginal(column, probabilities, float(np.sum(np.abs(probabilities - raw))))
+    rarest = MARGIN_TUNING.rarest_share(n_observed, scale)
+    return Marginal(column, probabilities, float(np.sum(np.abs(probabilities - raw))), rarest=rarest)

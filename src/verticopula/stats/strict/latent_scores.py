@@ -135,7 +135,7 @@ def choose_cap(mu: float, n_subjects: int, n_columns: int) -> float:
 def share_column(marginal: Marginal, cap: float) -> SharedColumn:
     """A column's cells and scores, from its noisy margin."""
     if len(marginal.latents()) > 1:
-        return _share_categories(marginal.probabilities)
+        return _share_categories(marginal.probabilities, max(marginal.rarest, TUNING.rarest_value))
     p = marginal.probabilities
     groups = pool_neighbours(p, cap)
     score = LatentScore.of(np.bincount(groups, weights=p).astype(np.float64), cap)
@@ -158,17 +158,17 @@ def pool_neighbours(p: Floats, cap: float) -> Ints:
     return np.searchsorted(ends, np.arange(p.size), side="left").astype(np.int64)
 
 
-def pool_categories(p: Floats) -> Ints:
-    """(C,) the pooled cell of every category: the last one for rare ones, if there are two or more of them."""
+def pool_categories(p: Floats, rarest: float = TUNING.rarest_value) -> Ints:
+    """(C,) the pooled cell of every category: the last one for those that are rarer, if there are two or more."""
     order = np.argsort(-p, kind="stable")
-    kept = max(min(int((p >= TUNING.rarest_value).sum()), TUNING.most_cells - 1), 1)
+    kept = max(min(int((p >= rarest).sum()), TUNING.most_cells - 1), 1)
     groups = np.full(p.size, kept, dtype=np.int64)
     groups[order[:kept]] = np.arange(kept)
     return groups
 
 
-def _share_categories(p: Floats) -> SharedColumn:
-    groups = pool_categories(p)
+def _share_categories(p: Floats, rarest: float) -> SharedColumn:
+    groups = pool_categories(p, rarest)
     sizes = np.bincount(groups)
     scores, table = [], np.zeros((sizes.size, p.size))
     scale, offset = np.zeros(p.size), np.zeros(p.size)
