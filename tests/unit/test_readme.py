@@ -51,6 +51,9 @@ def test_its_commands_run_one_after_the_other(bank_and_agency: dict[str, pd.Data
         said = call(*words, *fewer.get(words[0], ()))
         assert said.code == 0, (words, said.err)
     assert all(Path("study", name).exists() for name in ("report.html", "synthetic/joined.csv", "ledger.jsonl"))
+    assert Path("study/regression/coefficients.csv").exists()
+    assert call(*commands[2], "--overwrite").code == 0
+    assert not list(Path("study/regression").glob("*.*"))  # it was about tables that are gone
 
 
 @pytest.mark.filterwarnings("ignore")  # what a study warns about is not the point here

@@ -383,10 +383,26 @@ def _strangers(ids: Mapping[str, pl.Series], cohort: pl.Series, response_party: 
     for name, own in ids.items():
         unknown = int((~own.is_in(cohort.implode())).fill_null(False).sum()) if name != response_party else 0
         if unknown:
-            yield Problem(
-                f"party {name!r}",
-                f"{unknown} subject id(s) are unknown to {response_party!r}, whose table defines the cohort",
-            )
+            yield Problem(f"party {name!r}", describe_strangers(unknown, len(own), response_party))
+
+
+def describe_strangers(unknown: int, known: int, response_party: str) -> str:
+    """What to do about ids of a party that the cohort does not have.
+
+    Parameters
+    ----------
+    unknown, known : how many such ids there are, of how many
+    """
+    if unknown == known:
+        return (
+            f"no subject in common with {response_party!r}, whose table defines the cohort: are ids written "
+            "differently, or were leading zeros lost? Rules in the federation file make them alike, for example "
+            'id = { name = "...", rules = ["strip", "upper", "zfill:8"] }'
+        )
+    return (
+        f"{unknown} subject id(s) are unknown to {response_party!r}, whose table defines the cohort: take these rows "
+        "out, or give ids rules in the federation file if they are written differently (zfill:8 for lost leading zeros)"
+    )
 
 
 def _align(

@@ -101,7 +101,7 @@ class StudyBudget:
         ranks, marginals = _split(epsilon, epsilon_ranks, epsilon_marginals)
         if parsed.needs_delta and delta is None:
             raise SettingsError(
-                f"unit {parsed.value!r} needs a delta (for example 1e-6, well below 1/number of subjects)"
+                f"unit {parsed.value!r} needs a delta well below 1/number of subjects: --delta 1e-6, or delta=1e-6"
             )
         if delta is not None and not (_is_number(delta) and 0.0 < delta < 1.0):
             raise SettingsError("delta must lie between 0 and 1")

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.tables import describe_strangers
 from verticopula.errors import ProtocolError, VersionMismatch
 from verticopula.matching.keyed_hashes import CHECK_BYTES, HASH_BYTES, Placement, cohort_digest, count_repeats, place
 from verticopula.matching.private_intersection import POINT_BYTES, shorten_points
@@ -176,17 +177,8 @@ def _check_placement(placement: Placement, response_party: str) -> None:
     problems = []
     for name, positions in placement.positions.items():
         strangers = placement.strangers(name)
-        if strangers == positions.size:
-            problems.append(
-                f"party {name!r} has no subject in common with {response_party!r}, although their keys are the same: "
-                "are ids written differently? Rules in the federation file make them alike, for example "
-                'id = { name = "...", rules = ["strip", "upper", "zfill:8"] }'
-            )
-        elif strangers:
-            problems.append(
-                f"party {name!r}: {strangers} subject id(s) are unknown to {response_party!r}, whose table defines "
-                "the cohort"
-            )
+        if strangers:
+            problems.append(f"party {name!r}: {describe_strangers(strangers, positions.size, response_party)}")
     if problems:
         raise ProtocolError("\n".join(problems))
 

@@ -102,6 +102,8 @@ def write_study(
     """Each party's table and the joined one as CSV and Parquet, the fitted study and the summary."""
     folder = out / SYNTHETIC_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
+    for name in (SUMMARY_FILE, COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE, REGRESSION_FILE):
+        (out / REGRESSION_FOLDER / name).unlink(missing_ok=True)  # on an earlier study's tables
     named = [table.rename({name: f"{party}.{name}" for name in table.columns}) for party, table in tables.items()]
     joined = {JOINED: pl.concat(named, how="horizontal")} if named else {}
     written: list[Path] = []

@@ -11,7 +11,7 @@ from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, 
 from verticopula.formatting import count_of, format_percent, format_small, join_names
 from verticopula.privacy.statement import format_epsilon
 from verticopula.schema.federation import ColumnKey
-from verticopula.schema.methods import PRINTED_VARIANT, REFINED
+from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
@@ -104,7 +104,8 @@ def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
             f"The budget's unit, {fitted.unit}, does not protect a whole person",
             f"It bounds what single comparisons and values in {per} reveal. Everything about one person together has "
             f"epsilon {format_epsilon(privacy.person)} at δ = {format_small(privacy.delta)}.",
-            "Decide by the line for “person” in the table below; ask for unit “person” or “block” if that is too much.",
+            "Decide by the line for “person” in the table below. If that is too much, use method "
+            f"'{STRICT.name}' with a delta.",
         )
 
 
@@ -211,7 +212,7 @@ def _missing(fitted: FittedStudy) -> Iterator[StudyWarning]:
         "note",
         "Who is known to whom is public here",
         "No epsilon covers the pattern of missing blocks, and under missing at random it says something about the "
-        f"people: that a court knows somebody is news.{example}",
+        f"people: that a clinic knows somebody is news.{example}",
         "Do not take part if being known to a party is itself a secret.",
     )
 
@@ -251,12 +252,14 @@ def _fit(fitted: FittedStudy) -> Iterator[StudyWarning]:
     off = ~np.eye(error.shape[0], dtype=bool)
     typical = float(np.median(error[off])) if off.any() else 0.0
     if typical > WARN_AT.noisy:
+        is_strict = fitted.method.name == STRICT.name
+        instead = "" if is_strict else f"; to protect a whole person, method '{STRICT.name}'"
         yield StudyWarning(
             "noisy",
             "care",
             "Correlations are mostly noise at this budget",
             f"The typical standard error of a correlation is {typical:.2f} before shrinking.",
-            "More subjects, fewer columns, or a larger epsilon; margins may still be of use.",
+            f"More subjects, fewer columns, or a larger epsilon{instead}; margins may still be of use.",
         )
     refinement = fitted.result.refinement
     if refinement is not None and not refinement.converged:
