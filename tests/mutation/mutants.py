@@ -1,7 +1,8 @@
 """Honest mistakes in the privacy code, each of which a test must notice.
 
 A mutant's text has to occur once in its file: whoever changes that line changes the mutant, too.
-Those of verified cells are in `proof_mutants.py`, those of the strict mode and its secure sums in `strict_mutants.py`.
+Those of verified cells are in `proof_mutants.py`, those of the strict mode and its secure sums in `strict_mutants.py`,
+those against liars in `lying_mutants.py`.
 """
 
 from __future__ import annotations
@@ -446,8 +447,8 @@ _STATEMENTS = (
     Mutant(
         "policy-variable-without-gaussians",
         "privacy/policy.py",
-        "max((count(column, mus) for column in columns)",
-        "max((count(column, ()) for column in columns)",
+        "*(count(column, mus) for column in columns or [[]])",
+        "*(count(column, ()) for column in columns or [[]])",
         "Gaussian noise would be free at variable",
         ADAPTIVE,
     ),

@@ -234,7 +234,9 @@ def capped_epsilons(
 
     A statement (`party_epsilons`) says what was spent, by exact composition. That is not valid where the next request
     depends on earlier answers, and a cap must hold then. Pure epsilons may be added up at `variable` and `client`.
-    Otherwise a privacy filter counts (`adaptive_filter.py`), always on the same measure under one policy.
+    Otherwise a privacy filter counts (`adaptive_filter.py`), always on the same measure under one policy. Where there is
+    Gaussian noise, `variable` and `client` are the larger of the filter and of the pure part's sum: a filter can be
+    below the sum of many small epsilons, and no release may lower what counts.
 
     Parameters
     ----------
@@ -252,12 +254,11 @@ def capped_epsilons(
             return mu_epsilon(add_mu(coins, noise), delta)
         return rho_epsilon(add_rho(coins, noise), delta)
 
-    if mus:
-        variable = max((count(column, mus) for column in columns), default=count((), mus))
-        client = count((coin for column in columns for coin in column), mus)
-    else:
-        sums = [sum(coin.epsilon for coin in column) for column in columns]
-        variable, client = max(sums, default=0.0), sum(sums)
+    sums = [sum(coin.epsilon for coin in column) for column in columns]
+    variable, client = max(sums, default=0.0), sum(sums)
+    if mus:  # the larger of both: a release must never lower a count
+        variable = max(variable, *(count(column, mus) for column in columns or [[]]))
+        client = max(client, count((coin for column in columns for coin in column), mus))
     coins = coins_of(known)
     return CappedEpsilons(
         variable,
