@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutants import ADAPTIVE
+from tests.mutation.mutants import ADAPTIVE, VAULT
 from tests.mutation.runner import Mutant, one_of
 
 LYING_MUTANTS = (
@@ -21,5 +21,21 @@ LYING_MUTANTS = (
         "variable = max(0.0, *(count",
         "the same at variable",
         one_of(ADAPTIVE, "no_release_lowers_what_counts"),
+    ),
+    Mutant(
+        "columns-of-one-table-are-compared",
+        "storage/known_tables.py",
+        "gone = [j for j, column in enumerate(known) if not columns.keys() & set(column.called)]",
+        "gone = list(range(len(known)))",
+        "a cap would tell whether two columns of a table agree, person by person",
+        one_of(VAULT, "a_new_name_is_not_compared_with_columns_that_are_still_there"),
+    ),
+    Mutant(
+        "columns-that-keep-their-name-are-compared",
+        "storage/known_tables.py",
+        "new = {name: places for name, places in columns.items() if name not in here}",
+        "new = dict(columns)",
+        "a column that keeps its name would be looked for among those that are gone",
+        one_of(VAULT, "a_column_that_stays_is_not_compared_with_one_that_is_gone"),
     ),
 )

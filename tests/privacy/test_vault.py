@@ -400,10 +400,51 @@ def test_other_columns_of_the_same_people_have_a_budget_of_their_own(tmp_path: P
         assert len({*first.columns.values(), *more.columns.values()}) == len(KNOWN) + len(others)
 
 
-def test_a_column_that_is_there_twice_is_one_column(tmp_path: Path) -> None:
+def test_columns_of_one_table_are_never_joined_whatever_their_values_are(tmp_path: Path) -> None:
+    """Whether two columns agree depends on single people, and a cap would tell."""
     with Vault.open(tmp_path) as vault:
-        found = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(2.0 * INCOME)})
-    assert found.columns["a"] == found.columns["b"]
+        for other in (2.0 * INCOME, np.where(np.arange(PEOPLE) == 7, 0.0, INCOME), -INCOME):
+            found = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(other)})
+            assert found.columns["a"] != found.columns["b"]
+
+
+def test_a_column_that_keeps_its_name_keeps_its_account_whatever_its_values_are(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(AREA)})
+        for a, b in ((AREA, INCOME), (AREA, AREA), (VISITS, FLAG)):
+            assert vault.account(ids(0, PEOPLE), {"a": encoded(a), "b": encoded(b)}) == first
+
+
+def test_a_new_name_is_not_compared_with_columns_that_are_still_there(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME)})
+        found = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(INCOME)})
+        assert found.columns["a"] == first.columns["a"] != found.columns["b"]
+
+
+def test_a_column_that_stays_is_not_compared_with_one_that_is_gone(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(INCOME)})
+        assert vault.account(ids(0, PEOPLE), {"a": encoded(INCOME)}).columns == {"a": first.columns["a"]}
+
+
+def test_a_name_that_another_table_has_does_not_hide_a_renamed_column(tmp_path: Path) -> None:
+    """`x` is known of a table with a quarter of the people; here it is what was called income."""
+    with Vault.open(tmp_path) as vault:
+        vault.account(ids(300, 600), {"x": encoded(DRAWN.normal(size=300))})
+        first = vault.account(ids(0, PEOPLE), {"income": encoded(INCOME)})
+        found = vault.account(ids(0, PEOPLE), {"x": encoded(INCOME)})
+        assert first.columns["income"] in found.columns["x"].split("+")
+
+
+def test_both_new_names_of_a_column_that_was_renamed_keep_its_budget(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"income": encoded(INCOME)})
+        for _ in range(3):
+            found = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(-INCOME)})
+            assert set(found.columns.values()) == set(first.columns.values())
+        back = vault.account(ids(0, PEOPLE), {"income": encoded(AREA), "a": encoded(INCOME)})
+        assert set(back.columns.values()) == set(first.columns.values())
 
 
 def test_columns_that_turn_out_to_be_one_are_joined(tmp_path: Path) -> None:

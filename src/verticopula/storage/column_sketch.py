@@ -51,20 +51,25 @@ _RECOGNITION = RecognitionTuning()
 
 @dataclass(frozen=True)
 class ColumnSketch:
-    """One column's names in the ledger (several, if it joined some), and the places of its values, masked."""
+    """One column's names in the ledger (several, if it joined some), and the places of its values, masked.
+
+    `called` : what the column was called in its tables; empty in vaults of earlier versions
+    """
 
     names: tuple[str, ...]
     salt: str
     people: str
     places: str
+    called: tuple[str, ...] = ()
 
     @classmethod
-    def seal(cls, names: Iterable[str], places: Places, key: bytes) -> ColumnSketch:
+    def seal(cls, names: Iterable[str], places: Places, key: bytes, called: Iterable[str] = ()) -> ColumnSketch:
         """A sketch whose places only the holder of the key can read."""
         salt = secrets.token_bytes(16)
         people = np.fromiter(places, dtype="<u4", count=len(places))
         values = np.fromiter(places.values(), dtype="<u2", count=len(places))
-        return cls(tuple(names), salt.hex(), _text(people), _text(values ^ _stream(key, salt, len(places))))
+        masked = _text(values ^ _stream(key, salt, len(places)))
+        return cls(tuple(names), salt.hex(), _text(people), masked, tuple(called))
 
     def open(self, key: bytes) -> Places:
         """The places; ValueError where people and places do not belong together."""
