@@ -38,4 +38,12 @@ LYING_MUTANTS = (
         "a column that keeps its name would be looked for among those that are gone",
         one_of(VAULT, "a_column_that_stays_is_not_compared_with_one_that_is_gone"),
     ),
+    Mutant(
+        "constant-columns-are-new",
+        "storage/column_sketch.py",
+        "return bool(a.min() == a.max() and b.min() == b.max())",
+        "return False",
+        "a constant column would have a new budget under every name, and the refusal of others would tell",
+        one_of(VAULT, "a_constant_column_is_known_like_its_neighbour"),
+    ),
 )

@@ -376,6 +376,15 @@ def test_a_column_is_known_by_its_values(tmp_path: Path, same_as: str, values: n
     assert again.columns == {"another name": first.columns[same_as]}
 
 
+@pytest.mark.parametrize("positives", [0, 1])
+def test_a_constant_column_is_known_like_its_neighbour(tmp_path: Path, positives: int) -> None:
+    values = (np.arange(PEOPLE) < positives).astype(float)
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"hiv": encoded(values), "income": encoded(INCOME)})
+        again = vault.account(ids(0, PEOPLE), {"name": encoded(1.0 - values), "income": encoded(INCOME)})
+    assert again.columns["name"] == first.columns["hiv"]
+
+
 def test_a_column_is_known_in_another_table_with_some_of_its_people(tmp_path: Path) -> None:
     """A quarter of the people are in both: two tables, whose common column has one budget under any name."""
     with Vault.open(tmp_path) as vault:

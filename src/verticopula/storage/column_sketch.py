@@ -105,13 +105,16 @@ def enough_people(one: Places, two: Places) -> bool:
 
 
 def is_same_column(one: Places, two: Places) -> bool:
-    """Whether the people in both sketches stand in the same or the opposite order, or in the same groups."""
+    """Whether the people in both sketches stand in the same or the opposite order, or in the same groups.
+
+    Two constant columns are the same one: nothing tells them apart.
+    """
     if not enough_people(one, two):
         return False
     common = sorted(one.keys() & two.keys())
     a, b = (np.array([places[person] for person in common]) for places in (one, two))
     if a.min() == a.max() or b.min() == b.max():
-        return False
+        return bool(a.min() == a.max() and b.min() == b.max())
     if abs(np.corrcoef(rankdata(a), rankdata(b))[0, 1]) >= _RECOGNITION.same_order:
         return True
     (_, first), (_, second) = (np.unique(places, return_inverse=True) for places in (a, b))
@@ -138,6 +141,7 @@ class ColumnFinder:
         self._is_grouped = np.array(
             [2 < len(set(places.values())) <= _RECOGNITION.most_groups for places in columns], dtype=bool
         )
+        self._is_constant = np.array([len(set(places.values())) == 1 for places in columns], dtype=bool)
 
     def earlier_same(self, row: int) -> list[int]:
         """Those of the columns before this one that are the same as this one."""
@@ -150,6 +154,7 @@ class ColumnFinder:
         few = (~np.isnan(others)).sum(axis=1) < _RECOGNITION.few_common * np.maximum(sizes[:row], sizes[row])
         near[few] = np.maximum(near[few], _correlations(_in_order(others[few]), _in_order(mine[few])))
         likely = (near >= _RECOGNITION.worth_a_look) | (self._is_grouped[:row] & self._is_grouped[row])
+        likely |= self._is_constant[:row] & self._is_constant[row]
         return [j for j in np.flatnonzero(likely).tolist() if is_same_column(self._columns[j], self._columns[row])]
 
 
