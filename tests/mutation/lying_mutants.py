@@ -46,4 +46,12 @@ LYING_MUTANTS = (
         "a constant column would have a new budget under every name, and the refusal of others would tell",
         one_of(VAULT, "a_constant_column_is_known_like_its_neighbour"),
     ),
+    Mutant(
+        "new-names-are-new-parties",
+        "storage/known_tables.py",
+        "if not present and not own:",
+        "if not present and own is None:",
+        "a renamed party with columns cut otherwise would have a new budget in `run`",
+        one_of(VAULT, "a_new_name_counts_with_parties_that_are_absent_whatever_its_columns_are"),
+    ),
 )

@@ -521,7 +521,8 @@ def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_
         assert charged_with(first["clinic"]) == {clinic}
         assert (first["bank"].same_people, first["clinic"].same_people) == ((clinic,), (bank,))
         assert charged_with(shared(vault, bank=(ids(0, 200), {"area": AREA[:200]}))["bank"]) == {bank}
-        hospital = shared(vault, hospital=(ids(0, 300), {"f": FLAG[:300]}))["hospital"]
+        present = (everybody, {"income": INCOME})
+        hospital = shared(vault, hospital=(ids(0, 300), {"f": FLAG[:300]}), bank=present)["hospital"]
         assert charged_with(hospital) == {hospital.table, clinic}
         later = shared(vault, hospital=(ids(0, 50), {"v": VISITS[:50]}), bank=(everybody, {"income": INCOME}))
         assert charged_with(later["hospital"]) == {hospital.table, clinic}  # once linked, always
@@ -533,6 +534,19 @@ def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_
         assert {bank, clinic} <= charged_with(whole)
         new = shared(vault, new=(ids(0, 9), {"n": -np.arange(9.0)}))["new"]
         assert set(whole.table.split("+")) <= charged_with(new)
+
+
+def test_a_new_name_counts_with_parties_that_are_absent_whatever_its_columns_are(tmp_path: Path) -> None:
+    """Income cut into other classes is another column, and may be the same party's all the same."""
+    people = ids(0, PEOPLE)
+    low, high = ((np.quantile(INCOME, q) < INCOME).astype(float) for q in (0.2, 0.8))
+    with Vault.open(tmp_path) as vault:
+        first = shared(vault, other=(people, {"w": AREA}), bank=(people, {"low": low}))
+        again = shared(vault, other=(people, {"w": AREA}), insurer=(people, {"high": high}))
+        assert first["bank"].table in charged_with(again["insurer"])
+        assert charged_with(again["other"]) == charged_with(first["other"])
+        both = shared(vault, other=(people, {"w": AREA}), shop=(people, {"v": VISITS}), bank=(people, {"low": low}))
+        assert first["bank"].table not in charged_with(both["shop"])
 
 
 def test_a_column_that_two_parties_hold_does_not_make_them_one(tmp_path: Path) -> None:

@@ -234,8 +234,8 @@ def capped_epsilons(
 
     A statement (`party_epsilons`) says what was spent, by exact composition. That is not valid where the next request
     depends on earlier answers, and a cap must hold then. Pure epsilons may be added up at `variable` and `client`.
-    Otherwise a privacy filter counts (`adaptive_filter.py`), always on the same measure under one policy. Where there is
-    Gaussian noise, `variable` and `client` are the larger of the filter and of the pure part's sum: a filter can be
+    Otherwise a privacy filter counts (`adaptive_filter.py`), always on the same measure under one policy. Where some
+    noise is Gaussian, `variable` and `client` are the larger of the filter and of the pure part's sum: a filter can be
     below the sum of many small epsilons, and no release may lower what counts.
 
     Parameters

@@ -185,13 +185,16 @@ def _holds_also(
 ) -> bool:
     """Whether another party's known table may be this party's, under another name.
 
-    It may be if they have a column in common that this party did not have before, and that the other party does not
-    hold in the same study: then both hold it. Where too few people are in both to compare columns, it may be unless
-    the other party takes part in the same study.
+    It may be if this party's name is new and the other one does not take part in the study: nothing says that they are
+    two. It may be, too, if they have a column in common that this party did not have before, and that the other party
+    does not hold in the same study: then both hold it. Where too few people are in both to compare columns, it may be
+    unless the other party takes part in the same study.
     """
     theirs = [column.open(key) for column in table.columns]
     still_theirs: set[int] = set()
     present = [name for name in table.holders if name in others]
+    if not present and not own:
+        return True
     for name in present:
         still_theirs |= set().union(*_matches(theirs, others[name].columns).values())
     had = _matches([column.open(key) for mine in own for column in mine.columns], found.columns)
@@ -238,9 +241,9 @@ def _recognise(
         accounts[name] = "+".join(names)
         mine = [j for j in same if j in kept]
         called = (name, *sorted({old for j in mine for old in kept[j].called} - columns.keys()))
-        if len(mine) == 1 and (kept[mine[0]].names, kept[mine[0]].called) == (names, called):
-            if found.items() <= places[mine[0]].items():
-                continue
+        is_known = len(mine) == 1 and (kept[mine[0]].names, kept[mine[0]].called) == (names, called)
+        if is_known and found.items() <= places[mine[0]].items():
+            continue
         earlier = {person: place for j in mine for person, place in places[j].items() if person not in found}
         together = dict([*found.items(), *earlier.items()][: 2 * max(len(found), FEWEST_PEOPLE)])
         kept = {j: column for j, column in kept.items() if j not in mine}
