@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutation.mutants import ADAPTIVE, VAULT
 from tests.mutation.runner import Mutant, one_of
 
+REFUSALS = ("tests/privacy/test_refusals_tell_nothing.py",)
+
 LYING_MUTANTS = (
     Mutant(
         "client-filter-makes-room",
@@ -12,7 +14,7 @@ LYING_MUTANTS = (
         "client = max(client, count((coin",
         "client = max(0.0, count((coin",
         "a strict study would make room under a cap at client that is spent",
-        one_of(ADAPTIVE, "a_strict_study_makes_no_room_under_a_client_cap_that_is_spent"),
+        one_of(ADAPTIVE, "a_strict_study_makes_no_room_under_a_cap_that_is_spent"),
     ),
     Mutant(
         "variable-filter-makes-room",
@@ -20,7 +22,7 @@ LYING_MUTANTS = (
         "variable = max(variable, *(count",
         "variable = max(0.0, *(count",
         "the same at variable",
-        one_of(ADAPTIVE, "no_release_lowers_what_counts"),
+        one_of(ADAPTIVE, "a_strict_study_makes_no_room_under_a_cap_that_is_spent"),
     ),
     Mutant(
         "columns-of-one-table-are-compared",
@@ -53,5 +55,13 @@ LYING_MUTANTS = (
         "if not present and own is None:",
         "a renamed party with columns cut otherwise would have a new budget in `run`",
         one_of(VAULT, "a_new_name_counts_with_parties_that_are_absent_whatever_its_columns_are"),
+    ),
+    Mutant(
+        "refusals-say-how-much-was-spent",
+        "protocol/party/member.py",
+        """f"party {self.name!r}: epsilon per {error.unit or 'unit'} would go above its cap; nothing was drawn",""",
+        "str(error),",
+        "the sum in a refusal would tell whether somebody is in another table of the organisation",
+        one_of(REFUSALS, "no_refusal_by_a_cap_says_how_much_was_spent"),
     ),
 )

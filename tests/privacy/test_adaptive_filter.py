@@ -312,12 +312,13 @@ def test_no_release_lowers_what_counts(gaussian: bool, held: list[Release], more
         assert getattr(after, unit) >= getattr(before, unit) * (1 - 1e-12), unit
 
 
-def test_a_strict_study_makes_no_room_under_a_client_cap_that_is_spent() -> None:
-    """Forty columns of 0.1: a filter says less than 4, and the sum is what was promised."""
-    columns = [Column(name=f"c{j}", kind="binary") for j in range(40)]
+@pytest.mark.parametrize("unit", ["variable", "client"])
+def test_a_strict_study_makes_no_room_under_a_cap_that_is_spent(unit: str) -> None:
+    """Forty releases of 0.1: a filter says less than 4, and the sum is what was promised."""
+    columns = [OTHER if unit == "variable" else Column(name=f"c{j}", kind="binary") for j in range(40)]
     spent = [Pricing("s", "a").first_round(column, "exact", 60, 1e-9, 0.1)[1] for column in columns]
-    policy, noise = Policy(caps=Caps(client=4.0)), Pricing("strict", "a").moments(60, 1e-4, 1e-4)
+    policy, noise = Policy(caps=Caps(**{unit: 4.0})), Pricing("strict", "a").moments(60, 1e-4, 1e-4)
     assert capped_epsilons([*spent, noise], 1e-6).block < 4.0
     policy.check("a", "strict", [noise], spent)
-    with pytest.raises(BudgetExceeded, match="per client"):
+    with pytest.raises(BudgetExceeded, match=f"per {unit}"):
         policy.check("a", "vcds", [Pricing("t", "a").first_round(OTHER, "exact", 60, 1e-9, 0.1)[1]], [*spent, noise])

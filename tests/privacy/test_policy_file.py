@@ -52,7 +52,7 @@ def study(members: dict[str, Member], **settings: Any) -> Synthesizer:
 @pytest.mark.parametrize(
     ("tightened", "error", "said"),
     [
-        (f"{METHODS}[caps]\nclient = 1.5\n", BudgetExceeded, "above its cap of 1.5"),
+        (f"{METHODS}[caps]\nclient = 1.5\n", BudgetExceeded, "per client would go above its cap"),
         (f"{METHODS}{CAPS}person = 0.5\n", BudgetExceeded, "per person"),
         (f'methods = ["strict"]\n{CAPS}', PolicyRefused, "does not take part"),
         (f'columns = ["z"]\n{METHODS}{CAPS}', PolicyRefused, "does not share"),

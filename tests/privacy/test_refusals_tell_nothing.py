@@ -216,6 +216,14 @@ def test_a_cap_at_variable_does_not_tell_whether_two_columns_agree(tmp_path: Pat
     assert [any("BudgetExceeded" in what for _, _, what in study) for study in seen[0]] == [False, True]
 
 
+def test_no_refusal_by_a_cap_says_how_much_was_spent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was spent counts other tables with some of these people, and who is in those is nobody's business here."""
+    caplog.set_level("WARNING")
+    refused = told_of_a_copied_column(tmp_path, 0, studies=2)[1][-1][2]
+    assert refused == "BudgetExceeded: party 'clinic': epsilon per variable would go above its cap; nothing was drawn"
+    assert "refused: party 'clinic': epsilon per variable would become 2, above its cap of 1.5" in caplog.text
+
+
 def hostile() -> Iterator[Request]:
     """Requests that a party refuses, and must refuse in the same words whatever its table holds."""
     for query in (

@@ -200,7 +200,8 @@ class Policy(BaseModel):
                 raise BudgetExceeded(
                     f"party {party!r}: epsilon per {unit} would become {format_epsilon(would_be)}"
                     f"{'' if total.is_pure(unit) else f', counted by {total.filter}'}, above its cap of {cap:g}; "
-                    "nothing was drawn"
+                    "nothing was drawn",
+                    unit,
                 )
 
 

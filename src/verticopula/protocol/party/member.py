@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from verticopula.data.column_ranges import can_hold
 from verticopula.data.csv_files import write_csv
 from verticopula.data.tables import EncodedColumn, OwnTable, decode_column
-from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
+from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.matching.keyed_hashes import (
     CHECK_BYTES,
     HASH_BYTES,
@@ -222,7 +222,23 @@ class Member:
         self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
 
     def handle(self, request: Request) -> Reply:
-        """Answer a request, or refuse it with a reason."""
+        """Answer a request, or refuse it with a reason.
+
+        Privacy
+        -------
+        A refusal by a cap says at which unit, and no number: what was spent includes other studies about some of these
+        people, and who is in those tables is not for this coordinator to know. That the cap is reached still tells it.
+        """
+        try:
+            return self._handle(request)
+        except BudgetExceeded as error:
+            logger.warning("refused: %s", error)  # in this party's own log
+            raise BudgetExceeded(
+                f"party {self.name!r}: epsilon per {error.unit or 'unit'} would go above its cap; nothing was drawn",
+                error.unit,
+            ) from None
+
+    def _handle(self, request: Request) -> Reply:
         if request.version != MESSAGE_VERSION:
             raise VersionMismatch(
                 f"party {self.name!r} speaks message version {MESSAGE_VERSION}, the coordinator {request.version}"
