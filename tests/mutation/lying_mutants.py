@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation.mutants import ADAPTIVE, VAULT
 from tests.mutation.runner import Mutant, one_of
 
+PRINTED = ("tests/privacy/test_printed_members.py",)
 REFUSALS = ("tests/privacy/test_refusals_tell_nothing.py",)
 
 LYING_MUTANTS = (
@@ -63,5 +64,13 @@ LYING_MUTANTS = (
         "str(error),",
         "the sum in a refusal would tell whether somebody is in another table of the organisation",
         one_of(REFUSALS, "no_refusal_by_a_cap_says_how_much_was_spent"),
+    ),
+    Mutant(
+        "printed-ranks-leave-after-a-no",
+        "protocol/party/local_party.py",
+        "self.policy.check_printed(self.name)  #",
+        "pass  #",
+        "ranks as printed would leave although the policy forbids them by now",
+        one_of(PRINTED, "a_policy_that_forbids_it_after_consent_stops_ranks_too"),
     ),
 )

@@ -178,8 +178,8 @@ _PRICES = (
     Mutant(
         "printed-margins-need-no-permission",
         "privacy/policy.py",
-        "if release.mechanism == PRINTED_MARGIN and not self.allow_as_printed:",
-        "if release.mechanism == PRINTED_MARGIN and self.allow_as_printed is None:",
+        "        if not self.allow_as_printed:",
+        "        if self.allow_as_printed is None:",
         "a party would send its ranges unasked",
         PRINTED,
     ),

@@ -146,6 +146,19 @@ class Policy(BaseModel):
             if self.columns is not None and column not in self.columns:
                 raise PolicyRefused(f"party {party!r} does not share column {column!r}")
 
+    def check_printed(self, party: str) -> None:
+        """Raise PolicyRefused unless the algorithms as printed are allowed.
+
+        Parameters
+        ----------
+        party : for the message
+        """
+        if not self.allow_as_printed:
+            raise PolicyRefused(
+                f"party {party!r} does not take part in variant {PRINTED_VARIANT!r}: it sends the smallest and "
+                "largest value of every column, so the policy must say allow_as_printed = true"
+            )
+
     def check(
         self,
         party: str,
@@ -181,11 +194,8 @@ class Policy(BaseModel):
                 raise PolicyRefused(
                     f"party {party!r}, column {release.column!r}: fewer observed subjects than its policy asks for"
                 )
-            if release.mechanism == PRINTED_MARGIN and not self.allow_as_printed:
-                raise PolicyRefused(
-                    f"party {party!r} does not take part in variant {PRINTED_VARIANT!r}: it sends the smallest and "
-                    "largest value of every column, so the policy must say allow_as_printed = true"
-                )
+            if release.mechanism == PRINTED_MARGIN:
+                self.check_printed(party)
         if self.caps == Caps():
             return
         total = capped_epsilons(

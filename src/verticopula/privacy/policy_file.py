@@ -181,6 +181,15 @@ class PolicyFile:
         """
         self.current().check_columns(party, columns)
 
+    def check_printed(self, party: str) -> None:
+        """As `Policy.check_printed`.
+
+        Parameters
+        ----------
+        party : as there
+        """
+        self.current().check_printed(party)
+
     def check(
         self,
         party: str,

@@ -333,6 +333,7 @@ class LocalParty:
             self._strict.check_margins(request, key)
             return STRICT.name, entries, lambda: self._strict.release_margins(request, key)
         if isinstance(request, PrintedRequest):
+            self.policy.check_printed(self.name)  # for ranks, too: it may have been forbidden since consent
             self._check_columns([query.column for query in request.queries], "exact")
             for query in request.queries:
                 self._check_epsilon(query.column, query.epsilon)
