@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutants import ADAPTIVE, VAULT
+from tests.mutation.mutants import ADAPTIVE, MEMBER, VAULT
 from tests.mutation.runner import Mutant, one_of
 
 PRINTED = ("tests/privacy/test_printed_members.py",)
@@ -72,5 +72,21 @@ LYING_MUTANTS = (
         "pass  #",
         "ranks as printed would leave although the policy forbids them by now",
         one_of(PRINTED, "a_policy_that_forbids_it_after_consent_stops_ranks_too"),
+    ),
+    Mutant(
+        "seeded-noise-counts-as-noise",
+        "privacy/policy.py",
+        'if any(entry.noise == "seeded" for entry in (*known, *everything)):',
+        "if False:",
+        "noise that the coordinator knows would have a finite price",
+        one_of(MEMBER, "no_cap_allows_a_seeded_study"),
+    ),
+    Mutant(
+        "seeded-studies-under-caps-are-opened",
+        "protocol/party/member.py",
+        "if request.seed is not None and self.policy.caps != Caps():",
+        "if request.seed is not None and self.policy.caps is None:",
+        "hashes in the table's order would leave for a study that no cap allows",
+        one_of(MEMBER, "no_cap_allows_a_seeded_study"),
     ),
 )

@@ -35,8 +35,10 @@ from tests.privacy.member_study import (
 )
 from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer, VerticalGLM
 from verticopula.data.tables import align_tables
-from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
+from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.privacy.noise import SeededNoise
+from verticopula.privacy.policy import Caps
+from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.messages import (
     BlockRequest,
     CloseRequest,
@@ -52,6 +54,7 @@ from verticopula.protocol.party.member import Member
 from verticopula.protocol.study_opening import close_study, open_study
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.schema.federation import Column
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -238,6 +241,18 @@ def test_a_seeded_study_is_refused_unless_the_policy_allows_it() -> None:
     with pytest.raises(PolicyRefused, match="allow_seeded"):
         member().handle(opening(seed=0))
     answered(member(policy=SEEDED).handle(opening(seed=0)))
+
+
+@pytest.mark.parametrize("unit", ["variable", "client", "block", "person"])
+def test_no_cap_allows_a_seeded_study(unit: str) -> None:
+    """Whoever knows the seed takes the noise off: epsilon is infinite."""
+    capped = Policy(allow_seeded=True, caps=Caps(**{unit: 1e9}))
+    with pytest.raises(PolicyRefused, match="its policy has caps"):
+        member(policy=capped).handle(opening(seed=0))
+    entries = Pricing("s", "right", is_private=False).first_round(Column(name="n", kind="binary"), "exact", 9, 1.0, 1.0)
+    for proposed, spent in ((entries, ()), ((), entries)):  # or was released before there was a cap
+        with pytest.raises(BudgetExceeded, match=f"{unit} would become infinite"):
+            capped.check("right", "vcds", proposed, spent)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ EXACT = replace(RANKS, what="exact", mechanism="no noise", epsilon=float("inf"),
 POLICY = Policy(caps=Caps(client=4.0))
 
 
-def question(method: str, proposed: list[Release], spent: list[Release], **changes: str) -> ConsentQuestion:
-    said = {"requester": "Dr Who, Ministry", "purpose": "waiting times", "alignment": "hash", **changes}
+def question(method: str, proposed: list[Release], spent: list[Release], **changes: Any) -> ConsentQuestion:
+    said: dict[str, Any] = {"requester": "Dr Who, Ministry", "purpose": "waiting times", "alignment": "hash", **changes}
     study = proposed[0].study if proposed else "study-1"
     return ConsentQuestion(study, method, **said, proposed=tuple(proposed), spent=tuple(spent))
 
@@ -136,3 +136,14 @@ def test_equal_releases_are_one_line_with_their_number(capsys: pytest.CaptureFix
     assert "noisy ranks, 9 times" in said
     assert "90 per value" in said
     assert "epsilon per person, as far as this ledger knows" in said
+
+
+def test_the_steward_is_told_that_noise_from_a_seed_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for proposed in ([], [replace(RANKS, noise="seeded"), replace(COUNTS, noise="seeded")]):
+        prompt("y\n").request(question("vcds", proposed, [], seeded=True))
+        said = capsys.readouterr().out
+        assert "NOT PRIVATE: the noise comes from a seed" in said
+        assert proposed == [] or "epsilon per client: 0 so far, infinite with this study" in said
+        assert proposed == [] or "cap per client: 4, of which 0 are left after this study" in said
+    prompt("y\n").request(question("vcds", [RANKS], []))
+    assert "seed" not in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -69,6 +70,8 @@ class ConsentPrompt:
         console.print(Text(title, style="bold"), soft_wrap=True)
         for name, said in (("asked by", question.requester), ("because", question.purpose)):
             console.print(Text(f"  {name}: {sanitize(said, _LONGEST) or 'not said'}"), soft_wrap=True)
+        if question.seeded:
+            console.print(Text(_SEEDED, style="bold red"), soft_wrap=True)
         if question.is_opening:
             console.print(Text(_OPENING[question.alignment]), soft_wrap=True)
             console.print(Text("Let it begin? [y/N] ", style="bold"), end="")
@@ -83,9 +86,10 @@ class ConsentPrompt:
         policy, together = self.policy.current(), [*question.spent, *question.proposed]
         before, after = party_epsilons(list(question.spent), policy.delta), party_epsilons(together, policy.delta)
         for unit in _UNITS:
-            old, new = (format_epsilon(getattr(total, unit)) for total in (before, after))
+            old = format_epsilon(getattr(before, unit))
+            new = format_epsilon(math.inf if question.seeded else getattr(after, unit))
             console.print(f"  epsilon per {unit}: {old} so far, {new} with this study")
-        person = state_privacy(together, policy.delta).person
+        person = math.inf if question.seeded else state_privacy(together, policy.delta).person
         console.print(f"  epsilon per person, as far as this ledger knows: {format_epsilon(person)} with this study")
         counted = capped_epsilons(together, policy.delta, gaussian=policy.methods == (STRICT.name,))
         for unit, cap in policy.caps.model_dump(exclude_none=True).items():
@@ -104,6 +108,10 @@ def _counted(entries: tuple[Release, ...]) -> list[tuple[Release, int]]:
     return list(counted.values())
 
 
+_SEEDED = (
+    "  NOT PRIVATE: the noise comes from a seed. Whoever knows it, and the coordinator does, takes the noise off and\n"
+    "  has exact answers. For simulations with invented data only."
+)
 _OPENING = {
     "hash": "  First it finds the subjects that the parties have in common. Keyed hashes of your subject ids\n"
     "  leave, and which of your cells are empty; no value does. The releases themselves are another question.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -56,7 +57,8 @@ class Policy(BaseModel):
         observed, and some ids if it guesses them
     new_studies : how many studies may be begun within `consent_days`, whatever became of them. What a study shows
         before its releases costs no epsilon, and one of next to no epsilon costs next to nothing
-    allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
+    allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all; a policy
+        with caps refuses it all the same
     allow_as_printed : whether it takes part in the paper's algorithms as they are printed, which send every column's
         smallest and largest value
     """
@@ -247,7 +249,8 @@ def capped_epsilons(
     depends on earlier answers, and a cap must hold then. Pure epsilons may be added up at `variable` and `client`.
     Otherwise a privacy filter counts (`adaptive_filter.py`), always on the same measure under one policy. Where some
     noise is Gaussian, `variable` and `client` are the larger of the filter and of the pure part's sum: a filter can be
-    below the sum of many small epsilons, and no release may lower what counts.
+    below the sum of many small epsilons, and no release may lower what counts. Noise from a seed is none to whoever
+    knows the seed: everything is infinite then.
 
     Parameters
     ----------
@@ -257,6 +260,8 @@ def capped_epsilons(
     """
     known = list(entries)
     everything = known if about_people is None else list(about_people)
+    if any(entry.noise == "seeded" for entry in (*known, *everything)):
+        return CappedEpsilons(*(4 * (math.inf,)), filter="nothing: the noise came from a seed", has_gaussian=True)
     columns = [[Coins(e.epsilon, 1) for e in column] for column in entries_by_column(known)]
     mus = [e.mu for e in known if e.is_gaussian]
 

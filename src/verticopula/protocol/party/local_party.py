@@ -229,6 +229,7 @@ class LocalParty:
                     tuple(entries),
                     tuple(spent_on(spent, self.name, self.table_id, self._overlapping())),
                     proposal.variant,
+                    not self.noise.is_private,
                 )
             )
 

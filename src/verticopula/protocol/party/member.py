@@ -42,7 +42,7 @@ from verticopula.matching.keyed_hashes import (
 from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
@@ -324,6 +324,11 @@ class Member:
                 f"party {self.name!r} does not take part in seeded studies: a seed that the coordinator knows undoes "
                 "the noise (allow_seeded = true in its policy would allow it, for simulations)"
             )
+        if request.seed is not None and self.policy.caps != Caps():
+            raise PolicyRefused(
+                f"party {self.name!r} does not take part in seeded studies: epsilon is infinite where the coordinator "
+                "knows the noise, and its policy has caps"
+            )
         if request.witness_count > 0:
             self.vault.check_witness(request.witness_count, request.witness_head)
 
@@ -354,7 +359,14 @@ class Member:
                 "its policy allows no more (new_studies). Wait until the first of them is older, or ask its steward"
             )
         self._ask_steward(
-            ConsentQuestion(request.study, request.method, request.requester, request.purpose, request.alignment)
+            ConsentQuestion(
+                request.study,
+                request.method,
+                request.requester,
+                request.purpose,
+                request.alignment,
+                seeded=request.seed is not None,
+            )
         )
         self.vault.studies.put(name, {**known, request.study: self._clock()})
         logger.info("party %s: study %s opened (%s)", self.name, request.study, request.alignment)

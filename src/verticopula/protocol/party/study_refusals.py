@@ -73,4 +73,5 @@ def _digest(question: ConsentQuestion) -> str:
         replace(entry, time="", study="", table="", content="", previous="", hash="", request="", joint="")
         for entry in question.proposed
     )
-    return fingerprint((question.method, question.requester, question.purpose, question.alignment, shown))
+    seeded = ("seeded",) if question.seeded else ()
+    return fingerprint((question.method, question.requester, question.purpose, question.alignment, shown, *seeded))
