@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutants import ADAPTIVE, MEMBER, VAULT
+from tests.mutation.mutants import ADAPTIVE, ALIGNMENT, MEMBER, VAULT
 from tests.mutation.runner import Mutant, one_of
 
 PRINTED = ("tests/privacy/test_printed_members.py",)
@@ -88,5 +88,47 @@ LYING_MUTANTS = (
         "if request.seed is not None and self.policy.caps is None:",
         "hashes in the table's order would leave for a study that no cap allows",
         one_of(MEMBER, "no_cap_allows_a_seeded_study"),
+    ),
+    Mutant(
+        "points-need-no-signature",
+        "protocol/party/member.py",
+        "return self._authenticity.verify(by[-1], message, signed.signature)",
+        "return True",
+        "a coordinator could have any number of guessed ids masked",
+        one_of(ALIGNMENT, "points_that_no_other_party_signed_are_not_masked"),
+    ),
+    Mutant(
+        "points-signed-for-any-list",
+        "protocol/party/member.py",
+        "if (signed.count, signed.digest) != (request.points.shape[0], points_digest(request.points)):",
+        "if signed.count < 0:",
+        "a signature of one list would let any other be masked",
+        one_of(ALIGNMENT, "points_that_no_other_party_signed_are_not_masked"),
+    ),
+    Mutant(
+        "points-signed-for-any-study",
+        "protocol/study_proposal.py",
+        'fingerprint(("points", study, federation, tuple(masked_by), int(count), digest))',
+        'fingerprint(("points", federation, tuple(masked_by), int(count), digest))',
+        "points of an earlier study would be masked again",
+        (
+            "tests/privacy/test_member_alignment.py::test_points_that_were_signed_for_another_study_or_by_the_party_itself_are_not_masked",
+        ),
+    ),
+    Mutant(
+        "points-beyond-the-cohort",
+        "protocol/party/member.py",
+        "if request.points.shape[0] > cohort.count or record.listed",
+        "if record.listed",
+        "a party that helps the coordinator could sign ten million guesses",
+        one_of(ALIGNMENT, "no_list_is_longer_than_the_cohort_that_its_party_signed"),
+    ),
+    Mutant(
+        "alignments-are-not-asked",
+        "protocol/party/member.py",
+        "if allowed is not None and alignment not in allowed:",
+        "if allowed == ():",
+        "a party that refuses psi would take part in it",
+        one_of(ALIGNMENT, "a_policy_may_refuse_a_way_of_alignment"),
     ),
 )

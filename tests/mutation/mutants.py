@@ -872,7 +872,7 @@ _MEMBER = (
     Mutant(
         "member-masks-two-lists",
         "protocol/party/member.py",
-        "if record.masked.get(request.origin, digest) != digest:",
+        "if record.masked.get(request.origin, signed.digest) != signed.digest:",
         "if request.origin is None:",
         "a coordinator could test as many ids as it likes",
         ALIGNMENT,

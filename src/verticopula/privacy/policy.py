@@ -46,6 +46,8 @@ class Policy(BaseModel):
     columns : the columns it shares; None for all
     methods : the protocols it takes part in; None for all that add noise. `raw-glm`, a regression on the
         raw columns, shows exact values to the coordinator and must be named.
+    alignments : how it lets rows of one person be found, `hash` or `psi`; None for both. With `psi` a coordinator that
+        works together with a party can test guessed ids
     caps : the largest epsilon ever to be spent, over all studies in its ledger; they hold, too, where every study is
         chosen after the last one was seen (`capped_epsilons`)
     delta : the δ at which the `block` and `person` caps are counted, and Gaussian noise at every unit
@@ -67,6 +69,7 @@ class Policy(BaseModel):
 
     columns: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
+    alignments: tuple[Literal["hash", "psi"], ...] | None = None
     caps: Caps = Caps()
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
     min_subjects: int = Field(default=0, ge=0)

@@ -137,6 +137,10 @@ class PolicyFile:
         return self.current().methods
 
     @property
+    def alignments(self) -> tuple[Literal["hash", "psi"], ...] | None:
+        return self.current().alignments
+
+    @property
     def caps(self) -> Caps:
         return self.current().caps
 

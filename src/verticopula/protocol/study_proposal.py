@@ -269,6 +269,11 @@ def presence_statement(study: str, party: str, counts: Sequence[int], mask: str)
     return fingerprint(("presence", study, party, tuple(counts), mask)).encode()
 
 
+def points_statement(study: str, federation: str, masked_by: Sequence[str], count: int, digest: str) -> bytes:
+    """What a party signs about points that it has masked; `federation` is the file's fingerprint."""
+    return fingerprint(("points", study, federation, tuple(masked_by), int(count), digest)).encode()
+
+
 def consent_statement(party: str, proposal: StudyProposal, until: float) -> bytes:
     """What a party signs when it consents."""
     return fingerprint(("consent", party, fingerprint(proposal), float(until))).encode()

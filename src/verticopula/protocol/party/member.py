@@ -39,7 +39,7 @@ from verticopula.matching.keyed_hashes import (
     key_check,
     study_key,
 )
-from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
+from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_digest, points_of
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Caps, Policy
@@ -60,6 +60,7 @@ from verticopula.protocol.messages import (
     PlaceRequest,
     Reply,
     Request,
+    SignedPoints,
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
@@ -71,6 +72,7 @@ from verticopula.protocol.study_proposal import (
     check_requester_and_purpose,
     check_study_name,
     federation_fingerprint,
+    points_statement,
 )
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
@@ -121,6 +123,7 @@ class OpeningRecord:
     table : digest of the table the study was opened with
     mask : the party's secret for `psi`, in hex; "" otherwise
     masked : party -> digest of its list that was masked for it; there is one list a party
+    listed : the cohort's size as the response party signed it, for `psi`; 0 before it is known
     n_subjects : size of the cohort; 0 before it is known
     positions : (n_k,) place of each row, in the order of the ids; empty before it is known
     cohort : digest of the cohort's list; "" before it is known
@@ -140,6 +143,7 @@ class OpeningRecord:
     federation: str = ""
     requester: str = ""
     purpose: str = ""
+    listed: int = 0
 
     def agrees(self, other: OpeningRecord) -> bool:
         """Whether the same was agreed, wherever the rows are."""
@@ -297,8 +301,12 @@ class Member:
         check = np.zeros(CHECK_BYTES, dtype=np.uint8)
         if record.alignment == "hash":
             check = key_check(self._hash_key(), request.study)
+        signature = b""
+        if record.alignment == "psi":
+            signature = self._sign_points(request.study, (self.name,), hashes[order])
         count, head = self.vault.head()
-        return OpenReply(self.name, check, hashes[order], self.policy.synthetic == "keep", count, head)
+        keeps = self.policy.synthetic == "keep"
+        return OpenReply(self.name, check, hashes[order], keeps, count, head, signature=signature)
 
     def _check_terms(self, request: OpenRequest) -> None:
         check_study_name(self.name, request.study)
@@ -317,6 +325,7 @@ class Member:
                 raise PolicyRefused(f"party {self.name!r}: {error}") from None
         if request.alignment not in get_args(Alignment):
             raise PolicyRefused(f"party {self.name!r} does not know this way of alignment")
+        self._check_alignment(request.alignment)
         if request.alignment == "hash":
             self._hash_key()
         if request.seed is not None and not self.policy.allow_seeded:
@@ -371,6 +380,14 @@ class Member:
         self.vault.studies.put(name, {**known, request.study: self._clock()})
         logger.info("party %s: study %s opened (%s)", self.name, request.study, request.alignment)
 
+    def _check_alignment(self, alignment: str) -> None:
+        """PolicyRefused unless the policy allows this way to find who is who."""
+        allowed = self.policy.alignments
+        if allowed is not None and alignment not in allowed:
+            raise PolicyRefused(f"party {self.name!r} does not take part in studies aligned by {alignment!r}")
+        if alignment == "psi" and self._authenticity is None:
+            raise PolicyRefused(f"party {self.name!r} has no key to sign its points with, which alignment 'psi' needs")
+
     def _hash_key(self) -> bytes:
         if self._key is None:
             raise PolicyRefused(f"party {self.name!r} has no id key, which alignment 'hash' needs")
@@ -410,23 +427,58 @@ class Member:
 
         Privacy
         -------
-        To the coordinator: points that mean nothing before every party has masked them. A coordinator that puts
-        points of its own in a list can test as many ids as the list is long, and no list may be longer than the
-        cohort; so there is one list a party, and none once the cohort is settled.
+        To the coordinator: points that mean nothing before every party has masked them. Who could put points of
+        their own in a list could test as many ids as the list is long: a guess that this party has masked equals one
+        of its own points, or none. So a list has to be signed by the party that masked it last, is no longer than the
+        cohort that the response party signed, and there is one list a party, and none once the cohort is settled. A
+        coordinator together with a party that signs what it likes can still test as many ids as the cohort is large.
         """
         with self._lock:
             record = self._known(request.study)
+            self._check_alignment(record.alignment)
             self._check_points(request, record)
-            digest = hashlib.sha256(request.points.tobytes()).hexdigest()
-            if record.masked.get(request.origin, digest) != digest:
+            signed, cohort = self._check_signed(request, record)
+            if record.masked.get(request.origin, signed.digest) != signed.digest:
                 raise ProtocolError(f"party {self.name!r} has masked another list of {request.origin!r}")
-            if record.masked.get(request.origin) != digest:
-                self._write(request.study, replace(record, masked={**record.masked, request.origin: digest}))
+            if record.masked.get(request.origin) != signed.digest:
+                masked_lists = {**record.masked, request.origin: signed.digest}
+                self._write(request.study, replace(record, masked=masked_lists, listed=cohort))
         try:
             masked = mask_points(request.points, bytes.fromhex(record.mask))
         except ValueError:
             raise ProtocolError(f"party {self.name!r}: a point among those of {request.origin!r} is none") from None
-        return MaskReply(self.name, request.origin, masked)
+        signature = self._sign_points(request.study, (*signed.masked_by, self.name), masked)
+        return MaskReply(self.name, request.origin, masked, signature=signature)
+
+    def _sign_points(self, study: str, masked_by: tuple[str, ...], points: NDArray[np.uint8]) -> bytes:
+        assert self._authenticity is not None  # `_check_alignment`
+        said = masked_by, points.shape[0], points_digest(points)
+        return self._authenticity.sign(points_statement(study, self._fingerprint, *said))
+
+    def _check_signed(self, request: MaskRequest, record: OpeningRecord) -> tuple[SignedPoints, int]:
+        """Who signed the points, and the cohort's size; ProtocolError unless another party vouches for each of them."""
+        signed, cohort = request.signed, request.cohort
+        response = self.federation.response.party
+        if signed is None or signed.masked_by[:1] != (request.origin,) or not self._is_signed(request.study, signed):
+            raise ProtocolError(f"party {self.name!r}: the points of {request.origin!r} are not signed by a party")
+        if (signed.count, signed.digest) != (request.points.shape[0], points_digest(request.points)):
+            raise ProtocolError(f"party {self.name!r}: other points of {request.origin!r} were signed than these")
+        if self.name == response:
+            return signed, len(self._table.ids)
+        if cohort is None or cohort.masked_by != (response,) or not self._is_signed(request.study, cohort):
+            raise ProtocolError(f"party {self.name!r}: the cohort's size is not signed by {response!r}")
+        if request.points.shape[0] > cohort.count or record.listed not in (0, cohort.count):
+            raise ProtocolError(f"party {self.name!r}: {request.origin!r} cannot have so many subjects of this cohort")
+        return signed, cohort.count
+
+    def _is_signed(self, study: str, signed: SignedPoints) -> bool:
+        """Whether the party that masked these points last signed them, and all who did are others of the federation."""
+        others = {p.name for p in self.federation.parties} - {self.name}
+        by = signed.masked_by
+        if not by or len(set(by)) != len(by) or not set(by) <= others or self._authenticity is None:
+            return False
+        message = points_statement(study, self._fingerprint, by, signed.count, signed.digest)
+        return self._authenticity.verify(by[-1], message, signed.signature)
 
     def _check_points(self, request: MaskRequest, record: OpeningRecord) -> None:
         late = record.is_placed and request.origin not in record.masked
@@ -449,6 +501,8 @@ class Member:
             record = self._known(request.study)
             self._check_unchanged(record)
             self._check_positions(request)
+            if record.listed not in (0, request.n_subjects):
+                raise ProtocolError(f"party {self.name!r}: the cohort has another size than was signed")
             hashes, order = self._hashes(request.study, record)
             self._check_cohort(request, record, hashes[order])
             by_row = np.empty_like(request.positions)
@@ -505,6 +559,7 @@ class Member:
                 raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
             if record.seed is not None and not self.policy.allow_seeded:
                 raise PolicyRefused(f"party {self.name!r} does not take part in seeded studies any more")
+            self._check_alignment(record.alignment)
             if _method_of(request) != record.method:
                 raise ProtocolError(f"party {self.name!r}: this study was opened for another method")
             if study not in self._parties:
