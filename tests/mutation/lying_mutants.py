@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutants import ADAPTIVE, ALIGNMENT, MEMBER, VAULT
+from tests.mutation.mutants import ADAPTIVE, ALIGNMENT, MEMBER, POLICY, VAULT
 from tests.mutation.runner import Mutant, one_of
 
 PRINTED = ("tests/privacy/test_printed_members.py",)
@@ -130,5 +130,13 @@ LYING_MUTANTS = (
         "if allowed == ():",
         "a party that refuses psi would take part in it",
         one_of(ALIGNMENT, "a_policy_may_refuse_a_way_of_alignment"),
+    ),
+    Mutant(
+        "rules-are-forgotten-in-a-new-table",
+        "privacy/policy_file.py",
+        'met = [f"policy:{name}" for name in overlapping]',
+        "met: list[str] = []",
+        "a file without its caps would be taken for a new policy where half of the people are others",
+        one_of(POLICY, "a_new_table_with_some_of_the_people_has_their_rules_to_keep"),
     ),
 )

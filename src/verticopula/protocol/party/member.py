@@ -219,7 +219,7 @@ class Member:
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         if isinstance(self.policy, PolicyFile):
-            self.policy.remember(vault.studies, self._account.table)
+            self.policy.remember(vault.studies, self._account.table, self._account.overlapping)
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
         self._parties: dict[str, LocalParty] = {}
