@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -36,11 +39,13 @@ class ConsentPrompt:
     Attributes
     ----------
     is_waiting : whether the steward is being asked right now
+    drop_typed : called when a question stands on the terminal: what was typed before it answers nothing
     """
 
     party: str
     policy: Policy | PolicyFile
     read: Callable[[], str] = sys.stdin.readline
+    drop_typed: Callable[[], None] = lambda: drop_typed_ahead(sys.stdin)
 
     def __post_init__(self) -> None:
         self._one_at_a_time = threading.Lock()
@@ -53,6 +58,7 @@ class ConsentPrompt:
         """
         with self._one_at_a_time:
             self._show(question)
+            self.drop_typed()
             self.is_waiting = True
             try:
                 line = self.read()
@@ -69,7 +75,9 @@ class ConsentPrompt:
         title = sanitize(f"Study {question.study} ({question.title})", 300)
         console.print(Text(title, style="bold"), soft_wrap=True)
         for name, said in (("asked by", question.requester), ("because", question.purpose)):
-            console.print(Text(f"  {name}: {sanitize(said, _LONGEST) or 'not said'}"), soft_wrap=True)
+            words = f"{name}: {sanitize(said, _LONGEST) or 'not said'}"
+            for line in textwrap.wrap(words, max(console.width - 8, 20)):  # no line of theirs looks like one of ours
+                console.print(Text(f"  | {line}"), soft_wrap=True)
         if question.seeded:
             console.print(Text(_SEEDED, style="bold red"), soft_wrap=True)
         if question.is_opening:
@@ -97,6 +105,15 @@ class ConsentPrompt:
             console.print(f"  cap per {unit}: {cap:g}, of which {max(cap - used, 0.0):.3g} are left after this study")
         console.print("  Nothing leaves before every party has said yes to exactly this.")
         console.print(Text("Do you consent? [y/N] ", style="bold"), end="")
+
+
+def drop_typed_ahead(terminal: TextIO) -> None:
+    """Forget what was typed and not read yet; a file or a pipe is left as it is."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import termios
+
+        if terminal.isatty():
+            termios.tcflush(terminal.fileno(), termios.TCIFLUSH)
 
 
 def _counted(entries: tuple[Release, ...]) -> list[tuple[Release, int]]:
