@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.mutation.mutants import ADAPTIVE, ALIGNMENT, MEMBER, POLICY, VAULT
+from tests.mutation.mutants import ADAPTIVE, ALIGNMENT, CONSENT, MEMBER, POLICY, VAULT
 from tests.mutation.runner import Mutant, one_of
 
 PRINTED = ("tests/privacy/test_printed_members.py",)
+PROMPT = ("tests/unit/test_consent.py",)
 REFUSALS = ("tests/privacy/test_refusals_tell_nothing.py",)
 
 LYING_MUTANTS = (
@@ -138,5 +139,69 @@ LYING_MUTANTS = (
         "met: list[str] = []",
         "a file without its caps would be taken for a new policy where half of the people are others",
         one_of(POLICY, "a_new_table_with_some_of_the_people_has_their_rules_to_keep"),
+    ),
+    Mutant(
+        "typed-ahead-is-an-answer",
+        "network/consent.py",
+        "            self.drop_typed()\n",
+        "",
+        "a line typed before the question would be a yes to it",
+        one_of(PROMPT, "what_is_typed_before_a_question_stands_there_answers_nothing"),
+    ),
+    Mutant(
+        "purposes-have-many-lines",
+        "protocol/study_proposal.py",
+        "if not all(character.isprintable() or character in _BLANK for character in requester + purpose):",
+        "if not all(character.isprintable() or character in _BLANK for character in requester):",
+        "a purpose could draw a prompt of its own",
+        one_of(PROMPT, "who_asks_and_why_is_one_line"),
+    ),
+    Mutant(
+        "refusals-compare-letters",
+        "protocol/party/study_refusals.py",
+        "words = fold(question.requester), fold(question.purpose)",
+        "words = question.requester, question.purpose",
+        "a blank more in the purpose would be another question",
+        one_of(CONSENT, "a_no_is_not_asked_about_again_in_words_that_look_the_same"),
+    ),
+    Mutant(
+        "refusals-compare-digits",
+        "protocol/party/study_refusals.py",
+        "_SAME_PRICE = 0.1 ",
+        "_SAME_PRICE = 0.0 ",
+        "an epsilon that is lower by 1e-9 would be another question",
+        one_of(CONSENT, "a_no_is_not_asked_about_again_at_nearly_the_same_price"),
+    ),
+    Mutant(
+        "refusals-belong-to-names",
+        "protocol/party/study_refusals.py",
+        """*(f"refusals:table:{table}" for table in self.tables())""",
+        "",
+        "another name on the same vault would be asked again",
+        one_of(CONSENT, "a_no_and_the_number_of_studies_hold_for_the_people_whatever_the_party_is_called"),
+    ),
+    Mutant(
+        "openings-belong-to-names",
+        "protocol/party/member.py",
+        """*(f"openings:table:{table}" for table in self._account.table.split("+"))""",
+        "",
+        "another name on the same vault would have new studies to begin",
+        one_of(CONSENT, "a_no_and_the_number_of_studies_hold_for_the_people_whatever_the_party_is_called"),
+    ),
+    Mutant(
+        "questions-live-for-ever",
+        "protocol/party/study_refusals.py",
+        "if self.clock() - asked > self.days() * _DAY:",
+        "if self.clock() < asked:",
+        "a yes to a question of last year would be a consent",
+        one_of(CONSENT, "a_question_lives_as_long_as_a_consent_would"),
+    ),
+    Mutant(
+        "second-yes-forgets",
+        "protocol/party/study_consents.py",
+        "                known = self._read(proposal.study)\n                if known is None",
+        "                if known is None",
+        "a second yes would forget what was asked for after the first",
+        one_of(CONSENT, "two_questions_at_once_are_one_consent"),
     ),
 )

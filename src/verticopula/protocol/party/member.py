@@ -214,7 +214,9 @@ class Member:
             self._authenticity = shared_authenticity(key)
         self._executor = executor
         self._on_column = on_column
-        self._refusals = StudyRefusals(party, vault.studies, lambda: self.policy.consent_days, clock)
+        self._refusals = StudyRefusals(
+            party, vault.studies, lambda: self.policy.consent_days, clock, lambda: tuple(self._account.table.split("+"))
+        )
         self._ask_steward = partial(self._refusals.ask, steward=ask_steward)
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
@@ -351,8 +353,11 @@ class Member:
         """
         if len(self._table.ids) < self.policy.min_subjects:
             raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
-        name = f"openings:{self.name}"  # no party's name has a colon
-        known: dict[str, float] = self.vault.studies.get(name) or {}
+        # By party (no party's name has a colon), and by the people that it is about, whatever the party is called.
+        names = [f"openings:{self.name}", *(f"openings:table:{table}" for table in self._account.table.split("+"))]
+        known: dict[str, float] = {}
+        for name in names:
+            known |= self.vault.studies.get(name) or {}
         since = self._clock() - self.policy.consent_days * 86_400.0
         released = {entry.study for entry in self.vault.ledger}
         waiting = [study for study, when in known.items() if when > since and study not in released]
@@ -377,7 +382,8 @@ class Member:
                 seeded=request.seed is not None,
             )
         )
-        self.vault.studies.put(name, {**known, request.study: self._clock()})
+        for name in names:
+            self.vault.studies.put(name, {**known, request.study: self._clock()})
         logger.info("party %s: study %s opened (%s)", self.name, request.study, request.alignment)
 
     def _check_alignment(self, alignment: str) -> None:
