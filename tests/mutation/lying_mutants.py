@@ -204,4 +204,12 @@ LYING_MUTANTS = (
         "a second yes would forget what was asked for after the first",
         one_of(CONSENT, "two_questions_at_once_are_one_consent"),
     ),
+    Mutant(
+        "block-leaves-after-a-no",
+        "protocol/party/member.py",
+        'if record.keeps is False and self.policy.synthetic == "keep":',
+        'if record.keeps is None and self.policy.synthetic == "keep":',
+        "a block that is to be kept would be in the lead's tables",
+        one_of(MEMBER, "a_block_that_is_to_be_kept_by_now_stops_a_study_that_was_opened_otherwise"),
+    ),
 )

@@ -85,6 +85,7 @@ from verticopula.storage.records import RecordStore
 logger = logging.getLogger(__name__)
 
 _MOST_SUBJECTS = 10_000_000
+_MOST_CELLS = 2**26  # of a table among a cohort that is much larger: half a gigabyte, before anybody has consented
 _AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
 _MOST_STUDIES = 8  # held ready; others are made ready again from their records
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -129,6 +130,7 @@ class OpeningRecord:
     cohort : digest of the cohort's list; "" before it is known
     federation : fingerprint of the federation file
     requester, purpose : who asked when the study was opened, and why
+    keeps : whether the coordinator was told that the synthetic block stays here; None if an earlier version told it
     """
 
     method: str
@@ -144,6 +146,7 @@ class OpeningRecord:
     requester: str = ""
     purpose: str = ""
     listed: int = 0
+    keeps: bool | None = None
 
     def agrees(self, other: OpeningRecord) -> bool:
         """Whether the same was agreed, wherever the rows are."""
@@ -300,6 +303,10 @@ class Member:
                 record = replace(record, mask=new_mask().hex() if request.alignment == "psi" else "")
                 self._write(request.study, record)
             hashes, order = self._hashes(request.study, record)
+            keeps = self.policy.synthetic == "keep"
+            if record.keeps != keeps:
+                record = replace(record, keeps=keeps)
+                self._write(request.study, record)
         check = np.zeros(CHECK_BYTES, dtype=np.uint8)
         if record.alignment == "hash":
             check = key_check(self._hash_key(), request.study)
@@ -307,7 +314,6 @@ class Member:
         if record.alignment == "psi":
             signature = self._sign_points(request.study, (self.name,), hashes[order])
         count, head = self.vault.head()
-        keeps = self.policy.synthetic == "keep"
         return OpenReply(self.name, check, hashes[order], keeps, count, head, signature=signature)
 
     def _check_terms(self, request: OpenRequest) -> None:
@@ -545,6 +551,8 @@ class Member:
         whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
         if not whole or not n_rows <= n <= max(_MOST_SUBJECTS, n_rows):
             raise ProtocolError(f"party {self.name!r}: the cohort cannot have this size")
+        if n > 10 * n_rows and n * len(self._table.party.columns) > _MOST_CELLS:
+            raise ProtocolError(f"party {self.name!r}: its table in a cohort of this size would not fit into memory")
         if self.federation.response.party == self.name and n != n_rows:
             raise ProtocolError(f"party {self.name!r}: its own {n_rows} subjects are the cohort")
         if not isinstance(positions, np.ndarray) or positions.dtype != np.int64 or positions.shape != (n_rows,):
@@ -566,6 +574,11 @@ class Member:
             if record.seed is not None and not self.policy.allow_seeded:
                 raise PolicyRefused(f"party {self.name!r} does not take part in seeded studies any more")
             self._check_alignment(record.alignment)
+            if record.keeps is False and self.policy.synthetic == "keep":
+                raise PolicyRefused(
+                    f"party {self.name!r} keeps its synthetic block by now, and said otherwise when this study was "
+                    "opened; open another one"
+                )
             if _method_of(request) != record.method:
                 raise ProtocolError(f"party {self.name!r}: this study was opened for another method")
             if study not in self._parties:
