@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tests.members import KEY
 from verticopula import Federation
 from verticopula.matching.keyed_hashes import HASH_BYTES
+from verticopula.matching.private_intersection import points_digest
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.budget import StudyBudget
 from verticopula.protocol.messages import (
@@ -22,13 +23,16 @@ from verticopula.protocol.messages import (
     Reply,
     Request,
     SignedConsent,
+    SignedPoints,
     SignedPresence,
     StudyProposal,
 )
 from verticopula.protocol.study_proposal import (
     StudyContext,
     consent_statement,
+    federation_fingerprint,
     mask_digest,
+    points_statement,
     presence_counts,
     presence_statement,
     propose,
@@ -58,6 +62,19 @@ def place_request(
     places = np.arange(own.shape[0], dtype=np.int64) if positions is None else positions
     n = own.shape[0] if n_subjects is None else n_subjects
     return PlaceRequest(study, n, places, cohort_list(own, places, n))
+
+
+def sign_points(
+    federation: Federation,
+    study: str,
+    masked_by: tuple[str, ...],
+    points: NDArray[np.uint8],
+    authenticity: Authenticity | None = None,
+) -> SignedPoints:
+    """What the last of these parties signs about its points."""
+    signer = shared_authenticity(KEY) if authenticity is None else authenticity
+    said = masked_by, points.shape[0], points_digest(points)
+    return SignedPoints(*said, signer.sign(points_statement(study, federation_fingerprint(federation), *said)))
 
 
 def budget(federation: Federation, **changes: Any) -> StudyBudget:

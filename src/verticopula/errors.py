@@ -57,7 +57,14 @@ class InputTypeError(SettingsError, TypeError):
 
 
 class BudgetExceeded(VerticopulaError):
-    """The requested releases would spend more than a party allows. Nothing was drawn."""
+    """The requested releases would spend more than a party allows. Nothing was drawn.
+
+    `unit` : at which unit; between organisations that is all that leaves a party, and the numbers stay in its log
+    """
+
+    def __init__(self, message: str, unit: str = "") -> None:
+        super().__init__(message)
+        self.unit = unit
 
 
 class LedgerError(VerticopulaError):

@@ -1,7 +1,8 @@
 """Honest mistakes in the privacy code, each of which a test must notice.
 
 A mutant's text has to occur once in its file: whoever changes that line changes the mutant, too.
-Those of verified cells are in `proof_mutants.py`, those of the strict mode and its secure sums in `strict_mutants.py`.
+Those of verified cells are in `proof_mutants.py`, those of the strict mode and its secure sums in `strict_mutants.py`,
+those against liars in `lying_mutants.py`.
 """
 
 from __future__ import annotations
@@ -177,8 +178,8 @@ _PRICES = (
     Mutant(
         "printed-margins-need-no-permission",
         "privacy/policy.py",
-        "if release.mechanism == PRINTED_MARGIN and not self.allow_as_printed:",
-        "if release.mechanism == PRINTED_MARGIN and self.allow_as_printed is None:",
+        "        if not self.allow_as_printed:",
+        "        if self.allow_as_printed is None:",
         "a party would send its ranges unasked",
         PRINTED,
     ),
@@ -446,8 +447,8 @@ _STATEMENTS = (
     Mutant(
         "policy-variable-without-gaussians",
         "privacy/policy.py",
-        "max((count(column, mus) for column in columns)",
-        "max((count(column, ()) for column in columns)",
+        "*(count(column, mus) for column in columns or [[]])",
+        "*(count(column, ()) for column in columns or [[]])",
         "Gaussian noise would be free at variable",
         ADAPTIVE,
     ),
@@ -847,16 +848,16 @@ _MEMBER = (
     Mutant(
         "refusal-not-kept",
         "protocol/party/study_refusals.py",
-        "{**self._living(), **dict.fromkeys(keys, said)}",
-        "self._living()",
+        "self.records.put(name, living)",
+        "self.records.put(name, {})",
         "a coordinator could ask again at once",
         one_of(CONSENT, "a_no_is_remembered_as_long_as_a_yes_and_given_again_without_asking"),
     ),
     Mutant(
         "refusal-of-a-name-only",
         "protocol/party/study_refusals.py",
-        'keys = f"{_STUDY}{question.study}", f"{_SAME}{_digest(question)}"',
-        'keys = (f"{_STUDY}{question.study}",)',
+        "key == keys[0] or (key == keys[1] and any(",
+        "key == keys[0] or (key == '' and any(",
         "a coordinator could ask again under another name",
         one_of(CONSENT, "a_no_is_not_asked_about_again_under_another_name"),
     ),
@@ -871,7 +872,7 @@ _MEMBER = (
     Mutant(
         "member-masks-two-lists",
         "protocol/party/member.py",
-        "if record.masked.get(request.origin, digest) != digest:",
+        "if record.masked.get(request.origin, signed.digest) != signed.digest:",
         "if request.origin is None:",
         "a coordinator could test as many ids as it likes",
         ALIGNMENT,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation.lying_mutants import LYING_MUTANTS
 from tests.mutation.mutants import MUTANTS
 from tests.mutation.proof_mutants import PROOF_MUTANTS
 from tests.mutation.runner import PACKAGE, ROOT, Mutant, MutantError, check_mutants, main
@@ -85,6 +86,6 @@ def test_tests_that_fail_without_a_mutant_are_an_error(root: Path) -> None:
 
 def test_the_lists_fit_the_sources() -> None:
     """Whoever changes a line that a mutant is about changes the mutant, too."""
-    mutants = (*MUTANTS, *PROOF_MUTANTS, *STRICT_MUTANTS)
+    mutants = (*MUTANTS, *PROOF_MUTANTS, *STRICT_MUTANTS, *LYING_MUTANTS)
     check_mutants(mutants, ROOT / "src", ROOT)
     assert sum(not mutant.equivalent for mutant in mutants) >= 60

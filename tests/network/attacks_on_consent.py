@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from tests.agreements import sign_points
 from tests.network.attackers import EvilCoordinator
 from tests.network.harness import PARTIES, POLICY
 from tests.network.intruder_scenes import Scene, against_parties, attack
@@ -20,17 +22,19 @@ from tests.network.lying import (
     ledgers,
     opening,
     proposed_alone,
+    signs_as,
 )
-from verticopula.matching.private_intersection import mask_points, new_mask, points_of
+from verticopula.matching.private_intersection import mask_points, new_mask, points_digest, points_of
 from verticopula.network.control_messages import Refusal
 from verticopula.protocol.messages import (
     ConsentReply,
     ConsentRequest,
     DesignRequest,
-    MaskReply,
     MaskRequest,
+    OpenReply,
     ReleaseRequest,
     ResponseRequest,
+    SignedPoints,
     UpdateRequest,
 )
 
@@ -94,21 +98,82 @@ for _name, _make, _agreed, _line in (
 # ---- whole processes: openings, a steward's no, an old consent ------------------------------------------
 
 
-def _guess(scene: Scene, study: str, guesses: list[str]) -> int | Refusal:
-    """How many guessed ids the right party has, by one opening with `psi`."""
+def _guess(scene: Scene, study: str, guesses: list[str], signer: str | None = "left") -> int | Refusal:
+    """How many guessed ids the right party has, by one opening with `psi`; `signer` is an accomplice's kit."""
     opened = scene.evil.ask("right", opening(scene, study, alignment="psi"))
     if isinstance(opened, Refusal):
         return opened
     own = new_mask()
     points = mask_points(points_of(pl.Series(guesses), study), own)
-    masked = scene.evil.ask("right", MaskRequest(study, "left", points))
-    assert isinstance(masked, MaskReply), masked
+    asked = MaskRequest(study, "left", points)
+    if signer is not None:
+        signed = sign_points(scene.net.federation, study, ("left",), points, signs_as(scene, signer))
+        asked = replace(asked, signed=signed, cohort=signed)
+    masked = scene.evil.ask("right", asked)
+    if isinstance(masked, Refusal):
+        return masked
     both = mask_points(opened.hashes, own)
     return len({row.tobytes() for row in both} & {row.tobytes() for row in masked.points})
 
 
+@against_parties(
+    "psi: 2,000 ids guessed in one study, by the coordinator alone",
+    "lists of points are signed by their parties",
+    "refused: party 'right': the points of 'left' are not signed by a party",
+    party="right",
+    honest="this party and the others",
+)
+def guesses_without_a_party(scene: Scene) -> None:
+    guesses = [f"person-{number:05d}" for number in range(2_000)]
+    before = ledgers(scene)
+    for signer in (None, "server", "middle"):  # nobody's signature, its own, or that of a party that it is not about
+        found = _guess(scene, f"guess-{time.monotonic_ns()}", guesses, signer)
+        assert isinstance(found, Refusal), found
+    assert ledgers(scene) == before
+
+
+@against_parties(
+    "psi: 2,000 ids guessed in one study, in a list that a party signs",
+    "the cohort's size is signed by the response party",
+    "refused: party 'right': 'middle' cannot have so many subjects of this cohort",
+    party="right",
+    honest="this party and the response party",
+)
+def guesses_with_a_party(scene: Scene) -> None:
+    study = f"guess-{time.monotonic_ns()}"
+    first = scene.evil.ask("left", opening(scene, study, alignment="psi"))
+    assert isinstance(first, OpenReply), first
+    assert isinstance(scene.evil.ask("right", opening(scene, study, alignment="psi")), OpenReply)
+    digest = points_digest(first.hashes)
+    cohort = SignedPoints(("left",), first.hashes.shape[0], digest, first.signature)
+    points = points_of(pl.Series([f"person-{number:05d}" for number in range(2_000)]), study)
+    signed = sign_points(scene.net.federation, study, ("middle",), points, signs_as(scene, "middle"))
+    asked = MaskRequest(study, "middle", points, signed=signed, cohort=cohort)
+    for request in (asked, replace(asked, cohort=replace(cohort, count=2_000)), replace(asked, cohort=signed)):
+        found = scene.evil.ask("right", request)
+        assert isinstance(found, Refusal), found
+
+
+@against_parties(
+    "psi: another party's points, signed for an earlier study, sent again",
+    "lists of points are signed for one study",
+    "refused: party 'right': the points of 'left' are not signed by a party",
+    party="right",
+    honest="this party and the response party",
+)
+def replayed_points(scene: Scene) -> None:
+    studies = [f"study-{time.monotonic_ns()}-{number}" for number in range(2)]
+    for study in studies:
+        assert isinstance(scene.evil.ask("right", opening(scene, study, alignment="psi")), OpenReply)
+    old = scene.evil.ask("left", opening(scene, studies[0], alignment="psi"))
+    assert isinstance(old, OpenReply), old
+    signed = SignedPoints(("left",), old.hashes.shape[0], points_digest(old.hashes), old.signature)
+    found = scene.evil.ask("right", MaskRequest(studies[1], "left", old.hashes, signed=signed, cohort=signed))
+    assert isinstance(found, Refusal), found
+
+
 @attack(
-    "psi: 25 studies opened to guess ids",
+    "psi: 25 studies opened to guess ids that the party has",
     "lead",
     "right",
     "a limit on open studies",
@@ -116,18 +181,44 @@ def _guess(scene: Scene, study: str, guesses: list[str]) -> int | Refusal:
     honest="this party alone",
 )
 def many_openings(scene: Scene) -> None:
-    guesses = [f"person-{number:05d}" for number in range(120, 240)]
+    """With a party that signs its guesses: five ids of the party's own, and others, in each study."""
+    strangers = [f"person-{number:05d}" for number in range(120, 235)]
     scene.net.close()
     scene.net.start("right", extra=("--vault", str(scene.own_folder())))
     with EvilCoordinator(scene.kit("server")) as evil:
         evil.wait_for("right")
         scene.coordinator = evil
-        found = [_guess(scene, f"guess-{number}", guesses) for number in range(25)]
+        found = []
+        for number in range(25):
+            known = [f"person-{5 * number + k:05d}" for k in range(5)] if number < 24 else []
+            found.append(_guess(scene, f"guess-{number}", [*known, *strangers]))
         scene.coordinator = None
-    assert found[:10] == [0] * 10
+    assert found[:10] == [5] * 10
     assert all(isinstance(one, Refusal) for one in found[10:])
     log = scene.log("right").text
     assert all(f"study guess-{number} opened (psi)" in log for number in range(10))
+
+
+@attack(
+    "psi, where the policy allows nothing but keyed hashes",
+    "lead",
+    "right",
+    "its policy",
+    "refused: party 'right' does not take part in studies aligned by 'psi'",
+    honest="this party alone",
+)
+def no_psi(scene: Scene) -> None:
+    scene.net.close()
+    own = scene.net.folder / "right.toml"
+    own.write_text(f'{POLICY}alignments = ["hash"]\n', "utf-8")
+    scene.net.start("right", extra=("--vault", str(scene.own_folder())))
+    with EvilCoordinator(scene.kit("server")) as evil:
+        evil.wait_for("right")
+        scene.coordinator = evil
+        assert isinstance(evil.ask("right", opening(scene, "one", alignment="psi")), Refusal)
+        assert isinstance(evil.ask("right", opening(scene, "two")), OpenReply)
+        scene.coordinator = None
+    own.write_text(POLICY, "utf-8")
 
 
 @attack(

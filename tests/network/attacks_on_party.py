@@ -104,13 +104,18 @@ _NOT_CONSENTED = "refused: party 'left': this is not what was consented to"
 _NO_SENSE = "refused: the proposal's settings make no sense"
 
 against_party(
-    "epsilon beyond the cap", "its policy", "refused: party 'left': epsilon per client would become", quick=True
+    "epsilon beyond the cap",
+    "its policy",
+    "refused: party 'left': epsilon per client would go above its cap",
+    quick=True,
 )(_is_refused(lambda scene: ConsentRequest(proposed_alone(scene, "much", "vcds", epsilon_ranks=5.0))))
 against_party("more epsilon than was consented to", "what was consented to", _NOT_CONSENTED, quick=True)(
     _is_refused(_asked(*_MUCH))
 )
 against_party(
-    "more rounds than the cap leaves room for", "its policy", "refused: party 'left': epsilon per client would become"
+    "more rounds than the cap leaves room for",
+    "its policy",
+    "refused: party 'left': epsilon per client would go above its cap",
 )(_is_refused(lambda scene: ConsentRequest(proposed_alone(scene, "long", "ievcds", rounds=1_000, per_round=True))))
 against_party("more rounds than any protocol has", "its rules", "refused: a study has 1 to 1000 rounds")(
     _is_refused(lambda scene: ConsentRequest(proposed_alone(scene, "longer", "ievcds", rounds=1_001, per_round=True)))

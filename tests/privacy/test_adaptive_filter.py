@@ -272,3 +272,53 @@ def test_a_column_s_gaussian_noise_counts_at_every_unit() -> None:
         little = capped_epsilons([*coins, Pricing("s", "a").moments(100, 1e-6, 1e-6)], 1e-6, gaussian=gaussian)
         assert little.variable < 0.999 * found.variable
         assert little.client < 0.999 * found.client
+
+
+# ---- no release lowers a count ---------------------------------------------------------------
+
+OTHER = Column(name="other", kind="binary")
+epsilons, mus = st.floats(1e-9, 50.0), st.floats(1e-9, 5.0)
+releases = st.one_of(
+    st.builds(
+        lambda column, name, epsilon: Pricing("s", name).first_round(column, "exact", 20, epsilon, epsilon)[1],
+        st.sampled_from([COLUMN, OTHER]),
+        st.sampled_from(["a", "b"]),
+        epsilons,
+    ),
+    st.builds(
+        lambda column, epsilon, missing: Pricing("s", "a").completed_round(column, "exact", 20, missing, epsilon),
+        st.sampled_from([COLUMN, OTHER]),
+        epsilons,
+        st.integers(0, 20),
+    ),
+    st.builds(lambda mu: Pricing("s", "a").gaussian_marginal(COLUMN, 20, mu), mus),
+    st.builds(
+        lambda name, mu, more, joint: Pricing("s", name).moments(20, mu, mu * more, joint=joint),
+        st.sampled_from(["a", "b"]),
+        mus,
+        st.floats(1.0, 3.0),
+        st.sampled_from(["", "0" * 64]),
+    ),
+)
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+@given(st.lists(releases, max_size=6), releases, st.floats(1e-9, 0.1))
+@example([], Pricing("s", "a").moments(20, 1e-6, 1e-6), 1e-6)
+@settings(max_examples=150, deadline=None)
+def test_no_release_lowers_what_counts(gaussian: bool, held: list[Release], more: Release, delta: float) -> None:
+    before, after = (capped_epsilons(entries, delta, gaussian=gaussian) for entries in (held, [*held, more]))
+    for unit in ("variable", "client", "block", "person"):
+        assert getattr(after, unit) >= getattr(before, unit) * (1 - 1e-12), unit
+
+
+@pytest.mark.parametrize("unit", ["variable", "client"])
+def test_a_strict_study_makes_no_room_under_a_cap_that_is_spent(unit: str) -> None:
+    """Forty releases of 0.1: a filter says less than 4, and the sum is what was promised."""
+    columns = [OTHER if unit == "variable" else Column(name=f"c{j}", kind="binary") for j in range(40)]
+    spent = [Pricing("s", "a").first_round(column, "exact", 60, 1e-9, 0.1)[1] for column in columns]
+    policy, noise = Policy(caps=Caps(**{unit: 4.0})), Pricing("strict", "a").moments(60, 1e-4, 1e-4)
+    assert capped_epsilons([*spent, noise], 1e-6).block < 4.0
+    policy.check("a", "strict", [noise], spent)
+    with pytest.raises(BudgetExceeded, match=f"per {unit}"):
+        policy.check("a", "vcds", [Pricing("t", "a").first_round(OTHER, "exact", 60, 1e-9, 0.1)[1]], [*spent, noise])

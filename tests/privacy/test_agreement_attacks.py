@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.agreements import agree, budget, proposal_of
+from tests.agreements import agree, budget, proposal_of, sign_points
 from tests.builders import CONTINUOUS, make_federation
 from tests.members import KEY, MemoryVault, make_member, make_members
 from tests.privacy.member_study import (
@@ -143,9 +143,9 @@ def test_studies_that_are_agreed_to_and_never_run_count_as_open() -> None:
             refused += 1
             continue
         own = new_mask()
-        reply: Any = members["right"].handle(
-            MaskRequest(study, "left", mask_points(points_of(pl.Series(guesses), study), own))
-        )
+        listed_by_left = mask_points(points_of(pl.Series(guesses), study), own)  # its accomplice, which signs anything
+        signed = sign_points(federation(), study, ("left",), listed_by_left)
+        reply: Any = members["right"].handle(MaskRequest(study, "left", listed_by_left, signed=signed, cohort=signed))
         both = {row.tobytes() for row in mask_points(points["right"], own)}
         found |= {guess for guess, row in zip(guesses, reply.points, strict=True) if row.tobytes() in both}
         listed = rng.integers(0, 256, (120, 16), dtype=np.uint8)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import math
+import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,10 +16,12 @@ import numpy as np
 import pytest
 
 from tests.agreements import agree, consents_to
-from tests.members import KEY, MemoryVault, make_members
+from tests.builders import CONTINUOUS, make_federation
+from tests.members import KEY, MemoryVault, make_member, make_members
 from tests.privacy.member_study import (
     RAW,
     RELEASE,
+    WORD,
     agree_in,
     answered,
     federation,
@@ -51,10 +55,15 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.study_opening import open_study
-from verticopula.protocol.study_proposal import consent_statement, presence_statement
+from verticopula.protocol.study_proposal import consent_statement, federation_fingerprint, presence_statement
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
+
+NAMED = {
+    "n": {"kind": "count", "bounds": [0, 50]},
+    "g": {"kind": "nominal", "categories": ["u", "v", WORD]},
+}
 
 # ---- what a party consents to ------------------------------------------------------------------
 
@@ -339,6 +348,152 @@ def test_a_no_is_not_asked_about_again_under_another_name() -> None:
     assert len(steward.asked) == 3  # the second opening; not the same study once more
     agree_in(one, "again", epsilon_ranks=0.5)  # another price is another question
     assert len(steward.asked) == 4
+
+
+@pytest.mark.parametrize(
+    "purpose",
+    ["an audit ", " an  audit", "an\u00a0audit", "An Audit", "ａｎ audit", "an\u200d audit", "an au\u200cdit"],
+)
+def test_a_no_is_not_asked_about_again_in_words_that_look_the_same(purpose: str) -> None:
+    steward = Steward(False)
+    one = member(ask_steward=steward)
+    for study, said in (("one", "an audit"), ("two", purpose)):
+        with pytest.raises(PolicyRefused, match="its steward said no"):
+            one.handle(opening(study, purpose=said))
+    assert len(steward.asked) == 1
+
+
+@pytest.mark.parametrize("factor", [1.0 - 1e-9, 1.0 + 1e-9, 0.95, 1.05])
+def test_a_no_is_not_asked_about_again_at_nearly_the_same_price(factor: float) -> None:
+    steward = Steward(True, False, True)
+    one = placed(ask_steward=steward)
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        agree_in(one)
+    place_in(one, "again")
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        agree_in(one, "again", epsilon_ranks=factor, epsilon_marginals=factor)
+    assert len(steward.asked) == 3  # both openings
+
+
+def test_a_no_and_the_number_of_studies_hold_for_the_people_whatever_the_party_is_called(tmp_path: Path) -> None:
+    """Two federations call the same table left and right."""
+    frame = tables()["right"]
+    names = {name: make_federation({"hub": {"y": CONTINUOUS}, name: NAMED}) for name in ("right", "other")}
+    rules, steward = Policy(new_studies=3), Steward(False, True, True)
+    with Vault.open(tmp_path) as vault:
+        one, two = (
+            make_member(made, name, frame, vault=vault, policy=rules, ask_steward=steward)
+            for name, made in names.items()
+        )
+
+        def ask(of: Member, study: str, purpose: str) -> None:
+            of.handle(opening(study, federation=federation_fingerprint(of.federation), purpose=purpose))
+
+        with pytest.raises(PolicyRefused, match="'right': its steward said no"):
+            ask(one, "a", "an audit")
+        with pytest.raises(PolicyRefused, match="'other': its steward said no before"):
+            ask(two, "b", "an audit")
+        ask(one, "c", "another reason")
+        ask(two, "d", "another reason")
+        for of in (one, two):
+            with pytest.raises(PolicyRefused, match="3 studies were begun"):
+                ask(of, "e", "a third reason")
+    assert len(steward.asked) == 3
+
+
+# ---- a question that waits --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hours", [2, 24 * 29])
+def test_a_yes_that_is_said_after_the_round_is_over_counts_when_the_study_is_resumed(
+    tmp_path: Path, hours: float
+) -> None:
+    """A round has a deadline of an hour; the coordinator has given up when the steward answers, and nobody hears it."""
+    now, asked = [1e9], list[str]()
+
+    def thinks(question: ConsentQuestion) -> None:
+        asked.append(question.study)
+        now[0] += hours * 3_600.0
+
+    settings: dict[str, Any] = {"clock": lambda: now[0], "policy": Policy(), "ask_steward": thinks}
+    with Vault.open(tmp_path) as vault:
+        one = placed(vault=vault, **settings)
+        one.handle(ConsentRequest(proposal_for(one)))  # what it answers is lost
+    now[0] += 3_600.0
+    with Vault.open(tmp_path) as vault:  # and the party was started again meanwhile
+        one = member(vault=vault, **settings)
+        agree_in(one)
+        one.handle(RELEASE)
+        with pytest.raises(ProtocolError, match="consented to another proposal"):  # it is bound to the proposal
+            one.handle(ConsentRequest(proposal_for(one, epsilon_ranks=0.5)))
+    assert asked == ["study", "study"]  # the opening, and the consent; each once
+
+
+def test_a_no_that_is_said_after_the_round_is_over_counts_too(tmp_path: Path) -> None:
+    now, steward = [1e9], Steward(True, False)
+
+    def thinks(question: ConsentQuestion) -> None:
+        now[0] += 7_200.0
+        steward(question)
+
+    settings: dict[str, Any] = {"clock": lambda: now[0], "policy": Policy(), "ask_steward": thinks}
+    with Vault.open(tmp_path) as vault, pytest.raises(PolicyRefused):
+        agree_in(placed(vault=vault, **settings))
+    with Vault.open(tmp_path) as vault, pytest.raises(PolicyRefused, match="its steward said no"):
+        agree_in(member(vault=vault, **settings))
+    assert len(steward.asked) == 2
+
+
+def test_a_question_lives_as_long_as_a_consent_would() -> None:
+    """Thirty days by default: a yes to what was asked before that is a yes to nothing."""
+    now, days, asked = [1e9], [30.1, 0.1], list[str]()
+
+    def thinks(question: ConsentQuestion) -> None:
+        if not question.is_opening:
+            asked.append(question.study)
+            now[0] += days.pop(0) * 86_400.0
+
+    one = placed(clock=lambda: now[0], policy=Policy(), ask_steward=thinks)
+    with pytest.raises(ProtocolError, match="asked more than 30 days ago"):
+        agree_in(one)
+    with pytest.raises(ProtocolError, match="has not consented"):
+        one.handle(RELEASE)
+    agree_in(one)
+    one.handle(RELEASE)
+    assert len(asked) == 2
+
+
+def test_two_questions_at_once_are_one_consent() -> None:
+    """The second yes does not forget what was asked for after the first."""
+    first, second, replies = threading.Event(), threading.Event(), list[Reply]()
+    gates = [first, second]
+
+    def thinks(question: ConsentQuestion) -> None:
+        if not question.is_opening:
+            assert gates.pop(0).wait(60.0)
+
+    one = placed(ask_steward=thinks)
+    request = ConsentRequest(proposal_for(one))
+    threads = [threading.Thread(target=lambda: replies.append(one.handle(request))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while gates:
+        time.sleep(0.01)
+    first.set()
+    while not replies:
+        time.sleep(0.01)
+    told = replies[0]
+    assert isinstance(told, ConsentReply)
+    one.handle(consents_to(request.proposal, SignedConsent("right", told.until, told.signature)))
+    one.handle(RELEASE)
+    second.set()
+    for thread in threads:
+        thread.join(60.0)
+    assert len(replies) == 2
+    one.handle(RELEASE)  # everybody's agreement still stands
+    raw = one.vault.studies.get("consent:right/study")
+    assert raw is not None
+    assert (raw["agreed"], list(raw["asked"])) == (True, ["release"])
 
 
 def test_a_no_that_is_said_while_another_question_waits_is_not_forgotten() -> None:

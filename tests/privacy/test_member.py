@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.agreements import place_request
-from tests.builders import fit_seeded
+from tests.builders import fit_seeded, make_federation
 from tests.members import KEY, SEEDED, MemoryVault, make_member, make_members
 from tests.privacy.member_study import (
     BY_WAY,
@@ -29,14 +30,18 @@ from tests.privacy.member_study import (
     federation,
     member,
     opening,
+    place_of,
     placed,
     proposal_for,
     tables,
 )
 from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer, VerticalGLM
 from verticopula.data.tables import align_tables
-from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
+from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.privacy.noise import SeededNoise
+from verticopula.privacy.policy import Caps
+from verticopula.privacy.policy_file import PolicyFile
+from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.messages import (
     BlockRequest,
     CloseRequest,
@@ -52,9 +57,12 @@ from verticopula.protocol.party.member import Member
 from verticopula.protocol.study_opening import close_study, open_study
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.schema.federation import Column
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
+
+NARROW = {"kind": "binary"}
 
 # ---- the same as in one process ----------------------------------------------------------
 
@@ -238,6 +246,46 @@ def test_a_seeded_study_is_refused_unless_the_policy_allows_it() -> None:
     with pytest.raises(PolicyRefused, match="allow_seeded"):
         member().handle(opening(seed=0))
     answered(member(policy=SEEDED).handle(opening(seed=0)))
+
+
+def test_a_block_that_is_to_be_kept_by_now_stops_a_study_that_was_opened_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "right.toml"
+    path.write_text('synthetic = "lead"\n')
+    one = member(policy=PolicyFile(path, "right"))
+    opened = answered(one.handle(opening()))
+    assert not opened.keeps_block
+    one.handle(place_of(opened))
+    path.write_text('synthetic = "keep"\n')
+    with pytest.raises(PolicyRefused, match="keeps its synthetic block by now"):
+        agree_in(one)
+    assert answered(one.handle(opening())).keeps_block  # and the coordinator is told
+    agree_in(one)
+
+
+def test_a_cohort_that_would_not_fit_into_memory_is_refused_before_consent() -> None:
+    one = member()
+    opened = answered(one.handle(opening()))
+    n = 40_000_000 // 2 + 1
+    with pytest.raises(ProtocolError, match="cannot have this size"):
+        one.handle(PlaceRequest("study", n, np.arange(100), opened.hashes))
+    wide = make_federation({"left": {"y": {"kind": "binary"}}, "right": {f"c{j}": NARROW for j in range(20)}})
+    frame = pl.DataFrame({"subject_id": [f"s{i}" for i in range(30)], **{f"c{j}": [0, 1] * 15 for j in range(20)}})
+    two = make_member(wide, "right", frame)
+    two.handle(replace(opening(), federation=federation_fingerprint(wide)))
+    with pytest.raises(ProtocolError, match="would not fit into memory"):
+        two.handle(PlaceRequest("study", 4_000_000, np.arange(30), np.zeros((1, 16), dtype=np.uint8)))
+
+
+@pytest.mark.parametrize("unit", ["variable", "client", "block", "person"])
+def test_no_cap_allows_a_seeded_study(unit: str) -> None:
+    """Whoever knows the seed takes the noise off: epsilon is infinite."""
+    capped = Policy(allow_seeded=True, caps=Caps(**{unit: 1e9}))
+    with pytest.raises(PolicyRefused, match="its policy has caps"):
+        member(policy=capped).handle(opening(seed=0))
+    entries = Pricing("s", "right", is_private=False).first_round(Column(name="n", kind="binary"), "exact", 9, 1.0, 1.0)
+    for proposed, spent in ((entries, ()), ((), entries)):  # or was released before there was a cap
+        with pytest.raises(BudgetExceeded, match=f"{unit} would become infinite"):
+            capped.check("right", "vcds", proposed, spent)
 
 
 @pytest.mark.parametrize(

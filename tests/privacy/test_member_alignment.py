@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from tests.agreements import place_request
+from tests.agreements import place_request, sign_points
 from tests.privacy.member_study import (
     RELEASE,
     N,
@@ -22,13 +24,16 @@ from tests.privacy.member_study import (
     placed,
     tables,
 )
+from verticopula import Policy
 from verticopula.data.tables import normalise_ids
-from verticopula.errors import PolicyRefused, ProtocolError
-from verticopula.matching.private_intersection import points_of
+from verticopula.errors import PolicyRefused, ProtocolError, SchemaError
+from verticopula.matching.private_intersection import points_digest, points_of
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.protocol.messages import (
     MaskReply,
     MaskRequest,
     PlaceRequest,
+    SignedPoints,
 )
 
 # ---- places ------------------------------------------------------------------------------
@@ -106,8 +111,11 @@ def test_rows_in_other_places_than_the_list_says_are_found() -> None:
 
 
 def masking(origin: str = "third", n: int = 110, **changes: Any) -> MaskRequest:
-    ids = pl.Series([f"guess {i}" for i in range(n)])
-    return replace(MaskRequest("study", origin, points_of(ids, "study")), **changes)
+    """Points that `origin` signed, of a cohort of N that the left party signed."""
+    points = changes.pop("points", points_of(pl.Series([f"guess {i}" for i in range(n)]), "study"))
+    signed = sign_points(federation(), "study", (origin,), points)
+    cohort = sign_points(federation(), "study", ("left",), points_of(pl.Series([f"s{i}" for i in range(N)]), "study"))
+    return replace(MaskRequest("study", origin, points, signed=signed, cohort=cohort), **changes)
 
 
 def test_a_party_without_a_key_does_not_send_hashes() -> None:
@@ -170,6 +178,87 @@ def test_the_cohorts_party_masks_no_list_longer_than_its_own() -> None:
     one.handle(masking(n=N))
     with pytest.raises(ProtocolError, match="cannot have so many"):
         one.handle(masking("right", N + 1))
+
+
+def test_no_list_is_longer_than_the_cohort_that_its_party_signed() -> None:
+    one = member(key=None)
+    one.handle(opening(alignment="psi"))
+    with pytest.raises(ProtocolError, match="cannot have so many"):
+        one.handle(masking(n=N + 1))
+    one.handle(masking(n=N))
+
+
+def _forged(signed: SignedPoints | None, **changes: Any) -> SignedPoints:
+    assert signed is not None
+    return replace(signed, **changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda asked: replace(asked, signed=None), "not signed by a party"),
+        (lambda asked: replace(asked, signed=_forged(asked.signed, signature=b"")), "not signed by a party"),
+        (lambda asked: replace(asked, signed=_forged(asked.signed, masked_by=("left",))), "not signed by a party"),
+        (lambda asked: replace(asked, signed=_forged(asked.signed, masked_by=())), "not signed by a party"),
+        (lambda asked: replace(asked, signed=_forged(asked.signed, masked_by=("third", "left"))), "not signed"),
+        (lambda asked: replace(asked, origin="left"), "not signed by a party"),
+        (lambda asked: replace(asked, points=asked.points[::-1].copy()), "other points of 'third' were signed"),
+        (lambda asked: replace(asked, points=asked.points[:-1]), "other points of 'third' were signed"),
+        (lambda asked: replace(asked, cohort=None), "size is not signed by 'left'"),
+        (lambda asked: replace(asked, cohort=asked.signed), "size is not signed by 'left'"),
+        (lambda asked: replace(asked, cohort=_forged(asked.cohort, count=10**6)), "size is not signed by 'left'"),
+    ],
+)
+def test_points_that_no_other_party_signed_are_not_masked(
+    change: Callable[[MaskRequest], MaskRequest], words: str
+) -> None:
+    one = member(key=None)
+    one.handle(opening(alignment="psi"))
+    with pytest.raises(ProtocolError, match=words):
+        one.handle(change(masking(n=120)))
+    assert isinstance(one.handle(masking(n=120)), MaskReply)
+
+
+def test_points_that_were_signed_for_another_study_or_by_the_party_itself_are_not_masked() -> None:
+    one = member(key=None)
+    opened = answered(one.handle(opening(alignment="psi")))
+    asked = masking(n=120)
+    for signed in (
+        sign_points(federation(), "another", ("third",), asked.points),
+        sign_points(federation(name="another"), "study", ("third",), asked.points),
+        sign_points(federation(), "study", ("third", "right"), asked.points),
+        sign_points(federation(), "study", ("third", "third"), asked.points),
+    ):
+        with pytest.raises(ProtocolError, match="not signed by a party"):
+            one.handle(replace(asked, signed=signed))
+    own = SignedPoints(("right",), opened.hashes.shape[0], points_digest(opened.hashes), opened.signature)
+    with pytest.raises(ProtocolError, match="not signed by a party"):
+        one.handle(replace(asked, points=opened.hashes, signed=own))
+
+
+def test_the_cohort_has_the_size_that_was_signed() -> None:
+    one = member(key=None)
+    opened = answered(one.handle(opening(alignment="psi")))
+    one.handle(masking())
+    with pytest.raises(ProtocolError, match="another size than was signed"):
+        one.handle(place_of(opened, N + 1))
+    one.handle(place_of(opened))
+
+
+def test_a_policy_may_refuse_a_way_of_alignment(tmp_path: Path) -> None:
+    path = tmp_path / "right.toml"
+    path.write_text('alignments = ["hash"]\n')
+    with pytest.raises(PolicyRefused, match="aligned by 'psi'"):
+        member(policy=PolicyFile(path, "right")).handle(opening(alignment="psi"))
+    answered(member(policy=PolicyFile(path, "right")).handle(opening()))
+    path.write_text('alignments = ["hash", "psi"]\n')
+    one = member(policy=PolicyFile(path, "right"))
+    answered(one.handle(opening(alignment="psi")))
+    path.write_text('alignments = ["hash"]\n')  # while the study is open
+    with pytest.raises(PolicyRefused, match="aligned by 'psi'"):
+        one.handle(masking(n=120))
+    with pytest.raises(SchemaError, match="alignments"):
+        Policy.from_text('alignments = ["names"]', "right.toml")
 
 
 def test_nothing_is_masked_in_a_study_aligned_by_hashes() -> None:

@@ -19,6 +19,7 @@ from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
+from verticopula.storage.vault import Vault
 from verticopula.transport.in_process_transport import InProcessTransport
 
 FEDERATION = make_federation({"hub": {"y": CONTINUOUS}, "bank": {"x": CONTINUOUS}})
@@ -52,7 +53,7 @@ def study(members: dict[str, Member], **settings: Any) -> Synthesizer:
 @pytest.mark.parametrize(
     ("tightened", "error", "said"),
     [
-        (f"{METHODS}[caps]\nclient = 1.5\n", BudgetExceeded, "above its cap of 1.5"),
+        (f"{METHODS}[caps]\nclient = 1.5\n", BudgetExceeded, "per client would go above its cap"),
         (f"{METHODS}{CAPS}person = 0.5\n", BudgetExceeded, "per person"),
         (f'methods = ["strict"]\n{CAPS}', PolicyRefused, "does not take part"),
         (f'columns = ["z"]\n{METHODS}{CAPS}', PolicyRefused, "does not share"),
@@ -152,6 +153,30 @@ def test_other_people_have_rules_of_their_own(path: Path) -> None:
     path.write_text(METHODS)
     others = TABLES["bank"].with_columns(pl.col("subject_id") + "x")
     make_member(FEDERATION, "bank", others, policy=PolicyFile(path, "bank"), vault=vault)
+
+
+@pytest.mark.parametrize("common", [29, 1])
+def test_a_new_table_with_some_of_the_people_has_their_rules_to_keep(path: Path, tmp_path: Path, common: int) -> None:
+    """49 % of the people, or one: another table to the vault, and the same promise to them."""
+    ids = [f"s{i}" for i in range(60 - common, 120 - common)]
+    other = pl.DataFrame({"subject_id": ids, "x": VALUES[:, 1]})
+
+    def start(vault: Vault, *dropped: str) -> Member:
+        return make_member(FEDERATION, "bank", other, policy=PolicyFile(path, "bank", dropped), vault=vault)
+
+    with Vault.open(tmp_path / "vault") as vault:
+        make_bank(path, vault)
+        whole = path.read_text()
+        path.write_text("")
+        with pytest.raises(SettingsError, match=r"has no methods, caps\.client, which it had"):
+            start(vault)
+        start(vault, "methods", "caps.client")
+        start(vault)  # they were given up for this table
+        path.write_text(whole)
+        make_bank(path, vault)  # whose own rules stay
+        path.write_text("")
+        with pytest.raises(SettingsError, match="has no methods"):
+            make_bank(path, vault)
 
 
 def test_a_policy_is_asked_again_when_a_release_is_recorded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import struct
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields, make_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from tests.members import MemoryVault, make_members
 from tests.privacy.member_study import federation, tables
 from verticopula import Policy, Synthesizer
 from verticopula.errors import NotPrivateWarning, PolicyRefused, ProtocolError, WireError
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.protocol.messages import (
+    AgreementRequest,
     ColumnQuery,
     ConsentRequest,
     EarlierRound,
@@ -261,3 +264,22 @@ def test_a_steward_is_shown_the_variant_and_the_range() -> None:
     assert question.title == "evcds, as-printed"
     assert PRINTED_MARGIN in {entry.mechanism for entry in question.proposed}
     assert {entry.epsilon for entry in question.proposed if entry.what == "marginal"} == {float("inf")}
+
+
+def test_a_policy_that_forbids_it_after_consent_stops_ranks_too(tmp_path: Path) -> None:
+    path = tmp_path / "left.toml"
+    path.write_text("allow_as_printed = true\n")
+    members = make_members(
+        federation(), tables(), policy=Policy(allow_as_printed=True), left={"policy": PolicyFile(path, "left")}
+    )
+
+    class Tightens(InProcessTransport):
+        def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+            replies = super().deliver(requests)
+            if any(isinstance(request, AgreementRequest) for request in requests.values()):
+                path.write_text("allow_as_printed = false\n")
+            return replies
+
+    with pytest.raises(PolicyRefused, match="'left' does not take part in variant"):
+        synthesizer("ievcds", None).fit_transport(Tightens(members), study="study")
+    assert not list(members["left"].vault.ledger)

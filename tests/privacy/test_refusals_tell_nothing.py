@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.agreements import bare_proposal
+from tests.builders import make_federation
 from tests.members import KEY, make_members
 from tests.privacy.member_study import N, federation, tables
 from verticopula import Federation, Policy, Synthesizer
@@ -37,6 +38,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.member import Member
 from verticopula.schema.federation import Column
 from verticopula.storage.records import MemoryRecords
+from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import Transport
 
 # Per party and column: values that the column has, and values that it cannot have. All of them are filled cells.
@@ -47,6 +49,7 @@ CELLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("right", "g"): ("u", "v", "U", "not listed", "⟨⟩"),
     ("third", "o"): ("10", "30", "20.5", "forty"),
 }
+BINARY = {"kind": "binary"}
 NUMBERS = {key: cells for key, cells in CELLS.items() if key[1] in ("a", "n")}
 
 
@@ -180,6 +183,45 @@ def test_with_a_declared_other_no_category_moves_the_mask() -> None:
     )
     for masks in rest:
         assert all(np.array_equal(a, b) for a, b in zip(first, masks, strict=True))
+
+
+# ---- with a vault that knows columns by their values --------------------------------------------------------
+
+
+def told_of_a_copied_column(path: Path, cell: int, *, studies: int) -> list[list[tuple[str, str, str]]]:
+    """What left in each of so many studies, of which a cap lets one pass; `b` is a copy of `a` but for one cell."""
+    two = make_federation({"clinic": {"a": BINARY, "b": BINARY}, "other": {"w": BINARY}})
+    a = np.arange(N) % 9 == 0
+    b = np.where(np.arange(N) == 9, cell, a)
+    frames = {
+        "clinic": pl.DataFrame({"subject_id": [f"s{i}" for i in range(N)], "a": a.astype(int), "b": b.astype(int)}),
+        "other": pl.DataFrame({"subject_id": [f"s{i}" for i in range(N)], "w": np.arange(N) % 2}),
+    }
+    told = []
+    with Vault.open(path) as vault:
+        for number in range(studies):
+            own = {"clinic": {"vault": vault, "policy": Policy(caps={"variable": 1.5})}}  # type: ignore[arg-type]
+            recorder = Recorder(make_members(two, frames, policy=Policy(), **own))
+            try:
+                Synthesizer(two, "vcds", 1.0, unit="variable").fit_transport(recorder, study=f"study {number}")
+            except VerticopulaError as error:
+                recorder.left.append(("coordinator", "", f"{type(error).__name__}: {error}"))
+            told.append(recorder.left)
+    return told
+
+
+def test_a_cap_at_variable_does_not_tell_whether_two_columns_agree(tmp_path: Path) -> None:
+    seen = [told_of_a_copied_column(tmp_path / str(cell), cell, studies=2) for cell in (0, 1)]
+    assert seen[0] == seen[1]
+    assert [any("BudgetExceeded" in what for _, _, what in study) for study in seen[0]] == [False, True]
+
+
+def test_no_refusal_by_a_cap_says_how_much_was_spent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was spent counts other tables with some of these people, and who is in those is nobody's business here."""
+    caplog.set_level("WARNING")
+    refused = told_of_a_copied_column(tmp_path, 0, studies=2)[1][-1][2]
+    assert refused == "BudgetExceeded: party 'clinic': epsilon per variable would go above its cap; nothing was drawn"
+    assert "refused: party 'clinic': epsilon per variable would become 2, above its cap of 1.5" in caplog.text
 
 
 def hostile() -> Iterator[Request]:

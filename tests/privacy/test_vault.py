@@ -373,6 +373,15 @@ def test_a_column_is_known_by_its_values(tmp_path: Path, same_as: str, values: n
     assert again.columns == {"another name": first.columns[same_as]}
 
 
+@pytest.mark.parametrize("positives", [0, 1])
+def test_a_constant_column_is_known_like_its_neighbour(tmp_path: Path, positives: int) -> None:
+    values = (np.arange(PEOPLE) < positives).astype(float)
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"hiv": encoded(values), "income": encoded(INCOME)})
+        again = vault.account(ids(0, PEOPLE), {"name": encoded(1.0 - values), "income": encoded(INCOME)})
+    assert again.columns["name"] == first.columns["hiv"]
+
+
 def test_a_column_is_known_in_another_table_with_some_of_its_people(tmp_path: Path) -> None:
     """A quarter of the people are in both: two tables, whose common column has one budget under any name."""
     with Vault.open(tmp_path) as vault:
@@ -397,10 +406,51 @@ def test_other_columns_of_the_same_people_have_a_budget_of_their_own(tmp_path: P
         assert len({*first.columns.values(), *more.columns.values()}) == len(KNOWN) + len(others)
 
 
-def test_a_column_that_is_there_twice_is_one_column(tmp_path: Path) -> None:
+def test_columns_of_one_table_are_never_joined_whatever_their_values_are(tmp_path: Path) -> None:
+    """Whether two columns agree depends on single people, and a cap would tell."""
     with Vault.open(tmp_path) as vault:
-        found = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(2.0 * INCOME)})
-    assert found.columns["a"] == found.columns["b"]
+        for other in (2.0 * INCOME, np.where(np.arange(PEOPLE) == 7, 0.0, INCOME), -INCOME):
+            found = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(other)})
+            assert found.columns["a"] != found.columns["b"]
+
+
+def test_a_column_that_keeps_its_name_keeps_its_account_whatever_its_values_are(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(AREA)})
+        for a, b in ((AREA, INCOME), (AREA, AREA), (VISITS, FLAG)):
+            assert vault.account(ids(0, PEOPLE), {"a": encoded(a), "b": encoded(b)}) == first
+
+
+def test_a_new_name_is_not_compared_with_columns_that_are_still_there(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME)})
+        found = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(INCOME)})
+        assert found.columns["a"] == first.columns["a"] != found.columns["b"]
+
+
+def test_a_column_that_stays_is_not_compared_with_one_that_is_gone(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(INCOME)})
+        assert vault.account(ids(0, PEOPLE), {"a": encoded(INCOME)}).columns == {"a": first.columns["a"]}
+
+
+def test_a_name_that_another_table_has_does_not_hide_a_renamed_column(tmp_path: Path) -> None:
+    """`x` is known of a table with a quarter of the people; here it is what was called income."""
+    with Vault.open(tmp_path) as vault:
+        vault.account(ids(300, 600), {"x": encoded(DRAWN.normal(size=300))})
+        first = vault.account(ids(0, PEOPLE), {"income": encoded(INCOME)})
+        found = vault.account(ids(0, PEOPLE), {"x": encoded(INCOME)})
+        assert first.columns["income"] in found.columns["x"].split("+")
+
+
+def test_both_new_names_of_a_column_that_was_renamed_keep_its_budget(tmp_path: Path) -> None:
+    with Vault.open(tmp_path) as vault:
+        first = vault.account(ids(0, PEOPLE), {"income": encoded(INCOME)})
+        for _ in range(3):
+            found = vault.account(ids(0, PEOPLE), {"a": encoded(INCOME), "b": encoded(-INCOME)})
+            assert set(found.columns.values()) == set(first.columns.values())
+        back = vault.account(ids(0, PEOPLE), {"income": encoded(AREA), "a": encoded(INCOME)})
+        assert set(back.columns.values()) == set(first.columns.values())
 
 
 def test_columns_that_turn_out_to_be_one_are_joined(tmp_path: Path) -> None:
@@ -468,7 +518,8 @@ def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_
         assert charged_with(first["clinic"]) == {clinic}
         assert (first["bank"].same_people, first["clinic"].same_people) == ((clinic,), (bank,))
         assert charged_with(shared(vault, bank=(ids(0, 200), {"area": AREA[:200]}))["bank"]) == {bank}
-        hospital = shared(vault, hospital=(ids(0, 300), {"f": FLAG[:300]}))["hospital"]
+        present = (everybody, {"income": INCOME})
+        hospital = shared(vault, hospital=(ids(0, 300), {"f": FLAG[:300]}), bank=present)["hospital"]
         assert charged_with(hospital) == {hospital.table, clinic}
         later = shared(vault, hospital=(ids(0, 50), {"v": VISITS[:50]}), bank=(everybody, {"income": INCOME}))
         assert charged_with(later["hospital"]) == {hospital.table, clinic}  # once linked, always
@@ -480,6 +531,19 @@ def test_parties_that_share_a_vault_and_their_people_keep_their_own_budgets(tmp_
         assert {bank, clinic} <= charged_with(whole)
         new = shared(vault, new=(ids(0, 9), {"n": -np.arange(9.0)}))["new"]
         assert set(whole.table.split("+")) <= charged_with(new)
+
+
+def test_a_new_name_counts_with_parties_that_are_absent_whatever_its_columns_are(tmp_path: Path) -> None:
+    """Income cut into other classes is another column, and may be the same party's all the same."""
+    people = ids(0, PEOPLE)
+    low, high = ((np.quantile(INCOME, q) < INCOME).astype(float) for q in (0.2, 0.8))
+    with Vault.open(tmp_path) as vault:
+        first = shared(vault, other=(people, {"w": AREA}), bank=(people, {"low": low}))
+        again = shared(vault, other=(people, {"w": AREA}), insurer=(people, {"high": high}))
+        assert first["bank"].table in charged_with(again["insurer"])
+        assert charged_with(again["other"]) == charged_with(first["other"])
+        both = shared(vault, other=(people, {"w": AREA}), shop=(people, {"v": VISITS}), bank=(people, {"low": low}))
+        assert first["bank"].table not in charged_with(both["shop"])
 
 
 def test_a_column_that_two_parties_hold_does_not_make_them_one(tmp_path: Path) -> None:

@@ -176,6 +176,21 @@ def test_a_party_that_hardly_anybody_is_known_to_has_no_part_in_the_sums_and_doe
     assert found.privacy_.epsilon(Unit(unit)) <= 1.0 + 1e-9
 
 
+@pytest.mark.parametrize("unit", ["block", "person"])
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-2])
+def test_a_study_of_next_to_no_epsilon_comes_to_its_end(unit: str, epsilon: float) -> None:
+    """Noisy margins pool every column to one cell, so the sums are of nothing; all have paid for margins by then."""
+    small = make_federation({name: {f"{name}{j}": {"kind": "binary"} for j in range(2)} for name in "abc"})
+    rng, ids = np.random.default_rng(1), [f"s{i}" for i in range(60)]
+    frames = {
+        p.name: pl.DataFrame({"subject_id": ids, **{c.name: rng.integers(0, 2, 60) for c in p.columns}})
+        for p in small.parties
+    }
+    fitted = Synthesizer(small, "strict", epsilon, delta=1e-6, unit=unit).fit(frames)
+    assert np.isfinite(fitted.result_.copula.correlation).all()
+    assert fitted.privacy_.epsilon(Unit(unit)) <= epsilon * (1 + 1e-6)
+
+
 # ---- two parties -----------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 import pytest
 
 from verticopula.errors import PolicyRefused, ProtocolError
-from verticopula.network.consent import ConsentPrompt
+from verticopula.network.consent import ConsentPrompt, drop_typed_ahead
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
 from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.protocol.study_proposal import check_requester_and_purpose
 
 RANKS = Release(
     time="2026-01-01T00:00:00+00:00",
@@ -35,8 +38,8 @@ EXACT = replace(RANKS, what="exact", mechanism="no noise", epsilon=float("inf"),
 POLICY = Policy(caps=Caps(client=4.0))
 
 
-def question(method: str, proposed: list[Release], spent: list[Release], **changes: str) -> ConsentQuestion:
-    said = {"requester": "Dr Who, Ministry", "purpose": "waiting times", "alignment": "hash", **changes}
+def question(method: str, proposed: list[Release], spent: list[Release], **changes: Any) -> ConsentQuestion:
+    said: dict[str, Any] = {"requester": "Dr Who, Ministry", "purpose": "waiting times", "alignment": "hash", **changes}
     study = proposed[0].study if proposed else "study-1"
     return ConsentQuestion(study, method, **said, proposed=tuple(proposed), spent=tuple(spent))
 
@@ -136,3 +139,67 @@ def test_equal_releases_are_one_line_with_their_number(capsys: pytest.CaptureFix
     assert "noisy ranks, 9 times" in said
     assert "90 per value" in said
     assert "epsilon per person, as far as this ledger knows" in said
+
+
+def test_the_steward_is_told_that_noise_from_a_seed_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for proposed in ([], [replace(RANKS, noise="seeded"), replace(COUNTS, noise="seeded")]):
+        prompt("y\n").request(question("vcds", proposed, [], seeded=True))
+        said = capsys.readouterr().out
+        assert "NOT PRIVATE: the noise comes from a seed" in said
+        assert proposed == [] or "epsilon per client: 0 so far, infinite with this study" in said
+        assert proposed == [] or "cap per client: 4, of which 0 are left after this study" in said
+    prompt("y\n").request(question("vcds", [RANKS], []))
+    assert "seed" not in capsys.readouterr().out
+
+
+def test_what_is_typed_before_a_question_stands_there_answers_nothing() -> None:
+    order: list[str] = []
+
+    class Told(ConsentPrompt):
+        def _show(self, question: ConsentQuestion) -> None:
+            order.append("shown")
+
+    def read() -> str:
+        order.append("read")
+        return "y\n"
+
+    Told("bank", POLICY, read, lambda: order.append("dropped")).request(question("vcds", [RANKS], []))
+    assert order == ["shown", "dropped", "read"]
+
+
+def test_a_terminal_forgets_what_was_typed_and_a_pipe_does_not() -> None:
+    master, terminal = os.openpty()
+    source, sink = os.pipe()
+    try:
+        for end in (master, sink):
+            os.write(end, b"y\n")
+        with os.fdopen(os.dup(terminal)) as one, os.fdopen(os.dup(source)) as other:
+            assert select.select([terminal], [], [], 5.0)[0]
+            drop_typed_ahead(one)
+            drop_typed_ahead(other)
+        assert not select.select([terminal], [], [], 0.0)[0]
+        assert os.read(source, 9) == b"y\n"
+    finally:
+        for end in (master, terminal, source, sink):
+            os.close(end)
+
+
+def test_a_long_purpose_cannot_look_like_lines_of_the_prompt(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    padded = "audit" + " " * 48 + "epsilon per client: 0 so far, 0 with this study" + " " * 9 + "Nothing leaves."
+    prompt("y\n").request(question("vcds", [RANKS], [], purpose=padded))
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("because:" in line for line in lines) == 1
+    theirs = [line for line in lines if "0 so far, 0 with" in line or "Nothing leaves." in line]
+    assert theirs
+    assert all(line.startswith("  | ") and len(line) <= 60 for line in theirs)
+
+
+@pytest.mark.parametrize("words", ["a\nb", "a\rb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u2028b", "x" * 501])
+def test_who_asks_and_why_is_one_line(words: str) -> None:
+    for said in ((words, ""), ("", words)):
+        with pytest.raises(ProtocolError, match="who asks and why"):
+            check_requester_and_purpose(*said)
+    check_requester_and_purpose("Ministère, 保健省\u3000一課", "waiting times: 2026 (را می\u200cخواهد)")

@@ -516,7 +516,8 @@ def _remember_policies(
         own = [rule.removeprefix(f"{name}.") for rule in dropped if rule.startswith(f"{name}.")]
         found = rules[name].rules() if name in rules else {}
         where = str(folder / f"{name}.toml")
-        remember_rules(vault.studies, account.table, found, where, own, f"{name}.")
+        met = account.overlapping
+        remember_rules(vault.studies, account.table, found, where, own, f"{name}.", overlapping=met)
 
 
 def _finish(

@@ -53,6 +53,11 @@ def mask_points(points: Bytes, mask: bytes) -> Bytes:
     return _stack([secret.exchange(X25519PublicKey.from_public_bytes(row.tobytes())) for row in points])
 
 
+def points_digest(points: Bytes) -> str:
+    """A digest of points in their order."""
+    return hashlib.sha256(points.tobytes()).hexdigest()
+
+
 def shorten_points(points: Bytes) -> Bytes:
     """(n, 16) equal where the points are."""
     return _stack([hashlib.sha256(row.tobytes()).digest()[:HASH_BYTES] for row in points])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -35,11 +39,13 @@ class ConsentPrompt:
     Attributes
     ----------
     is_waiting : whether the steward is being asked right now
+    drop_typed : called when a question stands on the terminal: what was typed before it answers nothing
     """
 
     party: str
     policy: Policy | PolicyFile
     read: Callable[[], str] = sys.stdin.readline
+    drop_typed: Callable[[], None] = lambda: drop_typed_ahead(sys.stdin)
 
     def __post_init__(self) -> None:
         self._one_at_a_time = threading.Lock()
@@ -52,6 +58,7 @@ class ConsentPrompt:
         """
         with self._one_at_a_time:
             self._show(question)
+            self.drop_typed()
             self.is_waiting = True
             try:
                 line = self.read()
@@ -68,7 +75,11 @@ class ConsentPrompt:
         title = sanitize(f"Study {question.study} ({question.title})", 300)
         console.print(Text(title, style="bold"), soft_wrap=True)
         for name, said in (("asked by", question.requester), ("because", question.purpose)):
-            console.print(Text(f"  {name}: {sanitize(said, _LONGEST) or 'not said'}"), soft_wrap=True)
+            words = f"{name}: {sanitize(said, _LONGEST) or 'not said'}"
+            for line in textwrap.wrap(words, max(console.width - 8, 20)):  # no line of theirs looks like one of ours
+                console.print(Text(f"  | {line}"), soft_wrap=True)
+        if question.seeded:
+            console.print(Text(_SEEDED, style="bold red"), soft_wrap=True)
         if question.is_opening:
             console.print(Text(_OPENING[question.alignment]), soft_wrap=True)
             console.print(Text("Let it begin? [y/N] ", style="bold"), end="")
@@ -83,9 +94,10 @@ class ConsentPrompt:
         policy, together = self.policy.current(), [*question.spent, *question.proposed]
         before, after = party_epsilons(list(question.spent), policy.delta), party_epsilons(together, policy.delta)
         for unit in _UNITS:
-            old, new = (format_epsilon(getattr(total, unit)) for total in (before, after))
+            old = format_epsilon(getattr(before, unit))
+            new = format_epsilon(math.inf if question.seeded else getattr(after, unit))
             console.print(f"  epsilon per {unit}: {old} so far, {new} with this study")
-        person = state_privacy(together, policy.delta).person
+        person = math.inf if question.seeded else state_privacy(together, policy.delta).person
         console.print(f"  epsilon per person, as far as this ledger knows: {format_epsilon(person)} with this study")
         counted = capped_epsilons(together, policy.delta, gaussian=policy.methods == (STRICT.name,))
         for unit, cap in policy.caps.model_dump(exclude_none=True).items():
@@ -93,6 +105,15 @@ class ConsentPrompt:
             console.print(f"  cap per {unit}: {cap:g}, of which {max(cap - used, 0.0):.3g} are left after this study")
         console.print("  Nothing leaves before every party has said yes to exactly this.")
         console.print(Text("Do you consent? [y/N] ", style="bold"), end="")
+
+
+def drop_typed_ahead(terminal: TextIO) -> None:
+    """Forget what was typed and not read yet; a file or a pipe is left as it is."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import termios
+
+        if terminal.isatty():
+            termios.tcflush(terminal.fileno(), termios.TCIFLUSH)
 
 
 def _counted(entries: tuple[Release, ...]) -> list[tuple[Release, int]]:
@@ -104,6 +125,10 @@ def _counted(entries: tuple[Release, ...]) -> list[tuple[Release, int]]:
     return list(counted.values())
 
 
+_SEEDED = (
+    "  NOT PRIVATE: the noise comes from a seed. Whoever knows it, and the coordinator does, takes the noise off and\n"
+    "  has exact answers. For simulations with invented data only."
+)
 _OPENING = {
     "hash": "  First it finds the subjects that the parties have in common. Keyed hashes of your subject ids\n"
     "  leave, and which of your cells are empty; no value does. The releases themselves are another question.",

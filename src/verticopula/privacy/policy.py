@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ class Policy(CheckedModel):
     columns : the columns it shares; None for all
     methods : the protocols it takes part in; None for all that add noise. `raw-glm`, a regression on the
         raw columns, shows exact values to the coordinator and must be named.
+    alignments : how it lets rows of one person be found, `hash` or `psi`; None for both. With `psi` a coordinator that
+        works together with a party can test guessed ids
     caps : the largest epsilon ever to be spent, over all studies in its ledger; they hold, too, where every study is
         chosen after the last one was seen (`capped_epsilons`)
     delta : the δ at which the `block` and `person` caps are counted, and Gaussian noise at every unit
@@ -55,13 +58,15 @@ class Policy(CheckedModel):
         observed, and some ids if it guesses them
     new_studies : how many studies may be begun within `consent_days`, whatever became of them. What a study shows
         before its releases costs no epsilon, and one of next to no epsilon costs next to nothing
-    allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all
+    allow_seeded : whether a coordinator may ask for noise from a seed it knows, which is no protection at all; a policy
+        with caps refuses it all the same
     allow_as_printed : whether it takes part in the paper's algorithms as they are printed, which send every column's
         smallest and largest value
     """
 
     columns: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
+    alignments: tuple[Literal["hash", "psi"], ...] | None = None
     caps: Caps = Caps()
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
     min_subjects: int = Field(default=0, ge=0)
@@ -137,6 +142,19 @@ class Policy(CheckedModel):
             if self.columns is not None and column not in self.columns:
                 raise PolicyRefused(f"party {party!r} does not share column {column!r}")
 
+    def check_printed(self, party: str) -> None:
+        """Raise PolicyRefused unless the algorithms as printed are allowed.
+
+        Parameters
+        ----------
+        party : for the message
+        """
+        if not self.allow_as_printed:
+            raise PolicyRefused(
+                f"party {party!r} does not take part in variant {PRINTED_VARIANT!r}: it sends the smallest and "
+                "largest value of every column, so the policy must say allow_as_printed = true"
+            )
+
     def check(
         self,
         party: str,
@@ -172,11 +190,8 @@ class Policy(CheckedModel):
                 raise PolicyRefused(
                     f"party {party!r}, column {release.column!r}: fewer observed subjects than its policy asks for"
                 )
-            if release.mechanism == PRINTED_MARGIN and not self.allow_as_printed:
-                raise PolicyRefused(
-                    f"party {party!r} does not take part in variant {PRINTED_VARIANT!r}: it sends the smallest and "
-                    "largest value of every column, so the policy must say allow_as_printed = true"
-                )
+            if release.mechanism == PRINTED_MARGIN:
+                self.check_printed(party)
         if self.caps == Caps():
             return
         total = capped_epsilons(
@@ -191,7 +206,8 @@ class Policy(CheckedModel):
                 raise BudgetExceeded(
                     f"party {party!r}: epsilon per {unit} would become {format_epsilon(would_be)}"
                     f"{'' if total.is_pure(unit) else f', counted by {total.filter}'}, above its cap of {cap:g}; "
-                    "nothing was drawn"
+                    "nothing was drawn",
+                    unit,
                 )
 
 
@@ -225,7 +241,10 @@ def capped_epsilons(
 
     A statement (`party_epsilons`) says what was spent, by exact composition. That is not valid where the next request
     depends on earlier answers, and a cap must hold then. Pure epsilons may be added up at `variable` and `client`.
-    Otherwise a privacy filter counts (`adaptive_filter.py`), always on the same measure under one policy.
+    Otherwise a privacy filter counts (`adaptive_filter.py`), always on the same measure under one policy. Where some
+    noise is Gaussian, `variable` and `client` are the larger of the filter and of the pure part's sum: a filter can be
+    below the sum of many small epsilons, and no release may lower what counts. Noise from a seed is none to whoever
+    knows the seed: everything is infinite then.
 
     Parameters
     ----------
@@ -235,6 +254,8 @@ def capped_epsilons(
     """
     known = list(entries)
     everything = known if about_people is None else list(about_people)
+    if any(entry.noise == "seeded" for entry in (*known, *everything)):
+        return CappedEpsilons(*(4 * (math.inf,)), filter="nothing: the noise came from a seed", has_gaussian=True)
     columns = [[Coins(e.epsilon, 1) for e in column] for column in entries_by_column(known)]
     mus = [e.mu for e in known if e.is_gaussian]
 
@@ -243,12 +264,11 @@ def capped_epsilons(
             return mu_epsilon(add_mu(coins, noise), delta)
         return rho_epsilon(add_rho(coins, noise), delta)
 
-    if mus:
-        variable = max((count(column, mus) for column in columns), default=count((), mus))
-        client = count((coin for column in columns for coin in column), mus)
-    else:
-        sums = [sum(coin.epsilon for coin in column) for column in columns]
-        variable, client = max(sums, default=0.0), sum(sums)
+    sums = [sum(coin.epsilon for coin in column) for column in columns]
+    variable, client = max(sums, default=0.0), sum(sums)
+    if mus:  # the larger of both: a release must never lower a count
+        variable = max(variable, *(count(column, mus) for column in columns or [[]]))
+        client = max(client, count((coin for column in columns for coin in column), mus))
     coins = coins_of(known)
     return CappedEpsilons(
         variable,

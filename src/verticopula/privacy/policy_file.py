@@ -31,6 +31,7 @@ def remember_rules(
     prefix: str = "",
     *,
     is_whole: bool = True,
+    overlapping: Collection[str] = (),
 ) -> None:
     """Keep a policy's rules in a vault; SettingsError if some are gone that the vault remembers.
 
@@ -45,9 +46,13 @@ def remember_rules(
     dropped : names of rules that are given up
     prefix : what `--drop-rule` has in front of a rule's name
     is_whole : whether the file's last line has an end
+    overlapping : other tables with some of these people; a table that is new to the vault has their rules to keep
     """
     names = [f"policy:{name}" for name in table.split("+")]
     seen = [record["rules"] for name in names if (record := records.get(name)) is not None]
+    if not seen:
+        met = [f"policy:{name}" for name in overlapping]
+        seen = [record["rules"] for name in met if (record := records.get(name)) is not None]
     known = {name: value for one in seen for name, value in one.items()}
     lost = [name for name in known if name not in rules]
     if unnamed := [name for name in lost if name not in dropped]:
@@ -93,15 +98,15 @@ class PolicyFile:
         self._table = ""
         remember_rules(self._records, self._table, self._last.rules(), path.name)
 
-    def remember(self, records: Records, table: str) -> None:
+    def remember(self, records: Records, table: str, overlapping: Collection[str] = ()) -> None:
         """Compare with the rules that a vault remembers, and keep them there; SettingsError if some are gone.
 
         Parameters
         ----------
-        records, table : as `remember_rules` has them
+        records, table, overlapping : as `remember_rules` has them
         """
         rules, where = self._last.rules(), self._path.name
-        remember_rules(records, table, rules, where, self._dropped, is_whole=self._is_whole)
+        remember_rules(records, table, rules, where, self._dropped, is_whole=self._is_whole, overlapping=overlapping)
         self._records, self._table = records, table
 
     def current(self) -> Policy:
@@ -135,6 +140,10 @@ class PolicyFile:
     @property
     def methods(self) -> tuple[str, ...] | None:
         return self.current().methods
+
+    @property
+    def alignments(self) -> tuple[Literal["hash", "psi"], ...] | None:
+        return self.current().alignments
 
     @property
     def caps(self) -> Caps:
@@ -180,6 +189,15 @@ class PolicyFile:
         party, columns : as there
         """
         self.current().check_columns(party, columns)
+
+    def check_printed(self, party: str) -> None:
+        """As `Policy.check_printed`.
+
+        Parameters
+        ----------
+        party : as there
+        """
+        self.current().check_printed(party)
 
     def check(
         self,

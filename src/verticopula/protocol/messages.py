@@ -79,6 +79,7 @@ from verticopula.protocol.study_messages import (
     OpenRequest,
     PlaceReply,
     PlaceRequest,
+    SignedPoints,
     StudyReply,
     StudyRequest,
 )
@@ -134,6 +135,7 @@ __all__ = [
     "SecureReply",
     "SecureRequest",
     "SignedConsent",
+    "SignedPoints",
     "SignedPresence",
     "StrengthReply",
     "StrengthRequest",

@@ -36,6 +36,23 @@ class OpenRequest:
 
 
 @dataclass(frozen=True)
+class SignedPoints:
+    """Who vouches for a list of points: the party that has masked it last.
+
+    Attributes
+    ----------
+    masked_by : whose points they are, and who else has masked them, in this order
+    count, digest : how many points, and a digest of them in their order
+    signature : of `study_proposal.points_statement`, by the last of `masked_by`
+    """
+
+    masked_by: tuple[str, ...]
+    count: int
+    digest: str
+    signature: bytes
+
+
+@dataclass(frozen=True)
 class OpenReply:
     """Yes, and keyed hashes of the subject ids; for alignment `psi`, points that the party has masked.
 
@@ -45,7 +62,10 @@ class OpenReply:
     hashes : (n_k, 16), or (n_k, 32) points, in the order of their bytes; in the table's only in a seeded study
     keeps_block : the party keeps its synthetic block to itself
     ledger_count, ledger_head : where its ledger ends
+    signature : of its points (`SignedPoints`); empty for `hash`
     """
+
+    LATER = ("signature",)
 
     party: str
     key_check: NDArray[np.uint8]
@@ -54,26 +74,37 @@ class OpenReply:
     ledger_count: int
     ledger_head: str
     version: int = MESSAGE_VERSION
+    signature: bytes = b""
 
 
 @dataclass(frozen=True)
 class MaskRequest:
-    """Mask these points too: party `origin`'s subjects, in its order. Only in a study aligned by `psi`."""
+    """Mask these points too: party `origin`'s subjects, in its order. Only in a study aligned by `psi`.
+
+    `signed` : whose points they are; `cohort` : of the response party's own list, whose length is the cohort's size
+    """
+
+    LATER = ("signed", "cohort")
 
     study: str
     origin: str
     points: NDArray[np.uint8]
     version: int = MESSAGE_VERSION
+    signed: SignedPoints | None = None
+    cohort: SignedPoints | None = None
 
 
 @dataclass(frozen=True)
 class MaskReply:
-    """(n, 32) the same points, masked by this party too."""
+    """(n, 32) the same points, masked by this party too, and its signature of them (`SignedPoints`)."""
+
+    LATER = ("signature",)
 
     party: str
     origin: str
     points: NDArray[np.uint8]
     version: int = MESSAGE_VERSION
+    signature: bytes = b""
 
 
 @dataclass(frozen=True)

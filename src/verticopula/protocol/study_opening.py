@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from verticopula.data.tables import describe_strangers
 from verticopula.errors import ProtocolError, VersionMismatch
 from verticopula.matching.keyed_hashes import CHECK_BYTES, HASH_BYTES, Placement, cohort_digest, count_repeats, place
-from verticopula.matching.private_intersection import POINT_BYTES, shorten_points
+from verticopula.matching.private_intersection import POINT_BYTES, points_digest, shorten_points
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     BlockReply,
@@ -31,6 +31,7 @@ from verticopula.protocol.messages import (
     PlaceRequest,
     Reply,
     Request,
+    SignedPoints,
 )
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
@@ -91,7 +92,7 @@ def open_study(
     _check_keys(opened, federation.response.party)
     hashes = {name: reply.hashes for name, reply in opened.items()}
     if alignment == "psi":
-        hashes = yield from _mask_in_turn(federation, study, hashes)
+        hashes = yield from _mask_in_turn(federation, study, opened)
     _check_repeats(hashes)
     placement = place(hashes, federation.response.party)
     _check_placement(placement, federation.response.party)
@@ -135,20 +136,31 @@ def _are_bytes(array: NDArray[np.uint8], shape: tuple[int, ...]) -> bool:
 
 
 def _mask_in_turn(
-    federation: Federation, study: str, points: Mapping[str, NDArray[np.uint8]]
+    federation: Federation, study: str, opened: Mapping[str, OpenReply]
 ) -> Rounds[dict[str, NDArray[np.uint8]]]:
     """K - 1 rounds: every list goes to every other party, one list to each party at a time."""
-    lists, names = dict(points), [p.name for p in federation.parties]
+    names = [p.name for p in federation.parties]
+    lists = {name: reply.hashes for name, reply in opened.items()}
+    signed = {name: _signed((name,), reply.hashes, reply.signature) for name, reply in opened.items()}
+    cohort = signed[federation.response.party]
     for step in range(1, len(names)):
         origins = {names[(i + step) % len(names)]: origin for i, origin in enumerate(names)}
-        replies = yield {name: MaskRequest(study, origin, lists[origin]) for name, origin in origins.items()}
+        replies = yield {
+            name: MaskRequest(study, origin, lists[origin], signed=signed[origin], cohort=cohort)
+            for name, origin in origins.items()
+        }
         for name, origin in origins.items():
             answer = replies.get(name)
             fits = isinstance(answer, MaskReply) and answer.party == name and answer.origin == origin
             if not fits or not isinstance(answer, MaskReply) or not _are_bytes(answer.points, lists[origin].shape):
                 raise ProtocolError(f"party {name!r} did not mask the subjects of {origin!r}")
             lists[origin] = answer.points
+            signed[origin] = _signed((*signed[origin].masked_by, name), answer.points, answer.signature)
     return {name: shorten_points(masked) for name, masked in lists.items()}
+
+
+def _signed(masked_by: tuple[str, ...], points: NDArray[np.uint8], signature: bytes) -> SignedPoints:
+    return SignedPoints(masked_by, points.shape[0], points_digest(points), signature)
 
 
 def _check_repeats(hashes: Mapping[str, NDArray[np.uint8]]) -> None:

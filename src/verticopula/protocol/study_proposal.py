@@ -38,6 +38,7 @@ Bools = NDArray[np.bool_]
 _NONE = np.empty(0, dtype=np.float64)
 _LONGEST_NAME = 200
 _LONGEST_PURPOSE = 500
+_BLANK = "\u00a0\u200c\u200d\u3000"  # wide blanks, and joiners that some scripts are written with
 MOST_ROUNDS = 1000
 
 
@@ -200,9 +201,11 @@ def _check_variant(proposal: StudyProposal) -> None:
 
 
 def check_requester_and_purpose(requester: str, purpose: str) -> None:
-    """ProtocolError where a steward would have too much to read."""
+    """ProtocolError where a steward would have too much to read, or could be shown something else."""
     if max(len(requester), len(purpose)) > _LONGEST_PURPOSE:
         raise ProtocolError(f"who asks and why is said in at most {_LONGEST_PURPOSE} characters each")
+    if not all(character.isprintable() or character in _BLANK for character in requester + purpose):
+        raise ProtocolError("who asks and why is one line each, without control characters")
 
 
 def budget_of(federation: Federation, proposal: StudyProposal) -> StudyBudget:
@@ -267,6 +270,11 @@ def mask_digest(observed: Bools) -> str:
 def presence_statement(study: str, party: str, counts: Sequence[int], mask: str) -> bytes:
     """What a party signs about its mask."""
     return fingerprint(("presence", study, party, tuple(counts), mask)).encode()
+
+
+def points_statement(study: str, federation: str, masked_by: Sequence[str], count: int, digest: str) -> bytes:
+    """What a party signs about points that it has masked; `federation` is the file's fingerprint."""
+    return fingerprint(("points", study, federation, tuple(masked_by), int(count), digest)).encode()
 
 
 def consent_statement(party: str, proposal: StudyProposal, until: float) -> bytes:

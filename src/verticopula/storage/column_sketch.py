@@ -51,20 +51,25 @@ _RECOGNITION = RecognitionTuning()
 
 @dataclass(frozen=True)
 class ColumnSketch:
-    """One column's names in the ledger (several, if it joined some), and the places of its values, masked."""
+    """One column's names in the ledger (several, if it joined some), and the places of its values, masked.
+
+    `called` : what the column was called in its tables; empty in vaults of earlier versions
+    """
 
     names: tuple[str, ...]
     salt: str
     people: str
     places: str
+    called: tuple[str, ...] = ()
 
     @classmethod
-    def seal(cls, names: Iterable[str], places: Places, key: bytes) -> ColumnSketch:
+    def seal(cls, names: Iterable[str], places: Places, key: bytes, called: Iterable[str] = ()) -> ColumnSketch:
         """A sketch whose places only the holder of the key can read."""
         salt = secrets.token_bytes(16)
         people = np.fromiter(places, dtype="<u4", count=len(places))
         values = np.fromiter(places.values(), dtype="<u2", count=len(places))
-        return cls(tuple(names), salt.hex(), _text(people), _text(values ^ _stream(key, salt, len(places))))
+        masked = _text(values ^ _stream(key, salt, len(places)))
+        return cls(tuple(names), salt.hex(), _text(people), masked, tuple(called))
 
     def open(self, key: bytes) -> Places:
         """The places; ValueError where people and places do not belong together."""
@@ -100,13 +105,16 @@ def enough_people(one: Places, two: Places) -> bool:
 
 
 def is_same_column(one: Places, two: Places) -> bool:
-    """Whether the people in both sketches stand in the same or the opposite order, or in the same groups."""
+    """Whether the people in both sketches stand in the same or the opposite order, or in the same groups.
+
+    Two constant columns are the same one: nothing tells them apart.
+    """
     if not enough_people(one, two):
         return False
     common = sorted(one.keys() & two.keys())
     a, b = (np.array([places[person] for person in common]) for places in (one, two))
     if a.min() == a.max() or b.min() == b.max():
-        return False
+        return bool(a.min() == a.max() and b.min() == b.max())
     if abs(np.corrcoef(rankdata(a), rankdata(b))[0, 1]) >= _RECOGNITION.same_order:
         return True
     (_, first), (_, second) = (np.unique(places, return_inverse=True) for places in (a, b))
@@ -133,6 +141,7 @@ class ColumnFinder:
         self._is_grouped = np.array(
             [2 < len(set(places.values())) <= _RECOGNITION.most_groups for places in columns], dtype=bool
         )
+        self._is_constant = np.array([len(set(places.values())) == 1 for places in columns], dtype=bool)
 
     def earlier_same(self, row: int) -> list[int]:
         """Those of the columns before this one that are the same as this one."""
@@ -145,6 +154,7 @@ class ColumnFinder:
         few = (~np.isnan(others)).sum(axis=1) < _RECOGNITION.few_common * np.maximum(sizes[:row], sizes[row])
         near[few] = np.maximum(near[few], _correlations(_in_order(others[few]), _in_order(mine[few])))
         likely = (near >= _RECOGNITION.worth_a_look) | (self._is_grouped[:row] & self._is_grouped[row])
+        likely |= self._is_constant[:row] & self._is_constant[row]
         return [j for j in np.flatnonzero(likely).tolist() if is_same_column(self._columns[j], self._columns[row])]
 
 

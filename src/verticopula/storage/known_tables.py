@@ -83,7 +83,10 @@ class KnownTable:
             [int(value) for value in raw["sketch"]],
             [int(value) for value in raw.get("people", ())],
             [str(name) for name in raw.get("holders", ())],
-            [ColumnSketch(tuple(c["names"]), c["salt"], c["people"], c["places"]) for c in columns],
+            [
+                ColumnSketch(tuple(c["names"]), c["salt"], c["people"], c["places"], tuple(c.get("called", ())))
+                for c in columns
+            ],
             [str(name) for name in raw.get("linked", ())],
         )
 
@@ -182,13 +185,16 @@ def _holds_also(
 ) -> bool:
     """Whether another party's known table may be this party's, under another name.
 
-    It may be if they have a column in common that this party did not have before, and that the other party does not
-    hold in the same study: then both hold it. Where too few people are in both to compare columns, it may be unless
-    the other party takes part in the same study.
+    It may be if this party's name is new and the other one does not take part in the study: nothing says that they are
+    two. It may be, too, if they have a column in common that this party did not have before, and that the other party
+    does not hold in the same study: then both hold it. Where too few people are in both to compare columns, it may be
+    unless the other party takes part in the same study.
     """
     theirs = [column.open(key) for column in table.columns]
     still_theirs: set[int] = set()
     present = [name for name in table.holders if name in others]
+    if not present and not own:
+        return True
     for name in present:
         still_theirs |= set().union(*_matches(theirs, others[name].columns).values())
     had = _matches([column.open(key) for mine in own for column in mine.columns], found.columns)
@@ -213,25 +219,33 @@ def _recognise(
 ) -> tuple[list[ColumnSketch], dict[str, str]]:
     """The table's columns, old and new; and what each of the new ones is called in the ledger.
 
+    A column that keeps its name is the column of that name, whatever its values are: whether a cap is reached must not
+    depend on them. Values are compared where a name is new in this table, and only with columns whose names are gone.
+
     Parameters
     ----------
     own, others : the columns known of this table, and of others with some of its people
     columns : the new ones
     """
-    at = [*(column.open(key) for column in [*own, *others]), *columns.values()]
-    tokens = [column.names for column in [*own, *others]]
-    finder, kept = ColumnFinder(tuple(at)), dict(enumerate(own))
+    known, here = [*own, *others], {name for column in own for name in column.called}
+    gone = [j for j, column in enumerate(known) if not columns.keys() & set(column.called)]
+    new = {name: places for name, places in columns.items() if name not in here}
+    places = {j: known[j].open(key) for j in {*gone, *range(len(own))}}
+    matched = _matches([places[j] for j in gone], new) if new and gone else {}
+    kept: dict[int, ColumnSketch] = dict(enumerate(own))
     accounts: dict[str, str] = {}
-    for row, (name, found) in enumerate(columns.items(), start=len(tokens)):
-        same = finder.earlier_same(row)
-        names = tuple(dict.fromkeys(token for j in same for token in tokens[j])) or (secrets.token_hex(8),)
-        tokens.append(names)
+    for row, (name, found) in enumerate(columns.items(), start=len(known)):
+        same = [j for j, column in enumerate(known) if name in column.called]
+        same += [gone[j] for j in sorted(matched.get(name, ()))]
+        names = tuple(dict.fromkeys(token for j in same for token in known[j].names)) or (secrets.token_hex(8),)
         accounts[name] = "+".join(names)
-        here = [j for j in same if j in kept]
-        if len(here) == 1 and kept[here[0]].names == names and found.items() <= at[here[0]].items():
+        mine = [j for j in same if j in kept]
+        called = (name, *sorted({old for j in mine for old in kept[j].called} - columns.keys()))
+        is_known = len(mine) == 1 and (kept[mine[0]].names, kept[mine[0]].called) == (names, called)
+        if is_known and found.items() <= places[mine[0]].items():
             continue
-        earlier = {person: place for j in here for person, place in at[j].items() if person not in found}
-        at[row] = dict([*found.items(), *earlier.items()][: 2 * max(len(found), FEWEST_PEOPLE)])
-        kept = {j: column for j, column in kept.items() if j not in here}
-        kept[row] = ColumnSketch.seal(names, at[row], key)
+        earlier = {person: place for j in mine for person, place in places[j].items() if person not in found}
+        together = dict([*found.items(), *earlier.items()][: 2 * max(len(found), FEWEST_PEOPLE)])
+        kept = {j: column for j, column in kept.items() if j not in mine}
+        kept[row] = ColumnSketch.seal(names, together, key, called)
     return list(kept.values()), accounts

@@ -19,6 +19,7 @@ class ConsentQuestion:
     proposed : everything that would be released; empty when the study is opened, before there is a plan
     spent : what was released about this table before
     variant : which algorithm the method's name stands for; not known yet when the study is opened
+    seeded : whether the noise would come from a seed, which is no protection from whoever knows it
     """
 
     study: str
@@ -29,6 +30,7 @@ class ConsentQuestion:
     proposed: tuple[Release, ...] = ()
     spent: tuple[Release, ...] = ()
     variant: str = OWN_VARIANT
+    seeded: bool = False
 
     @property
     def title(self) -> str:

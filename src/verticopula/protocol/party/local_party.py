@@ -229,6 +229,7 @@ class LocalParty:
                     tuple(entries),
                     tuple(spent_on(spent, self.name, self.table_id, self._overlapping())),
                     proposal.variant,
+                    not self.noise.is_private,
                 )
             )
 
@@ -333,6 +334,7 @@ class LocalParty:
             self._strict.check_margins(request, key)
             return STRICT.name, entries, lambda: self._strict.release_margins(request, key)
         if isinstance(request, PrintedRequest):
+            self.policy.check_printed(self.name)  # for ranks, too: it may have been forbidden since consent
             self._check_columns([query.column for query in request.queries], "exact")
             for query in request.queries:
                 self._check_epsilon(query.column, query.epsilon)

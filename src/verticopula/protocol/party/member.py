@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from verticopula.data.column_ranges import can_hold
 from verticopula.data.csv_files import write_csv
 from verticopula.data.tables import EncodedColumn, OwnTable, decode_column
-from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
+from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.matching.keyed_hashes import (
     CHECK_BYTES,
     HASH_BYTES,
@@ -39,10 +39,10 @@ from verticopula.matching.keyed_hashes import (
     key_check,
     study_key,
 )
-from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
+from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_digest, points_of
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
@@ -60,6 +60,7 @@ from verticopula.protocol.messages import (
     PlaceRequest,
     Reply,
     Request,
+    SignedPoints,
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
@@ -72,6 +73,7 @@ from verticopula.protocol.study_proposal import (
     check_requester_and_purpose,
     check_study_name,
     federation_fingerprint,
+    points_statement,
 )
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Column, Federation, seeded_study_name
@@ -85,6 +87,7 @@ from verticopula.storage.records import RecordStore
 logger = logging.getLogger(__name__)
 
 _MOST_SUBJECTS = 10_000_000
+_MOST_CELLS = 2**26  # of a table among a cohort that is much larger: half a gigabyte, before anybody has consented
 _AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 
@@ -122,11 +125,13 @@ class OpeningRecord:
     table : digest of the table the study was opened with
     mask : the party's secret for `psi`, in hex; "" otherwise
     masked : party -> digest of its list that was masked for it; there is one list a party
+    listed : the cohort's size as the response party signed it, for `psi`; 0 before it is known
     n_subjects : size of the cohort; 0 before it is known
     positions : (n_k,) place of each row, in the order of the ids; empty before it is known
     cohort : digest of the cohort's list; "" before it is known
     federation : fingerprint of the federation file
     requester, purpose : who asked when the study was opened, and why
+    keeps : whether the coordinator was told that the synthetic block stays here; None if an earlier version told it
     """
 
     method: str
@@ -141,6 +146,8 @@ class OpeningRecord:
     federation: str = ""
     requester: str = ""
     purpose: str = ""
+    listed: int = 0
+    keeps: bool | None = None
 
     def agrees(self, other: OpeningRecord) -> bool:
         """Whether the same was agreed, wherever the rows are."""
@@ -211,19 +218,37 @@ class Member:
             self._authenticity = shared_authenticity(key)
         self._executor = executor
         self._on_column = on_column
-        self._refusals = StudyRefusals(party, vault.studies, lambda: self.policy.consent_days, clock)
+        self._refusals = StudyRefusals(
+            party, vault.studies, lambda: self.policy.consent_days, clock, lambda: tuple(self._account.table.split("+"))
+        )
         self._ask_steward = partial(self._refusals.ask, steward=ask_steward)
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         if isinstance(self.policy, PolicyFile):
-            self.policy.remember(vault.studies, self._account.table)
+            self.policy.remember(vault.studies, self._account.table, self._account.overlapping)
         self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
         self._parties: ReadyStudies[LocalParty] = ReadyStudies()
         self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
 
     def handle(self, request: Request) -> Reply:
-        """Answer a request, or refuse it with a reason."""
+        """Answer a request, or refuse it with a reason.
+
+        Privacy
+        -------
+        A refusal by a cap says at which unit, and no number: what was spent includes other studies about some of these
+        people, and who is in those tables is not for this coordinator to know. That the cap is reached still tells it.
+        """
+        try:
+            return self._handle(request)
+        except BudgetExceeded as error:
+            logger.warning("refused: %s", error)  # in this party's own log
+            raise BudgetExceeded(
+                f"party {self.name!r}: epsilon per {error.unit or 'unit'} would go above its cap; nothing was drawn",
+                error.unit,
+            ) from None
+
+    def _handle(self, request: Request) -> Reply:
         if request.version != MESSAGE_VERSION:
             raise VersionMismatch(
                 f"party {self.name!r} speaks message version {MESSAGE_VERSION}, the coordinator {request.version}"
@@ -279,11 +304,18 @@ class Member:
                 record = replace(record, mask=new_mask().hex() if request.alignment == "psi" else "")
                 self._write(request.study, record)
             hashes, order = self._hashes(request.study, record)
+            keeps = self.policy.synthetic == "keep"
+            if record.keeps != keeps:
+                record = replace(record, keeps=keeps)
+                self._write(request.study, record)
         check = np.zeros(CHECK_BYTES, dtype=np.uint8)
         if record.alignment == "hash":
             check = key_check(self._hash_key(), request.study)
+        signature = b""
+        if record.alignment == "psi":
+            signature = self._sign_points(request.study, (self.name,), hashes[order])
         count, head = self.vault.head()
-        return OpenReply(self.name, check, hashes[order], self.policy.synthetic == "keep", count, head)
+        return OpenReply(self.name, check, hashes[order], keeps, count, head, signature=signature)
 
     def _check_terms(self, request: OpenRequest) -> None:
         check_study_name(self.name, request.study)
@@ -302,12 +334,18 @@ class Member:
                 raise PolicyRefused(f"party {self.name!r}: {error}") from None
         if request.alignment not in get_args(Alignment):
             raise PolicyRefused(f"party {self.name!r} does not know this way of alignment")
+        self._check_alignment(request.alignment)
         if request.alignment == "hash":
             self._hash_key()
         if request.seed is not None and not self.policy.allow_seeded:
             raise PolicyRefused(
                 f"party {self.name!r} does not take part in seeded studies: a seed that the coordinator knows undoes "
                 "the noise (allow_seeded = true in its policy would allow it, for simulations)"
+            )
+        if request.seed is not None and self.policy.caps != Caps():
+            raise PolicyRefused(
+                f"party {self.name!r} does not take part in seeded studies: epsilon is infinite where the coordinator "
+                "knows the noise, and its policy has caps"
             )
         if request.witness_count > 0:
             self.vault.check_witness(request.witness_count, request.witness_head)
@@ -322,8 +360,11 @@ class Member:
         """
         if len(self._table.ids) < self.policy.min_subjects:
             raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
-        name = f"openings:{self.name}"  # no party's name has a colon
-        known: dict[str, float] = self.vault.studies.get(name) or {}
+        # By party (no party's name has a colon), and by the people that it is about, whatever the party is called.
+        names = [f"openings:{self.name}", *(f"openings:table:{table}" for table in self._account.table.split("+"))]
+        known: dict[str, float] = {}
+        for name in names:
+            known |= self.vault.studies.get(name) or {}
         since = self._clock() - self.policy.consent_days * SECONDS_PER_DAY
         with_releases = {entry.study for entry in self.vault.ledger}
         waiting = [study for study, when in known.items() if when > since and study not in with_releases]
@@ -339,10 +380,26 @@ class Member:
                 "its policy allows no more (new_studies). Wait until the first of them is older, or ask its steward"
             )
         self._ask_steward(
-            ConsentQuestion(request.study, request.method, request.requester, request.purpose, request.alignment)
+            ConsentQuestion(
+                request.study,
+                request.method,
+                request.requester,
+                request.purpose,
+                request.alignment,
+                seeded=request.seed is not None,
+            )
         )
-        self.vault.studies.put(name, {**known, request.study: self._clock()})
+        for name in names:
+            self.vault.studies.put(name, {**known, request.study: self._clock()})
         logger.info("party %s: study %s opened (%s)", self.name, request.study, request.alignment)
+
+    def _check_alignment(self, alignment: str) -> None:
+        """PolicyRefused unless the policy allows this way to find who is who."""
+        allowed = self.policy.alignments
+        if allowed is not None and alignment not in allowed:
+            raise PolicyRefused(f"party {self.name!r} does not take part in studies aligned by {alignment!r}")
+        if alignment == "psi" and self._authenticity is None:
+            raise PolicyRefused(f"party {self.name!r} has no key to sign its points with, which alignment 'psi' needs")
 
     def _hash_key(self) -> bytes:
         if self._key is None:
@@ -383,23 +440,58 @@ class Member:
 
         Privacy
         -------
-        To the coordinator: points that mean nothing before every party has masked them. A coordinator that puts
-        points of its own in a list can test as many ids as the list is long, and no list may be longer than the
-        cohort; so there is one list a party, and none once the cohort is settled.
+        To the coordinator: points that mean nothing before every party has masked them. Who could put points of
+        their own in a list could test as many ids as the list is long: a guess that this party has masked equals one
+        of its own points, or none. So a list has to be signed by the party that masked it last, is no longer than the
+        cohort that the response party signed, and there is one list a party, and none once the cohort is settled. A
+        coordinator together with a party that signs what it likes can still test as many ids as the cohort is large.
         """
         with self._lock:
             record = self._known(request.study)
+            self._check_alignment(record.alignment)
             self._check_points(request, record)
-            digest = hashlib.sha256(request.points.tobytes()).hexdigest()
-            if record.masked.get(request.origin, digest) != digest:
+            signed, cohort = self._check_signed(request, record)
+            if record.masked.get(request.origin, signed.digest) != signed.digest:
                 raise ProtocolError(f"party {self.name!r} has masked another list of {request.origin!r}")
-            if record.masked.get(request.origin) != digest:
-                self._write(request.study, replace(record, masked={**record.masked, request.origin: digest}))
+            if record.masked.get(request.origin) != signed.digest:
+                masked_lists = {**record.masked, request.origin: signed.digest}
+                self._write(request.study, replace(record, masked=masked_lists, listed=cohort))
         try:
             masked = mask_points(request.points, bytes.fromhex(record.mask))
         except ValueError:
             raise ProtocolError(f"party {self.name!r}: a point among those of {request.origin!r} is none") from None
-        return MaskReply(self.name, request.origin, masked)
+        signature = self._sign_points(request.study, (*signed.masked_by, self.name), masked)
+        return MaskReply(self.name, request.origin, masked, signature=signature)
+
+    def _sign_points(self, study: str, masked_by: tuple[str, ...], points: NDArray[np.uint8]) -> bytes:
+        assert self._authenticity is not None  # `_check_alignment`
+        said = masked_by, points.shape[0], points_digest(points)
+        return self._authenticity.sign(points_statement(study, self._fingerprint, *said))
+
+    def _check_signed(self, request: MaskRequest, record: OpeningRecord) -> tuple[SignedPoints, int]:
+        """Who signed the points, and the cohort's size; ProtocolError unless another party vouches for each of them."""
+        signed, cohort = request.signed, request.cohort
+        response = self.federation.response.party
+        if signed is None or signed.masked_by[:1] != (request.origin,) or not self._is_signed(request.study, signed):
+            raise ProtocolError(f"party {self.name!r}: the points of {request.origin!r} are not signed by a party")
+        if (signed.count, signed.digest) != (request.points.shape[0], points_digest(request.points)):
+            raise ProtocolError(f"party {self.name!r}: other points of {request.origin!r} were signed than these")
+        if self.name == response:
+            return signed, len(self._table.ids)
+        if cohort is None or cohort.masked_by != (response,) or not self._is_signed(request.study, cohort):
+            raise ProtocolError(f"party {self.name!r}: the cohort's size is not signed by {response!r}")
+        if request.points.shape[0] > cohort.count or record.listed not in (0, cohort.count):
+            raise ProtocolError(f"party {self.name!r}: {request.origin!r} cannot have so many subjects of this cohort")
+        return signed, cohort.count
+
+    def _is_signed(self, study: str, signed: SignedPoints) -> bool:
+        """Whether the party that masked these points last signed them, and all who did are others of the federation."""
+        others = {p.name for p in self.federation.parties} - {self.name}
+        by = signed.masked_by
+        if not by or len(set(by)) != len(by) or not set(by) <= others or self._authenticity is None:
+            return False
+        message = points_statement(study, self._fingerprint, by, signed.count, signed.digest)
+        return self._authenticity.verify(by[-1], message, signed.signature)
 
     def _check_points(self, request: MaskRequest, record: OpeningRecord) -> None:
         late = record.is_placed and request.origin not in record.masked
@@ -422,6 +514,8 @@ class Member:
             record = self._known(request.study)
             self._check_unchanged(record)
             self._check_positions(request)
+            if record.listed not in (0, request.n_subjects):
+                raise ProtocolError(f"party {self.name!r}: the cohort has another size than was signed")
             hashes, order = self._hashes(request.study, record)
             self._check_cohort(request, record, hashes[order])
             by_row = np.empty_like(request.positions)
@@ -458,6 +552,8 @@ class Member:
         whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
         if not whole or not n_rows <= n <= max(_MOST_SUBJECTS, n_rows):
             raise ProtocolError(f"party {self.name!r}: the cohort cannot have this size")
+        if n > 10 * n_rows and n * len(self._table.party.columns) > _MOST_CELLS:
+            raise ProtocolError(f"party {self.name!r}: its table in a cohort of this size would not fit into memory")
         if self.federation.response.party == self.name and n != n_rows:
             raise ProtocolError(f"party {self.name!r}: its own {n_rows} subjects are the cohort")
         if not isinstance(positions, np.ndarray) or positions.dtype != np.int64 or positions.shape != (n_rows,):
@@ -478,6 +574,12 @@ class Member:
                 raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
             if record.seed is not None and not self.policy.allow_seeded:
                 raise PolicyRefused(f"party {self.name!r} does not take part in seeded studies any more")
+            self._check_alignment(record.alignment)
+            if record.keeps is False and self.policy.synthetic == "keep":
+                raise PolicyRefused(
+                    f"party {self.name!r} keeps its synthetic block by now, and said otherwise when this study was "
+                    "opened; open another one"
+                )
             if _method_of(request) != record.method:
                 raise ProtocolError(f"party {self.name!r}: this study was opened for another method")
             if study not in self._parties:

@@ -8,6 +8,7 @@ before it is answered.
 from __future__ import annotations
 
 import base64
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ from verticopula.storage.records import RecordStore
 
 Bools = NDArray[np.bool_]
 
+_ONE_AT_A_TIME = threading.Lock()  # from reading a record to writing it
 _CLOCK_SLACK = 300.0  # seconds by which a clock may be set back
 
 
@@ -141,14 +143,23 @@ class StudyConsents:
         known = self._read(proposal.study)
         if known is None or self._is_over(known):
             ask()
-            now, kept = self.clock(), {} if known is None else known.asked
-            known = ConsentRecord(proposal, now, now + self.days() * SECONDS_PER_DAY, False, kept)
-            self._write(known)
+            with _ONE_AT_A_TIME:  # read again: who took their time may have been asked twice, and said yes before
+                known = self._read(proposal.study)
+                if known is None or self._is_over(known):
+                    now, kept = self.clock(), {} if known is None else known.asked
+                    known = ConsentRecord(proposal, now, now + self.days() * SECONDS_PER_DAY, False, kept)
+                    self._write(known)
+            if fingerprint(known.proposal) != fingerprint(proposal):
+                raise ProtocolError(f"party {self.party!r} has consented to another proposal in this study")
         own = known.said + self.days() * SECONDS_PER_DAY
         return SignedConsent(self.party, own, self.authenticity.sign(consent_statement(self.party, proposal, own)))
 
     def agree(self, study: str, consents: Sequence[SignedConsent]) -> None:
         """Everybody's consent to the proposal that this party consented to; ProtocolError where one is missing."""
+        with _ONE_AT_A_TIME:
+            self._agree(study, consents)
+
+    def _agree(self, study: str, consents: Sequence[SignedConsent]) -> None:
         record = self._living(study)
         names = [presence.party for presence in record.proposal.presence]
         if [consent.party for consent in consents] != names:
@@ -173,12 +184,13 @@ class StudyConsents:
 
     def bind(self, study: str, place: str, request: str) -> None:
         """ProtocolError if another request was made in this place of the study."""
-        self.agreed(study)
-        record = self._living(study)
-        if record.asked.get(place, request) != request:
-            raise ProtocolError(f"party {self.party!r}: another {place} was asked for in this study")
-        if place not in record.asked:
-            self._write(replace(record, asked={**record.asked, place: request}))
+        with _ONE_AT_A_TIME:
+            self.agreed(study)
+            record = self._living(study)
+            if record.asked.get(place, request) != request:
+                raise ProtocolError(f"party {self.party!r}: another {place} was asked for in this study")
+            if place not in record.asked:
+                self._write(replace(record, asked={**record.asked, place: request}))
 
     def places(self, study: str) -> list[str]:
         """The places of the study in which something was asked for."""

@@ -4,17 +4,21 @@ asked."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from verticopula.errors import PolicyRefused
+from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.storage.records import RecordStore
 
 _STUDY, _SAME = "study ", "same "
+_SAME_PRICE = 0.1  # relative: a price that differs by less is the same one to a steward
+_NUMBERS = ("n_subjects", "epsilon", "coins_epsilon", "coins_count", "mu", "mu_person")
+_HIDDEN = "\u034f\u115f\u1160\u2800\u3164\uffa0"  # blank on a screen, though not by their category
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,51 +30,102 @@ class StudyRefusals:
     Attributes
     ----------
     records : where refusals are kept
-    days : how long a refusal lives, as the policy says now
+    days : how long a refusal lives, and a question, as the policy says now
     clock : seconds since 1970
+    tables : whom it is about, as a vault names them: what the party is called does not matter
     """
 
     party: str
     records: RecordStore
     days: Callable[[], float]
     clock: Callable[[], float] = time.time
+    tables: Callable[[], tuple[str, ...]] = lambda: ()
 
     def ask(self, question: ConsentQuestion, steward: Callable[[ConsentQuestion], None]) -> None:
-        """Ask the steward, unless there was a no before that still lives; PolicyRefused for a no of then or now."""
-        known = self._living()
-        keys = f"{_STUDY}{question.study}", f"{_SAME}{_digest(question)}"
-        for key in keys:
-            if key in known:
-                raise PolicyRefused(known[key]["reason"])
+        """Ask the steward, unless there was a no before that still lives; PolicyRefused for a no of then or now.
+
+        ProtocolError for a yes to a question that has been waiting for longer than a consent would live.
+        """
+        keys, prices = (f"{_STUDY}{question.study}", f"{_SAME}{_digest(question)}"), _prices(question)
+        for key, known in self._living().items():
+            if key == keys[0] or (key == keys[1] and any(_are_alike(prices, old) for old in known["prices"])):
+                raise PolicyRefused(self._told(known))
+        asked = self.clock()
         try:
             steward(question)
         except PolicyRefused as error:
             reason = f"{error}; for {self.days():g} days the same is refused without asking again"
-            said = {"said": self.clock(), "reason": reason}
             # Read again: a steward takes their time, and may have said no to something else meanwhile.
-            self.records.put(self._name, {**self._living(), **dict.fromkeys(keys, said)})
+            living = self._living()
+            for key in keys:
+                earlier = living.get(key, {}).get("prices", [])
+                living[key] = {
+                    "said": self.clock(),
+                    "reason": reason,
+                    "party": self.party,
+                    "prices": [*earlier, list(prices)],
+                }
+            for name in self._names():
+                self.records.put(name, living)
             raise PolicyRefused(reason) from None
+        if self.clock() - asked > self.days() * SECONDS_PER_DAY:
+            raise ProtocolError(
+                f"party {self.party!r}: its steward was asked more than {self.days():g} days ago; ask again"
+            )
 
     def studies(self) -> set[str]:
         """The names of studies that were refused, and are not to be asked about again yet."""
         return {key.removeprefix(_STUDY) for key in self._living() if key.startswith(_STUDY)}
 
+    def _told(self, known: dict[str, Any]) -> str:
+        """Why it was refused; what else this organisation is called is not told."""
+        if known.get("party", self.party) == self.party:
+            return str(known["reason"])
+        return f"party {self.party!r}: its steward said no before; the same is refused without asking again"
+
     def _living(self) -> dict[str, dict[str, Any]]:
         # A clock that was set back makes a no live longer, never shorter.
         since = self.clock() - self.days() * SECONDS_PER_DAY
-        known = self.records.get(self._name) or {}
-        return {key: refusal for key, refusal in known.items() if refusal["said"] >= since}
+        found: dict[str, dict[str, Any]] = {}
+        for name in self._names():
+            for key, refusal in (self.records.get(name) or {}).items():
+                if refusal["said"] >= since and refusal["said"] >= found.get(key, refusal)["said"]:
+                    found[key] = {"prices": [], **refusal}
+        return found
 
-    @property
-    def _name(self) -> str:
-        return f"refusals:{self.party}"  # no party's name has a colon
+    def _names(self) -> list[str]:
+        """By party (no party's name has a colon), and by the people that it is about."""
+        return [f"refusals:{self.party}", *(f"refusals:table:{table}" for table in self.tables())]
 
 
 def _digest(question: ConsentQuestion) -> str:
-    """Of everything that the steward is shown but the study's name, which a coordinator can choose, and earlier
-    studies."""
+    """Of everything that the steward is shown but the study's name, which a coordinator can choose, earlier studies,
+    and numbers, which are compared by themselves (`_prices`)."""
+    nothing: dict[str, Any] = dict.fromkeys(_NUMBERS, 0)
     shown = tuple(
-        replace(entry, time="", study="", table="", content="", previous="", hash="", request="", joint="")
+        replace(entry, **nothing, time="", study="", table="", content="", previous="", hash="", request="", joint="")
         for entry in question.proposed
     )
-    return fingerprint((question.method, question.requester, question.purpose, question.alignment, shown))
+    seeded = ("seeded",) if question.seeded else ()
+    words = fold(question.requester), fold(question.purpose)
+    return fingerprint((question.method, question.variant, *words, question.alignment, shown, *seeded))
+
+
+def _prices(question: ConsentQuestion) -> tuple[float, ...]:
+    """How many people, and at which price, release by release."""
+    return tuple(float(number) for entry in question.proposed for number in (getattr(entry, name) for name in _NUMBERS))
+
+
+def _are_alike(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether no number differs by more than a steward would mind."""
+    return len(one) == len(other) and all(
+        a == b or abs(a - b) <= _SAME_PRICE * max(abs(a), abs(b)) < float("inf")
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def fold(text: str) -> str:
+    """The words as they look: without what cannot be seen, other forms of the same letters, case and surplus blanks."""
+    plain = "".join(c for c in unicodedata.normalize("NFKC", text) if c not in _HIDDEN)
+    seen = "".join(" " if c.isspace() else c for c in plain if c.isspace() or unicodedata.category(c)[0] != "C")
+    return " ".join("".join(c for c in seen if not "\ufe00" <= c <= "\ufe0f").casefold().split())

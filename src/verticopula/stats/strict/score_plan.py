@@ -104,9 +104,10 @@ def plan_sums(
     plan = SumsPlan(parties, widths, compute, opened.pattern_of, opened.columns, tables, bits, cap, mu)
     if budget.unit is Unit.BLOCK:
         factors = {party: block_factor(plan, party) for party in parties}
-        # A party in no opened pattern has no part in the sums, and does not limit them.
-        mu = min(budget.moments_mu(party) / own for party, own in factors.items() if own > 0.0) * (1.0 - 2.0**-50)
-        plan = replace(plan, mu=mu)
+        # A party in no opened pattern has no part in the sums, and does not limit them. Nor has one whose noisy margins
+        # have pooled each of its columns to one cell; where that is all of them, the sums are of nothing but noise.
+        limits = [budget.moments_mu(party) / own for party, own in factors.items() if own > 0.0]
+        plan = replace(plan, mu=min(limits, default=mu) * (1.0 - 2.0**-50))
     elif not rows_agreed:
         plan = replace(plan, mu=mu * mu / person_mu(plan, rows_agreed=False) * (1.0 - 2.0**-50))
     check_plan(plan)
