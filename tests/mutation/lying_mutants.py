@@ -191,7 +191,7 @@ LYING_MUTANTS = (
     Mutant(
         "questions-live-for-ever",
         "protocol/party/study_refusals.py",
-        "if self.clock() - asked > self.days() * _DAY:",
+        "if self.clock() - asked > self.days() * SECONDS_PER_DAY:",
         "if self.clock() < asked:",
         "a yes to a question of last year would be a consent",
         one_of(CONSENT, "a_question_lives_as_long_as_a_consent_would"),
