@@ -14,6 +14,7 @@ from pathlib import Path
 # Importing them fills the table.
 from tests.network import (  # noqa: F401
     attacks_on_agreements,
+    attacks_on_budgets,
     attacks_on_compute,
     attacks_on_consent,
     attacks_on_coordinator,
