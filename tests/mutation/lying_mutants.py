@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation.mutants import ADAPTIVE, ALIGNMENT, CONSENT, MEMBER, POLICY, VAULT
 from tests.mutation.runner import Mutant, one_of
 
+BOUNDED = ("tests/privacy/test_refusals_are_bounded.py",)
 PRINTED = ("tests/privacy/test_printed_members.py",)
 PROMPT = ("tests/unit/test_consent.py",)
 REFUSALS = ("tests/privacy/test_refusals_tell_nothing.py",)
@@ -178,7 +179,7 @@ LYING_MUTANTS = (
         """*(f"refusals:table:{table}" for table in self.tables())""",
         "",
         "another name on the same vault would be asked again",
-        one_of(CONSENT, "a_no_and_the_number_of_studies_hold_for_the_people_whatever_the_party_is_called"),
+        one_of(CONSENT, "the_number_of_studies_holds_for_the_people_whatever_the_party_is_called"),
     ),
     Mutant(
         "openings-belong-to-names",
@@ -186,7 +187,7 @@ LYING_MUTANTS = (
         """*(f"openings:table:{table}" for table in self._account.table.split("+"))""",
         "",
         "another name on the same vault would have new studies to begin",
-        one_of(CONSENT, "a_no_and_the_number_of_studies_hold_for_the_people_whatever_the_party_is_called"),
+        one_of(CONSENT, "the_number_of_studies_holds_for_the_people_whatever_the_party_is_called"),
     ),
     Mutant(
         "questions-live-for-ever",
@@ -211,5 +212,29 @@ LYING_MUTANTS = (
         'if record.keeps is None and self.policy.synthetic == "keep":',
         "a block that is to be kept would be in the lead's tables",
         one_of(MEMBER, "a_block_that_is_to_be_kept_by_now_stops_a_study_that_was_opened_otherwise"),
+    ),
+    Mutant(
+        "caps-can-be-searched",
+        "protocol/party/study_consents.py",
+        'if capped is not None and capped["proposal"] != fingerprint(proposal):',
+        'if capped is not None and capped["proposal"] == "":',
+        "proposals in one study would tell how much of a cap is left",
+        one_of(BOUNDED, "a_cap_cannot_be_searched_by_proposals_in_one_study"),
+    ),
+    Mutant(
+        "others-openings-block",
+        "protocol/party/member.py",
+        "words[-1] not in with_releases and words[0] in (self._fingerprint, words[-1])",
+        "words[-1] not in with_releases",
+        "another federation's coordinator could keep this one's studies waiting",
+        one_of(BOUNDED, "another_federation_s_openings_keep_nobody_waiting"),
+    ),
+    Mutant(
+        "a-no-is-renewed",
+        "protocol/party/study_refusals.py",
+        'if price["said"] >= since]',
+        "]",
+        "a no would live longer than it says",
+        one_of(BOUNDED, "a_no_lives_as_long_as_it_says_whatever_was_refused_later"),
     ),
 )

@@ -856,8 +856,8 @@ _MEMBER = (
     Mutant(
         "refusal-of-a-name-only",
         "protocol/party/study_refusals.py",
-        "key == keys[0] or (key == keys[1] and any(",
-        "key == keys[0] or (key == '' and any(",
+        "key == keys[0] or (key == keys[1] and alike)",
+        "key == keys[0]",
         "a coordinator could ask again under another name",
         one_of(CONSENT, "a_no_is_not_asked_about_again_under_another_name"),
     ),

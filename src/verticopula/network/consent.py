@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,8 +75,9 @@ class ConsentPrompt:
         console.print(Text(title, style="bold"), soft_wrap=True)
         for name, said in (("asked by", question.requester), ("because", question.purpose)):
             words = f"{name}: {sanitize(said, _LONGEST) or 'not said'}"
-            for line in textwrap.wrap(words, max(console.width - 8, 20)):  # no line of theirs looks like one of ours
-                console.print(Text(f"  | {line}"), soft_wrap=True)
+            # By the places that letters take on a screen: no line of theirs looks like one of ours.
+            for line in Text(words).wrap(console, max(console.width - 8, 20)):
+                console.print(Text("  | ") + line, soft_wrap=True)
         if question.seeded:
             console.print(Text(_SEEDED, style="bold red"), soft_wrap=True)
         if question.is_opening:

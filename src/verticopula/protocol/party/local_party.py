@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from verticopula.data.column_ranges import can_hold
 from verticopula.data.tables import AlignedTable, EncodedColumn
-from verticopula.errors import PolicyRefused, ProtocolError, VersionMismatch
+from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, VersionMismatch
 from verticopula.glm.feature_design import Features
 from verticopula.glm.feature_encoding import code_schema_column, features_of
 from verticopula.mpc.sealed_messages import Authenticity
@@ -218,7 +218,12 @@ class LocalParty:
 
         def ask() -> None:
             spent = list(self.ledger)
-            self._approve(proposal.method, entries, spent)
+            try:
+                self._approve(proposal.method, entries, spent)
+            except BudgetExceeded:
+                if self.consents is not None:
+                    self.consents.remember_excess(proposal)
+                raise
             self.ask_steward(
                 ConsentQuestion(
                     proposal.study,

@@ -66,7 +66,7 @@ from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.ready_studies import ReadyStudies
 from verticopula.protocol.party.study_consents import StudyConsents
-from verticopula.protocol.party.study_refusals import StudyRefusals
+from verticopula.protocol.party.study_refusals import StudyRefusals, opening_name
 from verticopula.protocol.study_opening import Alignment, LedgerHead
 from verticopula.protocol.study_proposal import (
     StudyContext,
@@ -218,15 +218,20 @@ class Member:
             self._authenticity = shared_authenticity(key)
         self._executor = executor
         self._on_column = on_column
+        self._fingerprint = federation_fingerprint(federation)
         self._refusals = StudyRefusals(
-            party, vault.studies, lambda: self.policy.consent_days, clock, lambda: tuple(self._account.table.split("+"))
+            party,
+            vault.studies,
+            lambda: self.policy.consent_days,
+            clock,
+            lambda: tuple(self._account.table.split("+")),
+            self._fingerprint,
         )
         self._ask_steward = partial(self._refusals.ask, steward=ask_steward)
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         if isinstance(self.policy, PolicyFile):
             self.policy.remember(vault.studies, self._account.table, self._account.overlapping)
-        self._fingerprint = federation_fingerprint(federation)
         self._lock = threading.RLock()
         self._parties: ReadyStudies[LocalParty] = ReadyStudies()
         self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
@@ -367,13 +372,19 @@ class Member:
             known |= self.vault.studies.get(name) or {}
         since = self._clock() - self.policy.consent_days * SECONDS_PER_DAY
         with_releases = {entry.study for entry in self.vault.ledger}
-        waiting = [study for study, when in known.items() if when > since and study not in with_releases]
+        lately = {place: place.split(" ") for place, when in known.items() if when > since}
+        # Of another federation's studies only the number counts: its coordinator cannot keep this one's waiting.
+        waiting = [
+            place
+            for place, words in lately.items()
+            if words[-1] not in with_releases and words[0] in (self._fingerprint, words[-1])
+        ]
         if len(waiting) >= self.policy.open_studies:
             raise PolicyRefused(
                 f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
                 "its policy allows no more (open_studies)"
             )
-        begun = {study for study, when in known.items() if when > since} | self._refusals.studies()
+        begun = set(lately) | self._refusals.studies()
         if len(begun) >= self.policy.new_studies:
             raise PolicyRefused(
                 f"party {self.name!r}: {len(begun)} studies were begun in the last {self.policy.consent_days:g} days; "
@@ -390,7 +401,9 @@ class Member:
             )
         )
         for name in names:
-            self.vault.studies.put(name, {**known, request.study: self._clock()})
+            self.vault.studies.put(
+                name, {**known, opening_name(self._fingerprint, self.name, request.study): self._clock()}
+            )
         logger.info("party %s: study %s opened (%s)", self.name, request.study, request.alignment)
 
     def _check_alignment(self, alignment: str) -> None:

@@ -135,6 +135,22 @@ class StudyConsents:
         known = self._read(proposal.study)
         if known is not None and fingerprint(known.proposal) != fingerprint(proposal):
             raise ProtocolError(f"party {self.party!r} has consented to another proposal in this study")
+        capped = self.records.get(self._capped_name(proposal.study))
+        if capped is not None and capped["proposal"] != fingerprint(proposal):
+            raise ProtocolError(
+                f"party {self.party!r}: this study went above a cap before; another proposal needs another study"
+            )
+
+    def remember_excess(self, proposal: StudyProposal) -> None:
+        """A cap refused this proposal: no other is looked at in its study.
+
+        Proposals cost nothing, and each refusal tells whether a price is above what is left. Whoever could make them
+        without end would find out what was spent on these people in other studies.
+        """
+        self.records.put(self._capped_name(proposal.study), {"proposal": fingerprint(proposal)})
+
+    def _capped_name(self, study: str) -> str:
+        return f"capped:{self.party}:{study}"  # no name has a colon
 
     def consent(self, proposal: StudyProposal, ask: Callable[[], None]) -> SignedConsent:
         """The party's signed consent; `ask` raises unless policy and steward agree. A consent that lives is not asked

@@ -33,6 +33,7 @@ class StudyRefusals:
     days : how long a refusal lives, and a question, as the policy says now
     clock : seconds since 1970
     tables : whom it is about, as a vault names them: what the party is called does not matter
+    federation : fingerprint of the federation file: what another federation's coordinator is refused says nothing here
     """
 
     party: str
@@ -40,15 +41,17 @@ class StudyRefusals:
     days: Callable[[], float]
     clock: Callable[[], float] = time.time
     tables: Callable[[], tuple[str, ...]] = lambda: ()
+    federation: str = ""
 
     def ask(self, question: ConsentQuestion, steward: Callable[[ConsentQuestion], None]) -> None:
         """Ask the steward, unless there was a no before that still lives; PolicyRefused for a no of then or now.
 
         ProtocolError for a yes to a question that has been waiting for longer than a consent would live.
         """
-        keys, prices = (f"{_STUDY}{question.study}", f"{_SAME}{_digest(question)}"), _prices(question)
+        keys, prices = self._keys(question), _prices(question)
         for key, known in self._living().items():
-            if key == keys[0] or (key == keys[1] and any(_are_alike(prices, old) for old in known["prices"])):
+            alike = any(_are_alike(prices, old["numbers"]) for old in known["prices"])
+            if key == keys[0] or (key == keys[1] and alike):
                 raise PolicyRefused(self._told(known))
         asked = self.clock()
         try:
@@ -57,14 +60,10 @@ class StudyRefusals:
             reason = f"{error}; for {self.days():g} days the same is refused without asking again"
             # Read again: a steward takes their time, and may have said no to something else meanwhile.
             living = self._living()
+            said = {"said": self.clock(), "reason": reason, "party": self.party}
             for key in keys:
                 earlier = living.get(key, {}).get("prices", [])
-                living[key] = {
-                    "said": self.clock(),
-                    "reason": reason,
-                    "party": self.party,
-                    "prices": [*earlier, list(prices)],
-                }
+                living[key] = {**said, "prices": [*earlier, {"said": said["said"], "numbers": list(prices)}]}
             for name in self._names():
                 self.records.put(name, living)
             raise PolicyRefused(reason) from None
@@ -74,8 +73,22 @@ class StudyRefusals:
             )
 
     def studies(self) -> set[str]:
-        """The names of studies that were refused, and are not to be asked about again yet."""
-        return {key.removeprefix(_STUDY) for key in self._living() if key.startswith(_STUDY)}
+        """What was refused about these people in any federation, and is not to be asked about again yet.
+
+        As `opening_name` has it.
+        """
+        found = set()
+        for key, refusal in self._living().items():
+            if key.startswith(_STUDY):
+                *federation, study = key.removeprefix(_STUDY).split(" ")
+                found.add(opening_name("".join(federation), refusal.get("party", self.party), study))
+        return found
+
+    def _keys(self, question: ConsentQuestion) -> tuple[str, str]:
+        return f"{self._keys_start(_STUDY)}{question.study}", f"{self._keys_start(_SAME)}{_digest(question)}"
+
+    def _keys_start(self, kind: str) -> str:
+        return f"{kind}{self.federation} " if self.federation else kind
 
     def _told(self, known: dict[str, Any]) -> str:
         """Why it was refused; what else this organisation is called is not told."""
@@ -90,12 +103,19 @@ class StudyRefusals:
         for name in self._names():
             for key, refusal in (self.records.get(name) or {}).items():
                 if refusal["said"] >= since and refusal["said"] >= found.get(key, refusal)["said"]:
-                    found[key] = {"prices": [], **refusal}
+                    # Each price has its own no: a later one to another price does not renew it.
+                    living = [price for price in refusal.get("prices", []) if price["said"] >= since]
+                    found[key] = {**refusal, "prices": living}
         return found
 
     def _names(self) -> list[str]:
         """By party (no party's name has a colon), and by the people that it is about."""
         return [f"refusals:{self.party}", *(f"refusals:table:{table}" for table in self.tables())]
+
+
+def opening_name(federation: str, party: str, study: str) -> str:
+    """Under which a study is counted: names of studies and parties repeat between federations and parties."""
+    return f"{federation} {party} {study}"
 
 
 def _digest(question: ConsentQuestion) -> str:
