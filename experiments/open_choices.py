@@ -117,7 +117,7 @@ def measure(task: tuple[str, int], n_subjects: int, quick: bool) -> tuple[str, d
     """RMSE by reading, of one method on one data set."""
     method, replication = task
     cell = Cell("linear", MECHANISMS[method], n_subjects)
-    drawn = draw(cell, replication, Settings(design=SMALL_DESIGN if quick else None).make_design(cell))
+    drawn = draw(cell, replication, Settings(SMALL_DESIGN if quick else {}).make_design(cell))
     names = [name for name in READINGS if method != "vcds" or name not in LATENT_READINGS]
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
