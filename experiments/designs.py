@@ -119,15 +119,16 @@ class SimulationDesign:
         j = np.arange(1, self.client_size + 1)
         # Rounded first: 0.07 * 100 is 7.000000000000001 in floating point, and its ceiling is 8.
         n_nonzero = ceil(round(self.sparsity * self.client_size, 9))
-        signs = np.tile(np.where(j <= n_nonzero, (-1.0) ** j, 0.0), self.n_clients)
-        return signs * self._sizes()
+        coef = np.tile(np.where(j <= n_nonzero, (-1.0) ** j, 0.0), self.n_clients)
+        coef[coef != 0.0] *= self._sizes(n_nonzero * self.n_clients)
+        return coef
 
-    def _sizes(self) -> FloatArray:
-        """(p,) absolute values of non-zero coefficients: one, or an even grid in an order fixed once for all."""
+    def _sizes(self, count: int) -> FloatArray:
+        """Absolute values of the non-zero coefficients: one, or an even grid in an order fixed once for all."""
         if self.effects == "equal":
-            return np.full(self.n_columns, self.coef_size)
-        order = np.random.default_rng(0).permutation(self.n_columns)
-        return 2.0 * self.coef_size * (order + 0.5) / self.n_columns
+            return np.full(count, self.coef_size)
+        order = np.random.default_rng(0).permutation(count)
+        return 2.0 * self.coef_size * (order + 0.5) / count
 
     def draw_kinds(self, *, rng: np.random.Generator) -> tuple[Kind, ...]:
         """The kind of every column: the q_1..q_4 kinds, shuffled over all positions."""
