@@ -125,6 +125,7 @@ tables: $(STAMP)-$(if $(filter loky,$(BACKEND)),dev,cluster)  ## the paper's tab
 	$(TABLES) --headline --judges paper --replications 100
 	$(TABLES) --methods $(OTHER_DATA) --epsilons 1 --effects uniform --replications 30
 	$(TABLES) --methods $(OTHER_DATA) --epsilons 1 --seed-offset 1000 --replications 30
+	$(RUN) open_choices $(HOW)
 	$(RUN) table8 $(HOW)
 	$(RUN) missing $(HOW)
 

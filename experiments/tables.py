@@ -11,6 +11,7 @@ from experiments import sme, sme_table
 from experiments.draws import Cell
 from experiments.judge import JUDGE_NAMES
 from experiments.methods import HEADLINE, MECHANISMS, METHODS, NEEDS_TORCH, TABLES, YARDSTICKS
+from experiments.open_choices import list_effects
 from experiments.page import Contents, render
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import (
@@ -167,6 +168,7 @@ def present(record: Record, places: Places) -> list[Table]:
         complete_shares(cells),
         hours,
         sme_table.render(folder, said["subjects"]),
+        list_effects(Record.read(choices)) if (choices := folder / "open_choices.json").exists() and paper else {},
     )
     made_by = record.describe() + " All that earlier runs left in the folder is shown and counted, too."
     write_text(places.pages / "results.html", render(contents, made_by))
