@@ -1,8 +1,8 @@
 """What the paper's text leaves open in its algorithms as printed: RMSE with our reading of each point, and with others.
 
-The paper's designs and its judge: SCAD with BIC of the penalised fit, without an intercept, on as many rows as subjects.
-ε = 1 of unit `variable`. All readings see the same data sets and the same coins. The last ones are about the judge,
-and see the tables of our reading.
+The paper's designs and its judge: SCAD with BIC of the penalised fit, without an intercept, on as many rows as
+subjects. ε = 1 of unit `variable`. All readings see the same data sets and the same coins. The last ones are about the
+judge, and see the tables of our reading.
 """
 
 from __future__ import annotations
