@@ -43,6 +43,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         keep(folder / "effects-uniform", number, shift, Settings({"effects": "uniform"}))
         keep(folder / "seeds-from-1000", 1000 + number, 2.0 * shift, Settings())
     Record.of_run("tables", {"small_design": False, "subjects": 1_500}, {}, "a test").save(folder / "tables.json")
+    readings = {"our reading": [0.1, 0.2], "h = 5": [0.2, 0.2]}
+    effects = {"vcds as printed, linear, complete": readings, "real data, linear, complete": readings}
+    Record.of_run("open_choices", {}, effects, "a test").save(folder / "open_choices.json")
     assert main(["table1", "--page", "--out", str(folder)]) == 0
     return (folder / "results.html").read_text()
 
@@ -71,6 +74,11 @@ def test_a_cell_is_one_line_and_colours_have_a_legend(page: str) -> None:
     for colour in ("better", "equal", "worse"):
         assert f"<span class='{colour}'>" in page
     assert "<td class='better'>0.000 ± 0.000 ▲</td>" in page  # an FDR of 0 in all data sets
+
+
+def test_what_other_readings_change_stands_on_the_page(page: str) -> None:
+    assert page.count("<tr><th>h = 5</th><td>+0.050 ± 0.050</td></tr>") == 2
+    assert page.count("<tr><th>our reading</th><td>0.150 ± 0.050</td></tr>") == 2
 
 
 def test_a_phone_can_read_it(page: str) -> None:
