@@ -26,7 +26,8 @@ def synthesize(
     study: Study, method: Method, *, aligned: bool, variant: str = OWN_VARIANT
 ) -> tuple[Outcome, Synthesizer]:
     """Synthetic tables of one method, and the fitted study behind them."""
-    key, rows_per_subject = f"{method} {variant}", 1 if variant == PRINTED_VARIANT else study.rows_per_subject
+    key = method if variant == OWN_VARIANT else f"{method} {variant}"
+    rows_per_subject = 1 if variant == PRINTED_VARIANT else study.rows_per_subject
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)
         warnings.simplefilter("ignore", AlignedWarning)

@@ -277,7 +277,7 @@ def test_rows_do_not_depend_on_who_drew_from_the_same_fit_before() -> None:
     copula.evcds_free(shared)
     first, second = copula.evcds(alone), copula.evcds(shared)
     assert all(first.tables[party].equals(second.tables[party]) for party in first.tables)
-    assert list(shared.fitted) == ["evcds verticopula"]
+    assert list(shared.fitted) == ["evcds"]
     assert replace(shared, epsilon=2.0).fitted == {}  # another study has no fit yet
 
 
