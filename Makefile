@@ -123,11 +123,10 @@ tables: $(STAMP)-$(if $(filter loky,$(BACKEND)),dev,cluster)  ## the paper's tab
 	$(TABLES) --headline --replications 30
 	$(TABLES) --replications 30
 	$(TABLES) --headline --judges paper --replications 100
-	$(TABLES) --methods $(OTHER_DATA) --epsilons 1 --effects uniform --replications 30
-	$(TABLES) --methods $(OTHER_DATA) --epsilons 1 --seed-offset 1000 --replications 30
+	$(TABLES) --methods $(OTHER_DATA) --epsilons 1 --sizes 1000 5000 --effects uniform --replications 30
+	$(TABLES) --methods $(OTHER_DATA) --epsilons 1 --sizes 1000 5000 --seed-offset 1000 --replications 30
 	$(RUN) open_choices $(HOW)
 	$(RUN) table8 $(HOW)
-	$(RUN) missing $(HOW)
 
 check: $(STAMP)-dev  ## ruff, mypy (strict on src), and that rooms import only from rooms below
 	$(BIN)/ruff check .
