@@ -234,8 +234,8 @@ def _render_original(figures: Sequence[Figure]) -> str:
     worse = [f"{f.key.model}, N = {f.key.n_subjects:,}" for f in lost if f.verdict == "worse"]
     note = (
         f"<p>On the real data the paper's judge is worse than the paper prints for it in {len(worse)} of {len(lost)} "
-        f"settings{f' ({join(worse)})' if worse else ''}: there the design, as we read it, and the judge lose "
-        "more than the synthetic table does.</p>"
+        f"settings{f' ({join(worse)})' if worse else ''}: there the design as we read it, or the judge, falls short "
+        "before anything is privatized.</p>"
     )
     return f"{HtmlTable(caption, header, rows, groups, heads=2)}{note}"
 
