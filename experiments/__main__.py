@@ -19,7 +19,7 @@ def find_places(out: Path | None, quick: bool) -> Places:
     return Places.together(out or (OUT / "quick" if quick else OUT))
 
 
-def _table(number: int, shows: str, takes: str = "minutes to an hour on two cores") -> Entry:
+def _table(number: int, shows: str, takes: str = "some hours of one core") -> Entry:
     writes = f"table{number}.csv, results.html" + (", table8_selected.csv" if number == 8 else "")
     return Entry("experiments.tables", "tables", f"{shows}, beside the paper's.", takes, writes)
 
@@ -36,7 +36,7 @@ ENTRIES = {
     "missing": Entry(
         "experiments.missing.command",
         "missing",
-        "Refined rows against the paper, EVCDS and IEVCDS where blocks are missing at random.",
+        "Refined rows against the paper, EVCDS and IEVCDS where blocks are missing at random, by one judge.",
         "4 hours of one core",
         "missing.md",
     ),

@@ -31,6 +31,7 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 Model = Literal["linear", "logistic"]
 MarCase = Literal["simple", "complex"]
+Effects = Literal["equal", "uniform"]
 
 MIXTURE_WEIGHTS = (0.4, 0.3, 0.3)
 MIXTURE_MEANS = (0.0, -1.0, 1.0)
@@ -54,7 +55,8 @@ class SimulationDesign:
     kind_counts : q_1..q_4, how many continuous, multinomial, Poisson and binary covariates
     n_clients : K; every client holds p / K covariates
     sparsity : s; the first ceil(s p_k) coefficients of every client are non-zero
-    coef_size : their absolute value; the sign of the j-th is (-1)^j
+    coef_size : their mean absolute value; the sign of the j-th is (-1)^j
+    effects : `equal` is the paper's, all of one size; `uniform` spreads the sizes evenly between 0 and twice the mean
     category_slopes : w_1..w_C of the multinomial covariates
     rate_floor : smallest Poisson rate; 2 + 0.3 u is negative for u < -6.7
     shuffle_seed : fixes which column is of which kind; None draws it anew with every data set
@@ -68,6 +70,7 @@ class SimulationDesign:
     n_clients: int = 5
     sparsity: float = 0.6
     coef_size: float = 1 / 3
+    effects: Effects = "equal"
     category_slopes: tuple[float, ...] = (0.0, 0.5, 1.0)
     rate_floor: float = 0.01
     shuffle_seed: int | None = None
@@ -78,6 +81,8 @@ class SimulationDesign:
     def __post_init__(self) -> None:
         if self.model not in ("linear", "logistic"):
             raise SettingsError(f"model must be 'linear' or 'logistic', got {self.model!r}")
+        if self.effects not in ("equal", "uniform"):
+            raise SettingsError(f"effects must be 'equal' or 'uniform', got {self.effects!r}")
         if self.n_clients < 1 or self.n_columns == 0 or self.n_columns % self.n_clients:
             raise SettingsError(f"{self.n_columns} columns cannot be dealt evenly to {self.n_clients} clients")
         if not 0 <= self.sparsity <= 1:
@@ -110,12 +115,20 @@ class SimulationDesign:
 
     @property
     def coef(self) -> FloatArray:
-        """beta*: at each client (-1)^j coef_size for the first ceil(s p_k) columns, then 0."""
+        """beta*: at each client (-1)^j times a size for the first ceil(s p_k) columns, then 0."""
         j = np.arange(1, self.client_size + 1)
         # Rounded first: 0.07 * 100 is 7.000000000000001 in floating point, and its ceiling is 8.
         n_nonzero = ceil(round(self.sparsity * self.client_size, 9))
-        block = np.where(j <= n_nonzero, (-1.0) ** j * self.coef_size, 0.0)
-        return np.tile(block, self.n_clients)
+        coef = np.tile(np.where(j <= n_nonzero, (-1.0) ** j, 0.0), self.n_clients)
+        coef[coef != 0.0] *= self._sizes(n_nonzero * self.n_clients)
+        return coef
+
+    def _sizes(self, count: int) -> FloatArray:
+        """Absolute values of the non-zero coefficients: one, or an even grid in an order fixed once for all."""
+        if self.effects == "equal":
+            return np.full(count, self.coef_size)
+        order = np.random.default_rng(0).permutation(count)
+        return 2.0 * self.coef_size * (order + 0.5) / count
 
     def draw_kinds(self, *, rng: np.random.Generator) -> tuple[Kind, ...]:
         """The kind of every column: the q_1..q_4 kinds, shuffled over all positions."""

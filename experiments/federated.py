@@ -9,12 +9,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from experiments.bayes_parts import sample_in_parts
-from experiments.study import MethodFailure, stack_numbers
+from experiments.scad import choose_fits, find_refit_rule
+from experiments.study import stack_numbers
 from verticopula.glm.bayes import Posterior
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_design import Features
 from verticopula.glm.penalties import Penalty
-from verticopula.glm.strength_path import RefitRule, choose_point, geometric_strengths, information_criterion
+from verticopula.glm.strength_path import geometric_strengths
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.regression_path import RegressionSettings, federated_path
 from verticopula.schema.federation import Federation
@@ -28,26 +29,19 @@ TOLERANCE = 1e-3
 MAX_ROUNDS = 2000
 
 
-def fit_refit_in_parts(federation: Federation, tables: Tables, family_name: str) -> Floats:
-    """Algorithm 4: the library's federated path (sharing ADMM, SCAD, BIC on refits), no intercept as in the paper."""
+def trace_in_parts(federation: Federation, tables: Tables, family_name: str) -> tuple[Floats, Floats]:
+    """The library's federated path (sharing ADMM, SCAD), no intercept as in the paper: penalised, and refitted."""
     _, y = stack_numbers(federation, tables)
-    handlers = {name: RegressionHandler.holding(name, own) for name, own in _blocks(federation, tables).items()}
-    family = find_family(family_name)
-    rule = RefitRule(float(np.log(y.size)), y.size)
+    blocks = _blocks(federation, tables)
+    handlers = {name: RegressionHandler.holding(name, own) for name, own in blocks.items()}
+    family, n_columns = find_family(family_name), sum(own.values.shape[1] for own in blocks.values())
+    rule = find_refit_rule(y.size, n_columns)
     settings = RegressionSettings(family, Penalty.build("scad"), False, TOLERANCE, MAX_ROUNDS, refit=rule)
     path = drive(
         federated_path(list(handlers), y, settings, geometric_strengths, study="original"), InProcessTransport(handlers)
     )
-    scores = [
-        information_criterion(family, point.refit.loss, point.degrees_of_freedom, rule.n_subjects, rule.charge)
-        if point.refit
-        else np.inf
-        for point in path.points
-    ]
-    refit = path.points[choose_point(scores)].refit if scores else None
-    if refit is None:
-        raise MethodFailure("no strength of the path could be fitted again")
-    return refit.coef
+    fits = choose_fits(path.points, family, rule)
+    return fits.penalised.coef, fits.refitted.coef
 
 
 def sample_posterior_in_parts(federation: Federation, tables: Tables, family_name: str) -> Posterior:

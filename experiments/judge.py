@@ -1,83 +1,63 @@
 """How every table, real or synthetic, is turned into coefficients: a regression without an intercept, as in the paper.
 
-`library` is the package's default, SCAD with BIC on refits. `bayes`, by which the tables are judged, is its
-`select="bayes"`: posterior means of the columns that are probably not zero. Real rows are judged by the package as it
-comes, and so are linear tables that say how sure they are of what they show (`refined`). Others have a bar of their
-own, INCLUSION. In a linear table evidence is overwhelming or absent, and a high bar only keeps out what an
-overconfident table adds (its rows do not know how few subjects stand behind a block); in a logistic one evidence is
-scarce, and the bar is low. Where it is so scarce that few columns pass by honest probabilities, G-Means rewards
-guessing: logistic tables are taken at face value whatever they say. What the package makes of those that know their
-errors is kept beside it, and so is what other bars would have given.
+Three judges look at the same table. `paper` is the paper's: SCAD with BIC = 2N f + df log N of the penalised fit, which
+is also what is returned. `library` is the package's default: the same path, but BIC compares maximum likelihood on
+the columns that each strength selects. `bayes` is its `select="bayes"`, with the probability above which users' columns
+are selected, too. N is the number of real subjects behind the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.federated import fit_refit_in_parts, sample_posterior_in_parts
+from experiments.federated import sample_posterior_in_parts, trace_in_parts
 from experiments.metrics import score_coef
-from experiments.scad import Model, fit_scad_refit, sample_rows
+from experiments.scad import Model, sample_rows, trace_scad
 from experiments.study import MethodFailure, Outcome, Study, covariate_keys, stack_numbers
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar
 from verticopula.glm.feature_encoding import Coding
 
 Floats = NDArray[np.float64]
-JudgeName = Literal["library", "bayes"]
-Scores = dict[str, float]
+JudgeName = Literal["paper", "library", "bayes"]
+Coefs = dict[JudgeName, Floats]
 
 JUDGE_NAMES: tuple[JudgeName, ...] = get_args(JudgeName)
-INCLUSION: Mapping[str, float] = {"linear": 0.95, "logistic": 0.7}
-OTHER_BARS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
+ON_ONE_PATH: tuple[JudgeName, ...] = ("paper", "library")
+TITLES: Mapping[JudgeName, str] = {
+    "paper": "the paper's judge (SCAD with BIC = 2N f + df log N of the penalised fit)",
+    "library": "the library's default (SCAD with BIC of refits)",
+    "bayes": "the library's select=“bayes” (posterior probabilities)",
+}
 MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
 
 
-@dataclass(frozen=True)
-class MuBound:
-    """(p,) coefficients as the rule decides, and as it would with other bars, where it has any.
+def judge(outcome: Outcome, study: Study, judges: Collection[JudgeName] = JUDGE_NAMES) -> Coefs:
+    """(p,) coefficients by judge: the method's own, or those that are found on its tables.
 
-    `knowing` is what it would decide if it used what the tables say of their errors.
+    Who asks for one of the two judges that share a path gets both.
     """
-
-    coef: Floats
-    others: Mapping[float, Floats] = field(default_factory=dict)
-    knowing: Floats | None = None
-
-    @classmethod
-    def decide(cls, posterior: Posterior, bar: float) -> MuBound:
-        """By the posterior probabilities of columns that are no groups."""
-        starts = np.arange(posterior.mean.size + 1)
-        others = {other: posterior.select(starts, other) for other in OTHER_BARS}
-        return cls(posterior.select(starts, bar), others)
-
-
-def judge(outcome: Outcome, study: Study, name: JudgeName) -> MuBound:
-    """The method's own coefficients, or those that the judge finds on its tables."""
     if outcome.coef is not None:
-        return MuBound(outcome.coef)
+        return dict.fromkeys(JUDGE_NAMES, outcome.coef)
     x, y = stack_numbers(study.federation, outcome.tables)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise MethodFailure("the table has cells that are not finite")
     if np.ptp(y) == 0.0:
         raise MethodFailure("the response of the synthetic table is constant")
-    model = MODELS[study.family]
-    bar = INCLUSION[model] if outcome.synthetic else default_bar(outcome.n_subjects)
     if not outcome.stay_apart:
-        errors = find_errors(outcome, study) if name == "bayes" else None
-        if errors is None:
-            return judge_numbers(x, y, model, name, outcome.n_subjects, bar)
-        knowing = judge_numbers(x, y, model, name, outcome.n_subjects, BAYES_TUNING.known_errors_bar, errors)
-        if model == "linear":
-            return knowing
-        return replace(judge_numbers(x, y, model, name, outcome.n_subjects, bar), knowing=knowing.coef)
-    if name == "bayes":
-        return MuBound.decide(sample_posterior_in_parts(study.federation, outcome.tables, study.family), bar)
-    return MuBound(fit_refit_in_parts(study.federation, outcome.tables, study.family))
+        errors = find_errors(outcome, study) if "bayes" in judges else None
+        return judge_numbers(x, y, MODELS[study.family], judges, outcome.n_subjects, errors)
+    found: Coefs = {}
+    if not set(ON_ONE_PATH).isdisjoint(judges):
+        found["paper"], found["library"] = trace_in_parts(study.federation, outcome.tables, study.family)
+    if "bayes" in judges:
+        posterior = sample_posterior_in_parts(study.federation, outcome.tables, study.family)
+        found["bayes"] = select_columns(posterior, default_bar(outcome.n_subjects))
+    return found
 
 
 def find_errors(outcome: Outcome, study: Study) -> ScoreErrors | None:
@@ -90,27 +70,37 @@ def judge_numbers(
     x: Floats,
     y: Floats,
     model: Model,
-    name: JudgeName,
+    judges: Collection[JudgeName] = JUDGE_NAMES,
     n_subjects: int | None = None,
-    bar: float | None = None,
     errors: ScoreErrors | None = None,
-) -> MuBound:
-    """What the judge finds on rows that stand for so many subjects; None for as many as there are rows.
-
-    `bar` is the probability above which a column is taken; None for that of synthetic tables.
-    """
+) -> Coefs:
+    """What the judges find on rows that stand for so many subjects; None for as many as there are rows."""
     n_effective = n_subjects or len(y)
-    if name == "bayes":
-        found = sample_rows(x, y, model=model, n_effective=n_effective, fit_intercept=False, errors=errors)
-        return MuBound.decide(found, INCLUSION[model] if bar is None else bar)
-    return MuBound(fit_scad_refit(x, y, model=model, n_effective=n_effective, fit_intercept=False).coef)
+    found: Coefs = {}
+    if not set(ON_ONE_PATH).isdisjoint(judges):
+        path = trace_scad(x, y, model=model, n_effective=n_effective, fit_intercept=False)
+        found["paper"], found["library"] = path.penalised.coef, path.refitted.coef
+    if "bayes" in judges:
+        posterior = sample_rows(x, y, model=model, n_effective=n_effective, fit_intercept=False, errors=errors)
+        bar = default_bar(n_effective) if errors is None else BAYES_TUNING.known_errors_bar
+        found["bayes"] = select_columns(posterior, bar)
+    return found
 
 
-def score(judged: MuBound, truth: Floats) -> Scores:
-    """The paper's three measures, then those of other bars, and of what tables know."""
-    scores = score_coef(judged.coef, truth)
-    for bar, coef in judged.others.items():
-        scores |= {f"{name} at {bar:g}": value for name, value in score_coef(coef, truth).items()}
-    if judged.knowing is not None:
-        scores |= {f"{name} knowing": value for name, value in score_coef(judged.knowing, truth).items()}
-    return scores
+def select_columns(posterior: Posterior, bar: float) -> Floats:
+    """Posterior means of columns that are no groups, where their probability is above the bar."""
+    return posterior.select(np.arange(posterior.mean.size + 1), bar)
+
+
+def name_score(judge_name: JudgeName, metric: str) -> str:
+    """How a judge's measure is called in what is kept: `paper rmse`."""
+    return f"{judge_name} {metric}"
+
+
+def score(coefs: Mapping[JudgeName, Floats], truth: Floats) -> dict[str, float]:
+    """The paper's three measures by every judge."""
+    return {
+        name_score(name, metric): value
+        for name, coef in coefs.items()
+        for metric, value in score_coef(coef, truth).items()
+    }

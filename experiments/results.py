@@ -11,18 +11,18 @@ from typing import Any, Literal
 import numpy as np
 
 from experiments.draws import Cell
-from experiments.methods import ORACLE, TABLES, UNPROTECTED
+from experiments.judge import JUDGE_NAMES, JudgeName, name_score
+from experiments.methods import METHODS, ORACLE, ORIGINAL, PAPERS_OWN, REFINED, TABLES, UNPROTECTED, find_row
 from experiments.metrics import direction
 from experiments.paper import COMPLETE, Printed, PrintedKey
-from experiments.store import Replication, name_entry, read
+from experiments.store import Entry, Replication, name_entry, read
 from experiments.study import Spent
 from reporting.records import write_text
 from reporting.tables import csv_number, mean, standard_error, to_csv
 
 Verdict = Literal["better", "equal", "worse", ""]
 WITHIN = 2.0  # standard errors
-PAPERS_OWN = ("VCDS", "EVCDS", "IEVCDS")
-REFINED = ("Refined", "Refined-aligned")
+NEAR = 0.15  # of the printed RMSE: as near as a reproduction should be
 NOISELESS = 70.0  # half of it per comparison: one coin in 10^15 flips; `experiments missing` has such runs
 
 
@@ -32,15 +32,19 @@ class Figure:
 
     Attributes
     ----------
+    key : its place in the tables; the method says whether ours or as printed
+    judge : who found it
     error : standard error of the mean over replications; NaN with fewer than two
-    failures : data sets on which the method gave no answer; they are left out
-    spent : the largest epsilon over the replications; None for the oracle
+    failures : data sets on which there is no answer; they are left out
+    spent : the largest epsilon over the replications; None for yardsticks
     printed : the paper's, None if it has none
     oracle : median of maximum likelihood on the true support: a few logistic data sets, in which that all but
         diverges, would decide its mean
+    original : mean of what the same judge finds on the complete real data, NaN if that was not measured
     """
 
     key: PrintedKey
+    judge: JudgeName
     mean: float
     error: float
     replications: int
@@ -48,46 +52,39 @@ class Figure:
     spent: Spent | None
     printed: Printed | None
     oracle: float
+    original: float = math.nan
 
     @property
-    def lead(self) -> float:
-        """By how many of our standard errors we are better than printed; NaN if that cannot be said.
-
-        Infinite where all replications agree (an FDR of 0 in each) and the paper has another figure.
-        """
-        if self.printed is None or math.isnan(self.error):
+    def ahead(self) -> float:
+        """By how much we are better than printed; NaN if the paper has no figure."""
+        if self.printed is None:
             return math.nan
-        sign = direction(self.key.metric)
-        ahead = sign * (self.mean - self.printed.mean)
-        if self.error > 0.0 or ahead == 0.0:
-            return ahead / (self.error or 1.0)
-        return math.copysign(math.inf, ahead)
+        return direction(self.key.metric) * (self.mean - self.printed.mean)
+
+    def ahead_of(self, other: Figure) -> float:
+        """By how much this is better than another figure of the same measure."""
+        return direction(self.key.metric) * (self.mean - other.mean)
 
     @property
     def verdict(self) -> Verdict:
         """Against the printed figure, two standard errors either way counting as equal."""
-        if math.isnan(self.lead):
+        if math.isnan(self.ahead) or math.isnan(self.error):
             return ""
-        if abs(self.lead) <= WITHIN:
+        if abs(self.ahead) <= WITHIN * self.error:
             return "equal"
-        return "better" if self.lead > 0.0 else "worse"
+        return "better" if self.ahead > 0.0 else "worse"
 
     @property
-    def beyond_oracle(self) -> bool:
-        """Printed better than the oracle, in our reading of the design."""
-        if self.printed is None or math.isnan(self.oracle):
-            return False
-        sign = direction(self.key.metric)
-        return sign * (self.printed.mean - self.oracle) > 0.0
+    def off_by(self) -> float:
+        """The mean as a share of the printed one, less 1; NaN if there is none."""
+        return math.nan if self.printed is None else self.mean / self.printed.mean - 1.0
 
     @property
-    def as_good(self) -> bool:
-        """At least as good as the printed figure, or as the oracle where that is worse, within two standard errors."""
-        if self.printed is None or math.isnan(self.error):
+    def is_out_of_reach(self) -> bool:
+        """Printed better than what the same judge finds on the complete real data, in our reading of the design."""
+        if self.printed is None or math.isnan(self.original):
             return False
-        sign = direction(self.key.metric)
-        bars = [sign * self.printed.mean] + ([] if math.isnan(self.oracle) else [sign * self.oracle])
-        return sign * self.mean >= min(bars) - WITHIN * self.error
+        return direction(self.key.metric) * (self.printed.mean - self.original) > 0.0
 
 
 @dataclass(frozen=True)
@@ -97,11 +94,16 @@ class CellRows:
     cell: Cell
     rows: Sequence[Replication]
 
-    def values(self, entry: str, metric: str) -> list[float]:
-        return [r.entries[entry].scores[metric] for r in self.rows if entry in r.entries and r.entries[entry].scores]
+    def values(self, entry: str, score: str) -> list[float]:
+        """What the data sets with an answer have for one score, such as `paper rmse`."""
+        return [
+            r.entries[entry].scores[score] for r in self.rows if entry in r.entries and score in r.entries[entry].scores
+        ]
 
-    def failures(self, entry: str) -> int:
-        return sum(entry in r.entries and bool(r.entries[entry].failure) for r in self.rows)
+    def failures(self, entry: str, score: str) -> int:
+        """Data sets without an answer."""
+        found = [r.entries[entry] for r in self.rows if entry in r.entries]
+        return sum(bool(e.failure) and score not in e.scores for e in found)
 
     def spent(self, entry: str) -> Spent | None:
         """The largest at every unit."""
@@ -133,8 +135,13 @@ def complete_shares(cells: Iterable[CellRows]) -> dict[str, float]:
     return {mechanism: mean(values) for mechanism, values in shares.items() if mechanism != COMPLETE}
 
 
-def summarise(table: str, cells: Iterable[CellRows], paper: dict[PrintedKey, Printed]) -> list[Figure]:
-    """All of one table's figures that there are replications for."""
+def summarise(
+    table: str,
+    cells: Iterable[CellRows],
+    paper: Mapping[PrintedKey, Printed],
+    judges: Sequence[JudgeName] = JUDGE_NAMES,
+) -> list[Figure]:
+    """All of one table's figures that there are replications for, by every judge."""
     design, figures = TABLES[table], []
     for found in cells:
         model, mechanism, n = found.cell
@@ -142,27 +149,34 @@ def summarise(table: str, cells: Iterable[CellRows], paper: dict[PrintedKey, Pri
             continue
         epsilons = _epsilons_of(found, design.methods) or list(design.epsilons)
         for metric in design.metrics:
-            oracle = median(found.values(ORACLE, metric))
             for epsilon in epsilons:
-                for method in (*design.methods, ORACLE):
-                    entry = name_entry(method, None if method in (*UNPROTECTED, ORACLE) else epsilon)
-                    values = found.values(entry, metric)
-                    if not values and not found.failures(entry):
-                        continue
+                for method in (*design.methods, ORIGINAL, ORACLE):
                     key = PrintedKey(table, model, mechanism, n, epsilon, method, metric)
-                    figures.append(
-                        Figure(
-                            key,
-                            mean(values),
-                            standard_error(values),
-                            len(values),
-                            found.failures(entry),
-                            found.spent(entry),
-                            paper.get(key),
-                            oracle,
-                        )
-                    )
+                    figures += [f for judge in judges if (f := _summarise_one(found, key, judge, paper)) is not None]
     return figures
+
+
+def _summarise_one(
+    found: CellRows, key: PrintedKey, judge: JudgeName, paper: Mapping[PrintedKey, Printed]
+) -> Figure | None:
+    """None where there is nothing."""
+    fixed = key.method in UNPROTECTED or key.method not in METHODS
+    entry, score = name_entry(key.method, None if fixed else key.epsilon), name_score(judge, key.metric)
+    values, failures = found.values(entry, score), found.failures(entry, score)
+    if not values and not failures:
+        return None
+    return Figure(
+        key,
+        judge,
+        mean(values),
+        standard_error(values),
+        len(values),
+        failures,
+        found.spent(entry),
+        paper.get(key._replace(method=find_row(key.method))),
+        median(found.values(ORACLE, score)),
+        mean(found.values(ORIGINAL, score)),
+    )
 
 
 def _epsilons_of(found: CellRows, methods: Sequence[str]) -> list[float]:
@@ -172,51 +186,62 @@ def _epsilons_of(found: CellRows, methods: Sequence[str]) -> list[float]:
 
 
 def median(values: Sequence[float]) -> float:
+    """NaN of nothing."""
     return float(np.median(values)) if len(values) else math.nan
 
 
+def sum_hours(cells: Iterable[CellRows]) -> dict[str, float]:
+    """Processor hours behind each table; Tables 1 to 3 share what stands at Table 1."""
+    hours = dict.fromkeys(TABLES, 0.0)
+    for found in cells:
+        for name, design in TABLES.items():
+            if name in ("table2", "table3") or found.cell.model not in design.models:
+                continue
+            if found.cell.mechanism in design.mechanisms:
+                hours[name] += sum(_seconds_of(row.entries, design.methods) for row in found.rows) / 3600.0
+    return {name: value for name, value in hours.items() if value}
+
+
+def _seconds_of(entries: Mapping[str, Entry], methods: Sequence[str]) -> float:
+    return sum(entry.seconds for name, entry in entries.items() if name.partition("@")[0] in methods)
+
+
 def write_csv(path: Path, figures: Sequence[Figure]) -> None:
-    """Tidy: the columns of the paper's tables, and how many replications there were."""
+    """Tidy: the columns of the paper's tables, who judged, and how many replications there were."""
     complete = all(figure.key.mechanism == COMPLETE for figure in figures)
-    head = ["table", "model", *([] if complete else ["mechanism"]), "N", "epsilon", "method", "metric"]
+    head = ["table", "model", *([] if complete else ["mechanism"]), "N", "epsilon", "method", "judge", "metric"]
     rows = []
     for figure in figures:
         key = figure.key
         where = [key.table, key.model, *([] if complete else [key.mechanism]), key.n_subjects, f"{key.epsilon:g}"]
         numbers = [csv_number(figure.mean), csv_number(figure.error)]
-        rows.append([*where, key.method, key.metric, *numbers, figure.replications])
+        rows.append([*where, key.method, figure.judge, key.metric, *numbers, figure.replications])
     write_text(path, to_csv([*head, "mean", "se", "replications"], rows))
 
 
 def count_verdicts(figures: Iterable[Figure]) -> dict[str, int]:
-    """How many cells are better, equal within error and worse; and how many of these are printed beyond the oracle."""
+    """How many cells are better, equal within error and worse; and how many of the worse ones are out of reach."""
     judged = [figure for figure in count_once(figures) if figure.verdict]
     counts = {verdict: sum(f.verdict == verdict for f in judged) for verdict in ("better", "equal", "worse")}
-    return counts | {"beyond oracle": sum(f.verdict == "worse" and f.beyond_oracle for f in judged)}
+    return counts | {"out of reach": sum(f.verdict == "worse" and f.is_out_of_reach for f in judged)}
 
 
 def count_once(figures: Iterable[Figure]) -> list[Figure]:
     """Without repetitions: the paper prints what has no protection beside every epsilon."""
-    seen: set[PrintedKey] = set()
+    seen: set[tuple[PrintedKey, JudgeName]] = set()
     kept = []
     for figure in figures:
-        key = figure.key._replace(epsilon=math.inf)
-        if key.method not in UNPROTECTED or key not in seen:
+        key = figure.key._replace(epsilon=math.inf), figure.judge
+        if figure.key.method not in UNPROTECTED or key not in seen:
             kept.append(figure)
         seen.add(key)
     return kept
 
 
-def count_by_method(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
-    """The verdicts of every method that the paper has, and how many of its cells are as good as they can be."""
-    by_method: dict[str, list[Figure]] = {}
-    for figure in count_once(figures):
-        if figure.verdict:
-            by_method.setdefault(figure.key.method, []).append(figure)
-    return {
-        method: {"cells": len(own), **count_verdicts(own), "as good": sum(f.as_good for f in own)}
-        for method, own in by_method.items()
-    }
+def count_near(figures: Iterable[Figure]) -> tuple[int, int]:
+    """Cells whose RMSE is within 15 % of the printed one, and all that have a printed one."""
+    off = [abs(f.off_by) for f in figures if f.key.metric == "rmse" and not math.isnan(f.off_by)]
+    return sum(value <= NEAR for value in off), len(off)
 
 
 def count_refined(figures: Iterable[Figure], paper: Mapping[PrintedKey, Printed]) -> dict[tuple[str, str], list[bool]]:

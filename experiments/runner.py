@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,48 +18,52 @@ from threadpoolctl import threadpool_limits
 
 from experiments.designs import SimulationDesign
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import INCLUSION, JudgeName, MuBound, judge, judge_numbers, score
-from experiments.methods import METHODS, ORACLE, ORIGINAL, UNPROTECTED
+from experiments.judge import JUDGE_NAMES, ON_ONE_PATH, Coefs, JudgeName, judge, judge_numbers, name_score, score
+from experiments.methods import METHODS, ORACLE, UNPROTECTED, YARDSTICKS
 from experiments.scad import SeparatedClassesError, fit_oracle
 from experiments.store import Entry, Replication, locate, name_entry, read, write
-from experiments.study import MethodFailure, Study
+from experiments.study import MethodFailure, Outcome, Study
 from reporting.parallel import run_all
 from verticopula.errors import VerticopulaError
 
-ROWS_PER_SUBJECT = {1_000: 5, 3_000: 3, 5_000: 3}
-# A logistic path takes as long as there are rows, and is the slow part of everything: about 5,000 rows there.
-ROWS_ON_LOGISTIC_PATHS = {1_000: 5, 3_000: 2, 5_000: 1}
-# Processor time relative to VCDS with its judge, for the time that is left.
-RELATIVE_COST = {"Original-VFL": 8.0, "Vertigan": 20.0, "IEVCDS": 8.0, "Refined-aligned": 4.0, ORACLE: 0.02}
+FAILURES = (MethodFailure, SeparatedClassesError, VerticopulaError, np.linalg.LinAlgError)
+ROWS_PER_SUBJECT = {1_000: 10, 3_000: 4, 5_000: 2}  # about 10,000 rows; others as many as there are subjects
+# Seconds of one core for a method and its judges at N = 1000, 3000, 5000, for the time that is left: measured once.
+SECONDS = {"Original-VFL": 8.0, "Original-VFL-printed": 8.0, "Vertigan": 20.0, "IEVCDS": 8.0, "IEVCDS-printed": 12.0}
 SMALL_DESIGN = {"kind_counts": (4, 4, 4, 3)}  # 15 columns instead of 100: to see that all runs
 MARGINS = "margins"  # the score of a method's marginals
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a number depends on besides its cell, method and epsilon.
+    """What is asked for besides cells, methods and epsilons.
 
     Attributes
     ----------
-    design : changes to the paper's design, for small runs
+    design : changes to the paper's design
+    judges : those that are asked; no other's answer depends on them
+    rows : synthetic rows per subject by the number of subjects
     """
 
-    judge: JudgeName = "bayes"
-    design: Mapping[str, tuple[int, ...]] | None = None
+    design: Mapping[str, Any] = field(default_factory=dict)
+    judges: tuple[JudgeName, ...] = JUDGE_NAMES
+    rows: Mapping[int, int] = field(default_factory=lambda: ROWS_PER_SUBJECT)
 
     def rows_per_subject(self, cell: Cell) -> int:
-        slow = cell.model == "logistic" and self.judge != "bayes"
-        return (ROWS_ON_LOGISTIC_PATHS if slow else ROWS_PER_SUBJECT).get(cell.n_subjects, 1)
+        return self.rows.get(cell.n_subjects, 1)
 
     def record(self, cell: Cell) -> dict[str, Any]:
-        """As it is kept with every replication."""
-        kept: dict[str, Any] = {"judge": self.judge, "rows_per_subject": self.rows_per_subject(cell)}
-        if self.judge == "bayes":
-            kept["inclusion"] = INCLUSION[cell.model]
-        return kept | ({"design": {k: list(v) for k, v in self.design.items()}} if self.design else {})
+        """What numbers depend on, as it is kept with every replication."""
+        kept: dict[str, Any] = {"rows_per_subject": self.rows_per_subject(cell)}
+        design = {k: list(v) if isinstance(v, tuple) else v for k, v in self.design.items()}
+        return kept | ({"design": design} if design else {})
 
     def make_design(self, cell: Cell) -> SimulationDesign:
-        return SimulationDesign(model=cell.model, **(self.design or {}))  # type: ignore[arg-type]
+        return SimulationDesign(model=cell.model, **self.design)
+
+    def is_answered(self, entry: Entry) -> bool:
+        """Whether an entry has what all judges say, or why not."""
+        return bool(entry.failure) or all(name_score(name, "rmse") in entry.scores for name in self.judges)
 
 
 @dataclass(frozen=True)
@@ -73,31 +77,34 @@ class Task:
     @property
     def cost(self) -> float:
         """Roughly in proportion to the processor time."""
-        slow = 4.0 if self.cell.model == "logistic" else 1.0
-        return slow * self.cell.n_subjects * sum(RELATIVE_COST.get(method, 1.0) for method, _ in self.wanted)
+        return self.cell.n_subjects * sum(SECONDS.get(method, 1.5) for method, _ in self.wanted)
 
 
 def list_wanted(methods: Iterable[str], epsilons: Sequence[float]) -> tuple[tuple[str, float | None], ...]:
-    """Every method at every epsilon, those without protection once, and the oracle."""
-    pairs: list[tuple[str, float | None]] = [(ORACLE, None)]
+    """Every method at every epsilon, those without protection once, and the yardsticks."""
+    pairs: list[tuple[str, float | None]] = [(name, None) for name in YARDSTICKS]
     for method in methods:
         pairs += [(method, None)] if method in UNPROTECTED else [(method, epsilon) for epsilon in epsilons]
     return tuple(dict.fromkeys(pairs))
 
 
 def list_tasks(
-    wanted: Mapping[Cell, Sequence[tuple[str, float | None]]], replications: int, settings: Settings, folder: Path
+    wanted: Mapping[Cell, Sequence[tuple[str, float | None]]],
+    replications: Iterable[int],
+    settings: Settings,
+    folder: Path,
 ) -> list[Task]:
-    """What is not there yet, the longest first."""
-    tasks = []
+    """What is not there yet: the first replication of every cell, then the second; the longest first within them."""
+    numbers, tasks = list(replications), []
     for cell, pairs in wanted.items():
-        for replication in range(replications):
+        for replication in numbers:
             found = read(locate(folder, cell, replication), settings.record(cell))
-            done = set() if found is None else set(found.entries)
+            entries = {} if found is None else found.entries
+            done = {name for name, entry in entries.items() if settings.is_answered(entry)}
             left = tuple(pair for pair in pairs if name_entry(*pair) not in done)
             if left:
                 tasks.append(Task(cell, replication, left))
-    return sorted(tasks, key=lambda task: -task.cost)
+    return sorted(tasks, key=lambda task: (task.replication, -task.cost))
 
 
 def run_task(task: Task, settings: Settings, folder: Path) -> Task:
@@ -113,30 +120,48 @@ def run_task(task: Task, settings: Settings, folder: Path) -> Task:
         # One thread: sums of floating-point numbers depend on how many share them.
         with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            entry = measure(drawn, method, studies[epsilon], settings.judge)
-        found.entries[name_entry(method, epsilon)] = entry
+            entry = measure(drawn, method, studies[epsilon], settings.judges)
+        name = name_entry(method, epsilon)
+        if name in found.entries:  # earlier judges' answers
+            entry = replace(entry, scores={**found.entries[name].scores, **entry.scores})
+        found.entries[name] = entry
         write(path, found)
     return task
 
 
-def measure(drawn: Drawn, method: str, study: Study, rule: JudgeName) -> Entry:
-    """One method on one data set; a failure is an answer too."""
+def measure(drawn: Drawn, method: str, study: Study, judges: Sequence[JudgeName] = JUDGE_NAMES) -> Entry:
+    """One method on one data set, by all judges; a failure is an answer too."""
     began, truth = time.process_time(), drawn.data.coef
-    spent, margins = None, {}
     try:
-        if method == ORACLE:
-            found = MuBound(fit_oracle(drawn.data.x, drawn.data.y, truth != 0, drawn.data.design.model))
-        elif method == ORIGINAL:
-            found = judge_numbers(drawn.data.x, drawn.data.y, drawn.data.design.model, rule)
-        else:
-            outcome = METHODS[method](study)
-            spent = outcome.spent
-            if outcome.marginals:
-                margins = {MARGINS: drawn.margin_error(outcome.marginals)}
-            found = judge(outcome, study, rule)
-    except (MethodFailure, SeparatedClassesError, VerticopulaError, np.linalg.LinAlgError) as error:
-        return Entry({}, spent, f"{type(error).__name__}: {error}", time.process_time() - began)
-    return Entry(score(found, truth) | margins, spent, "", time.process_time() - began)
+        outcome = None if method in YARDSTICKS else METHODS[method](study)
+    except FAILURES as error:
+        return Entry({}, None, _describe(error), time.process_time() - began)
+    scores: dict[str, float] = {}
+    failures: dict[str, None] = {}
+    for together in (ON_ONE_PATH, ("bayes",)):
+        asked = [name for name in together if name in judges]
+        try:
+            scores |= score(find_coefs(drawn, method, outcome, study, asked), truth) if asked else {}
+        except FAILURES as error:
+            failures[_describe(error)] = None
+    if outcome is not None and outcome.marginals:
+        scores[MARGINS] = drawn.margin_error(outcome.marginals)
+    spent = None if outcome is None else outcome.spent
+    return Entry(scores, spent, "; ".join(failures), time.process_time() - began)
+
+
+def find_coefs(drawn: Drawn, method: str, outcome: Outcome | None, study: Study, judges: Sequence[JudgeName]) -> Coefs:
+    """By judge, of a method's outcome or of a yardstick."""
+    data = drawn.data
+    if outcome is not None:
+        return judge(outcome, study, judges)
+    if method == ORACLE:
+        return dict.fromkeys(JUDGE_NAMES, fit_oracle(data.x, data.y, data.coef != 0, data.design.model))
+    return judge_numbers(data.x, data.y, data.design.model, judges)
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def run_tasks(tasks: Sequence[Task], settings: Settings, folder: Path, *, backend: str = "loky", jobs: int = 1) -> None:

@@ -1,35 +1,43 @@
-"""Regressions on whole tables: the library's two rules, and the oracle.
+"""Regressions on whole tables: the paper's rule, the library's two, and the oracle.
 
-`fit_scad_refit` is the library's default, SCAD with BIC on refits; `sample_rows` its other rule, a posterior over all
-columns in place of a path; `fit_oracle` knows the support and nothing else.
+`trace_scad` has two rules on one path of SCAD: BIC of the penalised fit (the paper's) and BIC of refits (the library's
+default). `sample_rows` is the library's other rule, a posterior over all columns in place of a path; `fit_oracle` knows
+the support and nothing else.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.exceptions import ConvergenceWarning
 
 from experiments.central_path import trace_path
+from experiments.study import MethodFailure
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.glm.bayes import Posterior, sample_posterior
 from verticopula.glm.central_solver import null_point
-from verticopula.glm.families import find_family
+from verticopula.glm.families import Family, find_family
 from verticopula.glm.feature_design import Features, standardise
 from verticopula.glm.lasso import largest_strength
 from verticopula.glm.penalties import Penalty
-from verticopula.glm.strength_path import RefitRule, choose_point, geometric_strengths, information_criterion
+from verticopula.glm.strength_path import (
+    PathPoint,
+    Refit,
+    RefitRule,
+    choose_point,
+    geometric_strengths,
+    information_criterion,
+)
 
 FloatArray = NDArray[np.float64]
 Model = Literal["linear", "logistic"]
 FAMILIES: dict[Model, str] = {"linear": "gaussian", "logistic": "binomial"}
 
+PATIENCE = 10  # strengths
 MAX_NEWTON_STEPS = 50
 MAX_HALVINGS = 10
 
@@ -40,7 +48,7 @@ class SeparatedClassesError(ValueError):
 
 @dataclass(frozen=True)
 class ScadFit:
-    """The fit that the criterion selected from the path.
+    """The fit that a criterion selected from the path.
 
     Attributes
     ----------
@@ -48,7 +56,7 @@ class ScadFit:
     intercept : 0 if none was fitted
     strength : lambda, in units of columns with standard deviation 1
     degrees_of_freedom : the number of selected columns
-    bic : at that strength, whatever selected it
+    bic : at that strength
     converged : whether the optimality conditions hold there
     """
 
@@ -60,13 +68,25 @@ class ScadFit:
     converged: bool
 
 
-def fit_scad_refit(
-    x: ArrayLike, y: ArrayLike, *, model: Model, n_effective: float | None = None, fit_intercept: bool = True
-) -> ScadFit:
-    """SCAD as the library fits it: BIC compares maximum likelihood on the columns that each strength selects.
+@dataclass(frozen=True)
+class ScadFits:
+    """What two rules take from one path of strengths.
 
-    Departs from the paper's BIC of the penalised fit: a strength that keeps noise out also shrinks what it lets in,
-    and loses by that alone. The coefficients are the refit's.
+    Attributes
+    ----------
+    penalised : the paper's, least 2N f + df log N of the penalised fit
+    refitted : the library's, which compares maximum likelihood on the columns that each strength selects: a strength
+        that keeps noise out also shrinks what it lets in, and loses by that alone
+    """
+
+    penalised: ScadFit
+    refitted: ScadFit
+
+
+def trace_scad(
+    x: ArrayLike, y: ArrayLike, *, model: Model, n_effective: float | None = None, fit_intercept: bool = True
+) -> ScadFits:
+    """SCAD as the library fits it, along one path of strengths.
 
     Parameters
     ----------
@@ -78,22 +98,68 @@ def fit_scad_refit(
     null = null_point(design, response, family, fit_intercept=fit_intercept)
     residual = family.residual(np.full(response.size, null.intercept), response)
     strengths = geometric_strengths(largest_strength(design.columns, residual, design.starts, design.factors))
-    n_subjects = float(len(response) if n_effective is None else n_effective)
-    rule = RefitRule(float(np.log(n_subjects)), n_subjects)
+    rule = find_refit_rule(len(response) if n_effective is None else n_effective, rows.shape[1])
     path = trace_path(
         design, response, family, Penalty.build("scad"), strengths, fit_intercept=fit_intercept, refit=rule
     )
-    found = [(point, point.refit) for point in path if point.refit is not None]
-    scores = [
-        information_criterion(family, refit.loss, point.degrees_of_freedom, n_subjects, rule.charge)
-        for point, refit in found
-    ]
+    return choose_fits(take_until_worse(path, family, rule), family, rule)
+
+
+def take_until_worse(path: Iterable[PathPoint], family: Family, rule: RefitRule) -> list[PathPoint]:
+    """The path as far as it matters: until neither rule has found a better point for ten strengths.
+
+    What follows are ever larger models, which take most of the time.
+    """
+    points: list[PathPoint] = []
+    best, last = (np.inf, np.inf), 0
+    for point in path:
+        points.append(point)
+        scores = _score_penalised(family, point, rule), _score_refit(family, point, rule)
+        if scores[0] < best[0] or scores[1] < best[1]:
+            best, last = (min(scores[0], best[0]), min(scores[1], best[1])), len(points)
+        if len(points) - last >= PATIENCE:
+            break
+    return points
+
+
+def find_refit_rule(n_subjects: float, n_columns: int) -> RefitRule:
+    """As the library has it: with more columns than subjects a column costs more than log N."""
+    return RefitRule(float(np.log(max(n_subjects, n_columns**2 if n_columns >= n_subjects else 1.0))), n_subjects)
+
+
+def choose_fits(path: Sequence[PathPoint], family: Family, rule: RefitRule) -> ScadFits:
+    """What both rules choose; MethodFailure if the path is empty."""
+    if not path:
+        raise MethodFailure("already at the largest strength the fit is all but perfect")
+    own = [_score_penalised(family, point, rule) for point in path]
+    again = [_score_refit(family, point, rule) for point in path]
+    return ScadFits(_read_fit(path, path, own), _read_fit(path, [_find_refit(family, p) for p in path], again))
+
+
+def _find_refit(family: Family, point: PathPoint) -> PathPoint | Refit | None:
+    """As the library: a logistic refit that is all but perfect is not kept, and the penalised fit stands for it."""
+    return point.refit or (point if family.name == "binomial" else None)
+
+
+def _score_penalised(family: Family, point: PathPoint, rule: RefitRule) -> float:
+    charge = float(np.log(rule.n_subjects))
+    return information_criterion(family, point.loss, point.degrees_of_freedom, rule.n_subjects, charge)
+
+
+def _score_refit(family: Family, point: PathPoint, rule: RefitRule) -> float:
+    fit = _find_refit(family, point)
+    if fit is None:
+        return float(np.inf)
+    return information_criterion(family, fit.loss, point.degrees_of_freedom, rule.n_subjects, rule.charge)
+
+
+def _read_fit(path: Sequence[PathPoint], fits: Sequence[PathPoint | Refit | None], scores: Sequence[float]) -> ScadFit:
     best = choose_point(scores)
-    point, refit = found[best]
-    if not refit.converged:
-        warnings.warn(f"the refit at strength {point.strength:.3g} did not converge", ConvergenceWarning, stacklevel=2)
+    point, fit = path[best], fits[best]
+    if fit is None:
+        raise MethodFailure("no strength of the path could be fitted again")
     return ScadFit(
-        refit.coef, refit.intercept, point.strength, float(point.degrees_of_freedom), scores[best], refit.converged
+        fit.coef, fit.intercept, point.strength, float(point.degrees_of_freedom), scores[best], fit.converged
     )
 
 

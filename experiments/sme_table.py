@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments import sme
-from experiments.page import describe_spent
+from experiments.page_cells import HtmlTable
 from experiments.paper import read_sme
 from experiments.store import plain_spent
 from experiments.study import MethodFailure, Spent
 from reporting.parallel import run_all
 from reporting.records import Record, write_text
-from reporting.tables import csv_number, mean, standard_error, to_csv, to_html
+from reporting.tables import csv_number, mean, standard_error, to_csv
 from verticopula.datasets import make_sme
 from verticopula.errors import VerticopulaError
+from verticopula.privacy.statement import format_epsilon
 
 COLUMNS = ("method", "recall", "recall_se", "auc", "auc_se", "n_selected", "recall_half", "relevant", "irrelevant")
 Kept = dict[str, Any]
@@ -115,41 +115,37 @@ def render(folder: Path, subjects: int) -> str:
     kept, printed, relevant = read_kept(folder, subjects), read_sme(), relevant_variables()
     if not kept:
         return ""
-    head = (
-        "method",
-        "Recall",
-        "AUC",
-        "selected",
-        "truly relevant",
-        "others",
-        "Recall at ½",
-        "splits",
-        "ε",
+    note = (
+        f"<p>{subjects:,} made-up subjects (<code>make_sme</code>): the paper's parties, column counts and missing "
+        f"rates, with a known truth of {len(relevant)} relevant variables. The paper's figures stand beside ours for "
+        f"orientation. Epsilon is {sme.EPSILON:g} of unit <code>variable</code>.</p>"
     )
-    parts = [
-        f"<h2>Table 8: the SME study, {subjects:,} subjects</h2>",
-        "<p>Our data are made up (<code>make_sme</code>): the paper's parties, column counts and missing rates, with "
-        f"a known truth of {len(relevant)} relevant variables. The paper's figures stand beside ours for orientation. "
-        "All tables are judged by the package's SCAD with BIC on refits, whatever the rule above; epsilon is "
-        f"{sme.EPSILON:g} of unit <code>variable</code>. Recall counts a case as risky above the share of risky rows "
-        "that the regression saw.</p>",
-    ]
     lines = []
     for method, rows in kept.items():
         line, paper = average(rows, relevant), printed.get(method, {})
         good = [row for row in rows if "failure" not in row]
         spent = Spent(*(float(good[0]["spent"][u]) for u in ("client", "block", "person"))) if good else Spent()
         cells = [
-            _beside(line["recall"], line["recall_se"], paper.get("recall")),
-            _beside(line["auc"], line["auc_se"], paper.get("auc")),
-            _beside(line["n_selected"], math.nan, paper.get("n_selected"), digits=1),
-            *(_beside(line[name], math.nan, None, digits=1) for name in ("relevant", "irrelevant")),
-            _beside(line["recall_half"], line["recall_half_se"], None),
+            _with_error(line["recall"], line["recall_se"]),
+            f"{paper.get('recall', '')}",
+            _with_error(line["auc"], line["auc_se"]),
+            f"{paper.get('auc', '')}",
+            _with_error(line["recall_half"], line["recall_half_se"]),
+            *(f"{line[name]:.1f}" for name in ("n_selected", "relevant", "irrelevant")),
+            f"{paper.get('n_selected', '')}",
             f"{len(good)}" + (f", {len(rows) - len(good)} failed" if len(good) < len(rows) else ""),
-            f"<small>{escape(describe_spent(spent))}</small>",
+            format_epsilon(spent.person),
         ]
         lines.append((method, *cells))
-    return "\n".join([*parts, to_html(head, lines), _render_found(kept, relevant)])
+    head = (
+        *("method", "Recall", "printed", "AUC", "printed", "Recall at ½"),
+        *("selected", "truly relevant", "others", "printed", "splits", "ε, person"),
+    )
+    caption = (
+        "Judged by the library's default (SCAD with BIC of refits). Recall counts a case as risky above the share of "
+        "risky rows that the regression saw. Selected: variables, those with a true effect and others among them."
+    )
+    return f"{note}{HtmlTable(caption, head, lines)}{_render_found(kept, relevant)}"
 
 
 def _render_found(kept: Mapping[str, Sequence[Mapping[str, Any]]], relevant: Sequence[str]) -> str:
@@ -163,14 +159,13 @@ def _render_found(kept: Mapping[str, Sequence[Mapping[str, Any]]], relevant: Seq
             colour = "better" if share == 1.0 else "equal" if share > 0.5 else "worse" if share == 0.0 else "none"
             cells.append(f"<td class='{colour}'>{sum(selected)}</td>")
         rows.append((variable, *cells))
-    return (
-        "<p>In how many splits each truly relevant variable is selected; green: in all, yellow: in most, red: in none. "
-        "<code>table8_selected.csv</code> has the others, too.</p>"
-        f"{to_html(('variable', *kept), rows)}"
+    caption = (
+        "In how many splits each truly relevant variable is selected by the library's default (SCAD with BIC of "
+        "refits); blue: in all, grey: in most, orange: in none. <code>table8_selected.csv</code> has the others, too."
     )
+    return str(HtmlTable(caption, ("variable", *kept), rows))
 
 
-def _beside(value: float, error: float, paper: float | None, *, digits: int = 3) -> str:
-    text = "none" if math.isnan(value) else f"<b>{value:.{digits}f}</b>"
-    text += "" if math.isnan(error) else f" ({error:.{digits}f})"
-    return text + ("" if paper is None else f"<small>paper {paper:g}</small>")
+def _with_error(value: float, error: float) -> str:
+    text = "–" if math.isnan(value) else f"{value:.3f}"
+    return text if math.isnan(error) else f"{text} ± {error:.3f}"

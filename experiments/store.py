@@ -22,8 +22,8 @@ class Entry:
 
     Attributes
     ----------
-    scores : by measure; empty where the method failed
-    failure : why
+    scores : by judge and measure (`paper rmse`); without those of a judge that failed or was not asked
+    failure : why scores are missing
     seconds : of processor time, judging included
     """
 

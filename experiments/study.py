@@ -36,7 +36,8 @@ class Study:
     epsilon : of unit `variable`, half for ranks and half for marginals; other methods say what they take it for
     seed : of everything that the method draws
     rows_per_subject : size of a synthetic table in units of the cohort
-    fitted : what was fitted on just these tables, by the synthesizer's method: free and aligned rows share a fit
+    fitted : what was fitted on just these tables, by the synthesizer's method (and variant, if not our own): free and
+        aligned rows share a fit
     """
 
     federation: Federation

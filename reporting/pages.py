@@ -34,7 +34,8 @@ def markdown_page(title: str, parts: Sequence[str | Table]) -> str:
 def html_page(title: str, parts: Sequence[str], made_by: str, style: str = "") -> str:
     """A title, HTML elements, and at the foot how the page was made."""
     opening = (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title, quote=False)}</title>",
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        f"<meta name='viewport' content='width=device-width'><title>{escape(title, quote=False)}</title>",
         f"<style>{STYLE}{style}</style></head><body><h1>{escape(title, quote=False)}</h1>",
     )
     return "\n".join((*opening, *parts, f"<p><small>{escape(made_by)}</small></p></body></html>")) + "\n"

@@ -1,7 +1,8 @@
-"""VCDS, EVCDS, IEVCDS and the refined method: verticopula's variants, with the settings of the paper's tables.
+"""VCDS, EVCDS, IEVCDS and the refined method, with the settings of the paper's tables.
 
-Epsilon is of unit `variable`; IEVCDS spends the ranks' half in each of its ten rounds (Corollary 4), and EVCDS and
-IEVCDS hand out rows aligned with the subjects (the end of Algorithm 2). VCDS has free rows only.
+Our variants, and the paper's algorithms as printed. Epsilon is of unit `variable`; IEVCDS spends the ranks' half in
+each of its ten rounds (Corollary 4), and EVCDS and IEVCDS hand out rows aligned with the subjects (the end of Algorithm
+2). VCDS has free rows only. Tables as printed have as many rows as there are subjects.
 """
 
 from __future__ import annotations
@@ -14,29 +15,34 @@ from typing import Literal
 from experiments.study import Fit, MethodFailure, Outcome, Spent, Study
 from verticopula import Synthesizer
 from verticopula.errors import AlignedWarning, NotPrivateWarning, VerticopulaError
+from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 
 Method = Literal["vcds", "evcds", "ievcds", "refined"]
 
 ROUNDS = 10
 
 
-def synthesize(study: Study, method: Method, *, aligned: bool) -> tuple[Outcome, Synthesizer]:
+def synthesize(
+    study: Study, method: Method, *, aligned: bool, variant: str = OWN_VARIANT
+) -> tuple[Outcome, Synthesizer]:
     """Synthetic tables of one method, and the fitted study behind them."""
+    key = method if variant == OWN_VARIANT else f"{method} {variant}"
+    rows_per_subject = 1 if variant == PRINTED_VARIANT else study.rows_per_subject
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)
         warnings.simplefilter("ignore", AlignedWarning)
-        if method not in study.fitted:
-            study.fitted[method] = _fit(study, method)
+        if key not in study.fitted:
+            study.fitted[key] = _fit(study, method, variant)
         # A copy, whose first draw this is: rows must not depend on who has drawn from the same fit before.
-        synthesizer = copy.copy(study.fitted[method])
+        synthesizer = copy.copy(study.fitted[key])
         n = synthesizer.n_subjects_
-        tables = synthesizer.sample(study.rows_per_subject * n, aligned=aligned)
+        tables = synthesizer.sample(rows_per_subject * n, aligned=aligned)
     note = "aligned rows: row i is a noisy copy of subject i" if aligned else ""
     spent, marginals = Spent.stated(synthesizer.privacy_, note), synthesizer.result_.copula.marginals
     return Outcome(spent, n, tables, marginals=marginals), synthesizer
 
 
-def _fit(study: Study, method: Method) -> Synthesizer:
+def _fit(study: Study, method: Method, variant: str) -> Synthesizer:
     synthesizer = Synthesizer(
         study.federation,
         method,
@@ -45,6 +51,7 @@ def _fit(study: Study, method: Method) -> Synthesizer:
         random_state=study.seed,
         rounds=ROUNDS,
         per_round=method == "ievcds",
+        variant=variant,
     )
     try:
         return synthesizer.fit(study.tables)
@@ -52,9 +59,9 @@ def _fit(study: Study, method: Method) -> Synthesizer:
         raise MethodFailure(str(error)) from error
 
 
-def fit(study: Study, method: Method = "vcds", *, aligned: bool = False) -> Outcome:
+def fit(study: Study, method: Method = "vcds", *, aligned: bool = False, variant: str = OWN_VARIANT) -> Outcome:
     """Synthetic tables of one method."""
-    return synthesize(study, method, aligned=aligned)[0]
+    return synthesize(study, method, aligned=aligned, variant=variant)[0]
 
 
 vcds: Fit = partial(fit, method="vcds")
@@ -64,3 +71,6 @@ ievcds: Fit = partial(fit, method="ievcds", aligned=True)
 ievcds_free: Fit = partial(fit, method="ievcds")
 refined: Fit = partial(fit, method="refined")
 refined_aligned: Fit = partial(fit, method="refined", aligned=True)
+vcds_printed: Fit = partial(vcds, variant=PRINTED_VARIANT)
+evcds_printed: Fit = partial(evcds, variant=PRINTED_VARIANT)
+ievcds_printed: Fit = partial(ievcds, variant=PRINTED_VARIANT)

@@ -20,12 +20,13 @@ from experiments.study import Fit, MethodFailure, Outcome, Spent, Study
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import state_privacy
 from verticopula.schema.federation import Column, Federation
+from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 
 
-def fit(study: Study, method: copula.Method = "vcds", *, aligned: bool = False) -> Outcome:
+def fit(study: Study, method: copula.Method = "vcds", *, aligned: bool = False, variant: str = OWN_VARIANT) -> Outcome:
     """Synthetic tables from the filled ones."""
     tables, imputed = fill(study.federation, study.tables)
-    outcome, synthesizer = copula.synthesize(replace(study, tables=tables), method, aligned=aligned)
+    outcome, synthesizer = copula.synthesize(replace(study, tables=tables), method, aligned=aligned, variant=variant)
     charged = [charge(entry, imputed[entry.party, entry.column]) for entry in synthesizer.ledger_]
     note = f"imputed subjects move with the mean; {outcome.spent.note}".removesuffix("; ")
     return replace(outcome, spent=Spent.stated(state_privacy(charged), note))
@@ -74,3 +75,5 @@ def stand_in(values: pl.Series, column: Column) -> Any:
 
 impute_vcds: Fit = fit
 impute_evcds: Fit = partial(fit, method="evcds", aligned=True)
+impute_vcds_printed: Fit = partial(fit, variant=PRINTED_VARIANT)
+impute_evcds_printed: Fit = partial(impute_evcds, variant=PRINTED_VARIANT)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from experiments.designs import Model
 from experiments.draws import CASES, MODELS, Cell
-from experiments.judge import JUDGE_NAMES, JudgeName
+from experiments.judge import JUDGE_NAMES
 from experiments.methods import ORACLE, ORIGINAL
 from experiments.missing.page import render
 from experiments.missing.verdicts import EPSILON, METHODS, NOISELESS_METHODS
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--replications", type=int, help="data sets per cell; default 30")
     parser.add_argument("--noiseless", type=int, help="data sets per cell that are made without noise too; default 10")
-    parser.add_argument("--judge", choices=JUDGE_NAMES, default="bayes", help="which rule judges; see the README")
+    parser.add_argument("--judge", choices=JUDGE_NAMES, default="paper", help="whose figures the page shows")
 
 
 def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
@@ -48,10 +48,10 @@ def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> Measured:
     """Compute what is missing."""
-    settings, folder = make_settings(options.judge, options.quick), options.places.results
+    settings, folder = Settings(SMALL_DESIGN if options.quick else {}), options.places.results
     cells = list_cells(options.models, options.sizes)
-    tasks = list_tasks(dict.fromkeys(cells, YARDSTICKS + NOISY), options.replications, settings, folder)
-    quiet = list_tasks(dict.fromkeys(cells, QUIET), options.noiseless, settings, folder)
+    tasks = list_tasks(dict.fromkeys(cells, YARDSTICKS + NOISY), range(options.replications), settings, folder)
+    quiet = list_tasks(dict.fromkeys(cells, QUIET), range(options.noiseless), settings, folder)
     options.console.print(f"{len(tasks)} data sets with noise and {len(quiet)} without are not finished yet")
     for left in (tasks, quiet):
         run_tasks(left, settings, folder, backend=options.backend, jobs=options.jobs)
@@ -65,14 +65,10 @@ def present(record: Record, places: Places) -> list[Table]:
     said = record.settings
     cells = list_cells(said["models"], said["sizes"])
     found = [c for c in read_cells(places.results) if c.cell in cells]
-    settings = make_settings(said["judge"], said["small_design"])
-    page = render(found, read_tables(), settings, record.describe(record.results["seconds"]))
+    settings = Settings(SMALL_DESIGN if said["small_design"] else {})
+    page = render(found, read_tables(), said["judge"], settings, record.describe(record.results["seconds"]))
     write_text(places.pages / "missing.md", page)
     return []
-
-
-def make_settings(judge: JudgeName, quick: bool) -> Settings:
-    return Settings(judge, SMALL_DESIGN if quick else None)
 
 
 def list_cells(models: Sequence[Model], sizes: Sequence[int]) -> list[Cell]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from experiments.baselines.copula import ROUNDS
 from experiments.draws import FEWEST_AT_PARTY, FEWEST_IN_COMMON
-from experiments.judge import OTHER_BARS
-from experiments.methods import ORACLE, ORIGINAL
+from experiments.judge import TITLES, JudgeName, name_score
+from experiments.methods import ORACLE, ORIGINAL, PAPERS_OWN
 from experiments.metrics import METRIC_NAMES
 from experiments.missing.verdicts import (
     CHECKS,
@@ -21,12 +21,12 @@ from experiments.missing.verdicts import (
     REFINED,
     Lead,
     Paper,
+    compare,
     count_verdicts,
-    judge,
     printed_figure,
     summarise,
 )
-from experiments.results import NOISELESS, PAPERS_OWN, CellRows
+from experiments.results import NOISELESS, CellRows
 from experiments.runner import MARGINS, Settings
 from experiments.store import name_entry
 from reporting.pages import markdown_page
@@ -43,16 +43,16 @@ NAMES = {
 }
 
 
-def render(cells: Sequence[CellRows], paper: Paper, settings: Settings, made_by: str) -> str:
+def render(cells: Sequence[CellRows], paper: Paper, judge: JudgeName, settings: Settings, made_by: str) -> str:
     """The whole page."""
-    leads = [judge(found, paper) for found in cells]
+    leads = [compare(found, paper, judge) for found in cells]
     by_model: dict[str, list[Mapping[str, Lead]]] = {}
     for found, own in zip(cells, leads, strict=True):
         by_model.setdefault(found.cell.model, []).append(own)
     counts = count_verdicts(by_model)
-    parts: list[str | Table] = [*_introduce(cells, settings, made_by), summarise(counts), _EXPLANATION]
-    parts += [tabulate_scores(metric, cells, paper) for metric in METRIC_NAMES]
-    parts += [tabulate_bars(cells), tabulate_knowing(cells), tabulate_by_completeness(cells), tabulate_margins(cells)]
+    parts: list[str | Table] = [*_introduce(cells, judge, settings, made_by), summarise(counts), _EXPLANATION]
+    parts += [tabulate_scores(metric, cells, judge, paper) for metric in METRIC_NAMES]
+    parts += [tabulate_by_completeness(cells, judge), tabulate_margins(cells)]
     parts += [tabulate_counts(counts), tabulate_misses(cells, leads), tabulate_leads(cells, leads)]
     return markdown_page("Accuracy on the paper's designs, blocks missing at random", parts)
 
@@ -76,6 +76,13 @@ _BY_COMPLETENESS = (
     "two standard errors worse than printed, these data sets make most of the difference. The paper's mean shares of "
     "complete cases (44 % and 24 %) say nothing about how they vary. Cells: data sets, RMSE / G-Means / FDR."
 )
+COMPLETENESS = (
+    "The design draws anew in every data set who loses a block, and how often. In some nearly everybody does: then "
+    "ten to a few hundred subjects say all that is known about how a block hangs together with others, a "
+    "regression on EVCDS's or IEVCDS's tables counts all N; noise passes for effects. Where these two are more than "
+    "two standard errors worse than printed, these data sets make most of the difference. The paper's mean shares of "
+    "complete cases (44 % and 24 %) say nothing about how they vary. Cells: data sets, RMSE / G-Means / FDR."
+)
 _KNOWING = (
     "RMSE / G-Means / FDR. What `VerticalGLM(select='bayes')` makes of these tables, at a probability of 0.6. In data "
     "sets with hardly any evidence few columns pass, or none, which G-Means punishes and the FDR does not. The rest of "
@@ -84,12 +91,13 @@ _KNOWING = (
 COMPLETENESS = (0.0, 0.05, 0.2, 1.0)  # shares of complete cases at which the data sets are split
 
 
-def _introduce(cells: Sequence[CellRows], settings: Settings, made_by: str) -> list[str]:
+def _introduce(cells: Sequence[CellRows], judge: JudgeName, settings: Settings, made_by: str) -> list[str]:
+    score = name_score(judge, "rmse")
     sizes = dict.fromkeys((c.cell.n_subjects, settings.rows_per_subject(c.cell)) for c in cells)
     rows = ", ".join(f"{rows} N at N = {n}" for n, rows in sizes)
-    counts = sorted({len(c.values(name_entry("Refined", EPSILON), "rmse")) for c in cells})
-    quiet = sorted({len(c.values(name_entry("Refined", NOISELESS), "rmse")) for c in cells})
-    failed = {m: sum(c.failures(name_entry(m, EPSILON)) for c in cells) for m in METHODS}
+    counts = sorted({len(c.values(name_entry("Refined", EPSILON), score)) for c in cells})
+    quiet = sorted({len(c.values(name_entry("Refined", NOISELESS), score)) for c in cells})
+    failed = {m: sum(c.failures(name_entry(m, EPSILON), score) for c in cells) for m in METHODS}
     lost = ", ".join(f"{NAMES[method]} on {count}" for method, count in failed.items() if count) or "none"
     return [
         made_by,
@@ -97,11 +105,7 @@ def _introduce(cells: Sequence[CellRows], settings: Settings, made_by: str) -> l
         f"{rows}. *Free* rows are independent draws; *aligned* ones follow the subjects one by one, as in the paper's "
         "Algorithms 2 and 3. *Oracle* and *original* see the complete data: maximum likelihood on the true support, "
         "and the rule that judges all tables. *The paper's best* is the better of its EVCDS and IEVCDS.",
-        f"All tables, synthetic and original, are judged by one regression without an intercept, rule "
-        f"`{settings.judge}` ([../README.md](../README.md), which says how its bars were chosen: on some of "
-        "these very data sets). Refined tables say how sure they are of every correlation "
-        "(docs/explanation/refinement.md), and in linear designs the rule uses it; all others it takes at face value, "
-        "linear ones at a higher bar. "
+        f"All tables, synthetic and original, are judged by {TITLES[judge]}, without an intercept. "
         f"Data sets per cell: {_span(counts)}; without noise "
         f"(ε = {NOISELESS:g}, where no coin flips): {_span(quiet)}. Data sets in which a client has fewer than "
         f"{FEWEST_AT_PARTY} subjects, or two have fewer than {FEWEST_IN_COMMON} in common, are drawn again: VCDS "
@@ -113,7 +117,7 @@ def _span(counts: Sequence[int]) -> str:
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def tabulate_scores(metric: str, cells: Sequence[CellRows], paper: Paper) -> Table:
+def tabulate_scores(metric: str, cells: Sequence[CellRows], judge: JudgeName, paper: Paper) -> Table:
     """Ours with noise, the paper's, the references, ours without noise."""
     entries = {
         **{NAMES[m]: name_entry(m, EPSILON) for m in METHODS},
@@ -124,7 +128,7 @@ def tabulate_scores(metric: str, cells: Sequence[CellRows], paper: Paper) -> Tab
     rows = [
         (
             *_name_cell(found),
-            *(_with_error(found.values(entry, metric)) for entry in entries.values()),
+            *(_with_error(found.values(entry, name_score(judge, metric))) for entry in entries.values()),
             *(f"{printed_figure(paper, found, method, metric):.3f}" for method in PAPERS_OWN),
         )
         for found in cells
@@ -136,56 +140,7 @@ def tabulate_scores(metric: str, cells: Sequence[CellRows], paper: Paper) -> Tab
     )
 
 
-def tabulate_bars(cells: Sequence[CellRows]) -> Table:
-    """What the choice of the bar does, on the data sets that have it on record."""
-    rows = []
-    for found in cells:
-        for method in REFINED.values():
-            kept = _scores_with(found, method, f"rmse at {OTHER_BARS[0]:g}")
-            shown = [
-                " / ".join(
-                    f"{mean([scores[f'{metric} at {bar:g}'] for scores in kept]):.3f}" for metric in METRIC_NAMES
-                )
-                if all(f"rmse at {bar:g}" in scores for scores in kept)  # not every bar was always kept
-                else ""
-                for bar in OTHER_BARS
-                if kept
-            ]
-            rows.append((*_name_cell(found), NAMES[method], str(len(kept)), *shown))
-    return Table(
-        "The refined method with other bars, RMSE / G-Means / FDR",
-        ("model", "case", "N", "rows", "data sets", *(f"{bar:g}" for bar in OTHER_BARS)),
-        rows,
-    )
-
-
-def _scores_with(found: CellRows, method: str, key: str) -> list[Mapping[str, float]]:
-    """Scores of the data sets that have this one on record."""
-    entry = name_entry(method, EPSILON)
-    return [r.entries[entry].scores for r in found.rows if entry in r.entries and key in r.entries[entry].scores]
-
-
-def tabulate_knowing(cells: Sequence[CellRows]) -> Table:
-    """The refined method's logistic tables at face value, and by what they know of their errors."""
-    rows = []
-    for found in cells:
-        for method in REFINED.values():
-            kept = _scores_with(found, method, "rmse knowing")
-            if kept:
-                means = [
-                    " / ".join(f"{mean([s[metric + suffix] for s in kept]):.3f}" for metric in METRIC_NAMES)
-                    for suffix in ("", " knowing")
-                ]
-                rows.append((*_name_cell(found), NAMES[method], str(len(kept)), *means))
-    return Table(
-        "Logistic tables of the refined method, listened to",
-        ("model", "case", "N", "rows", "data sets", "at face value", "listened to"),
-        rows,
-        _KNOWING,
-    )
-
-
-def tabulate_by_completeness(cells: Sequence[CellRows]) -> Table:
+def tabulate_by_completeness(cells: Sequence[CellRows], judge: JudgeName) -> Table:
     """Data sets differ by how much is missing far more than methods do."""
     rows = []
     for found, method in itertools.product(cells, ("EVCDS", "IEVCDS", REFINED["aligned"])):
@@ -195,9 +150,11 @@ def tabulate_by_completeness(cells: Sequence[CellRows]) -> Table:
                 row.entries[entry].scores
                 for row in found.rows
                 if low <= row.complete_cases and (row.complete_cases < high or high == COMPLETENESS[-1])
-                if entry in row.entries and row.entries[entry].scores
+                if entry in row.entries and name_score(judge, "rmse") in row.entries[entry].scores
             ]
-            means = " / ".join(f"{mean([own[metric] for own in scores]):.3f}" for metric in METRIC_NAMES)
+            means = " / ".join(
+                f"{mean([own[name_score(judge, metric)] for own in scores]):.3f}" for metric in METRIC_NAMES
+            )
             shown.append(f"{len(scores)}: {means}" if scores else "0")
         rows.append((*_name_cell(found), NAMES[method], *shown))
     spans = [f"{100 * low:g} to {100 * high:g} %" for low, high in itertools.pairwise(COMPLETENESS)]

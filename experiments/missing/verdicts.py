@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.judge import JudgeName, name_score
 from experiments.methods import ORACLE, ORIGINAL
 from experiments.metrics import direction
 from experiments.paper import Printed, PrintedKey
@@ -98,38 +99,38 @@ def printed_figure(paper: Paper, found: CellRows, method: str, metric: str) -> f
     return paper[PrintedKey(table, model, mechanism, n, EPSILON, method, metric)].mean
 
 
-def judge(found: CellRows, paper: Paper) -> dict[str, Lead]:
-    """One lead per entry of CHECKS."""
+def compare(found: CellRows, paper: Paper, judge: JudgeName) -> dict[str, Lead]:
+    """One lead per entry of CHECKS, by a judge."""
     leads = {}
     for draw, ours in REFINED.items():
         for metric, best in (("rmse", min), ("gmeans", max)):
             bar = best(printed_figure(paper, found, method, metric) for method in ("EVCDS", "IEVCDS"))
-            leads[f"paper_{metric}/{draw}"] = _lead_over_paper(found, ours, metric, bar)
-            rivals = [_paired_lead(found, ours, rival, metric) for rival in RIVALS[draw]]
+            leads[f"paper_{metric}/{draw}"] = _lead_over_paper(found, ours, judge, metric, bar)
+            rivals = [_paired_lead(found, ours, rival, judge, metric) for rival in RIVALS[draw]]
             leads[f"own_{metric}/{draw}"] = min(rivals, key=lambda lead: lead.amount)
-    leads["margins"] = _paired_lead(found, "Refined", "VCDS", MARGINS)
+    leads["margins"] = _paired_lead(found, "Refined", "VCDS", judge, MARGINS)
     for method in ("EVCDS", "IEVCDS"):
         for metric, name in (("rmse", ""), ("gmeans", "/gmeans"), ("fdr", "/fdr")):
             bar = printed_figure(paper, found, method, metric)
-            leads[method.lower() + name] = _lead_over_paper(found, method, metric, bar)
+            leads[method.lower() + name] = _lead_over_paper(found, method, judge, metric, bar)
     return {name: leads[name] for name in CHECKS}
 
 
-def _lead_over_paper(found: CellRows, method: str, metric: str, printed: float) -> Lead:
+def _lead_over_paper(found: CellRows, method: str, judge: JudgeName, metric: str, printed: float) -> Lead:
     """The lead of a method's mean over a printed figure, and over the worse of it and the references.
 
     Without noise, a refined table is held against the best table of any method: a weakness of its own must not
     pass for one of the design. EVCDS and IEVCDS are what the paper wrote, so each is held against itself. Fewer data
     sets are made without noise, and data sets differ: what noise costs on these is taken off the mean of all.
     """
-    sign = direction(metric)
-    values = found.values(name_entry(method, EPSILON), metric)
-    bar = min(sign * value for value in (printed, *complete_data_references(found, metric)))
+    sign, score = direction(metric), name_score(judge, metric)
+    values = found.values(name_entry(method, EPSILON), score)
+    bar = min(sign * value for value in (printed, *complete_data_references(found, judge, metric)))
     others = NOISELESS_METHODS if method in REFINED.values() else (method,)
     gains = [
-        mean([sign * (quiet[metric] - noisy[metric]) for quiet, noisy in pairs])
+        mean([sign * (quiet - noisy) for quiet, noisy in pairs])
         for other in others
-        if (pairs := _pair(found, name_entry(other, NOISELESS), name_entry(method, EPSILON)))
+        if (pairs := _pair(found, name_entry(other, NOISELESS), name_entry(method, EPSILON), score))
     ]
     adjusted = sign * mean(values) - bar
     return Lead(
@@ -140,28 +141,29 @@ def _lead_over_paper(found: CellRows, method: str, metric: str, printed: float) 
     )
 
 
-def complete_data_references(found: CellRows, metric: str) -> list[float]:
+def complete_data_references(found: CellRows, judge: JudgeName, metric: str) -> list[float]:
     """What the same selection finds on the complete data and, for RMSE, the oracle."""
-    references = [mean(values)] if (values := found.values(ORIGINAL, metric)) else []
-    oracles = found.values(ORACLE, "rmse") if metric == "rmse" else []
+    references = [mean(values)] if (values := found.values(ORIGINAL, name_score(judge, metric))) else []
+    oracles = found.values(ORACLE, name_score(judge, "rmse")) if metric == "rmse" else []
     if oracles:
         # The median: where a class is rare, likelihood nearly separates the classes and one oracle is far off.
         references.append(float(np.median(oracles)))
     return references
 
 
-def _paired_lead(found: CellRows, ours: str, rival: str, metric: str) -> Lead:
-    """Over the data sets on which both have an answer."""
-    pairs = _pair(found, name_entry(ours, EPSILON), name_entry(rival, EPSILON))
-    return Lead.paired([direction(metric) * (a[metric] - b[metric]) for a, b in pairs])
+def _paired_lead(found: CellRows, ours: str, rival: str, judge: JudgeName, metric: str) -> Lead:
+    """Over the data sets on which both have an answer; no judge is asked about margins."""
+    score = metric if metric == MARGINS else name_score(judge, metric)
+    pairs = _pair(found, name_entry(ours, EPSILON), name_entry(rival, EPSILON), score)
+    return Lead.paired([direction(metric) * (a - b) for a, b in pairs])
 
 
-def _pair(found: CellRows, first: str, second: str) -> list[tuple[Mapping[str, float], Mapping[str, float]]]:
-    """Scores of both entries on the data sets on which both have an answer."""
+def _pair(found: CellRows, first: str, second: str, score: str) -> list[tuple[float, float]]:
+    """One score of both entries on the data sets on which both have an answer."""
     both = [
         (r.entries[first].scores, r.entries[second].scores) for r in found.rows if {first, second} <= r.entries.keys()
     ]
-    return [(a, b) for a, b in both if a and b]
+    return [(a[score], b[score]) for a, b in both if score in a and score in b]
 
 
 def count_verdicts(leads: Mapping[str, Sequence[Mapping[str, Lead]]]) -> dict[str, dict[str, dict[str, int]]]:

@@ -15,13 +15,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from experiments.draws import Cell, Drawn, draw
-from experiments.judge import JudgeName, judge, score
+from experiments.judge import JudgeName, judge
 from experiments.methods import ORACLE
 from experiments.metrics import score_coef
 from experiments.person.methods import FOR_MISSING, METHODS, NEEDS_TORCH
 from experiments.person.page import ORIGINAL, ZERO, lines_to_csv, read_lines, render
 from experiments.runner import SMALL_DESIGN, Settings, Task
-from experiments.scad import SeparatedClassesError, fit_oracle, fit_scad_refit
+from experiments.scad import SeparatedClassesError, fit_oracle, trace_scad
 from experiments.store import Entry, Replication, locate, name_entry, read, write
 from experiments.study import MethodFailure
 from reporting.catalogue import Measured, Places
@@ -37,6 +37,7 @@ SIZES = (1_000, 3_000)
 QUICK_SIZE = 80
 FOLDER = "person"
 RULE: JudgeName = "library"
+ROWS_PER_SUBJECT = {1_000: 5, 3_000: 3}
 Pair = tuple[str, float | None]
 
 
@@ -62,7 +63,7 @@ def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> Measured:
     """Compute what is missing."""
-    settings = Settings(RULE, SMALL_DESIGN if options.quick else None)
+    settings = Settings(SMALL_DESIGN if options.quick else {}, (RULE,), ROWS_PER_SUBJECT)
     methods = options.methods or [name for name in METHODS if name not in NEEDS_TORCH]
     if any(name in NEEDS_TORCH for name in methods) and importlib.util.find_spec("torch") is None:
         raise SettingsError("Vertigan needs torch: pip install 'verticopula[gan]'")
@@ -106,7 +107,7 @@ def list_pairs(cell: Cell, methods: Sequence[str], epsilons: Sequence[float]) ->
 
 def record_settings(cell: Cell, settings: Settings, delta: float) -> dict[str, object]:
     """What is kept with every replication."""
-    return {**settings.record(cell), "unit": "person", "delta": delta}
+    return {"judge": RULE, **settings.record(cell), "unit": "person", "delta": delta}
 
 
 def find_left(task: Task, settings: Settings, delta: float, folder: Path) -> Task:
@@ -141,7 +142,7 @@ def measure(
             return Entry(score_coef(measure_yardstick(drawn, method), truth), None, "", time.process_time() - began)
         study = drawn.study(epsilon, replication, rows_per_subject)
         answer = METHODS[method](study, epsilon, delta)
-        scores = score(judge(answer.outcome, study, RULE), truth)
+        scores = score_coef(judge(answer.outcome, study, [RULE])[RULE], truth)
     except (MethodFailure, SeparatedClassesError, VerticopulaError, np.linalg.LinAlgError) as error:
         return Entry({}, None, f"{type(error).__name__}: {error}", time.process_time() - began)
     allowed = {"per_comparison": answer.per_comparison, "per_value": answer.per_value}
@@ -156,4 +157,4 @@ def measure_yardstick(drawn: Drawn, method: str) -> np.ndarray:
         return np.zeros_like(data.coef)
     if method == ORACLE:
         return fit_oracle(data.x, data.y, data.coef != 0.0, data.design.model)
-    return fit_scad_refit(data.x, data.y, model="linear", fit_intercept=False).coef
+    return trace_scad(data.x, data.y, model="linear", fit_intercept=False).refitted.coef

@@ -72,7 +72,7 @@ def summarise(found: CellRows, method: str, epsilon: float | None) -> Line:
         *(mean([e.scores[name] for e in kept if name in e.scores]) for name in ("per_comparison", "per_value")),
         {m: (mean(values), standard_error(values)) for m, values in scores.items()},
         len(kept),
-        found.failures(entry),
+        found.failures(entry, "rmse"),
     )
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from experiments.baselines import admm_dp, complete_case, copula, imputed, original_c, original_vfl, single_party
 from experiments.draws import Cell, draw
-from experiments.judge import JudgeName, find_errors, judge, score
+from experiments.judge import JUDGE_NAMES, find_errors, judge, score
 from experiments.metrics import g_means, rmse
 from experiments.runner import SMALL_DESIGN, Settings
 from experiments.study import MethodFailure, Study, keep_common, stack_numbers
 from experiments.theory import theorems89
 from experiments.theory.gaussian import make_federation, make_tables
-from verticopula import Federation
+from verticopula import Federation, VerticalGLM
 from verticopula.glm.families import find_family
 from verticopula.privacy.accounting import Coins, composed_epsilon
 
@@ -74,33 +74,50 @@ def test_common_subjects_are_those_with_every_cell_in_the_response_tables_order(
 
 
 @pytest.mark.parametrize("model", ["linear", "logistic"])
-def test_refined_tables_are_listened_to_and_logistic_ones_beside_it(model) -> None:
+def test_what_refined_tables_know_of_their_errors_is_used_by_bayes_alone(model) -> None:
     cell = Cell(model, "MAR-simple", 400)
-    drawn = draw(cell, 1, SMALL.make_design(cell))
-    study = drawn.study(3.0, 0, 2)
+    study = draw(cell, 1, SMALL.make_design(cell)).study(3.0, 0, 2)
     outcome = copula.refined(study)
-    heard = judge(outcome, study, "bayes")
+    heard = judge(outcome, study)
     assert find_errors(outcome, study) is not None
     assert find_errors(copula.vcds(study), study) is None
     outcome.tables.posterior_draws = None
-    deaf = judge(outcome, study, "bayes")
-    assert deaf.knowing is None
-    if model == "linear":
-        assert heard.knowing is None
-        assert not np.array_equal(heard.coef, deaf.coef)
-        return
-    np.testing.assert_array_equal(heard.coef, deaf.coef)
-    assert heard.knowing is not None
-    scores = score(heard, drawn.data.coef)
-    assert scores["rmse knowing"] == rmse(heard.knowing, drawn.data.coef)
-    assert "rmse knowing" not in score(deaf, drawn.data.coef)
+    deaf = judge(outcome, study)
+    assert not np.array_equal(heard["bayes"], deaf["bayes"])
+    for name in ("paper", "library"):
+        np.testing.assert_array_equal(heard[name], deaf[name])
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_judges_are_what_users_of_the_library_get(family: str) -> None:
+    """On synthetic tables of numbers, which say themselves how many subjects they stand for."""
+    cell = Cell("linear" if family == "gaussian" else "logistic", "complete", 400)
+    study = draw(cell, 1, Settings({"kind_counts": (10, 0, 5, 0)}).make_design(cell)).study(5.0, 0, 2)
+    outcome = copula.refined(study)
+    found = judge(outcome, study)
+    response = f"{study.federation.response.party}.{study.federation.response.column}"
+    for name, settings in {"paper": {"refit": False}, "library": {}, "bayes": {"select": "bayes"}}.items():
+        model = VerticalGLM(family, fit_intercept=False, **settings).fit(outcome.tables, response)
+        coef = np.concatenate(list(model.coef_.values()))
+        assert np.array_equal(coef != 0.0, found[name] != 0.0)
+        np.testing.assert_allclose(coef, found[name], atol=5e-3)
+
+
+def test_as_printed_has_as_many_rows_as_subjects_and_ours_as_many_as_asked_for(strong) -> None:
+    study = replace(strong[0], rows_per_subject=3)
+    rows = {
+        fit: next(iter(fit(study).tables.values())).height
+        for fit in (copula.vcds, copula.vcds_printed, copula.evcds_printed)
+    }
+    n = study.tables[study.federation.response.party].height
+    assert list(rows.values()) == [3 * n, n, n]
 
 
 def test_original_c_finds_the_truth_and_protects_nothing(strong) -> None:
     study, truth = strong
     outcome = original_c.fit(study)
     x, y = stack_numbers(study.federation, outcome.tables)
-    coef = judge(outcome, study, "library").coef
+    coef = judge(outcome, study)["library"]
     support = truth != 0
     expected = np.linalg.lstsq(x[:, support], y)[0]
     assert g_means(coef, truth) == 1.0
@@ -108,12 +125,20 @@ def test_original_c_finds_the_truth_and_protects_nothing(strong) -> None:
     assert outcome.spent.person == math.inf
 
 
-@pytest.mark.parametrize("rule", ["library", "bayes"])
-def test_original_vfl_agrees_with_original_c(strong, rule: JudgeName) -> None:
+def test_original_vfl_agrees_with_original_c(strong) -> None:
     study, truth = strong
-    coef = judge(original_vfl.fit(study), study, rule).coef
-    assert g_means(coef, truth) == 1.0
-    np.testing.assert_allclose(coef, judge(original_c.fit(study), study, rule).coef, atol=0.01)
+    apart, together = judge(original_vfl.fit(study), study), judge(original_c.fit(study), study)
+    for name in JUDGE_NAMES:
+        assert g_means(apart[name], truth) == 1.0
+        np.testing.assert_allclose(apart[name], together[name], atol=0.01)
+
+
+def test_original_vfl_as_printed_has_one_answer_for_all_judges(strong) -> None:
+    study, truth = strong
+    found = judge(original_vfl.fit_printed(study), study)
+    support = truth != 0
+    assert np.array_equal(np.sign(found["paper"][support]), np.sign(truth[support]))
+    assert all(np.array_equal(coef, found["paper"]) for coef in found.values())
 
 
 def test_admm_without_noise_solves_the_regression(strong) -> None:
@@ -256,10 +281,14 @@ def test_rows_do_not_depend_on_who_drew_from_the_same_fit_before() -> None:
     assert replace(shared, epsilon=2.0).fitted == {}  # another study has no fit yet
 
 
-def test_a_judge_with_a_bar_keeps_what_others_would_have_found(strong: tuple[Study, np.ndarray]) -> None:
+def test_judges_are_asked_one_by_one_or_together(strong: tuple[Study, np.ndarray]) -> None:
     study, truth = strong
-    found = judge(original_c.fit(study), study, "bayes")
-    np.testing.assert_array_equal(found.coef, found.others[0.95])  # the bar of linear tables
-    assert g_means(found.coef, truth) == 1.0
-    assert np.count_nonzero(found.others[0.5]) >= np.count_nonzero(found.others[0.95])
-    assert judge(original_c.fit(study), study, "library").others == {}
+    outcome = original_c.fit(study)
+    every = judge(outcome, study)
+    assert set(judge(outcome, study, ["bayes"])) == {"bayes"}
+    some = judge(outcome, study, ["library"])
+    assert set(some) == {"paper", "library"}
+    assert all(np.array_equal(coef, every[name]) for name, coef in some.items())
+    scores = score(every, truth)
+    assert len(scores) == 9
+    assert scores["library rmse"] == rmse(every["library"], truth)

@@ -321,3 +321,13 @@ def test_unknown_case_is_refused() -> None:
 def test_one_client_cannot_be_masked_at_random() -> None:
     with pytest.raises(SettingsError, match="two clients"):
         draw_maskable_clients(1, rng=np.random.default_rng(0))
+
+
+def test_uniform_effects_have_the_signs_places_and_mean_size_of_equal_ones() -> None:
+    equal, uniform = SimulationDesign().coef, SimulationDesign(effects="uniform").coef
+    np.testing.assert_array_equal(np.sign(uniform), np.sign(equal))
+    sizes = np.sort(np.abs(uniform[uniform != 0.0]))
+    np.testing.assert_allclose(sizes, (np.arange(60) + 0.5) / 90)
+    assert np.mean(sizes) == pytest.approx(1 / 3)
+    with pytest.raises(SettingsError, match="effects"):
+        SimulationDesign(effects="normal")  # type: ignore[arg-type]

@@ -9,11 +9,9 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.draws import Cell
-from experiments.judge import OTHER_BARS
 from experiments.methods import ORACLE, ORIGINAL
-from experiments.metrics import METRICS
 from experiments.missing.page import render
-from experiments.missing.verdicts import CHECKS, METHODS, Lead, count_verdicts, judge
+from experiments.missing.verdicts import CHECKS, METHODS, Lead, compare, count_verdicts
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import CellRows, summarise
 from experiments.runner import Settings
@@ -33,8 +31,7 @@ def make_rows(
     """Two equal data sets: every method's table has the RMSE `ours`, G-Means are 1 - RMSE."""
 
     def scores(rmse: float, **more: float) -> Entry:
-        bars = {f"{metric} at {bar:g}": bar for metric in METRICS for bar in OTHER_BARS}
-        return Entry({"rmse": rmse, "gmeans": 1.0 - rmse, "fdr": 0.0, **bars, **more})
+        return Entry({"paper rmse": rmse, "paper gmeans": 1.0 - rmse, "paper fdr": 0.0, **more})
 
     entries = {f"{method}@1": scores(ours, margins=0.2 if method == "VCDS" else 0.1) for method in METHODS}
     entries |= {ORIGINAL: scores(original), ORACLE: scores(oracle)}
@@ -42,8 +39,12 @@ def make_rows(
     return CellRows(CELL, [Replication({}, 1.0, entries)] * 2)
 
 
+def compare_rows(found: CellRows) -> dict[str, Lead]:
+    return compare(found, PAPER, "paper")
+
+
 def test_better_than_printed_is_met_whatever_the_references_say() -> None:
-    leads = judge(make_rows(0.09, original=0.01, oracle=0.01), PAPER)
+    leads = compare_rows(make_rows(0.09, original=0.01, oracle=0.01))
     assert leads["paper_rmse/free"].met
     assert leads["evcds"].met
     assert leads["paper_gmeans/aligned"].met
@@ -52,7 +53,7 @@ def test_better_than_printed_is_met_whatever_the_references_say() -> None:
 
 
 def test_the_worse_of_printed_figure_and_references_is_the_second_bar() -> None:
-    lead = judge(make_rows(0.12, original=0.05, oracle=0.13), PAPER)["paper_rmse/free"]
+    lead = compare_rows(make_rows(0.12, original=0.05, oracle=0.13))["paper_rmse/free"]
     assert not lead.met
     assert lead.met_adjusted
     assert lead.amount == pytest.approx(-0.02)
@@ -61,7 +62,7 @@ def test_the_worse_of_printed_figure_and_references_is_the_second_bar() -> None:
 
 
 def test_gmeans_have_no_oracle_but_the_same_selection_on_complete_data() -> None:
-    lead = judge(make_rows(0.12, original=0.11, oracle=0.5), PAPER)["paper_gmeans/free"]
+    lead = compare_rows(make_rows(0.12, original=0.11, oracle=0.5))["paper_gmeans/free"]
     assert lead.adjusted == pytest.approx(-0.01)
 
 
@@ -69,7 +70,7 @@ def test_gmeans_have_no_oracle_but_the_same_selection_on_complete_data() -> None
 def test_a_short_cell_is_out_of_reach_only_if_the_method_is_short_without_noise(
     noiseless: float, out_of_reach: bool
 ) -> None:
-    leads = judge(make_rows(0.12, original=0.05, oracle=0.05, without_noise={"EVCDS": noiseless}), PAPER)
+    leads = compare_rows(make_rows(0.12, original=0.05, oracle=0.05, without_noise={"EVCDS": noiseless}))
     assert leads["evcds"].out_of_reach is out_of_reach
     assert not leads["ievcds"].out_of_reach  # not measured without noise: short
     counts = count_verdicts({"logistic": [leads]})["evcds"]["logistic"]
@@ -79,7 +80,7 @@ def test_a_short_cell_is_out_of_reach_only_if_the_method_is_short_without_noise(
 
 def test_a_refined_table_is_held_against_the_best_without_noise_whatever_the_method() -> None:
     quiet = {"Refined-aligned": 0.15, "EVCDS": 0.09}
-    leads = judge(make_rows(0.12, original=0.05, oracle=0.05, without_noise=quiet), PAPER)
+    leads = compare_rows(make_rows(0.12, original=0.05, oracle=0.05, without_noise=quiet))
     assert not leads["paper_rmse/aligned"].out_of_reach
     assert leads["paper_rmse/aligned"].without_noise == pytest.approx(0.01)
 
@@ -93,16 +94,15 @@ def test_own_rivals_are_compared_within_replications() -> None:
 def test_a_data_set_on_which_a_rival_failed_is_left_out_of_their_comparison() -> None:
     found = make_rows(0.12, original=0.05, oracle=0.05)
     failed = Replication({}, 1.0, {**found.rows[0].entries, "IEVCDS@1": Entry({}, None, "no")})
-    assert judge(CellRows(CELL, [*found.rows, failed]), PAPER)["own_rmse/aligned"].amount == 0.0
+    assert compare_rows(CellRows(CELL, [*found.rows, failed]))["own_rmse/aligned"].amount == 0.0
 
 
 def test_the_page_has_every_check_and_tables_leave_out_what_has_no_noise() -> None:
     found = make_rows(0.12, original=0.05, oracle=0.05, without_noise={"EVCDS": 0.11})
-    page = render([found], read_tables(), Settings("bayes"), "made by a test")
+    page = render([found], read_tables(), "paper", Settings(), "made by a test")
     assert all(label in page for label in CHECKS.values())
     assert "out of reach" in page
     assert "| logistic | simple | 1000 | refined aligned | 0 | 0 | 2: 0.120 / 0.880 / 0.000 |" in page
-    assert "| refined free | 2 | 0.500 / 0.500 / 0.500 | 0.600 / 0.600 / 0.600 |" in page
     assert {figure.key.epsilon for figure in summarise("table7", [found], read_tables())} == {1.0}
 
 

@@ -34,6 +34,8 @@ def call(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str]:
         (["table1", "--epsilons", "0"], "epsilons lie between 0 and 70"),
         (["table1", "--replications", "0"], "at least 1"),
         (["table1", "--methods", "VCSD"], "unknown method 'VCSD'"),
+        (["table1", "--methods", "VCDS", "--headline"], "leave --methods out"),
+        (["table1", "--seed-offset", "-1"], "seed offset of at least 0"),
         (["table4", "--models", "logistic"], "table4: none has such a model"),
         (["table8", "--methods", "Original-C"], "none of these methods is in table8"),
         (["table8", "--epsilons", "2"], "table8 has one epsilon"),
@@ -73,15 +75,26 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
     damaged.parent.mkdir(parents=True)
     damaged.write_text(text)
     with pytest.raises(SettingsError, match=r"0000\.json is damaged: delete it"):
-        list_tasks({cell: list_wanted(["VCDS"], [2.0])}, 1, SMALL, tmp_path)
+        list_tasks({cell: list_wanted(["VCDS"], [2.0])}, range(1), SMALL, tmp_path)
 
 
-def test_one_page_does_not_mix_judges_or_designs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_page_does_not_mix_designs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(capsys, *ONE, "--quick", "--sizes", 80, "--out", tmp_path)[0] == 0
-    for other in (["--judge", "library", "--quick"], []):
-        code, said = call(capsys, *ONE, *other, "--sizes", 90, "--out", tmp_path)
-        assert code == 2
-        assert "other settings" in said
+    code, said = call(capsys, *ONE, "--sizes", 90, "--out", tmp_path)
+    assert code == 2
+    assert "other settings" in said
+
+
+@pytest.mark.parametrize("options", [["--effects", "uniform"], ["--seed-offset", "1000"]])
+def test_other_data_sets_have_a_folder_of_their_own(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(capsys, *ONE, *options, "--quick", "--sizes", 80, "--out", tmp_path)[0] == 0
+    folder = tmp_path / {"--effects": "effects-uniform", "--seed-offset": "seeds-from-1000"}[options[0]]
+    (kept,) = folder.glob("replications/*/*.json")
+    assert kept.name == ("1000.json" if "1000" in options else "0000.json")
+    assert not (tmp_path / "replications").exists()
+    assert (folder / "table1.csv").exists()
 
 
 def test_a_small_design_is_compared_with_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ def test_every_printed_cell_has_a_place_in_our_tables() -> None:
         assert key.mechanism in design.mechanisms
         assert key.n_subjects in design.sizes
         assert key.epsilon in design.epsilons
-        assert key.method in design.methods
+        assert key.method in design.rows
         assert key.metric in design.metrics
 
 
@@ -28,6 +28,6 @@ def test_every_cell_of_our_tables_is_printed_but_for_our_own_methods() -> None:
     printed = read_tables()
     assert len(printed) == 324 + 378
     for name, design in TABLES.items():
-        theirs = [m for m in design.methods if not m.startswith("Refined")]
+        theirs = [m for m in design.rows if not m.startswith("Refined")]
         count = len(design.models) * len(design.mechanisms) * len(design.metrics) * len(design.epsilons) * 3
         assert sum(key.table == name for key in printed) == count * len(theirs)

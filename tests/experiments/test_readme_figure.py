@@ -10,14 +10,16 @@ from experiments.__main__ import main
 from experiments.readme_figure import BEGIN, END, fill_marks, read_figures, write_snippet
 from verticopula.errors import SettingsError
 
-COMPLETE = """table,model,N,epsilon,method,metric,mean,se,replications
-table1,linear,1000,1,VCDS,rmse,0.1,0.01,30
-table1,linear,1000,1,Oracle,rmse,0.04,0.001,30
-table1,linear,1000,3,VCDS,rmse,0.08,0.01,30
+COMPLETE = """table,model,N,epsilon,method,judge,metric,mean,se,replications
+table1,linear,1000,1,VCDS,paper,rmse,0.1,0.01,30
+table1,linear,1000,1,Oracle,paper,rmse,0.04,0.001,30
+table1,linear,1000,3,VCDS,paper,rmse,0.08,0.01,30
+table1,linear,1000,1,VCDS,bayes,rmse,0.01,0.01,30
+table1,linear,1000,1,VCDS-printed,paper,rmse,0.15,0.01,30
 """
-MISSING = """table,model,mechanism,N,epsilon,method,metric,mean,se,replications
-table4,linear,MCAR,1000,1,VCDS,rmse,0.2,,1
-table4,linear,MCAR,1000,1,Refined,rmse,0.09,0.01,30
+MISSING = """table,model,mechanism,N,epsilon,method,judge,metric,mean,se,replications
+table4,linear,MCAR,1000,1,VCDS,paper,rmse,0.2,,1
+table4,linear,MCAR,1000,1,Refined,paper,rmse,0.09,0.01,30
 """
 
 
@@ -41,7 +43,8 @@ def test_the_snippet_by_hand(folder: Path) -> None:
     assert any(line.startswith("| VCDS | 0.100 (0.149) | 0.200 (") for line in lines)
     assert "| Refined |  | 0.090 |" in lines
     # two cells of VCDS have an error and a printed figure; one data set alone cannot be judged
-    assert "2 of 2 better, 0 equal within two standard errors, 0 worse" in lines[-1]
+    assert "ours: 2 of 2 better, 0 equal within two standard errors, 0 worse" in lines[-1]
+    assert "as printed: 0 of 1 better, 1 equal" in lines[-1]
 
 
 def test_the_command_fills_the_marks_and_nothing_else(folder: Path) -> None:

@@ -8,8 +8,8 @@ from experiments.scad import (
     Model,
     SeparatedClassesError,
     fit_oracle,
-    fit_scad_refit,
     sample_rows,
+    trace_scad,
 )
 
 TRUTH = np.array([1.0, -1.0, 0.5, 0.0, 0.0, 0.0])
@@ -37,7 +37,7 @@ def orthogonal_problem(n: int = 200, seed: int = 1) -> tuple[np.ndarray, np.ndar
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_a_refit_is_maximum_likelihood_on_what_was_selected(model: Model, fit_intercept: bool) -> None:
     x, y = make_regression(model, n=2_000)
-    fit = fit_scad_refit(x, y, model=model, fit_intercept=fit_intercept)
+    fit = trace_scad(x, y, model=model, fit_intercept=fit_intercept).refitted
     np.testing.assert_array_equal(fit.coef != 0, TRUTH != 0)
     oracle = fit_oracle(x, y, TRUTH != 0, model, fit_intercept=fit_intercept)
     np.testing.assert_allclose(fit.coef, oracle, atol=1e-3)
@@ -48,7 +48,7 @@ def test_a_refit_is_maximum_likelihood_on_what_was_selected(model: Model, fit_in
 def test_on_orthogonal_columns_bic_on_refits_finds_the_best_subset() -> None:
     x, y = orthogonal_problem()
     n, z = len(y), x.T @ (y - y.mean()) / len(y)
-    fit = fit_scad_refit(x, y, model="linear")
+    fit = trace_scad(x, y, model="linear").refitted
     order = np.argsort(-np.abs(z))  # orthogonal columns enter by size, and keep their least-squares coefficients
     bics = [n * np.log(np.mean((y - y.mean() - x[:, order[:k]] @ z[order[:k]]) ** 2)) + k * np.log(n) for k in range(9)]
     assert fit.degrees_of_freedom == np.argmin(bics)
@@ -59,11 +59,11 @@ def test_on_orthogonal_columns_bic_on_refits_finds_the_best_subset() -> None:
 @pytest.mark.parametrize("model", ["linear", "logistic"])
 def test_repeated_rows_are_not_more_evidence_for_a_refit(model: Model) -> None:
     x, y = make_regression(model, n=150)
-    plain = fit_scad_refit(x, y, model=model)
-    repeated = fit_scad_refit(np.tile(x, (10, 1)), np.tile(y, 10), model=model, n_effective=150)
+    plain = trace_scad(x, y, model=model).refitted
+    repeated = trace_scad(np.tile(x, (10, 1)), np.tile(y, 10), model=model, n_effective=150).refitted
     np.testing.assert_allclose(repeated.coef, plain.coef, atol=1e-6)
     assert repeated.bic == pytest.approx(plain.bic)
-    more = fit_scad_refit(x, y, model=model, n_effective=15_000)
+    more = trace_scad(x, y, model=model, n_effective=15_000).refitted
     assert np.count_nonzero(more.coef) > np.count_nonzero(plain.coef)
 
 
@@ -105,7 +105,7 @@ def test_oracle_says_when_there_is_no_maximum() -> None:
     ],
 )
 def test_unusable_input_is_refused(x, y, model, message: str) -> None:
-    for fit in (fit_scad_refit, sample_rows):
+    for fit in (trace_scad, sample_rows):
         with pytest.raises(ValueError, match=message):
             fit(x, y, model=model)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from experiments.__main__ import main
+from experiments.judge import JUDGE_NAMES
 from experiments.methods import NEEDS_TORCH, TABLES
 
 SMALL = ["--quick", "--sizes", "100", "--replications", "1", "--epsilons", "2"]
@@ -18,8 +19,9 @@ def test_every_table_has_every_row(tmp_path: Path) -> None:
     assert main([*names, *SMALL, "--mechanisms", "MCAR", "--out", str(tmp_path)]) == 0
     for name in names:
         table = pl.read_csv(tmp_path / f"{name}.csv")
-        expected = {m for m in TABLES[name].methods if m not in NEEDS_TORCH} | {"Oracle"}
+        expected = {m for m in TABLES[name].methods if m not in NEEDS_TORCH} | {"Oracle", "Original"}
         assert set(table["method"]) == expected
+        assert set(table["judge"]) == set(JUDGE_NAMES)
         assert table["mean"].is_finite().all()
         assert (table["replications"] == 1).all()
     failures = [

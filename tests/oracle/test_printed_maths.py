@@ -260,7 +260,8 @@ def test_missing_values_come_from_the_inverse_margin_and_observed_ones_stay() ->
     rng, n = np.random.default_rng(12), 60
     values, observed = rng.normal(size=n), rng.random(n) < 0.7
     first = PrintedRound(rank_by_row(values[observed]), rng.normal(size=n))
-    completed, known = impute_column(NUMBER, values, observed, [first], OUR_READING)
+    after = impute_column(NUMBER, values, observed, [first], OUR_READING)
+    completed, known = after.values, after.known
     assert known.all()
     np.testing.assert_array_equal(completed[observed], values[observed])
     spline = latent_spline(values[observed], first.ranks, first.latents[observed], OUR_READING)

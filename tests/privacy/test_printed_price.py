@@ -70,7 +70,8 @@ def changed_comparisons(
     """Comparisons of the completed columns that differ between two data sets, given the same messages."""
     orders = []
     for data in (values, other):
-        completed, known = impute_column(column, data, observed, history, OUR_READING)
+        after = impute_column(column, data, observed, history, OUR_READING)
+        completed, known = after.values, after.known
         assert known.all()
         ranks = rank_by_row(completed)
         orders.append(ranks[:, None] > ranks[None, :])

@@ -153,7 +153,8 @@ class _NewtonSolver:
         inside = np.concatenate([np.arange(starts[g], starts[g + 1]) for g in groups] or [np.zeros(0, dtype=np.int64)])
         part = self._design.columns[:, inside]
         curvature = np.maximum(self._family.curvature(eta), _CURVATURE_FLOOR)
-        hessian = (part.T * curvature) @ part / eta.size
+        root = part * np.sqrt(curvature)[:, None]  # a product with its own transpose takes half the time
+        hessian = root.T @ root / eta.size
         slope = gradient[inside]
         total, across, drift = float(curvature.mean()), curvature @ part / eta.size, float(residual.mean())
         if self._intercept:  # the best intercept for every coefficient is known, so it is put in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.study_proposal import own_columns_of
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.printed.bernstein_margins import release_coefficients
-from verticopula.stats.printed.rounds_at_client import PrintedRound, impute_column, margin_spline
+from verticopula.stats.printed.rounds_at_client import Completed, PrintedRound, impute_column, margin_spline
 from verticopula.stats.printed.row_order_ranks import as_number, rank_by_row
 from verticopula.stats.ranks import flip_comparisons
 
@@ -44,6 +44,7 @@ class PrintedHandler:
     pricing : study -> how its releases are entered
     on_column : called with the number of comparisons after each column, for progress bars
     noise_label : what seeded streams are keyed by in place of the study's name
+    replayed : columns as they were completed last, so that the next round continues there
     """
 
     table: AlignedTable
@@ -52,6 +53,7 @@ class PrintedHandler:
     pricing: Callable[[str], Pricing]
     on_column: Callable[[int], None]
     noise_label: str = ""
+    replayed: dict[str, Completed] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -135,8 +137,11 @@ class PrintedHandler:
         """
         column = as_number(self.table.party.column(query.column))
         encoded = self.table.columns[query.column]
-        values, known = impute_column(column, encoded.values, encoded.observed, _rounds(query), self.choices)
-        ranks = rank_by_row(values[known]).astype(np.float64)
+        completed = impute_column(
+            column, encoded.values, encoded.observed, _rounds(query), self.choices, self.replayed.get(query.column)
+        )
+        self.replayed[query.column] = completed
+        ranks = rank_by_row(completed.values[completed.known]).astype(np.float64)
         label = self.noise_label or request.study, column.name, "0", "coins", f"printed round {request.round_number}"
         noisy = flip_comparisons(ranks, query.epsilon, self.noise.stream(*label))
         self.on_column(ranks.size * (ranks.size - 1) // 2)
@@ -151,7 +156,8 @@ class PrintedHandler:
         """
         column = as_number(self.table.party.column(query.column))
         encoded = self.table.columns[query.column]
-        spline, values = margin_spline(column, encoded.values, encoded.observed, _rounds(query), self.choices)
+        earlier = self.replayed.get(query.column)
+        spline, values = margin_spline(column, encoded.values, encoded.observed, _rounds(query), self.choices, earlier)
         own = float(values.min()), float(values.max())
         low, high = own if self.choices.own_range else public_range(column)
         label = self.noise_label or request.study, column.name, "printed margin"

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
-from scipy.stats import binom
+from scipy.special import comb
 
 from verticopula.privacy.noise import Noise
 from verticopula.schema.federation import Column
@@ -51,16 +52,31 @@ class MonotoneSpline:
 
     def inverse(self, grades: Floats) -> Floats:
         """The smallest value with at least this grade, from the first knot to the last; by bisection."""
-        place = np.clip(np.searchsorted(self.heights, grades), 1, max(self.knots.size - 1, 1))
         if self.knots.size == 1:
             return np.full(grades.shape, self.knots[0])
-        low, high = self.knots[place - 1], self.knots[place]
+        place = np.clip(np.searchsorted(self.heights, grades), 1, self.knots.size - 1)
+        inside = _bisect(self._spline.c, self.knots, place, grades)
+        first = grades <= self.heights[0]
+        return np.asarray(np.where(first, self.knots[0], np.where(grades > self.heights[-1], self.knots[-1], inside)))
+
+
+@njit(cache=True, nogil=True)
+def _bisect(pieces: Floats, knots: Floats, place: NDArray[np.int64], grades: Floats) -> Floats:
+    """Where the cubic piece that ends at knot `place` reaches each grade; it never falls."""
+    found = np.empty(grades.size)
+    for i in range(grades.size):
+        k = place[i] - 1
+        start, low, high = knots[k], knots[k], knots[k + 1]
         for _ in range(_HALVINGS):
             middle = (low + high) / 2.0
-            above = self.at(middle) >= grades
-            low, high = np.where(above, low, middle), np.where(above, middle, high)
-        first = grades <= self.heights[0]
-        return np.where(first, self.knots[0], np.where(grades > self.heights[-1], self.knots[-1], high))
+            along = middle - start
+            height = ((pieces[0, k] * along + pieces[1, k]) * along + pieces[2, k]) * along + pieces[3, k]
+            if height >= grades[i]:
+                high = middle
+            else:
+                low = middle
+        found[i] = high
+    return found
 
 
 def ecdf_spline(values: Floats) -> MonotoneSpline:
@@ -103,7 +119,8 @@ def release_coefficients(
 def evaluate_bernstein(coefficients: Floats, order: int, points: Floats) -> Floats:
     """The iterated Bernstein operator of these coefficients at points in [0, 1]. Implements Eq. (9)."""
     degree = coefficients.size - 1
-    basis = binom.pmf(np.arange(degree + 1)[None, :], degree, points[:, None])
+    v = np.arange(degree + 1)
+    basis = comb(degree, v) * points[:, None] ** v * (1.0 - points[:, None]) ** (degree - v)
     return np.asarray(basis @ iterate_bernstein(coefficients, order))
 
 

@@ -1,6 +1,6 @@
 """What a client does with the latents that the server sends back: margins of Eqs. (7), (8) and (10), missing values.
 
-A client keeps nothing between rounds. It is sent every round's ranks and latents again, and replays them.
+A client is sent every round's ranks and latents again, and replays them. What it replayed before it need not replay.
 """
 
 from __future__ import annotations
@@ -36,6 +36,28 @@ class PrintedRound:
     latents: Floats
 
 
+@dataclass(frozen=True)
+class Completed:
+    """A column after some rounds.
+
+    Attributes
+    ----------
+    values : (N,), any number where nobody has one
+    known : (N,) who has a value
+    """
+
+    rounds: tuple[PrintedRound, ...]
+    values: Floats
+    known: Bools
+
+    def is_begin_of(self, history: Sequence[PrintedRound]) -> bool:
+        """Whether a history begins with these rounds."""
+        return len(self.rounds) <= len(history) and all(
+            np.array_equal(own.ranks, other.ranks) and np.array_equal(own.latents, other.latents)
+            for own, other in zip(self.rounds, history, strict=False)
+        )
+
+
 def latent_spline(values: Floats, ranks: Ints, latents: Floats, choices: PrintedChoices) -> MonotoneSpline:
     """The spline through F~(x~) = Φ(Z~(x~)), for subjects with these values, noisy ranks and latents.
 
@@ -53,28 +75,43 @@ def latent_spline(values: Floats, ranks: Ints, latents: Floats, choices: Printed
 
 
 def impute_column(
-    column: Column, values: Floats, observed: Bools, history: Sequence[PrintedRound], choices: PrintedChoices
-) -> tuple[Floats, Bools]:
-    """The pseudo-complete column after these rounds, and who has a value in it; nobody new before the first.
+    column: Column,
+    values: Floats,
+    observed: Bools,
+    history: Sequence[PrintedRound],
+    choices: PrintedChoices,
+    earlier: Completed | None = None,
+) -> Completed:
+    """The pseudo-complete column after these rounds; nobody new has a value before the first.
 
     Missing values are F~^-1(Φ(Z'_mis)), by the spline of the last round, which is not privatized.
+
+    Parameters
+    ----------
+    earlier : the same column after some rounds, which are not replayed if `history` begins with them
     """
-    current, known = values, observed
-    for done in history:
-        spline = latent_spline(current[known], done.ranks, done.latents[known], choices)
-        missing = settle_values(spline.inverse(ndtr(done.latents[~observed])), column, choices)
-        current = current.copy()
-        current[~observed] = missing
-        known = np.ones_like(observed)
-    return current, known
+    current = earlier if earlier is not None and earlier.is_begin_of(history) else Completed((), values, observed)
+    for done in history[len(current.rounds) :]:
+        known = current.known
+        spline = latent_spline(current.values[known], done.ranks, done.latents[known], choices)
+        renewed = current.values.copy()
+        renewed[~observed] = settle_values(spline.inverse(ndtr(done.latents[~observed])), column, choices)
+        current = Completed((*current.rounds, done), renewed, np.ones_like(observed))
+    return current
 
 
 def margin_spline(
-    column: Column, values: Floats, observed: Bools, history: Sequence[PrintedRound], choices: PrintedChoices
+    column: Column,
+    values: Floats,
+    observed: Bools,
+    history: Sequence[PrintedRound],
+    choices: PrintedChoices,
+    earlier: Completed | None = None,
 ) -> tuple[MonotoneSpline, Floats]:
     """The margin that is to be privatized, and the values that it is of: Algorithm 1 without rounds, 2 or 3 with."""
     if not history:
         return ecdf_spline(values[observed]), values[observed]
-    current, known = impute_column(column, values, observed, history[:-1], choices)
+    completed = impute_column(column, values, observed, history[:-1], choices, earlier)
+    current, known = completed.values, completed.known
     last = history[-1]
     return latent_spline(current[known], last.ranks, last.latents[known], choices), current[known]

@@ -1,0 +1,95 @@
+"""`results.html`: a figure first, the judge in every caption, one line a cell, and no infinities."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.draws import Cell
+from experiments.judge import JUDGE_NAMES, name_score
+from experiments.methods import METHODS, TABLES, YARDSTICKS
+from experiments.metrics import METRICS
+from experiments.runner import Settings, list_wanted
+from experiments.store import Entry, Replication, locate, name_entry, write
+from experiments.study import Spent
+from reporting.records import Record
+
+
+def keep(folder: Path, number: int, shift: float, settings: Settings) -> None:
+    """One made-up data set in two cells; FDR is 0 in all of them, so its standard error is, too."""
+    for cell in (Cell("linear", "complete", 1_000), Cell("linear", "MAR-simple", 1_000)):
+        own = [d for d in TABLES.values() if cell.model in d.models and cell.mechanism in d.mechanisms]
+        pairs = dict.fromkeys(pair for d in own for pair in list_wanted(d.methods, d.epsilons))
+        scores = {
+            name_score(judge, metric): 0.0 if metric == "fdr" else 0.1 + shift + 0.01 * i
+            for i, judge in enumerate(JUDGE_NAMES)
+            for metric in METRICS
+        }
+        entries = {
+            name_entry(*pair): Entry(scores, None if pair[0] in YARDSTICKS else Spent(1.0, 2.0, 3.0), "", 1.0)
+            for pair in pairs
+        }
+        write(locate(folder, cell, number), Replication(settings.record(cell), 0.5, entries))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("results")
+    for number, shift in enumerate((0.0, 0.01)):
+        keep(folder, number, shift, Settings())
+        keep(folder / "effects-uniform", number, shift, Settings({"effects": "uniform"}))
+        keep(folder / "seeds-from-1000", 1000 + number, 2.0 * shift, Settings())
+    Record.of_run("tables", {"small_design": False, "subjects": 1_500}, {}, "a test").save(folder / "tables.json")
+    readings = {"our reading": [0.1, 0.2], "h = 5": [0.2, 0.2]}
+    effects = {"vcds as printed, linear, complete": readings, "real data, linear, complete": readings}
+    Record.of_run("open_choices", {}, effects, "a test").save(folder / "open_choices.json")
+    assert main(["table1", "--page", "--out", str(folder)]) == 0
+    return (folder / "results.html").read_text()
+
+
+def test_the_figure_stands_first_and_the_contents_list_names_every_section(page: str) -> None:
+    assert page.index("<svg") < page.index("<nav>") < page.index("<h2")
+    titles = re.findall(r"<h2 id='(s\d+)'>(.*?)</h2>", page)
+    assert [f"<a href='#{anchor}'>{title}</a>" in page for anchor, title in titles] == [True] * len(titles)
+    assert {"The headline", "What the judge adds", "Fresh data sets", "Effects of many sizes", "Processor time"} <= {
+        title for _, title in titles
+    }
+
+
+def test_every_caption_of_numbers_names_its_judge(page: str) -> None:
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
+    without = ("What the same releases", "Mean share of complete cases", "Processor hours")
+    assert len(captions) > 20
+    for caption in captions:
+        assert "judge" in caption.lower() or caption.startswith(without), caption
+
+
+def test_a_cell_is_one_line_and_colours_have_a_legend(page: str) -> None:
+    assert not re.search(r"<td[^>]*>[^<]*<(small|br|p)", page)
+    assert "inf s.e." not in page
+    assert "nan" not in re.sub(r"<svg.*?</svg>", "", page)
+    for colour in ("better", "equal", "worse"):
+        assert f"<span class='{colour}'>" in page
+    assert "<td class='better'>0.000 ± 0.000 ▲</td>" in page  # an FDR of 0 in all data sets
+
+
+def test_what_other_readings_change_stands_on_the_page(page: str) -> None:
+    assert page.count("<tr><th>h = 5</th><td>+0.050 ± 0.050</td></tr>") == 2
+    assert page.count("<tr><th>our reading</th><td>0.150 ± 0.050</td></tr>") == 2
+
+
+def test_a_phone_can_read_it(page: str) -> None:
+    assert "name='viewport'" in page
+    assert page.count("<table") == page.count("<div class='scroll'><table")
+    assert "@media (max-width: 700px)" in page
+
+
+def test_as_printed_and_ours_stand_beside_the_printed_figure_by_every_judge(page: str) -> None:
+    caption = page.index("Table 4, VCDS: RMSE")
+    head = page[caption : page.index("</thead>", caption)]
+    assert re.findall(r"<th>(.*?)</th>", head)[-7:] == ["printed", *("as printed", "ours") * 3]
+    assert all(label in head for label in ("paper&#x27;s judge", "library&#x27;s default", "bayes"))
+    assert set(METHODS) >= {"VCDS-printed", "EVCDS-printed", "IEVCDS-printed"}
