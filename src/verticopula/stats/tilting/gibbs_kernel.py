@@ -85,7 +85,7 @@ def _below(x: float, table: Floats) -> float:
         return 1.0
     index = int(place)
     part = place - index
-    return table[index] * (1.0 - part) + table[index + 1] * part
+    return float(table[index] * (1.0 - part) + table[index + 1] * part)
 
 
 @njit(cache=True, nogil=True)
@@ -291,16 +291,17 @@ def _count_rows(
 
 
 class RowSweeper:
-    """Synthetic rows that sweeps move, with the threads that move them."""
+    """Synthetic rows that sweeps move, with the threads that move them; the first `active` ones only."""
 
     def __init__(self, y: Bytes, z: Singles, rng: np.random.Generator, threads: int = 1) -> None:
         self.y, self.z = y, z
+        self.active = len(y)
         self._states = rng.integers(1, 2**63, size=len(y), dtype=np.uint64)
         self._threads = max(threads, 1)
 
     def _each(self, work: Any, size: int | None = None) -> list[Any]:
-        size = size or max(_ROWS_AT_ONCE, -(-len(self.y) // self._threads))
-        parts = [(start, min(start + size, len(self.y))) for start in range(0, len(self.y), size)]
+        size = size or max(_ROWS_AT_ONCE, -(-self.active // self._threads))
+        parts = [(start, min(start + size, self.active)) for start in range(0, self.active, size)]
         if self._threads == 1 or len(parts) == 1:
             return [work(*part) for part in parts]
         with ThreadPoolExecutor(self._threads) as executor:

@@ -180,12 +180,12 @@ def believe(
         missed = remove_margins(missed.reshape(expected.shape)).ravel()
         covariance = squared * np.kron(*kernels) * np.outer(scale, scale)
         weights = cho_solve(cho_factor(covariance + np.diag(noise.ravel()), lower=True), missed)
-        deviation = (covariance @ weights).reshape(expected.shape)
+        deviation = np.asarray(covariance @ weights, dtype=np.float64).reshape(expected.shape)
     else:
         maps = np.einsum("ia,jb->abij", reading.left, reading.right).reshape(missed.size, *expected.shape) * scale
         smoothed = squared * np.einsum("ik,mkl,lj->mij", kernels[0], maps, kernels[1], optimize=True)
         covariance = np.tensordot(maps, smoothed, axes=([1, 2], [1, 2]))
-        weights = np.linalg.solve(covariance + np.diag(noise.ravel()), missed)
+        weights = np.asarray(np.linalg.solve(covariance + np.diag(noise.ravel()), missed), dtype=np.float64)
         deviation = scale * np.tensordot(weights, smoothed, axes=(0, 0))
     least = TUNING.least_ratio * np.minimum(expected, product)
     return fit_margins(np.maximum(expected + deviation, least), rows, columns)

@@ -15,7 +15,16 @@ class TiltedTuning:
     rarest_share : a rarer cell is pooled
     empty_deviations : a cell within so many standard deviations of its noise counts as empty
     margins_share, tables_share : parts of mu^2 for margins and for the second opening; the first opening has the rest
+    few_columns : with more columns than this, tables get less, in inverse proportion: the copula has to say more
+    most_stretch : largest ratio of variances by regression and by margins
     copula_only_margins : part of mu^2 for margins where there is nothing for tables to say
+    selection_share : part of mu^2 for base features by presence, where blocks are missing; margins and the first
+        opening give it up in equal parts
+    base_lack : share of people that a party may lack whose columns count as everybody's
+    most_correction : largest ratio that selection changes a cell by
+    regression_ridge : of regressions on the base, relative to the mean square of its features
+    selection_rows : rows of the model that show what selection does
+    prior_variance : of a correlation about which nothing is known, where row weights are chosen
     nominal_weight, shape_weight, empty_weight : squared length of a nominal column's indicators, of an ordered
         column's second feature and of the indicator of an empty value in a record, where a normal score has about 1.5
     score_caps : least and largest cap of a cell's mean latent
@@ -30,6 +39,7 @@ class TiltedTuning:
     distance_factor : total variation distance of a table whose cells deviate by a standard deviation of 1
     most_tables : opened at most
     sweeps : of every stage of the fit
+    early_rows, catching_up : rows of all stages but the last, and sweeps of all rows before that
     first_step, later_step, least_step : of theta, on the logarithm of a ratio: at first, at a stage's start, at least
     margin_step : of margins' tilts
     most_at_once : tables of one column that may take a whole step together
@@ -42,9 +52,17 @@ class TiltedTuning:
     most_cells: int = 16
     rarest_share: float = 0.004
     empty_deviations: float = 2.0
-    margins_share: float = 0.15
-    tables_share: float = 0.45
+    margins_share: float = 0.2
+    tables_share: float = 0.55
+    few_columns: int = 20
+    most_stretch: float = 2.0
     copula_only_margins: float = 0.15
+    selection_share: float = 0.1
+    base_lack: float = 0.001
+    most_correction: float = 4.0
+    regression_ridge: float = 0.15
+    selection_rows: int = 30_000
+    prior_variance: float = 0.02
     nominal_weight: float = 1.0
     shape_weight: float = 0.3
     empty_weight: float = 0.3
@@ -59,13 +77,15 @@ class TiltedTuning:
     distance_factor: float = 0.4
     most_tables: int = 400
     sweeps: tuple[int, ...] = (12, 12, 12, 12)
+    early_rows: int = 20_000
+    catching_up: int = 6
     first_step: float = 0.7
     later_step: float = 0.4
     least_step: float = 0.1
     margin_step: float = 0.3
     most_at_once: float = 3.0
     most_tilt: float = 6.0
-    settling_sweeps: int = 2
+    settling_sweeps: int = 1
     settling_pull: float = 1.0
     averaged_sweeps: int = 8
     most_settled: int = 300
