@@ -62,8 +62,9 @@ def split_budget(mu: float, coded: Sequence[_Listed], *, corrected: bool) -> Bud
     corrected : whether base features by presence are released
     """
     tables_matter = any(c.n_cells + c.may_be_empty > 2 for c in coded)
-    margins = TUNING.margins_share if tables_matter else TUNING.copula_only_margins
-    tables = TUNING.tables_share * min(1.0, TUNING.few_columns / len(coded)) if tables_matter else 0.0
+    fewness = min(1.0, TUNING.few_columns / len(coded))
+    margins = math.sqrt(fewness) * (TUNING.margins_share if tables_matter else TUNING.copula_only_margins)
+    tables = fewness * TUNING.tables_share if tables_matter else 0.0
     selection = TUNING.selection_share if corrected else 0.0
     left = 1.0 - selection
     gram = 1.0 - margins - tables

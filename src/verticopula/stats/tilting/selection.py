@@ -180,7 +180,8 @@ def correct_products(
         own = np.flatnonzero(owner == k)
         seen = np.column_stack([average[np.ix_(own, np.flatnonzero(inside))], means[own]])
         chosen = moments.selected[k, k]
-        ridge = TUNING.regression_ridge * np.trace(chosen) / size * np.eye(size)
+        noise = gram.deviation / max(float(np.min(totals[own[0], inside])), 1e-12)
+        ridge = min(TUNING.regression_ridge * noise, TUNING.most_ridge) * np.trace(chosen) / size * np.eye(size)
         turned = np.linalg.solve(chosen + ridge, moments.everybody - chosen)
         slopes[own] = np.linalg.solve(chosen + ridge, seen.T).T
         whole = seen + seen @ turned

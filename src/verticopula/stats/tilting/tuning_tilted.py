@@ -15,14 +15,16 @@ class TiltedTuning:
     rarest_share : a rarer cell is pooled
     empty_deviations : a cell within so many standard deviations of its noise counts as empty
     margins_share, tables_share : parts of mu^2 for margins and for the second opening; the first opening has the rest
-    few_columns : with more columns than this, tables get less, in inverse proportion: the copula has to say more
+    few_columns : with more columns than this, tables get less in inverse proportion, and margins in proportion to the
+        root of it: the copula has to say more
     most_stretch : largest ratio of variances by regression and by margins
     copula_only_margins : part of mu^2 for margins where there is nothing for tables to say
     selection_share : part of mu^2 for base features by presence, where blocks are missing; margins and the first
         opening give it up in equal parts
     base_lack : share of people that a party may lack whose columns count as everybody's
     most_correction : largest ratio that selection changes a cell by
-    regression_ridge : of regressions on the base, relative to the mean square of its features
+    regression_ridge, most_ridge : of regressions on the base, relative to the mean square of its features, for each
+        standard deviation of noise on a mean product; and at most
     selection_rows : rows of the model that show what selection does
     prior_variance : of a correlation about which nothing is known, where row weights are chosen
     nominal_weight, shape_weight, empty_weight : squared length of a nominal column's indicators, of an ordered
@@ -60,7 +62,8 @@ class TiltedTuning:
     selection_share: float = 0.1
     base_lack: float = 0.001
     most_correction: float = 4.0
-    regression_ridge: float = 0.15
+    regression_ridge: float = 4.0
+    most_ridge: float = 0.3
     selection_rows: int = 30_000
     prior_variance: float = 0.02
     nominal_weight: float = 1.0
