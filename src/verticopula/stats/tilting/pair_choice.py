@@ -93,6 +93,7 @@ def choose_pairs(
     people: NDArray[np.float64],
     mu: float,
     most: int,
+    response: int | None = None,
 ) -> list[tuple[int, int]]:
     """The pairs whose tables are opened, the most valuable first.
 
@@ -101,11 +102,13 @@ def choose_pairs(
     people : (p, p) how many people have both columns
     mu : of all tables together
     most : tables, at most
+    response : the column that models will be made for, if there is one: its pairs count more
     """
     worth = [e for e in evidence if e.spread.evidence >= TUNING.least_evidence and people[e.pair] > 0.0]
     best: tuple[float, list[int]] = (0.0, [])
     for m in range(1, min(len(worth), most) + 1):
         gains = np.array([_gain(e, columns, people[e.pair], table_deviation(m, mu)) for e in worth])
+        gains *= [TUNING.response_weight if response in e.pair else 1.0 for e in worth]
         order = np.argsort(-gains, kind="stable")[:m]
         total = float(gains[order].sum())
         if total > best[0]:

@@ -141,7 +141,12 @@ def pool_codes(codes: Ints, columns: Sequence[PooledColumn]) -> Ints:
 
 
 def simulate_opening(
-    codes: Ints, coded: Sequence[CodedColumn], mu: float, *, rng: np.random.Generator
+    codes: Ints,
+    coded: Sequence[CodedColumn],
+    mu: float,
+    *,
+    rng: np.random.Generator,
+    response: int | None = None,
 ) -> SimulatedOpenings:
     """All openings of a study.
 
@@ -149,6 +154,7 @@ def simulate_opening(
     ----------
     codes : (N, p) public cells; -1 where the party does not know the person
     mu : of everything about one person
+    response : the column that models will be made for, if there is one
     """
     owners = np.array([column.party for column in coded], dtype=np.int64)
     known = np.column_stack([(codes[:, owners == k] >= 0).any(axis=1) for k in range(int(owners.max()) + 1)])
@@ -182,7 +188,7 @@ def simulate_opening(
     people = (known.T.astype(np.float64) @ known)[np.ix_(owners, owners)]
     pairs: list[tuple[int, int]] = []
     if split.tables > 0.0:
-        pairs = choose_pairs(evidence, population.columns, people, split.tables, TUNING.most_tables)
+        pairs = choose_pairs(evidence, population.columns, people, split.tables, TUNING.most_tables, response)
     tables = population.correct(open_tables(pooled, columns, pairs, split.tables, rng))
     return SimulatedOpenings(
         refine_margins(population.columns, tables, deviations),

@@ -39,6 +39,7 @@ class TiltedTuning:
     most_readings : pairs that are tilted so at most
     least_ratio : a believed cell is at least this part of the expected one
     distance_factor : total variation distance of a table whose cells deviate by a standard deviation of 1
+    response_weight : what the distance of a table of the response counts, where other tables' count 1
     most_tables : opened at most
     sweeps : of every stage of the fit
     early_rows, catching_up : rows of all stages but the last, and sweeps of all rows before that
@@ -78,6 +79,7 @@ class TiltedTuning:
     most_readings: int = 200
     least_ratio: float = 0.02
     distance_factor: float = 0.4
+    response_weight: float = 3.0
     most_tables: int = 400
     sweeps: tuple[int, ...] = (12, 12, 12, 12)
     early_rows: int = 20_000
