@@ -72,7 +72,7 @@ def split_budget(mu: float, coded: Sequence[_Listed], *, corrected: bool) -> Bud
 
 
 @dataclass(frozen=True)
-class Population:
+class WholePopulation:
     """Everybody, as the first opening shows them.
 
     Attributes
@@ -105,7 +105,7 @@ def fit_population(
     reading: SelectionReading | None,
     *,
     rng: np.random.Generator,
-) -> Population:
+) -> WholePopulation:
     """Copula and margins of everybody; selection is fitted to rows of the base, once.
 
     Parameters
@@ -116,7 +116,7 @@ def fit_population(
     """
     copula = estimate_copula(gram, features, columns, owners)
     if reading is None:
-        return Population(tuple(columns), copula, gram, owners)
+        return WholePopulation(tuple(columns), copula, gram, owners)
     rows = _draw(columns, copula, rng)
     selection = fit_selection(reading, features, rows)
     moments = BaseMoments.of(features, reading.base, rows, selection.weights(features, rows))
@@ -125,7 +125,7 @@ def fit_population(
     products = match_variances(products, features, corrected, owners, squares, means)
     copula = estimate_copula(products, features, corrected, owners)
     rows = _draw(corrected, copula, rng)
-    return Population(corrected, copula, products, owners, rows, selection.weights(features, rows), selection)
+    return WholePopulation(corrected, copula, products, owners, rows, selection.weights(features, rows), selection)
 
 
 def _draw(columns: Sequence[PooledColumn], copula: CopulaEstimate, rng: np.random.Generator) -> Ints:
