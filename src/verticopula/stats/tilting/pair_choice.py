@@ -3,7 +3,8 @@
 For every pair the first opening says how far its features' products are from what the copula makes of them. The
 likelihood of that gives tau^2, how much the pair's table deviates. What a table is then worth is the distance it takes
 away: deviations are expected to be S_ij tau before, and the posterior's after it was opened with the noise of all m
-tables. m is the number for which all chosen ones together take away most. A pair without evidence is never chosen.
+tables. m is the least number for which all chosen ones together take away nearly the most that any number does: what
+tables take away overlaps. A pair without evidence is never chosen.
 """
 
 from __future__ import annotations
@@ -105,17 +106,17 @@ def choose_pairs(
     response : the column that models will be made for, if there is one: its pairs count more
     """
     worth = [e for e in evidence if e.spread.evidence >= TUNING.least_evidence and people[e.pair] > 0.0]
-    best: tuple[float, list[int]] = (0.0, [])
+    found: list[tuple[float, list[int]]] = [(0.0, [])]
     for m in range(1, min(len(worth), most) + 1):
         gains = np.array([_gain(e, columns, people[e.pair], table_deviation(m, mu)) for e in worth])
         gains *= [TUNING.response_weight if response in e.pair else 1.0 for e in worth]
         order = np.argsort(-gains, kind="stable")[:m]
-        total = float(gains[order].sum())
-        if total > best[0]:
-            best = (total, order.tolist())
-        elif m > 8 and total < 0.9 * best[0]:
+        found.append((float(gains[order].sum()), order.tolist()))
+        if found[-1][0] < TUNING.enough_gain * max(found)[0]:
             break
-    return [worth[k].pair for k in best[1]]
+    most_gain = max(found)[0]
+    chosen = next(order for total, order in found if total >= TUNING.enough_gain * most_gain)
+    return [worth[k].pair for k in chosen]
 
 
 def _gain(evidence: PairEvidence, columns: Sequence[PooledColumn], people: float, deviation: float) -> float:
