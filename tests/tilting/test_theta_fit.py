@@ -10,7 +10,7 @@ from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import TableReading, believe, cell_kernel, fit_margins, read_spread
-from verticopula.stats.tilting.tilted_fit import fit_tilted, gather_readings, refine_margins
+from verticopula.stats.tilting.tilted_fit import draw_rows, fit_tilted, gather_readings, refine_margins
 
 SHAPE = (3, 2, 4)
 PAIRS = ((0, 1), (0, 2), (1, 2))
@@ -54,6 +54,18 @@ def test_rows_are_those_of_the_log_linear_model(joint: np.ndarray) -> None:
     assert np.abs(found - exact).sum() / 2.0 < 0.4 * np.sqrt(joint.size / n) + 0.004
     for pair, axis in AXES.items():
         assert np.abs(found.sum(axis=axis) - tables[pair]).sum() / 2.0 < 0.003
+
+
+def test_new_rows_have_the_believed_tables(joint: np.ndarray) -> None:
+    tables = {pair: joint.sum(axis=axis) for pair, axis in AXES.items()}
+    opened = [OpenedTable(pair, table, 1e-6, 10**9) for pair, table in tables.items()]
+    columns = [nominal(joint.sum(axis=tuple(k for k in range(3) if k != j))) for j in range(3)]
+    fit = fit_tilted(columns, no_copula(3), opened, [], 40_000, rng=np.random.default_rng(1))
+    rows = draw_rows(fit, 7_000, rng=np.random.default_rng(2))
+    found = np.zeros(SHAPE)
+    np.add.at(found, tuple(rows.y.T.astype(int)), 1.0 / 7_000)
+    for pair, axis in AXES.items():
+        assert np.abs(found.sum(axis=axis) - tables[pair]).sum() / 2.0 < 0.4 * np.sqrt(tables[pair].size / 7_000)
 
 
 def test_theta_is_that_of_proportional_fitting_up_to_margins(joint: np.ndarray) -> None:

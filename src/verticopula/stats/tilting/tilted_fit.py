@@ -133,6 +133,7 @@ def fit_tilted(
     targets: dict[Pair, Floats] = {}
     spreads: dict[Pair, Spread] = {}
     misfit: list[float] = []
+    recent: list[TiltedCopula] = []
     step, done, total = TUNING.first_step, 0, sum(TUNING.sweeps)
     for stage, sweeps in enumerate(TUNING.sweeps if thetas else ()):
         if stage == len(TUNING.sweeps) - 1 and rows.active < n_rows:
@@ -177,10 +178,29 @@ def fit_tilted(
                 for tilt, column, counts in zip(model.tilts, columns, _margins(rows, columns), strict=True)
             )
             model = replace(model, tilts=tilts, tables=thetas)
+            recent = [*recent[1 - TUNING.averaged_sweeps :], model]
             done += 1
             progress(done, total)
+    model = _average(recent) if recent else model
     settle_rows(model, rows, targets | _own_tables(model, rows, thetas), TUNING.settling_sweeps, TUNING.settling_pull)
     return TiltedFit(model, rows, targets, spreads, tuple(misfit))
+
+
+def _average(models: Sequence[TiltedCopula]) -> TiltedCopula:
+    """The model with the mean theta of several: single ones follow the rows' sampling error."""
+    tables = {pair: np.mean([m.tables[pair] for m in models if pair in m.tables], axis=0) for pair in models[-1].tables}
+    tilts = tuple(np.mean(own, axis=0) for own in zip(*(m.tilts for m in models), strict=True))
+    return replace(models[-1], tables=tables, tilts=tilts)
+
+
+def draw_rows(fit: TiltedFit, n_rows: int, *, rng: np.random.Generator, threads: int = 1) -> RowSweeper:
+    """New rows of a fitted model, with the believed tables."""
+    rows = start_rows(fit.model, n_rows, rng, threads)
+    compiled = fit.model.compile()
+    for _ in range(TUNING.fresh_sweeps):
+        rows.sweep(compiled)
+    settle_rows(fit.model, rows, fit.targets, TUNING.settling_sweeps, TUNING.settling_pull)
+    return rows
 
 
 def _own_tables(model: TiltedCopula, rows: RowSweeper, thetas: Mapping[Pair, Floats]) -> dict[Pair, Floats]:

@@ -57,7 +57,8 @@ class TiltedTuning:
     most_at_once : tables of one column that may take a whole step together
     most_tilt : largest theta
     settling_sweeps, settling_pull : of the last sweeps, which take sampling error out of the rows' tables
-    averaged_sweeps : over which the model's own tables are averaged before that
+    averaged_sweeps : over which theta, and the model's own tables, are averaged before that
+    fresh_sweeps : of rows that are drawn anew
     most_settled : pairs without theta whose tables are settled, too; with more of them none is
     """
 
@@ -103,6 +104,7 @@ class TiltedTuning:
     settling_sweeps: int = 1
     settling_pull: float = 1.0
     averaged_sweeps: int = 8
+    fresh_sweeps: int = 30
     most_settled: int = 300
 
 
