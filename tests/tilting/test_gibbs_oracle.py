@@ -15,7 +15,7 @@ from verticopula.stats.tilting.table_prior import copula_table, latent_cuts, nor
 from verticopula.stats.tilting.tilted_model import TiltedCopula, settle_rows, start_rows
 
 
-def column(shares: list[float], *, ordered: bool, empty: bool = False) -> PooledColumn:
+def cells_of(shares: list[float], *, ordered: bool, empty: bool = False) -> PooledColumn:
     return PooledColumn(np.arange(len(shares)), np.array(shares), ordered, empty)
 
 
@@ -23,9 +23,9 @@ def tiny(*, empty: bool = False) -> TiltedCopula:
     """Two ordered columns, one of them perhaps with empty values, and a nominal one; all three pairs are tilted."""
     rng = np.random.default_rng(0)
     columns = (
-        column([0.2, 0.5, 0.2, 0.1] if empty else [0.2, 0.5, 0.3], ordered=True, empty=empty),
-        column([0.6, 0.4], ordered=True),
-        column([0.5, 0.3, 0.2], ordered=False),
+        cells_of([0.2, 0.5, 0.2, 0.1] if empty else [0.2, 0.5, 0.3], ordered=True, empty=empty),
+        cells_of([0.6, 0.4], ordered=True),
+        cells_of([0.5, 0.3, 0.2], ordered=False),
     )
     shapes = {(a, b): (columns[a].n_cells, columns[b].n_cells) for a, b in ((0, 1), (0, 2), (1, 2))}
     return TiltedCopula(
@@ -160,7 +160,7 @@ def test_rectangles_against_scipy(r: float) -> None:
 
 
 def test_the_copulas_table_has_its_margins() -> None:
-    first, second = column([0.1, 0.4, 0.3, 0.2], ordered=True, empty=True), column([0.7, 0.3], ordered=True)
+    first, second = cells_of([0.1, 0.4, 0.3, 0.2], ordered=True, empty=True), cells_of([0.7, 0.3], ordered=True)
     table = copula_table(first, second, 0.7)
     np.testing.assert_allclose(table.sum(axis=1), first.shares, atol=1e-9)
     np.testing.assert_allclose(table.sum(axis=0), second.shares, atol=1e-9)
