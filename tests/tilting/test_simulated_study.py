@@ -245,3 +245,48 @@ def test_an_empty_value_is_a_cell_that_rows_reproduce() -> None:
     assert among > 0.8
     filled, real = rows[rows[:, 0] < 6], codes[codes[:, 0] < 6]
     assert abs(np.corrcoef(filled.T)[0, 1] - np.corrcoef(real.T)[0, 1]) < 0.05
+
+
+def _odd_studies() -> dict[str, tuple[Codes, list[CodedColumn]]]:
+    rng = np.random.default_rng(8)
+    four = rng.integers(0, 4, 400)
+    apart = rng.integers(0, 4, (400, 4))
+    apart[:200, :2] = apart[200:, 2:] = -1
+    unknown = np.column_stack([np.full(400, -1), four])
+    scattered = rng.integers(0, 3, (3_000, 40))
+    scattered[np.repeat(rng.random((3_000, 20)) < 0.3, 2, axis=1)] = -1
+    alternating = [CodedColumn(4, j % 2 == 0, j // 2) for j in range(4)]
+    return {
+        "one row": (np.zeros((1, 2), dtype=np.int64), [CodedColumn(3, True, 0), CodedColumn(4, False, 1)]),
+        "every value its own category": (
+            np.column_stack([np.arange(400), four]),
+            [CodedColumn(400, False, 0), CodedColumn(4, True, 1)],
+        ),
+        "nobody in common": (apart, alternating),
+        "a party that knows nobody": (unknown, [CodedColumn(4, True, 0), CodedColumn(4, True, 1)]),
+        "a column of one category": (
+            np.column_stack([np.zeros(400, dtype=np.int64), four]),
+            [CodedColumn(1, False, 0), CodedColumn(4, True, 1)],
+        ),
+        "a constant column": (
+            np.column_stack([np.zeros(400, dtype=np.int64), four]),
+            [CodedColumn(5, True, 0), CodedColumn(4, True, 1)],
+        ),
+        "equal columns": (
+            np.column_stack([four, four]),
+            [CodedColumn(4, False, 0), CodedColumn(4, False, 1)],
+        ),
+        "thousands of patterns": (scattered, [CodedColumn(3, j % 2 == 0, j // 2) for j in range(40)]),
+    }
+
+
+@pytest.mark.parametrize("name", list(_odd_studies()))
+def test_odd_studies_end_with_rows_of_public_cells(name: str) -> None:
+    codes, coded = _odd_studies()[name]
+    rng = np.random.default_rng(9)
+    opened = simulate_opening(codes, coded, 1.0, rng=rng)
+    fit = fit_tilted(opened.columns, opened.copula, opened.tables, opened.readings, 500, rng=rng)
+    rows, inside = decode_rows(fit.model, fit.rows, rng)
+    assert (rows >= 0).all()
+    assert (rows < [c.n_cells + c.may_be_empty for c in coded]).all()
+    assert np.isfinite(inside).all()

@@ -82,8 +82,8 @@ def simulate_margins(
         noisy = counts + rng.normal(0.0, deviations[j], size)
         if size == 2:
             noisy[1] = n - noisy[0]
-        margins.append(project_to_simplex(noisy / n))
-    people = (codes >= 0).sum(axis=0)
+        margins.append(project_to_simplex(noisy / n) if n > 0 else np.full(size, 1.0 / size))
+    people = np.maximum((codes >= 0).sum(axis=0), 1)
     return margins, deviations / people
 
 
