@@ -1,0 +1,119 @@
+"""The copula of ordered columns from the first opening: latent correlations, moved as far as their noise says.
+
+One pass, without a loop between steps: products of scores become covariances by the released margins, covariances
+become latent correlations by the bridge of the two step functions, and these are moved towards a few factors and
+towards nothing (`strict.factor_structure`). Where nothing stands out of the noise the result is the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from verticopula.stats.bridge import hermite_coefficients, invert_series
+from verticopula.stats.matrix_repair import nearest_correlation
+from verticopula.stats.strict.factor_structure import (
+    FactorStructure,
+    fit_structure,
+    group_pairs,
+    start_structure,
+)
+from verticopula.stats.tilting.cell_features import CellFeatures, features_mean
+from verticopula.stats.tilting.openings import OpenedGram, feature_places
+from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.table_prior import latent_cuts
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SMALLEST_EIGENVALUE = 0.01
+_STRONGEST_START = 0.98
+
+
+@dataclass(frozen=True)
+class CopulaEstimate:
+    """Latent correlations of the ordered columns.
+
+    Attributes
+    ----------
+    latent_of : (p,) a column's latent, -1 for a nominal column and where nothing can be learnt
+    correlation : (q, q) positive definite
+    noisy, variance : (q, q) what was opened, and its variance; infinite where nobody has both
+    structure : the factors that correlations were moved towards
+    """
+
+    latent_of: Ints
+    correlation: Floats
+    noisy: Floats
+    variance: Floats
+    structure: FactorStructure
+
+
+def number_latents(features: Sequence[CellFeatures]) -> Ints:
+    """(p,) the latent of every column that has one, in order; -1 for others."""
+    alive = [f.score is not None and f.scale > 0.0 for f in features]
+    return np.where(alive, np.cumsum(alive) - 1, -1).astype(np.int64)
+
+
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator, unused-ignore]
+def estimate_copula(
+    gram: OpenedGram, features: Sequence[CellFeatures], columns: Sequence[PooledColumn], owners: Ints
+) -> CopulaEstimate:
+    """The copula of the ordered columns.
+
+    Parameters
+    ----------
+    columns : with margins of everybody, which may be others than those that the features were made from
+    owners : (p,) number of a column's party
+    """
+    latent_of = number_latents(features)
+    held = np.flatnonzero(latent_of >= 0)
+    noisy, variance = _noisy_correlations(gram, features, columns, owners, held)
+    groups = group_pairs(owners[held], np.zeros((held.size, held.size), dtype=bool))
+    if held.size < 2:
+        empty = FactorStructure(np.zeros((held.size, 1)), np.full(2, 1e-6), groups)
+        return CopulaEstimate(latent_of, np.eye(held.size), noisy, variance, empty)
+    structure = fit_structure(start_structure(noisy, variance, groups), noisy, variance)
+    blended = structure.blend(noisy, variance)
+    np.fill_diagonal(blended, 1.0)
+    blended = np.clip(blended, -_STRONGEST_START, _STRONGEST_START)
+    np.fill_diagonal(blended, 1.0)
+    correlation = nearest_correlation(blended, floor=_SMALLEST_EIGENVALUE, projections=20).correlation
+    return CopulaEstimate(latent_of, correlation, noisy, variance, structure)
+
+
+def _noisy_correlations(
+    gram: OpenedGram,
+    features: Sequence[CellFeatures],
+    columns: Sequence[PooledColumn],
+    owners: Ints,
+    held: Ints,
+) -> tuple[Floats, Floats]:
+    places = feature_places([f.table.shape[1] for f in features])
+    first = np.array([places[j].start for j in held], dtype=np.int64)
+    totals = gram.totals[np.ix_(owners[held], owners[held])]
+    people = gram.people[np.ix_(owners[held], owners[held])]
+    met = totals > 0.0
+    safe = np.where(met, totals, 1.0)
+    means = np.array([features_mean(features[j], columns[j])[0] for j in held])
+    products = gram.products[np.ix_(first, first)] / safe
+    scale = np.array([features[j].scale for j in held])
+    filled = np.array([columns[j].shares[: columns[j].n_filled].sum() for j in held])
+    units = np.outer(scale * filled, scale * filled)
+    covariance = np.where(met, (products - np.outer(means, means)) / np.where(met, units, 1.0), 0.0)
+    coefficients = [_coefficients(features[j], columns[j]) for j in held]
+    latent, slope = invert_series(coefficients, covariance) if held.size else (covariance, covariance)
+    np.fill_diagonal(latent, 1.0)
+    noise = (slope * gram.deviation / (safe * units)) ** 2
+    sampling = (1.0 - latent**2) ** 2 / np.maximum(people, 1.0) * 1.5
+    variance = np.where(met, noise + sampling, np.inf)
+    return latent, variance
+
+
+def _coefficients(features: CellFeatures, column: PooledColumn) -> Floats:
+    assert features.score is not None
+    return hermite_coefficients(latent_cuts(column)[1:-1], np.diff(features.score.scores))

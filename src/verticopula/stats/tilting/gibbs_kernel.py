@@ -1,0 +1,344 @@
+"""Sweeps of synthetic rows through a copula tilted by tables: compiled, and the same on any number of threads.
+
+A row has a cell in every column and a latent normal in every ordered column. One sweep draws each column in turn given
+all others: a cell with probability proportional to (chance of its interval under the latent's conditional normal, or
+its share) times its margin's tilt times exp theta of every table it is in; then the latent inside the interval.
+Every row has a stream of random numbers of its own (xorshift64*), so how rows are spread over threads does not matter.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+Words = NDArray[np.uint64]
+
+_REACH = 8.0
+_PER_UNIT = 256
+_NDTR = ndtr(np.linspace(-_REACH, _REACH, int(2 * _REACH) * _PER_UNIT + 2)).astype(np.float64)
+_ROWS_AT_ONCE = 2048
+_ROWS_SETTLED = 1 << 14
+
+
+@dataclass(frozen=True)
+class GibbsTables:
+    """Everything that a sweep needs, in flat arrays.
+
+    Attributes
+    ----------
+    cells : (p,) number of cells of every column
+    latent_of : (p,) its latent, -1 for none
+    cuts : (p, c+1) ends of the cells' intervals; unused ones are +8
+    empty : (p,) whether the last cell is an empty value
+    weights : (p, c) what a cell counts before its interval and its tables
+    slopes : (q, q) regression of every latent on the others, 0 on the diagonal
+    deviations : (q,) what those regressions leave
+    starts : (p+1,) where a column's tables begin in `others` and `places`
+    others : the other column of a table
+    places : where its exp theta begin in `factors`: rows by the other column's cell, this column's cells side by side
+    factors : exp theta of all tables, each of them twice
+    mirrors : where the same table begins with rows by this column's cell
+    """
+
+    cells: Ints
+    latent_of: Ints
+    cuts: Floats
+    empty: NDArray[np.bool_]
+    weights: Floats
+    slopes: Singles
+    deviations: Floats
+    starts: Ints
+    others: Ints
+    places: Ints
+    factors: Singles
+    mirrors: Ints
+
+
+@njit(cache=True, nogil=True)
+def next_uniform(state: np.uint64) -> tuple[np.uint64, float]:
+    """The stream's next state, and a number in (0, 1)."""
+    state ^= state >> np.uint64(12)
+    state ^= state << np.uint64(25)
+    state ^= state >> np.uint64(27)
+    word = state * np.uint64(2685821657736338717)
+    return state, (float(word >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+
+
+@njit(cache=True, nogil=True)
+def _below(x: float, table: Floats) -> float:
+    """Phi(x) to about 1e-6."""
+    place = (x + 8.0) * 256.0
+    if place <= 0.0:
+        return 0.0
+    if place >= 4096.0:
+        return 1.0
+    index = int(place)
+    part = place - index
+    return float(table[index] * (1.0 - part) + table[index + 1] * part)
+
+
+@njit(cache=True, nogil=True)
+def normal_quantile(u: float) -> float:
+    """The standard normal quantile to about 1e-9 (Acklam's rational approximations)."""
+    if u < 0.02425 or u > 0.97575:
+        tail = min(u, 1.0 - u)
+        q = math.sqrt(-2.0 * math.log(max(tail, 1e-300)))
+        above = (
+            ((((-7.784894002430293e-3 * q - 3.223964580411365e-1) * q - 2.400758277161838) * q - 2.549732539343734) * q)
+            + 4.374664141464968
+        ) * q + 2.938163982698783
+        below = (
+            ((7.784695709041462e-3 * q + 3.224671290700398e-1) * q + 2.445134137142996) * q + 3.754408661907416
+        ) * q + 1.0
+        return above / below if u < 0.5 else -above / below
+    q = u - 0.5
+    r = q * q
+    above = (
+        ((((-3.969683028665376e1 * r + 2.209460984245205e2) * r - 2.759285104469687e2) * r + 1.383577518672690e2) * r)
+        - 3.066479806614716e1
+    ) * r + 2.506628277459239
+    below = (
+        ((((-5.447609879822406e1 * r + 1.615858368580409e2) * r - 1.556989798598866e2) * r + 6.680131188771972e1) * r)
+        - 1.328068155288572e1
+    ) * r + 1.0
+    return above * q / below
+
+
+_FAST = {"reassoc", "contract", "nsz"}  # sums in any order; numbers that are none stay what they are
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _draw_one(
+    i: int,
+    j: int,
+    y: Bytes,
+    z: Singles,
+    state: np.uint64,
+    cells: Ints,
+    latent_of: Ints,
+    cuts: Floats,
+    empty: NDArray[np.bool_],
+    weights: Floats,
+    slopes: Singles,
+    deviations: Floats,
+    starts: Ints,
+    others: Ints,
+    places: Ints,
+    factors: Singles,
+    table: Floats,
+    chance: Floats,
+    edge: Floats,
+) -> np.uint64:
+    """Row i's cell and latent in column j, drawn given all others; returns the stream's state."""
+    c, k = cells[j], latent_of[j]
+    mean, deviation = 0.0, 1.0
+    filled = c - 1 if empty[j] else c
+    if k >= 0:
+        total = np.float32(0.0)
+        for other in range(z.shape[1]):
+            total += slopes[k, other] * z[i, other]
+        mean, deviation = float(total), deviations[k]
+        edge[0] = 0.0
+        for cell in range(1, filled):
+            edge[cell] = _below((cuts[j, cell] - mean) / deviation, table)
+        edge[filled] = 1.0
+        for cell in range(filled):
+            chance[cell] = weights[j, cell] * (edge[cell + 1] - edge[cell])
+        if filled < c:
+            chance[filled] = weights[j, filled]
+    else:
+        for cell in range(c):
+            chance[cell] = weights[j, cell]
+    for place in range(starts[j], starts[j + 1]):
+        first = places[place] + c * y[i, others[place]]
+        for cell in range(c):
+            chance[cell] *= factors[first + cell]
+    whole = 0.0
+    for cell in range(c):
+        whole += chance[cell]
+    state, u = next_uniform(state)
+    chosen = y[i, j]
+    if whole > 0.0:
+        target, running = u * whole, 0.0
+        for cell in range(c):
+            running += chance[cell]
+            if chance[cell] > 0.0:
+                chosen = np.uint8(cell)
+            if running > target:
+                break
+    y[i, j] = chosen
+    if k >= 0:
+        state, u = next_uniform(state)
+        low, high = 0.0, 1.0
+        if chosen < filled:
+            low, high = edge[chosen], edge[chosen + 1]
+        grade = min(max(low + (high - low) * u, 1e-9), 1.0 - 1e-9)
+        value = mean + deviation * normal_quantile(grade)
+        if chosen < filled:
+            value = min(max(value, cuts[j, chosen]), cuts[j, chosen + 1])
+        z[i, k] = value
+    return state
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _sweep_rows(
+    start: int,
+    stop: int,
+    y: Bytes,
+    z: Singles,
+    states: Words,
+    cells: Ints,
+    latent_of: Ints,
+    cuts: Floats,
+    empty: NDArray[np.bool_],
+    weights: Floats,
+    slopes: Singles,
+    deviations: Floats,
+    starts: Ints,
+    others: Ints,
+    places: Ints,
+    factors: Singles,
+    table: Floats,
+) -> None:
+    chance, edge = np.zeros(weights.shape[1]), np.zeros(weights.shape[1] + 1)
+    for i in range(start, stop):
+        state = states[i]
+        for j in range(y.shape[1]):
+            if latent_of[j] >= 0 or starts[j] < starts[j + 1]:
+                state = _draw_one(
+                    i, j, y, z, state, cells, latent_of, cuts, empty, weights, slopes, deviations,
+                    starts, others, places, factors, table, chance, edge,
+                )  # fmt: skip
+        states[i] = state
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _settle_rows(
+    start: int,
+    stop: int,
+    y: Bytes,
+    z: Singles,
+    states: Words,
+    cells: Ints,
+    latent_of: Ints,
+    cuts: Floats,
+    empty: NDArray[np.bool_],
+    weights: Floats,
+    slopes: Singles,
+    deviations: Floats,
+    starts: Ints,
+    others: Ints,
+    places: Ints,
+    factors: Singles,
+    table: Floats,
+    mirrors: Ints,
+    wanted: Floats,
+    pull: float,
+) -> None:
+    chance, edge = np.zeros(weights.shape[1]), np.zeros(weights.shape[1] + 1)
+    n = stop - start
+    excess, stiff, live = -n * wanted, pull / np.sqrt(n * wanted + 1.0), np.empty_like(factors)
+    for i in range(start, stop):
+        for j in range(y.shape[1]):
+            for place in range(starts[j], starts[j + 1]):
+                excess[places[place] + cells[j] * y[i, others[place]] + y[i, j]] += 1.0
+    for cell in range(factors.size):
+        live[cell] = factors[cell] * math.exp(-excess[cell] * stiff[cell])
+    for i in range(start, stop):
+        state = states[i]
+        for j in range(y.shape[1]):
+            if latent_of[j] < 0 and starts[j] == starts[j + 1]:
+                continue
+            before = y[i, j]
+            state = _draw_one(
+                i, j, y, z, state, cells, latent_of, cuts, empty, weights, slopes, deviations,
+                starts, others, places, live, table, chance, edge,
+            )  # fmt: skip
+            after = y[i, j]
+            if after == before:
+                continue
+            for place in range(starts[j], starts[j + 1]):
+                b = others[place]
+                v = y[i, b]
+                for x, change in ((before, -1.0), (after, 1.0)):
+                    here, there = places[place] + cells[j] * v + x, mirrors[place] + cells[b] * x + v
+                    excess[here] += change
+                    excess[there] += change
+                    tilt = math.exp(-excess[here] * stiff[here])
+                    live[here] = factors[here] * tilt
+                    live[there] = factors[there] * tilt
+        states[i] = state
+
+
+@njit(cache=True, nogil=True)
+def _count_rows(
+    start: int, stop: int, y: Bytes, first: Ints, second: Ints, width: Ints, places: Ints, out: Ints
+) -> None:
+    for i in range(start, stop):
+        for pair in range(first.size):
+            out[places[pair] + width[pair] * y[i, first[pair]] + y[i, second[pair]]] += 1
+
+
+class RowSweeper:
+    """Synthetic rows that sweeps move, with the threads that move them; the first `active` ones only."""
+
+    def __init__(self, y: Bytes, z: Singles, rng: np.random.Generator, threads: int = 1) -> None:
+        self.y, self.z = y, z
+        self.active = len(y)
+        self._states = rng.integers(1, 2**63, size=len(y), dtype=np.uint64)
+        self._threads = max(threads, 1)
+
+    def _each(self, work: Any, size: int | None = None) -> list[Any]:
+        size = size or max(_ROWS_AT_ONCE, -(-self.active // self._threads))
+        parts = [(start, min(start + size, self.active)) for start in range(0, self.active, size)]
+        if self._threads == 1 or len(parts) == 1:
+            return [work(*part) for part in parts]
+        with ThreadPoolExecutor(self._threads) as executor:
+            return list(executor.map(lambda part: work(*part), parts))
+
+    def sweep(self, tables: GibbsTables) -> None:
+        """Draw every column of every row once given all others."""
+        t = tables
+        arrays = (t.cells, t.latent_of, t.cuts, t.empty, t.weights, t.slopes, t.deviations)
+        links = (t.starts, t.others, t.places, t.factors, _NDTR)
+        self._each(lambda start, stop: _sweep_rows(start, stop, self.y, self.z, self._states, *arrays, *links))
+
+    def settle(self, tables: GibbsTables, wanted: Floats, pull: float) -> None:
+        """Draw every column of every row once, with a pull of all tables towards the shares that are wanted.
+
+        A cell that has e rows too many counts exp(-pull * e/sqrt(rows wanted)) less while rows are drawn one after the
+        other: what chance alone would leave in the rows' tables is taken out. Parts of fixed size are settled each.
+
+        Parameters
+        ----------
+        wanted : shares in the places of `factors`
+        pull : 0 for a plain sweep
+        """
+        t = tables
+        arrays = (t.cells, t.latent_of, t.cuts, t.empty, t.weights, t.slopes, t.deviations)
+        links = (t.starts, t.others, t.places, t.factors, _NDTR, t.mirrors, wanted, pull)
+        self._each(
+            lambda start, stop: _settle_rows(start, stop, self.y, self.z, self._states, *arrays, *links),
+            _ROWS_SETTLED,
+        )
+
+    def count(self, first: Ints, second: Ints, width: Ints, places: Ints, size: int) -> Ints:
+        """(size,) how many rows are in each cell of all tables, which begin at `places`, row by row."""
+
+        def work(start: int, stop: int) -> Ints:
+            out = np.zeros(size, dtype=np.int64)
+            _count_rows(start, stop, self.y, first, second, width, places, out)
+            return out
+
+        return np.asarray(np.sum(self._each(work), axis=0), dtype=np.int64)

@@ -1,0 +1,70 @@
+"""What the two openings say: a noisy Gram matrix of features, and noisy tables of chosen pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.mpc.verified_cells import COMPUTE
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SHARES_FACTOR = math.sqrt(COMPUTE / 2.0)  # two of three shares of the noise suffice
+
+
+@dataclass(frozen=True)
+class OpenedGram:
+    """The first opening: sums over people of weighted products of features.
+
+    Attributes
+    ----------
+    products : (f, f) with noise; the diagonal is not used
+    deviation : standard deviation of the noise on one of them, off the diagonal
+    totals : (K, K) for two parties, the sum of u_a u_b over those who have both: public
+    people : (K, K) how many people of weight 1 these are worth
+    """
+
+    products: Floats
+    deviation: float
+    totals: Floats
+    people: Floats
+
+
+@dataclass(frozen=True)
+class OpenedTable:
+    """One table of the second opening.
+
+    Attributes
+    ----------
+    pair : the two columns
+    shares : (c_a, c_b) counts of pooled cells among those who have both, with noise, over how many they are
+    deviation : standard deviation of the noise on each share
+    people : those who have both: public
+    """
+
+    pair: tuple[int, int]
+    shares: Floats
+    deviation: float
+    people: int
+
+
+def gram_deviation(bound: float, mu: float) -> float:
+    """Standard deviation of the noise on a product off the diagonal, for records of squared length <= `bound`."""
+    return SHARES_FACTOR * bound / mu
+
+
+def table_deviation(n_tables: int, mu: float) -> float:
+    """Standard deviation of the noise on one count, for so many tables."""
+    return SHARES_FACTOR * math.sqrt(2.0 * n_tables) / mu
+
+
+def feature_places(widths: Sequence[int]) -> list[slice]:
+    """Where each column's features stand in a record."""
+    ends = np.cumsum([0, *widths]).tolist()
+    return [slice(start, stop) for start, stop in pairwise(ends)]

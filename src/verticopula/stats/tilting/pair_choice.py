@@ -1,0 +1,128 @@
+"""Which pairs have their tables opened: a deterministic function of what was released before.
+
+For every pair the first opening says how far its features' products are from what the copula makes of them. The
+likelihood of that gives tau^2, how much the pair's table deviates. What a table is then worth is the distance it takes
+away: deviations are expected to be S_ij tau before, and the posterior's after it was opened with the noise of all m
+tables. m is the least number for which all chosen ones together take away nearly the most that any number does: what
+tables take away overlaps. A pair without evidence is never chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.stats.tilting.cell_features import CellFeatures
+from verticopula.stats.tilting.copula_estimate import CopulaEstimate
+from verticopula.stats.tilting.openings import OpenedGram, feature_places, table_deviation
+from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.table_prior import Spread, TableReading, cell_kernel, copula_table, read_spread
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PairEvidence:
+    """What the first opening says about a pair beyond the copula.
+
+    Attributes
+    ----------
+    pair : the two columns
+    spread : how much its table deviates from the copula's
+    """
+
+    pair: tuple[int, int]
+    spread: Spread
+
+
+def read_products(
+    gram: OpenedGram, features: Sequence[CellFeatures], columns: Sequence[PooledColumn], owners: Ints
+) -> list[TableReading]:
+    """What the first opening says about the table of every pair that somebody has both columns of."""
+    places = feature_places([f.table.shape[1] for f in features])
+    found = []
+    for b in range(len(columns)):
+        for a in range(b):
+            total = float(gram.totals[owners[a], owners[b]])
+            if total > 0.0:
+                values = gram.products[places[a], places[b]] / total
+                left, right = features[a].table, features[b].table
+                people = float(gram.people[owners[a], owners[b]])
+                found.append(TableReading((a, b), values, left, right, gram.deviation / total, people, False))
+    return found
+
+
+def weigh_pairs(
+    readings: Sequence[TableReading],
+    columns: Sequence[PooledColumn],
+    copula: CopulaEstimate,
+) -> list[PairEvidence]:
+    """The evidence on every pair of which a copula cannot say all."""
+    kernels = [cell_kernel(column) for column in columns]
+    found = []
+    for reading in readings:
+        a, b = reading.pair
+        latents = copula.latent_of[a], copula.latent_of[b]
+        if reading.values.size == 1:
+            continue
+        expected = expected_table(columns, copula, reading.pair)
+        if min(latents) >= 0:  # products of scores have gone into the copula
+            values = reading.values.copy()
+            values[0, 0] = reading.left[:, 0] @ expected @ reading.right[:, 0]
+            reading = replace(reading, values=values)
+        noise = reading.noise(columns[a].shares, columns[b].shares)
+        found.append(PairEvidence((a, b), read_spread(reading, expected, (kernels[a], kernels[b]), noise)))
+    return found
+
+
+def expected_table(columns: Sequence[PooledColumn], copula: CopulaEstimate, pair: tuple[int, int]) -> Floats:
+    """The copula's own table of a pair."""
+    latents = copula.latent_of[pair[0]], copula.latent_of[pair[1]]
+    r = float(copula.correlation[latents]) if min(latents) >= 0 else 0.0
+    return copula_table(columns[pair[0]], columns[pair[1]], r)
+
+
+def choose_pairs(
+    evidence: Sequence[PairEvidence],
+    columns: Sequence[PooledColumn],
+    people: NDArray[np.float64],
+    mu: float,
+    most: int,
+    response: int | None = None,
+) -> list[tuple[int, int]]:
+    """The pairs whose tables are opened, the most valuable first.
+
+    Parameters
+    ----------
+    people : (p, p) how many people have both columns
+    mu : of all tables together
+    most : tables, at most
+    response : the column that models will be made for, if there is one: its pairs count more
+    """
+    worth = [e for e in evidence if e.spread.evidence >= TUNING.least_evidence and people[e.pair] > 0.0]
+    found: list[tuple[float, list[int]]] = [(0.0, [])]
+    for m in range(1, min(len(worth), most) + 1):
+        gains = np.array([_gain(e, columns, people[e.pair], table_deviation(m, mu)) for e in worth])
+        gains *= [TUNING.response_weight if response in e.pair else 1.0 for e in worth]
+        order = np.argsort(-gains, kind="stable")[:m]
+        found.append((float(gains[order].sum()), order.tolist()))
+        if found[-1][0] < TUNING.enough_gain * max(found)[0]:
+            break
+    most_gain = max(found)[0]
+    chosen = next(order for total, order in found if total >= TUNING.enough_gain * most_gain)
+    return [worth[k].pair for k in chosen]
+
+
+def _gain(evidence: PairEvidence, columns: Sequence[PooledColumn], people: float, deviation: float) -> float:
+    """The total variation distance that a table takes away."""
+    a, b = evidence.pair
+    before = math.sqrt(evidence.spread.squared) * np.outer(columns[a].shares, columns[b].shares)
+    noise = (deviation / people) ** 2
+    after = np.sqrt(before**2 * noise / (before**2 + noise))
+    return TUNING.distance_factor * float(np.sum(before - after))

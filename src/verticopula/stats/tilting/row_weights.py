@@ -1,0 +1,55 @@
+"""Public weights of rows in the first opening: how much of a record's length each party's part has.
+
+Noise is as large as the longest record that is possible. A record of few parties may therefore stretch their parts, and
+a party that few people are known to may take more of a record than one that everybody is known to. With one number
+c_k a party, a person of pattern S has weights u_k^2 = c_k / sum over m in S of c_m B_m, so every record can have
+squared length 1. The c_k make the sum over pairs of columns of the products' variances least; all of it is public.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def choose_row_weights(known: Bools, longest: Floats, n_columns: Ints, noise: float) -> Floats:
+    """(N, K) weights; 0 where a party does not know a person.
+
+    Parameters
+    ----------
+    known : (N, K)
+    longest : (K,) largest squared length of a party's features
+    n_columns : (K,) how many columns a party has
+    noise : standard deviation of the noise on a sum of products, for records of squared length 1
+    """
+    patterns, place, counts = np.unique(known, axis=0, return_inverse=True, return_counts=True)
+    pairs = np.outer(n_columns, n_columns).astype(np.float64)
+
+    def lost(logs: Floats) -> float:
+        u = _weights(patterns, longest, np.exp(logs))
+        totals = (u * counts[:, None]).T @ u
+        squares = (u**2 * counts[:, None]).T @ u**2
+        met = totals > 0.0
+        safe = np.where(met, totals, 1.0)
+        variance = np.where(met, (noise**2 + squares) / safe**2, np.inf)
+        return float(np.sum(pairs / (1.0 / TUNING.prior_variance + 1.0 / variance)))
+
+    start = np.zeros(known.shape[1])
+    if len(patterns) == 1:
+        logs = start
+    else:
+        logs = minimize(lost, start, method="L-BFGS-B", bounds=[(-4.0, 4.0)] * start.size).x
+    return np.asarray(_weights(patterns, longest, np.exp(logs))[place.reshape(-1)])
+
+
+def _weights(patterns: Bools, longest: Floats, sizes: Floats) -> Floats:
+    length = patterns @ (sizes * longest)
+    safe = np.where(length > 0.0, length, 1.0)
+    return np.asarray(np.sqrt(np.where(patterns, sizes, 0.0) / safe[:, None]))

@@ -1,0 +1,196 @@
+"""What a table of two columns is expected to look like, and how it deviates from that.
+
+A table T (shares) is E + deviation. E is the model's own table. The deviation of cell (i, j) is S_ij g_ij, where S
+is about E and g a Gaussian process of variance tau^2: neighbouring cells of ordered columns deviate alike, categories
+each for themselves, and margins do not deviate. Noise of known variance then says how much of an opened table is
+believed (`believe`), and how likely it is that there is anything to believe (`read_spread`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtr, ndtri
+
+from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
+
+Floats = NDArray[np.float64]
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
+_SPREADS = np.geomspace(1e-3, 1e2, 41)  # tau^2
+_TINY = 1e-9
+
+
+def normal_rectangles(cuts_a: Floats, cuts_b: Floats, r: float) -> Floats:
+    """(a-1, b-1) chances of rectangles between these cuts for a pair of standard normals of correlation r."""
+    a, b = np.clip(cuts_a, -8.5, 8.5)[:, None], np.clip(cuts_b, -8.5, 8.5)[None, :]
+    angle = math.asin(min(max(r, -0.9999), 0.9999))
+    total = ndtr(a) * ndtr(b)
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        theta = 0.5 * angle * (node + 1.0)
+        sine, square = math.sin(theta), math.cos(theta) ** 2
+        total = total + weight * 0.5 * angle / (2.0 * math.pi) * np.exp(
+            -0.5 * (a * a + b * b - 2.0 * a * b * sine) / square
+        )
+    return np.maximum(np.diff(np.diff(total, axis=0), axis=1), 0.0)
+
+
+def latent_cuts(column: PooledColumn) -> Floats:
+    """(filled + 1,) ends of the intervals of an ordered column's pooled cells, under its released margin."""
+    shares = column.shares[: column.n_filled]
+    ends = np.cumsum(shares)[:-1] / max(float(shares.sum()), _TINY)
+    return np.concatenate([[-8.0], np.clip(ndtri(np.clip(ends, 0.0, 1.0)), -8.0, 8.0), [8.0]])
+
+
+def copula_table(first: PooledColumn, second: PooledColumn, r: float) -> Floats:
+    """(c_a, c_b) the copula's own table of two columns with latent correlation r; 0 where one has no latent."""
+    table = np.outer(first.shares, second.shares)
+    if r != 0.0:
+        inside = normal_rectangles(latent_cuts(first), latent_cuts(second), r)
+        a, b = first.n_filled, second.n_filled
+        table[:a, :b] = inside / max(float(inside.sum()), _TINY) * table[:a, :b].sum()
+    return fit_margins(table, first.shares, second.shares)
+
+
+def fit_margins(table: Floats, rows: Floats, columns: Floats, rounds: int = 20) -> Floats:
+    """The table scaled to these margins, by rows and columns in turn (iterative proportional fitting)."""
+    fitted = np.maximum(table, 1e-10)
+    for _ in range(rounds):
+        fitted = fitted * (rows / np.maximum(fitted.sum(axis=1), _TINY))[:, None]
+        fitted = fitted * (columns / np.maximum(fitted.sum(axis=0), _TINY))[None, :]
+    return np.asarray(fitted)
+
+
+def cell_kernel(column: PooledColumn) -> Floats:
+    """(c, c) correlations of deviations of a column's cells."""
+    filled, kernel = column.n_filled, np.eye(column.n_cells)
+    if column.ordered and filled > 2:
+        values = column.shares[:filled] / max(float(column.shares[:filled].sum()), _TINY)
+        grade = np.cumsum(values) - 0.5 * values
+        near = np.exp(-np.abs(grade[:, None] - grade) / TUNING.smooth_length)
+        kernel[:filled, :filled] = (1.0 - TUNING.own_part) * near + TUNING.own_part * np.eye(filled)
+    return kernel
+
+
+def _centre(kernel: Floats, shares: Floats) -> Floats:
+    """The kernel without margins, which do not deviate, such that a deviation has variance 1 on average over people."""
+    centre = np.eye(shares.size) - shares / max(float(shares.sum()), _TINY)
+    centred = centre @ kernel @ centre.T
+    return np.asarray(centred / max(float(shares @ np.diag(centred)) / max(float(shares.sum()), _TINY), 1e-6))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How much a pair deviates.
+
+    Attributes
+    ----------
+    squared : tau^2 of the largest likelihood; 0 where there is no sign of any deviation
+    evidence : the log likelihood that it gains over none
+    """
+
+    squared: float
+    evidence: float
+
+
+def fit_spread(squares: Floats, sizes: Floats, noise: Floats | float) -> Spread:
+    """tau^2 of numbers with variances tau^2 * sizes + noise."""
+    above = _SPREADS[:, None] * sizes.ravel() + np.ravel(noise)
+    none = np.log(np.ravel(noise)) + squares.ravel() / np.ravel(noise)
+    gains = 0.5 * np.sum(none - np.log(above) - squares.ravel() / above, axis=1)
+    best = int(np.argmax(gains))
+    return Spread(float(_SPREADS[best]), float(gains[best])) if gains[best] > 0.0 else Spread(0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class TableReading:
+    """Noisy linear functions left' T right of a pair's table T: all of its cells, or products of features.
+
+    Attributes
+    ----------
+    pair : the two columns
+    values : (k_a, k_b)
+    left, right : (c_a, k_a) and (c_b, k_b)
+    deviation : standard deviation of the noise on a value
+    people : those behind it
+    opened : whether it is a table of the second opening
+    """
+
+    pair: tuple[int, int]
+    values: Floats
+    left: Floats
+    right: Floats
+    deviation: float
+    people: float
+    opened: bool
+
+    def missed(self, expected: Floats) -> Floats:
+        """What is read beyond an expected table."""
+        return np.asarray(self.values - self.left.T @ expected @ self.right)
+
+    def noise(self, shares_a: Floats, shares_b: Floats, more_people: float = np.inf) -> Floats:
+        """(k_a, k_b) variance of the values: noise, and sampling of people and of as many synthetic rows."""
+        sampling = np.outer(_variances(self.left, shares_a), _variances(self.right, shares_b))
+        return np.asarray(self.deviation**2 + sampling * (1.0 / max(self.people, 1.0) + 1.0 / more_people))
+
+
+def _variances(features: Floats, shares: Floats) -> Floats:
+    return np.maximum(shares @ features**2 - (shares @ features) ** 2, 0.0)
+
+
+def read_spread(reading: TableReading, expected: Floats, kernels: tuple[Floats, Floats], noise: Floats) -> Spread:
+    """How much a pair deviates from an expected table; scales of deviations are taken from its margins."""
+    rows, columns = expected.sum(axis=1), expected.sum(axis=0)
+    size_a, vectors_a = _directions(reading.left, rows, kernels[0])
+    size_b, vectors_b = _directions(reading.right, columns, kernels[1])
+    squares = (vectors_a.T @ reading.missed(expected) @ vectors_b) ** 2
+    turned = (vectors_a.T**2) @ noise @ vectors_b**2
+    return fit_spread(squares, np.outer(size_a, size_b), turned)
+
+
+def _directions(features: Floats, shares: Floats, kernel: Floats) -> tuple[Floats, Floats]:
+    """Combinations of features whose deviations are independent: their sizes, and the combinations."""
+    spread = features * shares[:, None]
+    sizes, vectors = np.linalg.eigh(spread.T @ _centre(kernel, shares) @ spread)
+    return np.maximum(sizes, 0.0), vectors
+
+
+def believe(
+    reading: TableReading, expected: Floats, kernels: tuple[Floats, Floats], noise: Floats, squared: float
+) -> Floats:
+    """A positive table with the expected margins: what is expected, and as much of a reading as its noise allows.
+
+    Parameters
+    ----------
+    noise : (k_a, k_b) variances of the reading's values
+    squared : tau^2
+    """
+    if squared <= 0.0:
+        return expected
+    rows, columns = expected.sum(axis=1), expected.sum(axis=0)
+    product = np.outer(rows, columns)
+    scale = (1.0 - TUNING.product_part) * expected + TUNING.product_part * product
+    missed = reading.missed(expected).ravel()
+    if reading.opened:
+        missed = remove_margins(missed.reshape(expected.shape)).ravel()
+        covariance = squared * np.kron(*kernels) * np.outer(scale, scale)
+        weights = cho_solve(cho_factor(covariance + np.diag(noise.ravel()), lower=True), missed)
+        deviation = np.asarray(covariance @ weights, dtype=np.float64).reshape(expected.shape)
+    else:
+        maps = np.einsum("ia,jb->abij", reading.left, reading.right).reshape(missed.size, *expected.shape) * scale
+        smoothed = squared * np.einsum("ik,mkl,lj->mij", kernels[0], maps, kernels[1], optimize=True)
+        covariance = np.tensordot(maps, smoothed, axes=([1, 2], [1, 2]))
+        weights = np.asarray(np.linalg.solve(covariance + np.diag(noise.ravel()), missed), dtype=np.float64)
+        deviation = scale * np.tensordot(weights, smoothed, axes=(0, 0))
+    least = TUNING.least_ratio * np.minimum(expected, product)
+    return fit_margins(np.maximum(expected + deviation, least), rows, columns)
+
+
+def remove_margins(deviation: Floats) -> Floats:
+    """The deviation less what it says about margins."""
+    return np.asarray(deviation - deviation.mean(axis=0)[None, :] - deviation.mean(axis=1)[:, None] + deviation.mean())

@@ -1,0 +1,277 @@
+"""The fit of a copula tilted by tables: theta and synthetic rows together, as persistent chains.
+
+A stage asks what every opened table says beyond the rest of the model: its expected table is the model's own without
+that table's theta, and as much of the opened one is believed as its noise allows (`table_prior.believe`). Then
+rows are swept, and after every sweep each theta moves towards its table by the logarithm of the ratio: iterative
+proportional fitting with rows in place of the whole distribution. A step is divided among the tables of a column, and
+halved where the rows have moved away from their tables; theta is bounded. So it ends, and cannot diverge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verticopula.stats.tilting.copula_estimate import CopulaEstimate
+from verticopula.stats.tilting.gibbs_kernel import RowSweeper
+from verticopula.stats.tilting.openings import OpenedTable
+from verticopula.stats.tilting.pair_choice import expected_table
+from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.table_prior import Spread, TableReading, believe, cell_kernel, fit_margins, read_spread
+from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula, pairs_of, settle_rows, start_rows
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TiltedFit:
+    """A fitted model, and rows of it.
+
+    Attributes
+    ----------
+    model : for more rows
+    rows : those that the fit ended with: their tables are the believed ones, without sampling error
+    targets : pair -> the believed table
+    spreads : pair -> what the opened table said beyond the rest of the model
+    misfit : after every sweep, the mean total variation distance of rows and targets
+    """
+
+    model: TiltedCopula
+    rows: RowSweeper
+    targets: dict[Pair, Floats]
+    spreads: dict[Pair, Spread]
+    misfit: tuple[float, ...]
+
+
+def refine_margins(
+    columns: Sequence[PooledColumn], tables: Sequence[OpenedTable], deviations: Floats
+) -> tuple[PooledColumn, ...]:
+    """Columns with margins to which the opened tables have contributed, by how little noise their sums have.
+
+    Parameters
+    ----------
+    deviations : (p,) standard deviation of the noise on the share of a public cell
+    """
+    refined = []
+    for j, column in enumerate(columns):
+        members = np.bincount(column.groups, minlength=column.n_cells)
+        known = 1.0 / np.maximum(members * deviations[j] ** 2, 1e-18)
+        total, weight = known * column.shares, known.copy()
+        for table in tables:
+            if j in table.pair:
+                axis = 1 - table.pair.index(j)
+                precision = 1.0 / (table.shares.shape[axis] * table.deviation**2)
+                total += precision * table.shares.sum(axis=axis)
+                weight += precision
+        mixed = np.maximum(total / weight, 1e-6)
+        mixed = mixed / mixed.sum()
+        ratio = mixed / np.maximum(column.shares, 1e-12)
+        p = column.probabilities * ratio[column.groups]
+        refined.append(replace(column, probabilities=p / p.sum()))
+    return tuple(refined)
+
+
+def gather_readings(tables: Sequence[OpenedTable], readings: Sequence[TableReading]) -> dict[Pair, TableReading]:
+    """One reading for every pair: its opened table, or what products of features say.
+
+    Products of indicators of all cells are a table too, and are averaged with an opened one.
+    """
+    found = {reading.pair: reading for reading in readings}
+    for table in tables:
+        rows, columns = table.shares.shape
+        shares, precision = table.shares, 1.0 / table.deviation**2
+        other = found.get(table.pair)
+        if other is not None and other.values.shape == table.shares.shape and _indicators(other):
+            scale = float(other.left[0, 0] * other.right[0, 0])
+            added = (scale / other.deviation) ** 2
+            shares = (precision * shares + added * other.values / scale) / (precision + added)
+            precision += added
+        found[table.pair] = TableReading(
+            table.pair, shares, np.eye(rows), np.eye(columns), precision**-0.5, table.people, True
+        )
+    return found
+
+
+def _indicators(reading: TableReading) -> bool:
+    return all(
+        f.shape[0] == f.shape[1] and np.array_equal(f, f[0, 0] * np.eye(len(f))) for f in (reading.left, reading.right)
+    )
+
+
+def fit_tilted(
+    columns: Sequence[PooledColumn],
+    copula: CopulaEstimate,
+    tables: Sequence[OpenedTable],
+    readings: Sequence[TableReading],
+    n_rows: int,
+    *,
+    rng: np.random.Generator,
+    threads: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> TiltedFit:
+    """The tilted copula and synthetic rows.
+
+    Parameters
+    ----------
+    columns : pooled cells with margins
+    tables : of the second opening
+    readings : of the first; where the model comes to contradict them without a table, they tilt it, too
+    """
+    known = gather_readings(tables, readings)
+    kernels = [cell_kernel(column) for column in columns]
+    thetas: dict[Pair, Floats] = {table.pair: np.zeros(table.shares.shape) for table in tables}
+    tilts = tuple(np.zeros(column.n_cells) for column in columns)
+    model = TiltedCopula(tuple(columns), copula.latent_of, copula.correlation, tilts, thetas)
+    rows = start_rows(model, n_rows, rng, threads)
+    rows.active = min(n_rows, TUNING.early_rows) if thetas else n_rows
+    expected = {pair: expected_table(columns, copula, pair) for pair in thetas}
+    targets: dict[Pair, Floats] = {}
+    spreads: dict[Pair, Spread] = {}
+    misfit: list[float] = []
+    recent: list[TiltedCopula] = []
+    step, done, total = TUNING.first_step, 0, sum(TUNING.sweeps)
+    for stage, sweeps in enumerate(TUNING.sweeps if thetas else ()):
+        if stage == len(TUNING.sweeps) - 1 and rows.active < n_rows:
+            rows.active = n_rows  # the others are as the copula made them
+            for _ in range(TUNING.catching_up):
+                rows.sweep(model.compile())
+        n = rows.active
+        if stage:
+            expected = _expect_rest(rows, columns, list(known), thetas)
+            thetas = thetas | _take_up(known, expected, columns, kernels, thetas, n)
+        for pair in thetas:
+            a, b = pair
+            noise = known[pair].noise(columns[a].shares, columns[b].shares, n)
+            own = kernels[a], kernels[b]
+            spreads[pair] = read_spread(known[pair], expected[pair], own, noise)
+            targets[pair] = believe(known[pair], expected[pair], own, noise, spreads[pair].squared)
+        degree = np.bincount(np.concatenate(pairs_of(list(thetas))), minlength=len(columns))
+        reach = {pair: min(1.0, TUNING.most_at_once / max(degree[pair[0]], degree[pair[1]])) for pair in thetas}
+        step = max(step, TUNING.later_step)
+        model = replace(model, tables=thetas)
+        for _ in range(sweeps):
+            rows.sweep(model.compile())
+            counted = _count(rows, columns, list(thetas))
+            distance = float(np.mean([0.5 * np.abs(counted[p] / n - targets[p]).sum() for p in thetas]))
+            if misfit and distance > 1.05 * misfit[-1]:
+                step = max(0.7 * step, TUNING.least_step)
+            misfit.append(distance)
+            thetas = {
+                pair: np.clip(
+                    theta + step * reach[pair] * _log_ratio(targets[pair] * n, counted[pair]),
+                    -TUNING.most_tilt,
+                    TUNING.most_tilt,
+                )
+                for pair, theta in thetas.items()
+            }
+            tilts = tuple(
+                np.clip(
+                    tilt + TUNING.margin_step * _log_ratio(column.shares * n, counts),
+                    -TUNING.most_tilt,
+                    TUNING.most_tilt,
+                )
+                for tilt, column, counts in zip(model.tilts, columns, _margins(rows, columns), strict=True)
+            )
+            model = replace(model, tilts=tilts, tables=thetas)
+            recent = [*recent[1 - TUNING.averaged_sweeps :], model]
+            done += 1
+            progress(done, total)
+    model = _average(recent) if recent else model
+    settle_rows(model, rows, targets | _own_tables(model, rows, thetas), TUNING.settling_sweeps, TUNING.settling_pull)
+    return TiltedFit(model, rows, targets, spreads, tuple(misfit))
+
+
+def _average(models: Sequence[TiltedCopula]) -> TiltedCopula:
+    """The model with the mean theta of several: single ones follow the rows' sampling error."""
+    tables = {pair: np.mean([m.tables[pair] for m in models if pair in m.tables], axis=0) for pair in models[-1].tables}
+    tilts = tuple(np.mean(own, axis=0) for own in zip(*(m.tilts for m in models), strict=True))
+    return replace(models[-1], tables=tables, tilts=tilts)
+
+
+def draw_rows(fit: TiltedFit, n_rows: int, *, rng: np.random.Generator, threads: int = 1) -> RowSweeper:
+    """New rows of a fitted model, with the believed tables."""
+    rows = start_rows(fit.model, n_rows, rng, threads)
+    compiled = fit.model.compile()
+    for _ in range(TUNING.fresh_sweeps):
+        rows.sweep(compiled)
+    settle_rows(fit.model, rows, fit.targets, TUNING.settling_sweeps, TUNING.settling_pull)
+    return rows
+
+
+def _own_tables(model: TiltedCopula, rows: RowSweeper, thetas: Mapping[Pair, Floats]) -> dict[Pair, Floats]:
+    """The model's own tables of all pairs without theta, as means over a few sweeps; of none if there are too many."""
+    p = len(model.columns)
+    pairs = [(a, b) for b in range(p) for a in range(b) if (a, b) not in thetas]
+    if not pairs or len(pairs) > TUNING.most_settled:
+        return {}
+    total = {pair: np.zeros((model.columns[pair[0]].n_cells, model.columns[pair[1]].n_cells)) for pair in pairs}
+    compiled = model.compile()
+    for _ in range(TUNING.averaged_sweeps):
+        rows.sweep(compiled)
+        for pair, counts in _count(rows, model.columns, pairs).items():
+            total[pair] += counts
+    return {pair: counts / counts.sum() for pair, counts in total.items()}
+
+
+def _expect_rest(
+    rows: RowSweeper, columns: Sequence[PooledColumn], pairs: Sequence[Pair], thetas: Mapping[Pair, Floats]
+) -> dict[Pair, Floats]:
+    """Every pair's table as the model has it without that pair's theta."""
+    found = {}
+    for pair, counts in _count(rows, columns, pairs).items():
+        first, second = columns[pair[0]].shares, columns[pair[1]].shares
+        table = counts + 0.5 * np.outer(first, second) * counts.size
+        if pair in thetas:
+            table = table * np.exp(-thetas[pair])
+        found[pair] = fit_margins(table, first, second)
+    return found
+
+
+def _take_up(
+    known: Mapping[Pair, TableReading],
+    expected: Mapping[Pair, Floats],
+    columns: Sequence[PooledColumn],
+    kernels: Sequence[Floats],
+    thetas: Mapping[Pair, Floats],
+    n_rows: int,
+) -> dict[Pair, Floats]:
+    """Tables of 0 for pairs whose products of features contradict the model."""
+    found = []
+    for pair, reading in known.items():
+        if pair not in thetas:
+            a, b = pair
+            noise = reading.noise(columns[a].shares, columns[b].shares, n_rows)
+            evidence = read_spread(reading, expected[pair], (kernels[a], kernels[b]), noise).evidence
+            if evidence >= TUNING.least_reading:
+                found.append((evidence, pair))
+    room = TUNING.most_readings + sum(known[pair].opened for pair in thetas) - len(thetas)
+    chosen = sorted(found, reverse=True)[: max(room, 0)]
+    return {pair: np.zeros(expected[pair].shape) for _, pair in chosen}
+
+
+def _log_ratio(wanted: Floats, counted: Floats) -> Floats:
+    return np.clip(np.log((wanted + 0.5) / (counted + 0.5)), -1.0, 1.0)
+
+
+def _count(rows: RowSweeper, columns: Sequence[PooledColumn], pairs: Sequence[Pair]) -> dict[Pair, Floats]:
+    first, second = pairs_of(pairs)
+    shapes = [(columns[a].n_cells, columns[b].n_cells) for a, b in pairs]
+    places = np.cumsum([0, *(a * b for a, b in shapes)]).astype(np.int64)
+    width = np.array([b for _, b in shapes], dtype=np.int64)
+    counts = rows.count(first, second, width, places[:-1], int(places[-1])).astype(np.float64)
+    return {
+        pair: counts[start:stop].reshape(shape)
+        for pair, start, stop, shape in zip(pairs, places[:-1], places[1:], shapes, strict=True)
+    }
+
+
+def _margins(rows: RowSweeper, columns: Sequence[PooledColumn]) -> list[Floats]:
+    return [
+        np.bincount(rows.y[: rows.active, j], minlength=column.n_cells).astype(np.float64)
+        for j, column in enumerate(columns)
+    ]

@@ -1,0 +1,135 @@
+"""Which pairs are chosen, how rows are weighted, and sums of products against naive loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from verticopula.stats.tilting.cell_features import choose_score_cap, make_features
+from verticopula.stats.tilting.openings import OpenedGram, gram_deviation
+from verticopula.stats.tilting.pair_choice import PairEvidence, choose_pairs
+from verticopula.stats.tilting.pooling import PooledColumn, pool_column
+from verticopula.stats.tilting.population_fit import fit_population
+from verticopula.stats.tilting.row_weights import choose_row_weights
+from verticopula.stats.tilting.simulated_openings import open_gram
+from verticopula.stats.tilting.table_prior import Spread, fit_spread
+
+COLUMNS = [pool_column(np.full(5, 0.2), ordered=False, least_share=0.01, most_cells=16) for _ in range(6)]
+PEOPLE = np.full((6, 6), 10_000.0)
+
+
+def evidence_of(*spreads: float, evidence: float = 50.0) -> list[PairEvidence]:
+    return [PairEvidence((0, b + 1), Spread(squared, evidence)) for b, squared in enumerate(spreads)]
+
+
+def test_pairs_without_evidence_are_never_chosen() -> None:
+    assert choose_pairs(evidence_of(1.0, 1.0, evidence=0.5), COLUMNS, PEOPLE, 1.0, 100) == []
+    assert choose_pairs([], COLUMNS, PEOPLE, 1.0, 100) == []
+    nobody = np.zeros((6, 6))
+    assert choose_pairs(evidence_of(1.0, 1.0), COLUMNS, nobody, 1.0, 100) == []
+
+
+def test_the_strongest_pair_comes_first_and_noise_limits_their_number() -> None:
+    known = evidence_of(0.01, 0.3, 0.02, 0.01, 0.01)
+    quiet = choose_pairs(known, COLUMNS, PEOPLE, 5.0, 100)
+    assert quiet[0] == (0, 2)
+    assert len(quiet) == 5
+    noisy = choose_pairs(known, COLUMNS, PEOPLE, 0.05, 100)
+    assert noisy[0] == (0, 2)
+    assert len(noisy) < 5
+    assert len(choose_pairs(known, COLUMNS, PEOPLE, 5.0, 2)) == 2
+
+
+def test_pairs_of_the_response_count_more() -> None:
+    known = evidence_of(0.02, 0.03, 0.02)
+    assert choose_pairs(known, COLUMNS, PEOPLE, 0.1, 1) == [(0, 2)]
+    assert choose_pairs(known, COLUMNS, PEOPLE, 0.1, 1, response=3) == [(0, 3)]
+
+
+def test_spread_is_found_where_there_is_one() -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.uniform(0.5, 2.0, 400)
+    for true in (0.03, 0.5, 4.0):
+        squares = (rng.standard_normal(400) * np.sqrt(true * sizes + 0.01)) ** 2
+        assert fit_spread(squares, sizes, 0.01).squared == pytest.approx(true, rel=0.5)
+    nothing = fit_spread((rng.standard_normal(400) * 0.1) ** 2, sizes, 0.01)
+    assert nothing.squared <= 0.002
+    assert nothing.evidence < 3.0
+
+
+def test_weighted_records_have_the_allowed_length_and_rare_parties_more_of_it() -> None:
+    rng = np.random.default_rng(1)
+    known = rng.random((5_000, 3)) < np.array([0.1, 0.8, 1.0])
+    known[:, 2] = True
+    longest = np.array([4.0, 4.0, 8.0])
+    weights = choose_row_weights(known, longest, np.array([4, 4, 8]), 2.0)
+    assert (weights[~known] == 0.0).all()
+    np.testing.assert_allclose((weights**2 @ longest)[known.any(axis=1)], 1.0)
+    all_three = known.all(axis=1)
+    squared = (weights[all_three] ** 2)[0]
+    assert squared[0] > squared[1] > squared[2]
+
+
+def test_everybody_known_means_equal_weights() -> None:
+    weights = choose_row_weights(np.ones((50, 2), dtype=bool), np.array([3.0, 5.0]), np.array([3, 5]), 10.0)
+    np.testing.assert_allclose(weights, np.sqrt(1.0 / 8.0))
+
+
+def test_sums_of_products_against_a_loop_over_people() -> None:
+    rng = np.random.default_rng(2)
+    n, owners = 60, np.array([0, 0, 1])
+    columns = [
+        pool_column(np.array([0.2, 0.3, 0.5]), ordered=True, least_share=0.01, most_cells=8),
+        pool_column(np.array([0.3, 0.3, 0.2, 0.2]), ordered=False, least_share=0.01, most_cells=8),
+        pool_column(np.array([0.4, 0.6]), ordered=True, least_share=0.01, most_cells=8),
+    ]
+    features = [make_features(column, 1.0, centred=True) for column in columns]
+    pooled = np.column_stack([rng.integers(0, column.n_cells, n) for column in columns])
+    known = rng.random((n, 2)) < 0.7
+    pooled[~known[:, 0], :2] = -1
+    pooled[~known[:, 1], 2] = -1
+    weights = np.where(known, np.array([0.5, 2.0]), 0.0)
+    found = open_gram(pooled, features, owners, weights, 1e12, rng)
+    expected = np.zeros(found.products.shape)
+    for i in range(n):
+        record = []
+        for j, f in enumerate(features):
+            own = f.table[pooled[i, j]] if pooled[i, j] >= 0 else np.zeros(f.table.shape[1])
+            record += (weights[i, owners[j]] * own).tolist()
+        expected += np.outer(record, record)
+    np.testing.assert_allclose(found.products, expected, atol=1e-8)
+    assert found.totals[0, 1] == pytest.approx(float((known[:, 0] & known[:, 1]).sum()))
+    longest = 0.25 * (features[0].largest + features[1].largest) + 4.0 * features[2].largest
+    assert found.deviation == pytest.approx(gram_deviation(longest, 1e12))
+
+
+@pytest.mark.parametrize("r", [-0.8, 0.0, 0.4, 0.9])
+def test_the_copula_of_many_people_without_noise_is_theirs(r: float) -> None:
+    rng = np.random.default_rng(3)
+    n = 200_000
+    latent = rng.standard_normal((n, 2)) @ np.linalg.cholesky(np.array([[1.0, r], [r, 1.0]])).T
+    cuts = (np.array([-1.0, 0.3, 1.2]), np.array([0.8]))
+    pooled = np.column_stack([np.searchsorted(cut, latent[:, j]) for j, cut in enumerate(cuts)])
+    columns = [
+        PooledColumn(np.arange(cut.size + 1), np.bincount(pooled[:, j]) / n, True, False) for j, cut in enumerate(cuts)
+    ]
+    features = [make_features(column, 1.0, centred=False) for column in columns]
+    gram = open_gram(pooled, features, np.array([0, 1]), np.ones((n, 2)), 1e9, rng)
+    found = fit_population(gram, features, columns, np.array([0, 1]), None, rng=rng).copula
+    assert found.correlation[0, 1] == pytest.approx(r, abs=0.02)
+
+
+def test_products_of_pure_noise_leave_columns_independent() -> None:
+    rng = np.random.default_rng(4)
+    columns = [pool_column(np.full(6, 1 / 6), ordered=True, least_share=0.01, most_cells=16) for _ in range(12)]
+    features = [make_features(column, 1.0, centred=True) for column in columns]
+    width = sum(f.table.shape[1] for f in features)
+    noise = rng.normal(0.0, 300.0, (width, width))
+    gram = OpenedGram(noise + noise.T, 300.0 * np.sqrt(2.0), np.full((1, 1), 1_000.0), np.full((1, 1), 1_000.0))
+    found = fit_population(gram, features, columns, np.zeros(12, dtype=np.int64), None, rng=rng).copula
+    assert np.abs(found.correlation - np.eye(12)).max() < 0.2
+    assert np.linalg.eigvalsh(found.correlation)[0] > 0.0
+
+
+def test_less_noise_allows_a_larger_cap() -> None:
+    assert choose_score_cap(0.1, 10_000, 20) < choose_score_cap(10.0, 10_000, 20)
