@@ -16,7 +16,7 @@ from verticopula.stats.matrix_repair import Repair, nearest_correlation
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Ints = NDArray[np.int32]
+ShortInts = NDArray[np.int32]
 
 
 def correlate_ranks(ranks: Floats, observed: Bools, kind: RankCorrelation) -> Repair:
@@ -46,7 +46,7 @@ def kendall(ranks: Floats, observed: Bools) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _count_agreement(places: Ints, orders: Ints) -> Floats:
+def _count_agreement(places: ShortInts, orders: ShortInts) -> Floats:
     """(q, q) concordant less discordant pairs of subjects.
 
     Parameters
@@ -63,7 +63,7 @@ def _count_agreement(places: Ints, orders: Ints) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _agreement_of_two(first: Ints, second: Ints, order: Ints) -> int:
+def _agreement_of_two(first: ShortInts, second: ShortInts, order: ShortInts) -> int:
     """Subjects in the order of the first column, each compared in the second with all that came before.
 
     How many of these have a smaller place is kept in three levels: places within sixteens, sixteens within 256, and
