@@ -18,7 +18,7 @@ JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) +
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-audit test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-audit test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan clean
 
 help:  ## this list
@@ -72,16 +72,19 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 test: $(STAMP)-browser  ## the test suite on all cores (JOBS=...), without slow checks and long network tables
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not audit and not gan and not install"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not processes and not audit and not gan and not install"
 
 test-audit: $(STAMP)-dev  ## the audit against correct mechanisms and against planted faults
 	$(BIN)/python -m pytest $(PARALLEL) -m "audit and not slow"
+
+test-processes: $(STAMP)-dev  ## the short fault and intruder tables: real processes, killed and attacked (a minute)
+	$(BIN)/python -m pytest $(PARALLEL) -m "processes and not network"
 
 test-install: $(STAMP)-dev  ## the wheel, built and installed into an empty environment, runs the demo
 	$(BIN)/python -m pytest -m install
 
 test-pandas3: $(VENV)-pandas3/.installed  ## make test with pandas 3, without SDMetrics, which does not support it
-	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "not slow and not network and not audit and not gan and not install and not sdmetrics"
+	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "not slow and not network and not processes and not audit and not gan and not install and not sdmetrics"
 
 $(VENV)-pandas3/.installed: $(STAMP)-browser
 	@echo "installing into $(VENV)-pandas3 …"
@@ -97,7 +100,7 @@ $(STAMP)-cluster: $(STAMP)-dev
 test-slow: $(STAMP)-cluster  ## the slow statistical checks, and the tables' other back ends (installs dask and ray)
 	$(BIN)/python -m pytest -m slow
 
-test-network: $(STAMP)-dev  ## the fault and intruder tables: real processes, killed and attacked
+test-network: $(STAMP)-dev  ## the whole fault and intruder tables (minutes; wants a free machine)
 	$(BIN)/python -m pytest -m network
 
 test-mutation: $(STAMP)-dev  ## small mistakes in the privacy code, one at a time: each must fail a test (ONLY=name for one)

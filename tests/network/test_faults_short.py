@@ -21,6 +21,8 @@ from tests.network.faults import (
 from tests.network.harness import PARTIES, small_tables
 from verticopula.network.startup_kit import new_id_key
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def hurt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ward]:

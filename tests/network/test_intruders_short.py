@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.network.intruders import describe, in_scene, scene_of
+
+pytestmark = pytest.mark.processes
 
 
 def test_a_coordinator_refuses_intruders(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
