@@ -68,13 +68,6 @@ ENTRIES = {
         "minutes to hours, by the file's size",
         "real.csv, real.md",
     ),
-    "figure": Entry(
-        "experiments.readme_figure",
-        "figure",
-        "The README's figure and table, from table1.csv to table7.csv.",
-        "seconds",
-        "docs/images/tables.png, experiments/results/summary.md",
-    ),
 }
 
 
