@@ -964,6 +964,7 @@ _MEMBER = (
         "overlapping=(),",
         "a cap would ignore other tables with the same people",
         PEOPLE,
+        equivalent="the line below names the same tables again whenever something is charged, and those opened since",
     ),
     Mutant(
         "member-old-study-new-table",
