@@ -223,13 +223,12 @@ class Ward:
     # ---- studies --------------------------------------------------------------------------
 
     def reference(self, method: str, **settings: Any) -> Reference:
-        """An undisturbed study, run once."""
+        """An undisturbed study. It is the second: in the first, processes start, connect and compile."""
         key = json.dumps([method, settings])
         if key not in self.references:
+            self._run_undisturbed(method, settings)
             start = time.time()
-            study = self.net.submit(self.lead, deadline=LONG_DEADLINE, **METHODS[method], **settings)
-            record = self.wait_until(study, "done", "failed")
-            assert record.state == "done", record.note
+            study = self._run_undisturbed(method, settings)
             kept = [event for event in self.events(start) if event["what"] == "kept"]
             rounds = tuple(event["round"] for event in kept)
             times = [start, *(event["time"] for event in kept)]
@@ -237,6 +236,12 @@ class Ward:
             deadline = max(STOP_DEADLINE, math.ceil(10.0 * longest))  # a busy machine is slow, and nobody is stopped
             self.references[key] = Reference(method, rounds, self.budget(study), self.tables(study), deadline)
         return self.references[key]
+
+    def _run_undisturbed(self, method: str, settings: dict[str, Any]) -> str:
+        study = self.net.submit(self.lead, deadline=LONG_DEADLINE, **METHODS[method], **settings)
+        record = self.wait_until(study, "done", "failed")
+        assert record.state == "done", record.note
+        return study
 
     def begin(self, method: str, faults: Sequence[Fault], deadline: float = LONG_DEADLINE, **settings: Any) -> str:
         """Hand in a study in which these faults will happen, each party's in this order."""
