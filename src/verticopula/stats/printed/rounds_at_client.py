@@ -36,9 +36,9 @@ class PrintedRound:
     latents: Floats
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Completed:
-    """A column after some rounds.
+    """A column after some rounds. No repr: it holds values.
 
     Attributes
     ----------
