@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verticopula.stats.tilting.cell_features import choose_score_cap, make_features
+from verticopula.stats.tilting.cell_features import make_features
 from verticopula.stats.tilting.openings import OpenedGram, gram_deviation
 from verticopula.stats.tilting.pair_choice import PairEvidence, choose_pairs
 from verticopula.stats.tilting.pooling import PooledColumn, pool_column
@@ -129,7 +129,3 @@ def test_products_of_pure_noise_leave_columns_independent() -> None:
     found = fit_population(gram, features, columns, np.zeros(12, dtype=np.int64), None, rng=rng).copula
     assert np.abs(found.correlation - np.eye(12)).max() < 0.2
     assert np.linalg.eigvalsh(found.correlation)[0] > 0.0
-
-
-def test_less_noise_allows_a_larger_cap() -> None:
-    assert choose_score_cap(0.1, 10_000, 20) < choose_score_cap(10.0, 10_000, 20)

@@ -17,18 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
-from verticopula.mpc.verified_cells import COMPUTE
 from verticopula.stats.strict.latent_scores import LatentScore
+from verticopula.stats.strict.tuning import STRICT_TUNING
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
-
-_CAPS = 37
-_LEAST_SLOPE = 0.05
-_MOST_SQUARE = 4.0
 
 
 @dataclass(frozen=True)
@@ -53,20 +48,6 @@ class CellFeatures:
         return float(np.max(np.sum(self.table**2, axis=1), initial=0.0))
 
 
-def choose_score_cap(mu: float, n_subjects: int, n_columns: int) -> float:
-    """The cap of scores in standard deviations of the latent: where noise and sampling together are least.
-
-    As `strict.latent_scores.choose_cap`, for records without an appended 1.
-    """
-    caps = np.linspace(*TUNING.score_caps, _CAPS)
-    density = np.exp(-0.5 * caps**2) / math.sqrt(2.0 * math.pi)
-    slope = 2.0 * ndtr(caps) - 1.0
-    variance = slope - 2.0 * caps * density + 2.0 * caps**2 * ndtr(-caps)
-    noise = math.sqrt(COMPUTE / 2.0) * n_columns * (caps / slope) ** 2 / (mu * n_subjects)
-    sampling = variance**2 / slope**4 / n_subjects
-    return float(caps[int(np.argmin(noise**2 + sampling))])
-
-
 def make_features(column: PooledColumn, cap: float, *, centred: bool) -> CellFeatures:
     """A column's features, from its pooled margin.
 
@@ -83,8 +64,8 @@ def make_features(column: PooledColumn, cap: float, *, centred: bool) -> CellFea
     middle = 0.5 * (float(score.scores.min()) + float(score.scores.max()))
     offset = 0.0 if centred or column.empty else middle
     half = max(float(np.max(np.abs(score.scores - offset))), 1e-9)
-    squared = 0.0 if score.is_flat else 1.0 / (half * max(score.slope(), _LEAST_SLOPE))
-    scale = math.sqrt(min(squared, _MOST_SQUARE / half**2))
+    squared = 0.0 if score.is_flat else 1.0 / (half * max(score.slope(), STRICT_TUNING.weakest_slope))
+    scale = math.sqrt(min(squared, STRICT_TUNING.most_square / half**2))
     features = [np.append(scale * (score.scores - offset), np.zeros(column.n_cells - filled))]
     if filled > 2:
         features.append(

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from verticopula.stats.marginals import project_to_simplex
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
-from verticopula.stats.tilting.cell_features import CellFeatures, choose_score_cap, make_features
+from verticopula.stats.strict.latent_scores import choose_cap
+from verticopula.stats.tilting.cell_features import CellFeatures, make_features
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.openings import OpenedGram, OpenedTable, gram_deviation, table_deviation
 from verticopula.stats.tilting.pair_choice import PairEvidence, choose_pairs, read_products, weigh_pairs
@@ -172,7 +173,7 @@ def simulate_opening(
         for margin, column, deviation in zip(margins, coded, deviations, strict=True)
     ]
     pooled = pool_codes(codes, columns)
-    cap = choose_score_cap(split.gram, len(codes), len(coded))
+    cap = choose_cap(split.gram, len(codes), len(coded))
     features = [make_features(column, cap, centred=bool(selecting.any())) for column in columns]
     longest = np.array(
         [sum(f.largest for f, o in zip(features, owners, strict=True) if o == k) for k in range(known.shape[1])]

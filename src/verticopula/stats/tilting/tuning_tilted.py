@@ -37,7 +37,6 @@ class TiltedTuning:
     prior_variance : of a correlation about which nothing is known, where row weights are chosen
     nominal_weight, shape_weight, empty_weight : squared length of a nominal column's indicators, of an ordered
         column's second feature and of the indicator of an empty value in a record, where a normal score has about 1.5
-    score_caps : least and largest cap of a cell's mean latent
     smooth_length : how far apart two cells of an ordered column are, in grades, when their deviations have a
         correlation of 1/e
     own_part : part of a deviation's variance that neighbouring cells do not share
@@ -80,7 +79,6 @@ class TiltedTuning:
     nominal_weight: float = 1.0
     shape_weight: float = 0.3
     empty_weight: float = 0.3
-    score_caps: tuple[float, float] = (0.2, 2.0)
     smooth_length: float = 0.5
     own_part: float = 0.3
     product_part: float = 0.1
