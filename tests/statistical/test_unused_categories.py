@@ -14,7 +14,7 @@ from tests.builders import CONTINUOUS, fit_seeded, make_federation, make_tables
 N = 6_000
 NAMES = [f"x{j}" for j in range(6)]
 # A mean of 15 absolute errors of Spearman's correlation has a standard deviation of about 0.002 at this size, and two
-# runs on the same people differ by less. One unused category alone used to cost 0.1.
+# runs on the same people differ by less.
 FIVE_DEVIATIONS = 0.01
 SETTINGS: dict[str, dict[str, Any]] = {
     "vcds": {"epsilon": 20.0, "unit": "variable"},
