@@ -11,7 +11,7 @@ BIN     = $(VENV)/bin
 OUT    ?= demo-out
 STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --disable-pip-version-check -q
-# One more than there are cores: tests of real processes wait, and meanwhile others run.
+# One more than there are cores: tests of browsers, processes and disks wait, and meanwhile others run.
 JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1 )))
 
 # Without compiled files every process of the tests would compile all that it imports.

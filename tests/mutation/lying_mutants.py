@@ -224,8 +224,8 @@ LYING_MUTANTS = (
     Mutant(
         "others-openings-block",
         "protocol/party/member.py",
-        "words[-1] not in with_releases and words[0] in (self._fingerprint, words[-1])",
-        "words[-1] not in with_releases",
+        """lately - with_releases if opened.startswith(f"{self._fingerprint}:")]""",
+        "lately - with_releases]",
         "another federation's coordinator could keep this one's studies waiting",
         one_of(BOUNDED, "another_federation_s_openings_keep_nobody_waiting"),
     ),

@@ -12,13 +12,14 @@ import pytest
 from tests.agreements import place_request, proposal_of
 from tests.builders import make_federation
 from tests.members import MemoryVault, make_member
-from verticopula import Federation, Policy
+from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError
 from verticopula.protocol.messages import ConsentRequest, OpenRequest
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.party.study_refusals import StudyRefusals
 from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
+from verticopula.transport.in_process_transport import InProcessTransport
 
 N = 60
 IDS = [f"s{i}" for i in range(N)]
@@ -76,6 +77,27 @@ def test_openings_under_two_names_of_a_party_both_count() -> None:
         open_study(member(CLINIC, vault, policy=Policy(new_studies=4)), f"s{number}")
     with pytest.raises(PolicyRefused, match="new_studies"):
         open_study(member(CLINIC, vault, policy=Policy(new_studies=4)), "s2")
+
+
+def test_a_name_that_ends_like_a_study_with_releases_is_no_such_study() -> None:
+    policy = Policy(open_studies=3)
+    members = {
+        party.name: make_member(
+            CLINIC,
+            party.name,
+            pl.DataFrame({"subject_id": IDS, party.columns[0].name: np.arange(N) % 2}),
+            vault=MemoryVault(),
+            policy=policy,
+        )
+        for party in CLINIC.parties
+    }
+    Synthesizer(CLINIC, "vcds", 1.0).fit_transport(InProcessTransport(members))
+    one = members["clinic"]
+    done = next(iter(one.vault.ledger)).study
+    for number in range(3):
+        open_study(one, f"{number} {done}")
+    with pytest.raises(PolicyRefused, match="open_studies"):
+        open_study(one, f"clinic:{done}")
 
 
 def say_no(question: ConsentQuestion) -> None:

@@ -371,20 +371,16 @@ class Member:
         for name in names:
             known |= self.vault.studies.get(name) or {}
         since = self._clock() - self.policy.consent_days * SECONDS_PER_DAY
-        with_releases = {entry.study for entry in self.vault.ledger}
-        lately = {place: place.split(" ") for place, when in known.items() if when > since}
+        with_releases = {opening_name(self._fingerprint, entry.party, entry.study) for entry in self.vault.ledger}
+        lately = {opened for opened, when in known.items() if when > since}
         # Of another federation's studies only the number counts: its coordinator cannot keep this one's waiting.
-        waiting = [
-            place
-            for place, words in lately.items()
-            if words[-1] not in with_releases and words[0] in (self._fingerprint, words[-1])
-        ]
+        waiting = [opened for opened in lately - with_releases if opened.startswith(f"{self._fingerprint}:")]
         if len(waiting) >= self.policy.open_studies:
             raise PolicyRefused(
                 f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
                 "its policy allows no more (open_studies)"
             )
-        begun = set(lately) | self._refusals.studies()
+        begun = lately | self._refusals.studies()
         if len(begun) >= self.policy.new_studies:
             raise PolicyRefused(
                 f"party {self.name!r}: {len(begun)} studies were begun in the last {self.policy.consent_days:g} days; "

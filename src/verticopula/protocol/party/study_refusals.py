@@ -80,15 +80,12 @@ class StudyRefusals:
         found = set()
         for key, refusal in self._living().items():
             if key.startswith(_STUDY):
-                *federation, study = key.removeprefix(_STUDY).split(" ")
-                found.add(opening_name("".join(federation), refusal.get("party", self.party), study))
+                federation, _, study = key.removeprefix(_STUDY).partition(" ")  # a study's name may have blanks
+                found.add(opening_name(federation, refusal.get("party", self.party), study))
         return found
 
     def _keys(self, question: ConsentQuestion) -> tuple[str, str]:
-        return f"{self._keys_start(_STUDY)}{question.study}", f"{self._keys_start(_SAME)}{_digest(question)}"
-
-    def _keys_start(self, kind: str) -> str:
-        return f"{kind}{self.federation} " if self.federation else kind
+        return f"{_STUDY}{self.federation} {question.study}", f"{_SAME}{self.federation} {_digest(question)}"
 
     def _told(self, known: dict[str, Any]) -> str:
         """Why it was refused; what else this organisation is called is not told."""
@@ -114,8 +111,11 @@ class StudyRefusals:
 
 
 def opening_name(federation: str, party: str, study: str) -> str:
-    """Under which a study is counted: names of studies and parties repeat between federations and parties."""
-    return f"{federation} {party} {study}"
+    """Under which a study is counted: its name may repeat in other federations and at other parties.
+
+    No fingerprint and no party's name has a colon, so no two studies have one name here.
+    """
+    return f"{federation}:{party}:{study}"
 
 
 def _digest(question: ConsentQuestion) -> str:
