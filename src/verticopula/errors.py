@@ -29,10 +29,18 @@ class VerticopulaError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, and where."""
+    """One thing that is wrong, and where.
+
+    Attributes
+    ----------
+    where : file, party, column
+    what : what is wrong, and what was expected
+    is_open : nothing is wrong, but a question is not answered yet
+    """
 
     where: str
     what: str
+    is_open: bool = False
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}"

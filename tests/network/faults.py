@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from tests.network.breaking import reconnect_soon
 from tests.network.harness import LONG_DEADLINE, PARTIES, PATIENCE, Net, network
-from verticopula.data.tables import read_table
+from verticopula.data.table_files import read_table
 from verticopula.network.control_messages import ResumeRequest
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.study_lead import Lead

@@ -457,7 +457,7 @@ def _ledger_path(folder: Path) -> Path:
 
 
 def _read_tables(study: Federation, data: Path) -> dict[str, pl.DataFrame]:
-    from verticopula.data.tables import read_tables
+    from verticopula.data.table_files import read_tables
 
     if not data.is_dir():
         raise SettingsError(f"--data {data}: no such folder")

@@ -79,7 +79,7 @@ def audit(
     """
     from verticopula.auditing import AuditSettings, audit_study
     from verticopula.auditing.holdout import audited
-    from verticopula.data.tables import read_tables
+    from verticopula.data.table_files import read_tables
 
     if mechanism_only and release_only:
         raise SettingsError("give either --mechanism-only or --release-only")
@@ -116,7 +116,7 @@ def audit(
 
 def read_for_audit(folder: Path, party: str | None) -> tuple[Synthesizer, dict[str, pl.DataFrame], bool]:
     """The fitted study, the synthetic tables under audit, and whether its rows follow its people."""
-    from verticopula.data.tables import read_table
+    from verticopula.data.table_files import read_table
     from verticopula.estimators.synthesizer import Synthesizer
     from verticopula.privacy.statement import NOTICE_FILE
     from verticopula.study.study_folder import STUDY_FILE

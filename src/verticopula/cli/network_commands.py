@@ -188,7 +188,7 @@ def join(
     quiet: Quiet = False,
 ) -> None:
     """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`."""
-    from verticopula.data.tables import read_table
+    from verticopula.data.table_files import read_table
     from verticopula.network.consent import ConsentPrompt
     from verticopula.network.key_signing import certificate_authenticity
     from verticopula.network.kit_process import keep_log, only_process, run_until_stopped

@@ -1,4 +1,4 @@
-"""Tables in, checked columns out: reading files, checking against the schema, aligning by id.
+"""Tables in, checked columns out: checking against the schema, aligning by id; `table_files.py` reads files.
 
 A subject that is absent from a party's table is a missing block; single empty cells are allowed
 too, so every column has its own mask. The response's party defines the cohort.
@@ -7,16 +7,15 @@ Everything wrong with a file or a column as a whole is collected as a `Problem`.
 a refusal that hangs on one person's value would tell others about it. A number outside the bounds counts as the nearest
 bound, a cell that cannot be read counts as empty, and a constant column is a column like any other. How many cells that
 were is a note for the table's own party. Problems and notes say where, what was expected and how many cells are
-concerned; they never quote a cell.
+concerned; they never quote a cell. They give row numbers, because they stay in the house of the table's holder.
 """
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -24,12 +23,23 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import FEWEST_IN_COMMON, overlap_problems
 from verticopula.errors import Problem, SchemaError
+from verticopula.schema.cell_text import (
+    EMPTY_SPELLINGS,
+    date_of,
+    drop_zero_decimals,
+    is_empty,
+    parse_days,
+    parse_numbers,
+    strip_text,
+    suggest_name,
+)
 from verticopula.schema.federation import Column, ColumnKey, Federation, IdRule, Party
 
 Floats = NDArray[np.float64]
 
-# Spellings of "no value" in text columns, unless the schema lists them as a category.
-_EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>"})
+_MOST_ROWS = 3  # that a note names
+_SPREADSHEET_FLOAT = r"^[0-9]([.,][0-9]+)?[eE]\+[0-9]+$"
+_WHOLE_FLOAT = re.compile(r"(-?[0-9]+)[.,]0+")
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,6 +54,7 @@ class EncodedColumn:
     clamped : how many values lay outside the bounds and were moved to them
     unreadable : how many cells hold something that is no value of the column; they count as empty
     notes : what the column's own party should know about it, and nobody else may
+    doubt : why its cells may have been read wrongly as a whole; "" if there is no doubt
     """
 
     values: Floats
@@ -51,6 +62,7 @@ class EncodedColumn:
     clamped: int = 0
     unreadable: int = 0
     notes: tuple[str, ...] = ()
+    doubt: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,72 +90,51 @@ class AlignedTable:
 
 def _notes(party: Party, columns: Mapping[str, EncodedColumn]) -> list[Problem]:
     return [
-        Problem(f"party {party.name!r}, column {n!r}", what) for n, column in columns.items() for what in column.notes
+        Problem(f"party {party.name!r}, column {n!r}", what)
+        for n, column in columns.items()
+        for what in (*column.notes, *([column.doubt] if column.doubt else []))
     ]
-
-
-# ---- reading -----------------------------------------------------------------------------
-
-
-def read_table(path: Path) -> pl.DataFrame:
-    """A CSV (all cells as text) or Parquet file; SchemaError if it cannot be read."""
-    try:
-        if path.suffix == ".parquet":
-            return pl.read_parquet(path)
-        text = path.read_bytes().decode("utf-8-sig")
-        # polars leaves doubled quotes in header names as they are; Python's reader resolves them.
-        header = next(csv.reader(io.StringIO(text)), [])
-        if len(set(header)) != len(header):
-            raise SchemaError([Problem(path.name, "two columns have the same name")])
-        return pl.read_csv(path, infer_schema=False, encoding="utf8", new_columns=header)
-    except UnicodeDecodeError:
-        raise SchemaError([Problem(path.name, "is not UTF-8 text; save it as UTF-8")]) from None
-    except pl.exceptions.NoDataError:
-        raise SchemaError([Problem(path.name, "is empty")]) from None
-    except (OSError, pl.exceptions.PolarsError) as error:
-        kind = "Parquet" if path.suffix == ".parquet" else "CSV"
-        raise SchemaError([Problem(path.name, f"cannot be read as {kind} ({type(error).__name__})")]) from None
-
-
-def read_tables(federation: Federation, folder: Path, *, all_parties: bool = True) -> dict[str, pl.DataFrame]:
-    """Each party's `<party>.parquet` or `<party>.csv`; SchemaError lists every file that fails.
-
-    Without `all_parties` those of some parties may be missing.
-    """
-    tables: dict[str, pl.DataFrame] = {}
-    problems: list[Problem] = []
-    for party in federation.parties:
-        found = [p for p in (folder / f"{party.name}.parquet", folder / f"{party.name}.csv") if p.is_file()]
-        if not found and not all_parties:
-            continue
-        if len(found) != 1:
-            what = "both .csv and .parquet are there; keep one" if found else "no .csv or .parquet file"
-            problems.append(Problem(f"party {party.name!r}", f"{what} in {folder.name or 'the data folder'}"))
-            continue
-        try:
-            tables[party.name] = read_table(found[0])
-        except SchemaError as error:
-            problems += error.problems
-    if problems:
-        raise SchemaError(problems)
-    return tables
 
 
 # ---- one column --------------------------------------------------------------------------
 
 
-def encode_column(series: pl.Series, column: Column, where: str) -> tuple[EncodedColumn, list[Problem]]:
-    """Numbers and mask of one column, and what is wrong with the column as a whole."""
-    unusable = ""
-    if isinstance(series.dtype, (pl.List, pl.Struct, pl.Array, pl.Object, pl.Binary)):
-        unusable = "holds lists, bytes or objects, not single values"
-    elif column.kind in ("continuous", "count") and (series.dtype == pl.Boolean or series.dtype.is_temporal()):
-        unusable = f"expected numbers for a {column.kind} column, got {series.dtype}"
+def encode_column(
+    series: pl.Series, column: Column, where: str, decimal: str | None = None
+) -> tuple[EncodedColumn, list[Problem]]:
+    """Numbers and mask of one column, and what is wrong with the column as a whole.
+
+    Parameters
+    ----------
+    series : the cells, of any type
+    column : its public description
+    where : party and column, for problems
+    decimal : the party's decimal mark, for cells of text that can be read two ways
+    """
+    unusable = _unusable(series.dtype, column)
     if unusable:
         return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [Problem(where, unusable)]
-    encode = _encode_numbers if column.kind in ("continuous", "count") else _encode_categories
-    encoded = encode(series, column)
+    if column.kind in ("continuous", "count"):
+        encoded = _encode_numbers(series, column, decimal)
+    else:
+        encoded = _encode_categories(series, column)
     return replace(encoded, notes=(*encoded.notes, *_spread_notes(encoded))), []
+
+
+def _unusable(dtype: pl.DataType, column: Column) -> str:
+    """Why no cell of this type can be a value of the column; "" if some can."""
+    if isinstance(dtype, (pl.List, pl.Struct, pl.Array, pl.Object, pl.Binary)):
+        return "holds lists, bytes or objects, not single values"
+    if column.kind not in ("continuous", "count"):
+        return ""
+    if dtype == pl.Boolean:
+        return f'expected numbers for a {column.kind} column, got True and False: kind = "binary" reads them'
+    if column.dates and dtype.is_numeric():
+        return f"expected dates, as the bounds are, got {dtype}"
+    if dtype in (pl.Date, pl.Datetime):
+        wanted = 'kind = "count" with two dates as bounds reads them'
+        return "" if column.dates else f"expected numbers for a {column.kind} column, got {dtype}: {wanted}"
+    return f"expected numbers for a {column.kind} column, got {dtype}" if dtype.is_temporal() else ""
 
 
 def _spread_notes(encoded: EncodedColumn) -> Iterable[str]:
@@ -154,71 +145,121 @@ def _spread_notes(encoded: EncodedColumn) -> Iterable[str]:
         yield "is constant where observed: the study can say nothing about its associations"
 
 
-def _as_text(series: pl.Series) -> pl.Series:
-    """Text of each cell, stripped; whole floats without a point; empty spellings as null."""
-    if series.dtype == pl.Boolean:
-        series = series.cast(pl.Int8)
-    if series.dtype.is_float():
-        whole = series.is_nan().fill_null(True).not_() & (series == series.round(0)) & (series.abs() < 2.0**53)
-        text = pl.select(
-            pl.when(whole).then(series.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(series.cast(pl.String))
-        ).to_series()
-        return pl.select(pl.when(series.is_nan()).then(None).otherwise(text)).to_series()
-    return series.cast(pl.String).str.strip_chars()
-
-
 def _encode_categories(series: pl.Series, column: Column) -> EncodedColumn:
     codes = {str(category).strip(): float(code) for code, category in enumerate(column.categories or ())}
-    text = _as_text(series).to_list()
-    values = np.zeros(len(text))
-    observed = np.zeros(len(text), dtype=bool)
-    unlisted = np.zeros(len(text), dtype=bool)
-    for row, cell in enumerate(text):
-        if cell is None:
-            continue
-        if cell in codes:
-            values[row], observed[row] = codes[cell], True
-        else:
-            unlisted[row] = cell.lower() not in _EMPTY
+    text = strip_text(series)
+    spellings = text.unique().drop_nulls().to_list()
+    found = {cell: _code_of(cell, codes) for cell in spellings}
+    listed = {cell: code for cell, code in found.items() if code is not None}
+    strange = [cell for cell, code in found.items() if code is None and cell.lower() not in EMPTY_SPELLINGS]
+    numbers = text.replace_strict(listed, default=None, return_dtype=pl.Float64)
+    observed = numbers.is_not_null().to_numpy().copy()
+    values = numbers.fill_null(0.0).to_numpy().astype(np.float64)
+    unlisted = text.is_in(strange).fill_null(False).to_numpy()
     count = int(unlisted.sum())
     if not count:
         return EncodedColumn(values, observed)
     said = f"{_cells(count)} not among the listed categories"
     if column.other is not None:
         values[unlisted], observed[unlisted] = codes[str(column.other).strip()], True
-        return EncodedColumn(values, observed, notes=(f"{said}: counted as {column.other!r}",))
-    return EncodedColumn(values, observed, unreadable=count, notes=(f"{said}: counted as empty",))
+        return EncodedColumn(values, observed, notes=(f"{said}: counted as {column.other!r}{_rows(unlisted)}",))
+    note = f"{said}: counted as empty{_rows(unlisted)}{_misspelt(text, strange, codes)}"
+    return EncodedColumn(values, observed, unreadable=count, notes=(note,))
 
 
-def _encode_numbers(series: pl.Series, column: Column) -> EncodedColumn:
+def _code_of(cell: str, codes: Mapping[str, float]) -> float | None:
+    """The code of the category that a cell means; None if it means none of them."""
+    if cell in codes:
+        return codes[cell]
+    whole = _WHOLE_FLOAT.fullmatch(cell)
+    if whole:
+        return codes.get(whole[1])
+    truth = cell.lower()
+    if truth not in ("true", "false"):
+        return None
+    same = next((code for category, code in codes.items() if category.lower() == truth), None)
+    return codes.get("1" if truth == "true" else "0") if same is None else same
+
+
+def _misspelt(text: pl.Series, strange: list[str], codes: Mapping[str, float]) -> str:
+    """What the unlisted cells have in common with the listed categories, in words."""
+    folded = {"".join(category.casefold().split()) for category in codes}
+    close = [cell for cell in strange if "".join(cell.casefold().split()) in folded]
+    if close:
+        return f"; {_cells(int(text.is_in(close).sum()))} a category but for case or blanks"
+    widths = {len(category) for category in codes}
+    short = [cell for cell in strange if any(cell.zfill(width) in codes for width in widths)]
+    if short:
+        return f"; {_cells(int(text.is_in(short).sum()))} a category but for lost leading zeros: read it as text"
+    return ""
+
+
+def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> EncodedColumn:
+    notes, doubt = [], ""
     if series.dtype.is_numeric():
         numbers = series.cast(pl.Float64)
         empty = series.is_null() | numbers.is_nan().fill_null(False)
+        values = numbers.fill_null(float("nan")).to_numpy().astype(np.float64)
     else:
-        text = _as_text(series)
-        empty = text.is_null() | text.str.to_lowercase().is_in(list(_EMPTY)).fill_null(True)
-        numbers = text.cast(pl.Float64, strict=False)
-    values = numbers.fill_null(float("nan")).to_numpy().astype(np.float64)
+        text = strip_text(series)
+        empty = is_empty(text)
+        if column.dates:
+            values = parse_days(text)
+        else:
+            parsed = parse_numbers(text, decimal)
+            values, two_ways = parsed.values, parsed.two_ways
+            doubt = _doubt(int(two_ways.sum()), parsed.with_comma, parsed.with_point, decimal)
+            commas = two_ways & text.str.contains(",", literal=True).fill_null(False).to_numpy()
+            if commas.any() and not doubt and decimal is None:
+                notes.append(
+                    f"{_cells(int(commas.sum()))} taken for thousands, as in 1,000{_rows(commas)}; if the comma begins "
+                    'decimals, the party needs decimal = "," in the federation file'
+                )
     low, high = column.bounds or (0.0, 0.0)
     filled = ~empty.to_numpy()
     observed = filled & ~np.isnan(values)
-    unreadable = int((filled & ~observed).sum())
-    clamped = int((observed & ((values < low) | (values > high))).sum())
+    wrong = filled & ~observed
+    unreadable = int(wrong.sum())
+    outside = observed & ((values < low) | (values > high))
+    clamped = int(outside.sum())
     values = np.where(observed, np.clip(values, low, high), 0.0)
-    notes = [f"{_cells(unreadable)} not a number: counted as empty"] if unreadable else []
+    if unreadable:
+        wanted = f"a date such as {date_of(low)}" if column.dates else "a number"
+        notes.append(f"{_cells(unreadable)} not {wanted}: counted as empty{_rows(wrong)}")
     if clamped and not column.clamp:
-        notes.append(f"{_cells(clamped)} outside the public bounds: counted as the nearest bound")
+        notes.append(f"{_cells(clamped)} outside the public bounds: counted as the nearest bound{_rows(outside)}")
     if column.kind == "count":
         whole = np.rint(values)  # the bounds are whole: it stays within them
-        broken = int((values != whole).sum())
-        if broken:
-            notes.append(f"{_cells(broken)} not a whole number: rounded")
+        broken = values != whole
+        if broken.any():
+            notes.append(f"{_cells(int(broken.sum()))} not a whole number: rounded{_rows(broken)}")
         values = whole
-    return EncodedColumn(values, observed, clamped, unreadable, tuple(notes))
+    return EncodedColumn(values, observed, clamped, unreadable, tuple(notes), doubt)
+
+
+def _doubt(two_ways: int, with_comma: int, with_point: int, decimal: str | None) -> str:
+    """Why cells such as 1,234 may have been read wrongly: others of the column have the other decimal mark."""
+    others, mark = (with_point, ".") if decimal == "," else (with_comma, ",")
+    if not two_ways or not others:
+        return ""
+    means = "a decimal comma" if mark == "," else "a decimal point"
+    return (
+        f"{_cells(others)} written with {means}, so {two_ways} others, such as 1,234 or 1.234, can be read two ways: "
+        f'write decimal = "{mark}" for the party, or the cells without marks between thousands'
+    )
 
 
 def _cells(count: int) -> str:
     return "1 cell is" if count == 1 else f"{count} cells are"
+
+
+def _rows(mask: NDArray[np.bool_]) -> str:
+    """Where these cells are, for whoever holds the table: rows are counted below the header."""
+    at = [str(row + 1) for row in np.flatnonzero(mask)[:_MOST_ROWS]]
+    more = int(mask.sum()) - len(at)
+    if len(at) == 1:
+        return f" (data row {at[0]})"
+    return f" (data rows {', '.join(at)} and {more} more)" if more else f" (data rows {', '.join(at)})"
 
 
 # ---- ids and alignment -------------------------------------------------------------------
@@ -226,7 +267,7 @@ def _cells(count: int) -> str:
 
 def normalise_ids(series: pl.Series, rule: IdRule) -> pl.Series:
     """Ids as text, with the federation's rules applied in order."""
-    text = series.cast(pl.String) if series.dtype == pl.String else _as_text(series)
+    text = drop_zero_decimals(series if series.dtype == pl.String else strip_text(series))
     for step in rule.rules:
         if step == "strip":
             text = text.str.strip_chars()
@@ -241,20 +282,24 @@ def normalise_ids(series: pl.Series, rule: IdRule) -> pl.Series:
 
 def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | None, list[Problem]]:
     if rule.name not in table.columns:
-        hint = ""
-        if len(table.columns) == 1:
-            hint = "; the table has a single column: is the delimiter a comma?"
+        hint = suggest_name(rule.name, table.columns)
+        if len(table.columns) == 1 and not hint:
+            hint = "; the table has a single column: what stands between its cells?"
         return None, [Problem(where, f"the id column {rule.name!r} is missing{hint}")]
     ids = normalise_ids(table[rule.name], rule)
     problems: list[Problem] = []
     if len(ids) == 0:
         problems.append(Problem(where, "has no rows"))
-    blank = int((ids.is_null() | (ids == "")).fill_null(True).sum())
-    if blank:
-        problems.append(Problem(where, f"{blank} row(s) without a subject id"))
-    repeated = len(ids) - ids.n_unique()
-    if repeated and not blank:
-        problems.append(Problem(where, f"{repeated} row(s) repeat a subject id"))
+    blank = (ids.is_null() | (ids == "")).fill_null(True).to_numpy()
+    if blank.any():
+        problems.append(Problem(where, f"{blank.sum()} row(s) without a subject id{_rows(blank)}"))
+    repeated = (~ids.is_first_distinct()).to_numpy()
+    if repeated.any() and not blank.any():
+        problems.append(Problem(where, f"{repeated.sum()} row(s) repeat a subject id{_rows(repeated)}"))
+    rounded = ids.str.contains(_SPREADSHEET_FLOAT).fill_null(False).to_numpy()
+    if rounded.any():
+        what = f"{rounded.sum()} subject id(s) are written like 1.2E+09{_rows(rounded)}: a spreadsheet has rounded them"
+        problems.append(Problem(where, f"{what}; save the column as text"))
     return ids, problems
 
 
@@ -364,35 +409,74 @@ def _encode_party(party: Party, table: pl.DataFrame, where: str) -> tuple[dict[s
     for column in party.columns:
         at = f"{where}, column {column.name!r}"
         if column.name not in table.columns:
-            problems.append(Problem(at, "is in the federation file but not in the table"))
+            hint = suggest_name(column.name, table.columns)
+            problems.append(Problem(at, f"is in the federation file but not in the table{hint}"))
             continue
         if len(table) == 0:
             continue
-        columns[column.name], found = encode_column(table[column.name], column, at)
+        columns[column.name], found = encode_column(table[column.name], column, at, party.decimal)
         problems += found
     return columns, problems
 
 
 def _illegible(columns: Mapping[str, EncodedColumn], where: str) -> Iterable[Problem]:
     for name, column in columns.items():
+        at = f"{where}, column {name!r}"
         if column.unreadable and not column.observed.any():
-            yield Problem(f"{where}, column {name!r}", f"none of its {column.unreadable} filled cells can be read")
+            yield Problem(at, f"none of its {column.unreadable} filled cells can be read")
+        if column.doubt:
+            yield Problem(at, column.doubt)
 
 
 def _strangers(ids: Mapping[str, pl.Series], cohort: pl.Series, response_party: str) -> Iterable[Problem]:
     for name, own in ids.items():
-        unknown = int((~own.is_in(cohort.implode())).fill_null(False).sum()) if name != response_party else 0
+        unknown = _unknown_ids(own, cohort) if name != response_party else 0
         if unknown:
-            yield Problem(f"party {name!r}", describe_strangers(unknown, len(own), response_party))
+            rules = suggest_id_rules(own, cohort)
+            yield Problem(f"party {name!r}", describe_strangers(unknown, len(own), response_party, rules))
 
 
-def describe_strangers(unknown: int, known: int, response_party: str) -> str:
+def _unknown_ids(own: pl.Series, cohort: pl.Series) -> int:
+    return int((~own.is_in(cohort.implode())).fill_null(False).sum())
+
+
+def suggest_id_rules(own: pl.Series, cohort: pl.Series) -> tuple[str, ...]:
+    """The shortest list of rules under which most ids of one table are found in the other; () if none helps.
+
+    Parameters
+    ----------
+    own, cohort : ids as text
+    """
+    if len(own) == 0 or len(cohort) == 0:
+        return ()
+    widest = int(pl.concat([own, cohort]).str.len_chars().fill_null(0).to_numpy().max())
+    steps = ("strip", "upper", f"zfill:{widest}")[: 3 if 0 < widest < 100 else 2]
+    best: tuple[str, ...] = ()
+    fewest = _unknown_ids(own, cohort)
+    for rules in (chosen for count in (1, 2, 3) for chosen in combinations(steps, count)):
+        rule = IdRule(rules=rules)
+        unknown = _unknown_ids(normalise_ids(own, rule), normalise_ids(cohort, rule))
+        if unknown < fewest:
+            best, fewest = rules, unknown
+    return best
+
+
+def describe_strangers(unknown: int, known: int, response_party: str, rules: tuple[str, ...] = ()) -> str:
     """What to do about ids of a party that the cohort does not have.
 
     Parameters
     ----------
     unknown, known : how many such ids there are, of how many
+    response_party : whose table has the cohort
+    rules : those that make ids alike, where somebody saw both tables
     """
+    if rules:
+        listed = ", ".join(f'"{rule}"' for rule in rules)
+        lost = " (leading zeros were lost)" if any(rule.startswith("zfill") for rule in rules) else ""
+        return (
+            f"{unknown} of {known} subject ids are unknown to {response_party!r}, whose table defines the cohort: they "
+            f'are written differently{lost}. Write id = {{ name = "...", rules = [{listed}] }} in the federation file'
+        )
     if unknown == known:
         return (
             f"no subject in common with {response_party!r}, whose table defines the cohort: are ids written "
@@ -452,7 +536,8 @@ def decode_column(values: Floats, column: Column) -> pl.Series:
     if column.kind == "continuous":
         return pl.Series(column.name, values)
     if column.kind == "count":
-        return pl.Series(column.name, values.astype(np.int64))
+        whole_numbers = pl.Series(column.name, values.astype(np.int64))
+        return whole_numbers.cast(pl.Int32).cast(pl.Date) if column.dates else whole_numbers
     categories = column.categories or ()
     whole = all(isinstance(c, int) for c in categories)
     labels = pl.Series([c if whole else str(c) for c in categories], dtype=pl.Int64 if whole else pl.String)

@@ -40,7 +40,8 @@ def _read_table(table: Any, party: str) -> pl.DataFrame:
     if issparse(table):
         raise InputTypeError(f"party {party!r}: sparse tables are not supported; toarray() makes a dense one")
     if hasattr(table, "columns") or isinstance(table, pl.DataFrame):
-        return to_polars(table, party)
+        # A date is a number of days, as in the federation file's bounds.
+        return to_polars(table, party).with_columns(pl.col(pl.Date).cast(pl.Int32))
     values = _read_array(table, party)
     if values.ndim != 2:
         raise SettingsError(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from verticopula.data.tables import read_tables
+from verticopula.data.table_files import read_tables
 from verticopula.errors import SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
 from verticopula.report.report_data import ReportData, read_real

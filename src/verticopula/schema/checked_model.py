@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from verticopula.errors import Problem, SchemaError
 
+STILL_OPEN = "still_open"  # the type of an error that is a question without an answer
+
 
 class CheckedModel(BaseModel):
     """A frozen record of known keys. Made from keywords, a mapping or JSON, it raises SchemaError and nothing else.
@@ -86,7 +88,7 @@ class CheckedModel(BaseModel):
         own = [f"{cls.label} {name!r}" if name else cls.label] if cls.label else []
         for one in error.errors():
             where = ", ".join([*own, *_places(one["loc"], raw)])
-            yield Problem(where or cls.__name__.lower(), _describe(one, cls))
+            yield Problem(where or cls.__name__.lower(), _describe(one, cls), one["type"] == STILL_OPEN)
 
 
 def _places(steps: tuple[int | str, ...], raw: Mapping[str, Any]) -> Iterator[str]:

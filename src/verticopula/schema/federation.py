@@ -7,6 +7,7 @@ the data (epsilon = infinity), so it happens only where the caller asks for it b
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 import tomllib
@@ -17,11 +18,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from verticopula.errors import Problem, SchemaError
 from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
-from verticopula.schema.checked_model import CheckedModel
+from verticopula.schema.cell_text import date_of, day_number
+from verticopula.schema.checked_model import STILL_OPEN, CheckedModel
+from verticopula.schema.code_lists import with_code_lists
 from verticopula.schema.defaults import LONGEST_DEADLINE
 from verticopula.schema.draft import draft_federation
 
@@ -63,7 +67,7 @@ class Column(CheckedModel):
 
     Attributes
     ----------
-    bounds : two numbers, public; needed for `continuous` and `count`
+    bounds : two numbers, public; needed for `continuous` and `count`. For `count`, two dates make it a column of days
     categories : public list; in order for `ordinal`; two for `binary` (default 0, 1)
     scale : how a continuous range is cut: `linear`, `log` (bounds > 0) or `symlog`
     clamp : values outside the bounds are expected, so their party is not told; they are moved to the nearest bound in
@@ -72,6 +76,7 @@ class Column(CheckedModel):
         empty
     weight : share of the party's budget relative to its other columns
     decimals : digits after the point in synthetic values of a continuous column
+    dates : whether the bounds were given as dates; they and the values are then days since 1970-01-01
     """
 
     label: ClassVar[str] = "column"
@@ -85,6 +90,7 @@ class Column(CheckedModel):
     other: Category | None = None
     weight: float = 1.0
     decimals: int | None = Field(default=None, ge=0, le=15)
+    dates: bool = False
 
     @field_validator("name")
     @classmethod
@@ -108,11 +114,34 @@ class Column(CheckedModel):
             return {**raw, "categories": (0, 1)}
         return raw
 
+    @model_validator(mode="before")
+    @classmethod
+    def _bounds_may_be_dates_or_blank(cls, raw: Any) -> Any:
+        bounds = raw.get("bounds") if isinstance(raw, Mapping) else None
+        if not isinstance(bounds, (list, tuple)):
+            return raw
+        if not bounds:
+            return {key: value for key, value in raw.items() if key != "bounds"}
+        days = [_day_of(bound) for bound in bounds]
+        return raw if None in days else {**raw, "bounds": days, "dates": True}
+
     @model_validator(mode="after")
     def _range_fits_kind(self) -> Self:
         problems = list(self._range_problems())
         if problems:
             raise ValueError("; ".join(problems))
+        if self.kind in ("continuous", "count") and self.bounds is None:
+            raise PydanticCustomError(
+                STILL_OPEN,
+                "public bounds are still open: write bounds = [low, high], the smallest and the largest value that "
+                "are possible",
+            )
+        if self.kind not in ("continuous", "count") and not self.categories:
+            raise PydanticCustomError(
+                STILL_OPEN,
+                "the public list of categories is still open: write categories = [...], or categories_file = "
+                '"codes.txt"',
+            )
         return self
 
     def _range_problems(self) -> Iterator[str]:
@@ -138,8 +167,9 @@ class Column(CheckedModel):
 
     def _bounds_problems(self) -> Iterator[str]:
         if self.bounds is None:
-            yield "public bounds = [low, high] are required"
             return
+        if self.dates and self.kind != "count":
+            yield 'dates are whole days: kind = "count"'
         low, high = self.bounds
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             yield "bounds must be two finite numbers, low < high"
@@ -155,8 +185,7 @@ class Column(CheckedModel):
                 yield "count bounds must lie below 2^53"
 
     def _categories_problems(self) -> Iterator[str]:
-        if self.categories is None:
-            yield "a public list of categories is required"
+        if not self.categories:
             return
         texts = [str(c) for c in self.categories]
         if len(set(texts)) != len(texts):
@@ -176,12 +205,19 @@ class Column(CheckedModel):
 
 
 class Party(CheckedModel):
-    """One organisation: its name, its columns, and its own epsilon if it has one."""
+    """One organisation: its name, its columns, and its own epsilon if it has one.
+
+    Attributes
+    ----------
+    decimal : which mark begins decimals where a number is text that can be read two ways, such as `1,234`; None for
+        a point
+    """
 
     label: ClassVar[str] = "party"
 
     name: str
     epsilon: float | None = None
+    decimal: Literal[".", ","] | None = None
     columns: tuple[Column, ...] = Field(alias="column")
 
     model_config = ConfigDict(populate_by_name=True)
@@ -285,6 +321,12 @@ class Federation(CheckedModel):
     @field_validator("response", mode="before")
     @classmethod
     def _response_is_party_dot_column(cls, response: Any) -> Any:
+        if response == "":
+            raise PydanticCustomError(
+                STILL_OPEN,
+                'is still open: write response = "party.column", the column to be explained; the people of that '
+                "party are the study's",
+            )
         if isinstance(response, str):
             party, dot, column = response.partition(".")
             if not dot or not party or not column:
@@ -326,7 +368,15 @@ class Federation(CheckedModel):
             raise SchemaError([Problem(where, "cannot be read as UTF-8 text")]) from None
         except tomllib.TOMLDecodeError as error:
             raise SchemaError([Problem(where, f"is not valid TOML: {error}")]) from None
-        return cls.from_dict(raw)
+        raw, unread = with_code_lists(raw, Path(path).parent)
+        try:
+            made = cls.from_dict(raw)
+        except SchemaError as error:
+            found = [p for p in error.problems if not any(u.where.startswith(f"{p.where}, ") for u in unread)]
+            raise SchemaError([*unread, *found]) from None
+        if unread:
+            raise SchemaError(unread)
+        return made
 
     @classmethod
     def infer(
@@ -362,6 +412,7 @@ class Federation(CheckedModel):
             {
                 "name": party.name,
                 **({} if party.epsilon is None else {"epsilon": party.epsilon}),
+                **({} if party.decimal is None else {"decimal": party.decimal}),
                 "column": [_column_to_dict(column) for column in party.columns],
             }
             for party in self.parties
@@ -429,8 +480,19 @@ def _column_to_dict(column: Column) -> dict[str, Any]:
         if key in values:
             values[key] = list(values[key])
     if column.kind == "count" and column.bounds is not None:
-        values["bounds"] = [int(b) for b in column.bounds]
+        values["bounds"] = [str(date_of(b)) if column.dates else int(b) for b in column.bounds]
+    values.pop("dates", None)  # the bounds show it
     return values
+
+
+def _day_of(bound: Any) -> int | None:
+    """Days since 1970-01-01 of a date or of its ISO text; None for anything else."""
+    if isinstance(bound, str):
+        try:
+            bound = datetime.date.fromisoformat(bound)
+        except ValueError:
+            return None
+    return day_number(bound) if isinstance(bound, datetime.date) else None
 
 
 def _problems_between(raw: Mapping[str, Any]) -> list[Problem]:
@@ -516,6 +578,8 @@ def _federation_html(federation: Federation) -> str:
 def _public_range(column: Column) -> str:
     if column.bounds is not None:
         low, high = column.bounds
+        if column.dates:
+            return f"{date_of(low)} to {date_of(high)}"
         scale = "" if column.scale == "linear" else f", {column.scale}"
         return f"{format_number(low)} to {format_number(high)}{scale}{', clamped' if column.clamp else ''}"
     return join_names([str(category) for category in column.categories or ()], 6)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from verticopula.data.csv_files import write_csv
-from verticopula.data.tables import read_table
+from verticopula.data.table_files import read_table
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
 from verticopula.schema.defaults import REPORT_FILE
