@@ -11,9 +11,10 @@ import pytest
 
 from verticopula import Federation
 from verticopula.data.table_files import list_tables, party_name_of, read_table, read_tables
-from verticopula.data.tables import AlignedTable, align_tables, encode_column, suggest_id_rules
+from verticopula.data.tables import AlignedTable, align_tables, encode_column
 from verticopula.errors import SchemaError
 from verticopula.schema.federation import Column
+from verticopula.schema.id_rules import suggest_id_rules
 
 AMOUNT = Column(name="x", kind="continuous", bounds=(-1e9, 1e9))
 DAY = Column(name="x", kind="count", bounds=("2000-01-01", "2030-12-31"))  # type: ignore[arg-type]

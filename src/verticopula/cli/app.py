@@ -19,6 +19,7 @@ from rich.text import Text
 from verticopula.cli.audit_commands import audit
 from verticopula.cli.forecast_commands import forecast
 from verticopula.cli.glm_commands import fit_and_write, glm
+from verticopula.cli.init_command import init
 from verticopula.cli.network_commands import register as register_network_commands
 from verticopula.cli.shared_options import (
     AsPrinted,
@@ -38,12 +39,13 @@ from verticopula.cli.shared_options import (
 from verticopula.errors import (
     AlignedWarning,
     NotPrivateWarning,
+    Problem,
     SchemaError,
     SettingsError,
     VerticopulaError,
     WeakPrivacyWarning,
 )
-from verticopula.formatting import readable
+from verticopula.formatting import count_of, readable
 from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
 from verticopula.schema.methods import DEFAULT_METHOD, IEVCDS, REFINED
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
@@ -65,7 +67,8 @@ Found = TypeVar("Found")
 app = typer.Typer(
     name="verticopula",
     help="Private synthetic data from tables that are split by column across organisations.\n\n"
-    "Start with [bold]verticopula demo[/], then [bold]check[/] and [bold]run[/] on your own federation file.",
+    "Start with [bold]verticopula demo[/]. For your own tables: [bold]init[/] writes a federation file, "
+    "[bold]check[/] says what is wrong or open, [bold]run[/] makes synthetic tables.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     add_completion=False,
@@ -75,6 +78,7 @@ ledger_app = typer.Typer(
     help="Look at what was released, and see that nobody changed the record.", no_args_is_help=True
 )
 app.add_typer(ledger_app, name="ledger")
+app.command("init")(init)
 app.command("forecast")(forecast)
 app.command("glm")(glm)
 app.command("audit")(audit)
@@ -328,7 +332,7 @@ def check(
     from verticopula.estimators.synthesizer import Synthesizer
     from verticopula.schema.federation import Federation
 
-    problems: list[str] = []
+    problems: list[Problem] = []
     study = _collect(problems, lambda: Federation.from_toml(federation))
     aligned: dict[str, AlignedTable] | None = None
     if study is not None:
@@ -344,10 +348,7 @@ def check(
             needed = synthesizer is None or synthesizer.needs_overlap
             aligned = _collect(problems, lambda: _read_and_align(known, folder, need_overlap=needed))
     if problems:
-        console = Console(stderr=True)
-        console.print(Text(f"{len(problems)} problem(s) found; nothing was spent", style="bold red"))
-        for problem in problems:
-            console.print(Text(f"  - {readable(str(problem))}"))
+        _show_problems(problems)
         raise typer.Exit(1)
     if study is not None and not quiet:
         _show_check(study, aligned)
@@ -425,14 +426,30 @@ def ledger_verify(
 # ---- helpers -----------------------------------------------------------------------------
 
 
-def _collect(problems: list[str], action: Callable[[], Found]) -> Found | None:
+def _show_problems(problems: list[Problem]) -> None:
+    """What is wrong, and apart from it what is not answered yet."""
+    console = Console(stderr=True)
+    wrong = [problem for problem in problems if not problem.is_open]
+    asked = [problem for problem in problems if problem.is_open]
+    if wrong:
+        console.print(Text(f"{len(wrong)} problem(s) found; nothing was spent", style="bold red"))
+    for problem in wrong:
+        console.print(Text(f"  - {readable(str(problem))}"))
+    if asked:
+        head = f"{count_of(len(asked), 'question is', 'questions are')} still open in the federation file"
+        console.print(Text(f"{head}; nothing was spent", style="bold"))
+    for problem in asked:
+        console.print(Text(f"  ? {readable(str(problem))}"))
+
+
+def _collect(problems: list[Problem], action: Callable[[], Found]) -> Found | None:
     """The action's result; if it fails, its problems are added to the list instead."""
     try:
         return action()
     except SchemaError as error:
-        problems += [str(problem) for problem in error.problems]
+        problems += error.problems
     except SettingsError as error:
-        problems.append(f"settings: {error}")
+        problems.append(Problem("settings", str(error)))
     return None
 
 

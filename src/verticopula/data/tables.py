@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -26,7 +25,6 @@ from verticopula.errors import Problem, SchemaError
 from verticopula.schema.cell_text import (
     EMPTY_SPELLINGS,
     date_of,
-    drop_zero_decimals,
     is_empty,
     parse_days,
     parse_numbers,
@@ -34,6 +32,7 @@ from verticopula.schema.cell_text import (
     suggest_name,
 )
 from verticopula.schema.federation import Column, ColumnKey, Federation, IdRule, Party
+from verticopula.schema.id_rules import apply_id_rules, count_unknown, suggest_id_rules
 
 Floats = NDArray[np.float64]
 
@@ -267,17 +266,7 @@ def _rows(mask: NDArray[np.bool_]) -> str:
 
 def normalise_ids(series: pl.Series, rule: IdRule) -> pl.Series:
     """Ids as text, with the federation's rules applied in order."""
-    text = drop_zero_decimals(series if series.dtype == pl.String else strip_text(series))
-    for step in rule.rules:
-        if step == "strip":
-            text = text.str.strip_chars()
-        elif step == "upper":
-            text = text.str.to_uppercase()
-        elif step == "lower":
-            text = text.str.to_lowercase()
-        else:
-            text = text.str.zfill(int(step.partition(":")[2]))
-    return text
+    return apply_id_rules(series, rule.rules)
 
 
 def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | None, list[Problem]]:
@@ -430,35 +419,10 @@ def _illegible(columns: Mapping[str, EncodedColumn], where: str) -> Iterable[Pro
 
 def _strangers(ids: Mapping[str, pl.Series], cohort: pl.Series, response_party: str) -> Iterable[Problem]:
     for name, own in ids.items():
-        unknown = _unknown_ids(own, cohort) if name != response_party else 0
+        unknown = count_unknown(own, cohort) if name != response_party else 0
         if unknown:
             rules = suggest_id_rules(own, cohort)
             yield Problem(f"party {name!r}", describe_strangers(unknown, len(own), response_party, rules))
-
-
-def _unknown_ids(own: pl.Series, cohort: pl.Series) -> int:
-    return int((~own.is_in(cohort.implode())).fill_null(False).sum())
-
-
-def suggest_id_rules(own: pl.Series, cohort: pl.Series) -> tuple[str, ...]:
-    """The shortest list of rules under which most ids of one table are found in the other; () if none helps.
-
-    Parameters
-    ----------
-    own, cohort : ids as text
-    """
-    if len(own) == 0 or len(cohort) == 0:
-        return ()
-    widest = int(pl.concat([own, cohort]).str.len_chars().fill_null(0).to_numpy().max())
-    steps = ("strip", "upper", f"zfill:{widest}")[: 3 if 0 < widest < 100 else 2]
-    best: tuple[str, ...] = ()
-    fewest = _unknown_ids(own, cohort)
-    for rules in (chosen for count in (1, 2, 3) for chosen in combinations(steps, count)):
-        rule = IdRule(rules=rules)
-        unknown = _unknown_ids(normalise_ids(own, rule), normalise_ids(cohort, rule))
-        if unknown < fewest:
-            best, fewest = rules, unknown
-    return best
 
 
 def describe_strangers(unknown: int, known: int, response_party: str, rules: tuple[str, ...] = ()) -> str:

@@ -1,64 +1,359 @@
-"""A federation guessed from tables: for trying things out, at the price of leaking the ranges."""
+"""A federation file guessed from tables: names, kinds, ids and response; bounds and categories stay blank.
+
+Bounds and categories are public inputs, so a draft asks for them. They come from the data only where that is asked for
+by name, and the federation then carries the mark (`bounds_source = "from-data"`): epsilon is infinite.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from verticopula.errors import Problem, SchemaError, SettingsError
-from verticopula.schema.frames import to_polars
+from verticopula.schema.cell_text import is_empty, looks_mistyped, parse_days, parse_numbers, strip_text
+from verticopula.schema.id_rules import apply_id_rules, count_unknown, suggest_id_rules
 
-_FEW = 20  # a whole-number column with more distinct values than this is a count
+BLANK, FROM_DATA = "blank", "from-data"  # where a draft's bounds and categories come from
 
 
-def draft_federation(tables: Mapping[str, Any], *, response: str, bounds: str, id: str, name: str) -> dict[str, Any]:
-    """A federation file's content with kinds, bounds and categories as the data show them.
+@dataclass(frozen=True)
+class GuessThresholds:
+    """When a guess is made. All were chosen by hand, not tuned.
 
-    It is marked `bounds_source = "from-data"`.
+    Attributes
+    ----------
+    few : a whole-number column with more distinct values than this is a count
+    readable : share of filled cells that must be numbers, or dates, for the column to be one of them
+    words : a column of text with more distinct values than this, and with `differing` of its cells different, holds
+        names or remarks, and no categories
+    differing : the share for `words`
     """
-    if bounds != "from-data":
-        raise SettingsError(
-            "inferring a federation takes the ranges from the data, which is not private; "
-            'say bounds="from-data" to accept that'
+
+    few: int = 20
+    readable: float = 0.95
+    words: int = 50
+    differing: float = 0.5
+
+
+GUESS_AT = GuessThresholds()
+
+_RESPONSE_NAMES = re.compile(
+    r"^(y|target|label|outcome|response|default(ed)?|event|status|churn(ed)?|died|death)$", re.I
+)
+_ID_NAMES = re.compile(
+    r"(^|[_\W])(id|key|nr|no|num|number|code)$|id$|^(customer|client|patient|person|subject|firm)", re.I
+)
+
+
+@dataclass(frozen=True)
+class ColumnDraft:
+    """What is known or guessed of a column.
+
+    Attributes
+    ----------
+    kind : as in the federation file; "" for a column that is better left out
+    why : what the guess rests on
+    bounds, categories : None where they are still a question
+    is_date : whether its cells are dates
+    truth : whether its two categories are 0 and 1, which need not be written
+    """
+
+    name: str
+    kind: str
+    why: str
+    bounds: tuple[Any, Any] | None = None
+    categories: tuple[Any, ...] | None = None
+    is_date: bool = False
+    truth: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether bounds or categories are still to be written."""
+        if self.kind in ("continuous", "count"):
+            return self.bounds is None
+        return bool(self.kind) and self.categories is None and not self.truth
+
+    def to_dict(self) -> dict[str, Any]:
+        """In the layout of the federation file, with blanks where there is a question."""
+        out: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        if self.kind in ("continuous", "count"):
+            out["bounds"] = list(self.bounds or ())
+        elif not self.truth:
+            out["categories"] = list(self.categories or ())
+        return out
+
+
+@dataclass(frozen=True)
+class PartyDraft:
+    """What is known or guessed of a party; `source` is the file or frame that was looked at."""
+
+    name: str
+    columns: tuple[ColumnDraft, ...]
+    decimal: str | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class FederationDraft:
+    """A federation file before its questions are answered.
+
+    Attributes
+    ----------
+    id, response : "" where nothing could be guessed
+    id_rules : under which ids of all tables are alike
+    id_why, response_why : what the guesses rest on
+    bounds_source : `blank` or `from-data`
+    """
+
+    name: str
+    response: str
+    id: str
+    parties: tuple[PartyDraft, ...]
+    id_rules: tuple[str, ...] = ()
+    id_why: str = ""
+    response_why: str = ""
+    bounds_source: str = BLANK
+
+    @property
+    def open_questions(self) -> list[str]:
+        """What is still to be answered: `id`, `response`, and columns as `party.column`."""
+        head = [name for name, value in (("id", self.id), ("response", self.response)) if not value]
+        return [*head, *(f"{p.name}.{c.name}" for p in self.parties for c in p.columns if c.is_open)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """In the layout of the federation file; columns that are left out are not in it."""
+        out: dict[str, Any] = {"name": self.name, "response": self.response}
+        out["id"] = {"name": self.id, "rules": list(self.id_rules)} if self.id_rules else self.id
+        if self.bounds_source == FROM_DATA:
+            out["bounds_source"] = FROM_DATA
+        out["party"] = [
+            {
+                "name": party.name,
+                **({} if party.decimal is None else {"decimal": party.decimal}),
+                "column": [column.to_dict() for column in party.columns if column.kind],
+            }
+            for party in self.parties
+        ]
+        return out
+
+    def to_toml(self, path: str | Path | None = None, *, check_with: str = "verticopula check federation.toml") -> str:
+        """The text of a federation file with comments; also written to `path` if one is given.
+
+        Parameters
+        ----------
+        path : where to write it; None for nowhere
+        check_with : the command that says what is still open
+        """
+        from verticopula.schema.draft_file import draft_text
+
+        text = draft_text(self, check_with)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def with_column(self, party: str, column: ColumnDraft) -> FederationDraft:
+        """The draft with another description of one column.
+
+        Parameters
+        ----------
+        party : whose column it is
+        column : takes the place of the column of that name
+        """
+        parties = tuple(
+            replace(p, columns=tuple(column if c.name == column.name else c for c in p.columns))
+            if p.name == party
+            else p
+            for p in self.parties
         )
+        return replace(self, parties=parties)
+
+
+def draft_federation(
+    tables: Mapping[str, pl.DataFrame],
+    *,
+    response: str | None = None,
+    bounds: str = BLANK,
+    id: str | None = None,
+    name: str = "study",
+    described: Mapping[str, Mapping[str, ColumnDraft]] | None = None,
+    sources: Mapping[str, str] | None = None,
+) -> FederationDraft:
+    """A draft from tables; SchemaError or SettingsError where one is impossible.
+
+    Parameters
+    ----------
+    tables : party -> its table
+    response : `party.column`; None to guess it
+    bounds : `blank`, or `from-data`, which accepts by name that the ranges leak
+    id : name of the subject-id column; None to guess it
+    name : of the federation
+    described : party -> column -> what a schema says of it, which goes before any guess
+    sources : party -> the file that its table comes from
+    """
+    if bounds not in (BLANK, FROM_DATA):
+        raise SettingsError(
+            "ranges that are inferred from the data are not private; "
+            f'say bounds="{FROM_DATA}" to accept that, or "{BLANK}" to be asked for them'
+        )
+    id_name, id_why = (id, "") if id is not None else _guess_id(tables)
     parties = []
-    problems: list[Problem] = []
-    for party, frame in tables.items():
-        table = to_polars(frame, party)
-        columns = []
-        for column in table.columns:
-            if column == id:
-                continue
-            guess = _guess_column(table[column])
-            if guess is None:
-                problems.append(Problem(f"party {party!r}, column {column!r}", "fewer than two different values"))
-            else:
-                columns.append({"name": column, **guess})
-        parties.append({"name": party, "column": columns})
-    if problems:
-        raise SchemaError(problems)
-    return {"name": name, "response": response, "id": id, "bounds_source": "from-data", "party": parties}
+    for party, table in tables.items():
+        known = (described or {}).get(party, {})
+        columns = [
+            known[column] if column in known else _guess_column(table[column], bounds)
+            for column in table.columns
+            if column != id_name
+        ]
+        parties.append(
+            PartyDraft(party, tuple(columns), _guess_decimal(table, id_name), (sources or {}).get(party, ""))
+        )
+    ids = {party: table[id_name] for party, table in tables.items() if id_name in table.columns}
+    rules = _guess_rules(ids) if id is None else ()
+    draft = FederationDraft(name, response or "", id_name, tuple(parties), rules, id_why, bounds_source=bounds)
+    if response is None:
+        draft = _with_response(draft, ids)
+    return draft
 
 
-def _guess_column(series: pl.Series) -> dict[str, Any] | None:
-    if series.dtype.is_float():
-        series = series.fill_nan(None)
-    seen = series.drop_nulls()
+def require_values(draft: FederationDraft) -> None:
+    """SchemaError names the columns in which nothing differs: no range can be taken from them."""
+    flat = [
+        Problem(f"party {p.name!r}, column {c.name!r}", c.why) for p in draft.parties for c in p.columns if c.is_open
+    ]
+    if flat:
+        raise SchemaError(flat)
+
+
+# ---- ids and response --------------------------------------------------------------------
+
+
+def _guess_id(tables: Mapping[str, pl.DataFrame]) -> tuple[str, str]:
+    """The column that every table has, and in which no two rows of a table are alike; and why it was taken."""
+    first, *others = tables.values()
+    shared = [name for name in first.columns if all(name in table.columns for table in others)]
+    unlike = [name for name in shared if all(_is_key(table[name]) for table in tables.values())]
+    where = "every table" if others else "the table"
+    for name in sorted(unlike, key=lambda n: _ID_NAMES.search(n) is None):
+        return name, f"in {where}, and different in every row"
+    named = [name for name in shared if _ID_NAMES.search(name)]
+    if named:
+        return named[0], f"in {where}, but not different in every row: check it"
+    alike = [
+        (mine, yours)
+        for mine in first.columns
+        for table in others
+        for yours in table.columns
+        if looks_mistyped(mine, yours) and _is_key(first[mine])
+    ]
+    if alike:
+        return "", f"{alike[0][0]!r} and {alike[0][1]!r} differ in case or blanks: name the column alike in all tables"
+    return "", "no column is in every table under the same name: name the id column alike in all tables"
+
+
+def _is_key(series: pl.Series) -> bool:
+    ids = strip_text(series) if not series.dtype.is_nested() else pl.Series([], dtype=pl.String)
+    return len(ids) > 0 and not is_empty(ids).any() and ids.n_unique() == len(ids)
+
+
+def _guess_rules(ids: Mapping[str, pl.Series]) -> tuple[str, ...]:
+    """Rules under which the ids of all tables are found in the one that has most of them."""
+    texts = {party: apply_id_rules(series, ()) for party, series in ids.items()}
+    if len(texts) < 2:
+        return ()
+    widest = max(texts, key=lambda party: texts[party].n_unique())
+    found = (suggest_id_rules(text, texts[widest]) for party, text in texts.items() if party != widest)
+    return max(found, key=len)
+
+
+def _with_response(draft: FederationDraft, ids: Mapping[str, pl.Series]) -> FederationDraft:
+    """The draft with a column to be explained, of a party that knows everybody."""
+    texts = {party: apply_id_rules(series, draft.id_rules) for party, series in ids.items()}
+    knows_all = [p for p, own in texts.items() if not any(count_unknown(other, own) for other in texts.values())]
+    able = [party for party in draft.parties if party.name in knows_all]
+    for party in able:
+        for column in party.columns:
+            if column.kind and _RESPONSE_NAMES.match(column.name):
+                return _explaining(draft, party, column, "by its name")
+    for party in sorted(able, key=lambda party: len(party.columns)):
+        for column in reversed(party.columns):
+            if column.kind == "binary":
+                return _explaining(draft, party, column, "a column of two values")
+    why = "the people of its party are the study's, so it is a party that knows everybody"
+    if not able and texts:
+        why = "no table has everybody: the people of the response's party are the study's, and others may be no more"
+    return replace(draft, response_why=why)
+
+
+def _explaining(draft: FederationDraft, party: PartyDraft, column: ColumnDraft, how: str) -> FederationDraft:
+    why = f"guessed {how}; the people of this party are the study's"
+    return replace(draft, response=f"{party.name}.{column.name}", response_why=why)
+
+
+# ---- columns -----------------------------------------------------------------------------
+
+
+def _guess_column(series: pl.Series, bounds: str) -> ColumnDraft:
+    take = bounds == FROM_DATA
+    name, dtype = series.name, series.dtype
+    if dtype.is_nested() or dtype in (pl.Object, pl.Binary):
+        return ColumnDraft(name, "", "holds lists, bytes or objects")
+    text = strip_text(series)
+    seen = text.filter(~is_empty(text))
     distinct = seen.n_unique()
-    if distinct < 2:
-        return None
-    if not seen.dtype.is_numeric():
-        if seen.dtype == pl.Boolean:
-            return {"kind": "binary"}
-        return {"kind": "nominal", "categories": sorted(str(v).strip() for v in seen.cast(pl.String).unique())}
-    low, high = float(seen.min()), float(seen.max())  # type: ignore[arg-type]
-    whole = seen.dtype.is_integer() or bool((seen == seen.round(0)).all())
+    if distinct < 2 and take:
+        return ColumnDraft(name, "nominal", "fewer than two different values")
+    if len(seen) == 0:
+        return ColumnDraft(name, "", "has no values")
+    if dtype == pl.Boolean or seen.str.to_lowercase().is_in(["true", "false"]).all():
+        return ColumnDraft(name, "binary", "True and False", truth=True)
+    days = parse_days(seen)
+    if _share(days) >= GUESS_AT.readable:
+        found = pl.Series(days).drop_nans().cast(pl.Int32).cast(pl.Date)
+        return ColumnDraft(name, "count", "dates", (str(found.min()), str(found.max())) if take else None, is_date=True)
+    codes = not dtype.is_numeric() and bool(seen.str.contains(r"^0[0-9]+$").any())
+    values = parse_numbers(seen).values
+    if _share(values) >= GUESS_AT.readable and not codes:
+        return _guess_numbers(name, values[~np.isnan(values)], distinct, take)
+    if distinct > GUESS_AT.words and distinct > GUESS_AT.differing * len(seen):
+        return ColumnDraft(name, "", "names or remarks: hardly two cells are alike")
+    listed = tuple(sorted(seen.unique().to_list())) if take else None
+    why = "codes with leading zeros" if codes else "words"
+    return ColumnDraft(name, "binary" if distinct == 2 else "nominal", why, categories=listed)
+
+
+def _share(values: Any) -> float:
+    return 1.0 - float(np.isnan(values).mean())
+
+
+def _guess_numbers(name: str, values: Any, distinct: int, take: bool) -> ColumnDraft:
+    low, high = float(values.min()), float(values.max())
+    whole = bool(np.all(values == np.rint(values)))
     if not whole:
-        return {"kind": "continuous", "bounds": [low, high]}
+        return ColumnDraft(name, "continuous", "numbers with decimals", (low, high) if take else None)
+    if distinct <= 2 and {low, high} <= {0.0, 1.0}:
+        return ColumnDraft(name, "binary", "0 and 1", truth=True)
     if distinct == 2:
-        return {"kind": "binary", "categories": [int(low), int(high)]}
-    if distinct <= _FEW:
-        return {"kind": "ordinal", "categories": sorted(int(v) for v in seen.unique())}
-    return {"kind": "count", "bounds": [int(low), int(high)]}
+        pair = (int(low), int(high)) if take else None
+        return ColumnDraft(name, "binary", "two whole numbers", categories=pair)
+    if distinct <= GUESS_AT.few:
+        listed = tuple(sorted({int(v) for v in values})) if take else None
+        why = "few whole numbers; if they count something, count with bounds is simpler"
+        return ColumnDraft(name, "ordinal", why, categories=listed)
+    return ColumnDraft(name, "count", "whole numbers", (int(low), int(high)) if take else None)
+
+
+def _guess_decimal(table: pl.DataFrame, id_name: str) -> str | None:
+    """The comma, where numbers of the table can only be read with one; None where a point will do."""
+    commas = points = two_ways = 0
+    for name in table.columns:
+        if table[name].dtype == pl.String and name != id_name:
+            parsed = parse_numbers(strip_text(table[name]))
+            commas, points = commas + parsed.with_comma, points + parsed.with_point
+            two_ways += int(parsed.two_ways.sum())
+    return "," if commas > points and (commas or two_ways) else None

@@ -20,14 +20,15 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from verticopula.errors import Problem, SchemaError
+from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
 from verticopula.schema.cell_text import date_of, day_number
 from verticopula.schema.checked_model import STILL_OPEN, CheckedModel
 from verticopula.schema.code_lists import with_code_lists
 from verticopula.schema.defaults import LONGEST_DEADLINE
-from verticopula.schema.draft import draft_federation
+from verticopula.schema.draft import FROM_DATA, FederationDraft, draft_federation, require_values
+from verticopula.schema.frames import to_polars
 
 Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
 Scale = Literal["linear", "log", "symlog"]
@@ -337,6 +338,8 @@ class Federation(CheckedModel):
     @field_validator("id", mode="before")
     @classmethod
     def _id_may_be_a_name(cls, value: Any) -> Any:
+        if value == "":
+            raise PydanticCustomError(STILL_OPEN, "is still open: the name of the id column that all tables share")
         return {"name": value} if isinstance(value, str) else value
 
     # ---- reading and writing -------------------------------------------------------------
@@ -398,7 +401,31 @@ class Federation(CheckedModel):
         id : name of the subject-id column
         name : of the federation
         """
-        return cls.from_dict(draft_federation(tables, response=response, bounds=bounds, id=id, name=name))
+        if bounds != FROM_DATA:
+            raise SettingsError(
+                f'inferring a federation takes the ranges from the data, which is not private: bounds="{FROM_DATA}" '
+                "accepts that, and Federation.draft asks for them instead"
+            )
+        frames = {party: to_polars(table, party) for party, table in tables.items()}
+        draft = draft_federation(frames, response=response, bounds=bounds, id=id, name=name)
+        require_values(draft)
+        return cls.from_dict(draft.to_dict())
+
+    @staticmethod
+    def draft(
+        tables: Mapping[str, Any], *, response: str | None = None, id: str | None = None, name: str = "study"
+    ) -> FederationDraft:
+        """A federation file guessed from tables, with blanks for bounds and categories; `to_toml` writes it.
+
+        Parameters
+        ----------
+        tables : party -> pandas or polars DataFrame
+        response : `party.column`; None to guess it
+        id : name of the subject-id column; None to guess it
+        name : of the federation
+        """
+        frames = {party: to_polars(table, party) for party, table in tables.items()}
+        return draft_federation(frames, response=response, id=id, name=name)
 
     def to_dict(self) -> dict[str, Any]:
         """The federation as plain values, in the layout of the federation file."""
