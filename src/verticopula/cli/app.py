@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -23,6 +23,7 @@ from verticopula.cli.init_command import init
 from verticopula.cli.network_commands import register as register_network_commands
 from verticopula.cli.shared_options import (
     AsPrinted,
+    ChosenMethod,
     Delta,
     Epsilon,
     FederationFile,
@@ -42,6 +43,7 @@ from verticopula.errors import (
     Problem,
     SchemaError,
     SettingsError,
+    StudyWarning,
     VerticopulaError,
     WeakPrivacyWarning,
 )
@@ -104,6 +106,14 @@ def main() -> None:
     except KeyboardInterrupt:
         console.print("interrupted; what the ledger says was released stays released")
         sys.exit(130)
+    except BrokenPipeError:  # whoever read the output has gone, as in `verticopula ledger show study | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else type(error).__name__
+        where = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        console.print(Text.assemble(("error: ", "bold red"), readable(f"{where}cannot be read or written ({why})")))
+        sys.exit(1)
     except Exception as error:
         # A message from below may quote data, so only its kind is shown.
         console.print(Text.assemble(("internal error: ", "bold red"), f"{type(error).__name__}. "), end="")
@@ -182,7 +192,7 @@ def run(
     federation: FederationFile,
     data: DataFolder,
     out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
-    method: Method = DEFAULT_METHOD.name,
+    method: ChosenMethod = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
@@ -246,10 +256,12 @@ def run(
     from verticopula.data.tables import align_tables
     from verticopula.estimators.default_regression import fit_if_cheap
     from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.forecasting.before_spending import expect_in_words, warn_before_spending
     from verticopula.report.report_data import ReportData
     from verticopula.report.report_page import write_report
     from verticopula.schema.federation import Federation
-    from verticopula.storage.charged_ledger import open_accounts
+    from verticopula.storage.charged_ledger import ChargedLedger, open_accounts
+    from verticopula.storage.ledger import Ledger
     from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, new_folder
     from verticopula.study.study_warnings import ALIGNED_ROWS
 
@@ -257,6 +269,9 @@ def run(
     if rows is not None and rows < 1:
         raise SettingsError("--rows must be at least 1")
     study = Federation.from_toml(federation)
+    console = Console(stderr=True, quiet=quiet)
+    raw = _read_tables(study, data)
+    method = method or _method_for(study, raw, console, as_printed=as_printed)
     synthesizer = Synthesizer(
         study,
         method=method,
@@ -272,9 +287,8 @@ def run(
         variant=variant_of(as_printed),
         rank_correlation=rank_correlation,
     )
-    raw = _read_tables(study, data)
     tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
-    _show_notes(Console(stderr=True, quiet=quiet), tables)
+    _show_notes(console, tables)
     rules = _read_policies(study, policies)
     aligned = aligned or synthesizer.check().gives_aligned_rows
     if aligned:  # before anything is spent
@@ -282,29 +296,31 @@ def run(
     kept = vault or (default_vault() if policies is not None else None)
     if kept is not None and kept.resolve() == out.resolve():
         raise SettingsError("--vault and --out need folders of their own")
-    with new_folder(out, overwrite=overwrite), ExitStack() as opened:
+    with new_folder(out, overwrite=overwrite), ExitStack() as opened, _saying_what_was_charged(out / LEDGER_FILE):
         charged = None if kept is None else opened.enter_context(_open_vault(kept))
         accounts = None if charged is None else open_accounts(charged, study, raw, study.id)
         if charged is not None and accounts is not None and policies is not None:
             _remember_policies(charged, accounts, rules, policies, drop_rule or [])
+        book = Ledger(out / LEDGER_FILE)
+        counted = book if charged is None else ChargedLedger(charged.ledger, book)
+        if not quiet:
+            settings = synthesizer.check()
+            found = warn_before_spending(study, settings, tables, policies=rules, spent=counted, accounts=accounts)
+            _show_warnings(console, found)
+            console.print(Text(expect_in_words(study, settings, tables)), soft_wrap=True)
         with progress_bar(quiet) as progress:
             synthesizer.fit_aligned(
-                tables,
-                policies=rules,
-                ledger=out / LEDGER_FILE,
-                vault=charged,
-                accounts=accounts,
-                progress=progress,
+                tables, policies=rules, ledger=book, vault=charged, accounts=accounts, progress=progress
             )
-    notes = (str(ALIGNED_ROWS),) if aligned else ()
-    synthetic = synthesizer.sample(rows, aligned=aligned)
-    _finish(out, synthesizer, synthetic, quiet, notes=notes)
-    for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
-        stale.unlink(missing_ok=True)
-    facts = None if aligned else fit_if_cheap(synthesizer.study_, synthetic)
-    written = [write_report(out / REPORT_FILE, ReportData(synthesizer.study_, regression=facts, aligned=aligned))]
-    if in_house:
-        written.append(write_report(out / IN_HOUSE_FILE, ReportData(synthesizer.study_, tables, facts, aligned)))
+        notes = (str(ALIGNED_ROWS),) if aligned else ()
+        synthetic = synthesizer.sample(rows, aligned=aligned)
+        _finish(out, synthesizer, synthetic, quiet, notes=notes)
+        for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
+            stale.unlink(missing_ok=True)
+        facts = None if aligned else fit_if_cheap(synthesizer.study_, synthetic)
+        written = [write_report(out / REPORT_FILE, ReportData(synthesizer.study_, regression=facts, aligned=aligned))]
+        if in_house:
+            written.append(write_report(out / IN_HOUSE_FILE, ReportData(synthesizer.study_, tables, facts, aligned)))
     if not quiet:
         for path in written:
             print(f"  {path}")
@@ -318,40 +334,57 @@ def check(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder with the parties' tables.", show_default=False)
     ] = None,
-    method: Method = DEFAULT_METHOD.name,
+    method: ChosenMethod = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
     as_printed: AsPrinted = False,
+    sampler: Annotated[str, typer.Option(help="exact or binomial, as for run.")] = "exact",
     policies: Annotated[
         Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
     ] = None,
+    vault: Annotated[
+        Path | None,
+        typer.Option(help="Folder where everything spent on these people is kept, as for run.", show_default=False),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Everything that is wrong with a study, all at once, before any budget is spent."""
+    """Everything that is wrong with a study, open or unwise, all at once, before any budget is spent."""
+    from verticopula.data.tables import align_tables
     from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.forecasting.before_spending import choose_method, expect_in_words, warn_before_spending
     from verticopula.schema.federation import Federation
 
     problems: list[Problem] = []
     study = _collect(problems, lambda: Federation.from_toml(federation))
     aligned: dict[str, AlignedTable] | None = None
+    found: list[StudyWarning] = []
+    said = ""
     if study is not None:
         known = study
+        rules = _collect(problems, lambda: _read_policies(known, policies))
+        raw = None if data is None else _collect(problems, lambda: _read_tables(known, data))
+        aligned = None if raw is None else _collect(problems, lambda: align_tables(known, raw, need_overlap=False))
+        chosen = method or (DEFAULT_METHOD if aligned is None else choose_method(aligned, as_printed=as_printed)).name
         whole = 1.0 if epsilon is None else epsilon
-        variant = variant_of(as_printed)
-        synthesizer = _collect(
-            problems, lambda: _checked(Synthesizer(known, method, whole, delta, unit, variant=variant))
-        )
-        _collect(problems, lambda: _read_policies(known, policies))
-        if data is not None:
-            folder = data
-            needed = synthesizer is None or synthesizer.needs_overlap
-            aligned = _collect(problems, lambda: _read_and_align(known, folder, need_overlap=needed))
+        synthesizer = Synthesizer(known, chosen, whole, delta, unit, sampler=sampler, variant=variant_of(as_printed))
+        settings = _collect(problems, synthesizer.check)
+        if raw is not None and aligned is not None and settings is not None:
+            if settings.record.needs_overlap:
+                _collect(problems, lambda: align_tables(known, raw, need_overlap=True))
+            if not problems and rules is not None:
+                spent, accounts = _spent(vault, policies, known, raw)
+                found = warn_before_spending(known, settings, aligned, policies=rules, spent=spent, accounts=accounts)
+                said = "" if quiet else f"Method {chosen}. {expect_in_words(known, settings, aligned)}"
     if problems:
         _show_problems(problems)
         raise typer.Exit(1)
     if study is not None and not quiet:
         _show_check(study, aligned)
+        console = Console()
+        _show_warnings(console, found)
+        if said:
+            console.print(Text(said), soft_wrap=True)
 
 
 @app.command()
@@ -453,12 +486,6 @@ def _collect(problems: list[Problem], action: Callable[[], Found]) -> Found | No
     return None
 
 
-def _checked(synthesizer: Synthesizer) -> Synthesizer:
-    """The same synthesizer, if its settings make sense."""
-    synthesizer.check()
-    return synthesizer
-
-
 def _short_table(entry: Release) -> str:
     """The beginnings of a table's names."""
     return "+".join(name[:6] for name in entry.table.split("+"))
@@ -481,10 +508,59 @@ def _read_tables(study: Federation, data: Path) -> dict[str, pl.DataFrame]:
     return read_tables(study, data)
 
 
-def _read_and_align(study: Federation, data: Path, *, need_overlap: bool) -> dict[str, AlignedTable]:
+def _method_for(study: Federation, raw: dict[str, pl.DataFrame], console: Console, *, as_printed: bool) -> str:
+    """The method where nobody named one, and a word about it."""
     from verticopula.data.tables import align_tables
+    from verticopula.forecasting.before_spending import choose_method
 
-    return align_tables(study, _read_tables(study, data), need_overlap=need_overlap)
+    chosen = choose_method(align_tables(study, raw, need_overlap=False), as_printed=as_printed)
+    console.print(Text(f"Method {chosen.name} ({chosen.help}); --method chooses another."), soft_wrap=True)
+    return chosen.name
+
+
+def _spent(
+    vault: Path | None, policies: Path | None, study: Federation, raw: dict[str, pl.DataFrame]
+) -> tuple[list[Release], dict[str, TableAccount] | None]:
+    """What a vault holds about these people, without telling it about them; nothing where there is no vault yet."""
+    from verticopula.storage.charged_ledger import open_accounts
+    from verticopula.storage.vault import is_vault
+
+    folder = vault or (default_vault() if policies is not None else None)
+    if folder is None or not is_vault(folder):
+        return [], None
+    with _open_vault(folder) as known:
+        return list(known.ledger), open_accounts(known, study, raw, study.id, remember=False)
+
+
+@contextmanager
+def _saying_what_was_charged(path: Path) -> Iterator[None]:
+    """If somebody interrupts what follows, a word about what was charged by then, and exit."""
+    from verticopula.privacy.statement import format_epsilon, state_privacy
+    from verticopula.schema.units import Unit
+    from verticopula.storage.ledger import Ledger
+
+    before = len(Ledger(path))
+    try:
+        yield
+    except KeyboardInterrupt:
+        charged = list(Ledger(path))[before:]
+        said = "interrupted; nothing was charged"
+        if charged:
+            cost = state_privacy(charged)
+            said = (
+                f"interrupted; {count_of(len(charged), 'release was', 'releases were')} charged: epsilon per client "
+                f"{format_epsilon(cost.epsilon(Unit.CLIENT))}, per person {format_epsilon(cost.person)} at delta = "
+                f"{cost.delta:g}. They stay charged: a new run in this folder adds to them, and shows the sum."
+            )
+        Console(stderr=True).print(Text(said), soft_wrap=True)
+        sys.exit(130)
+
+
+def _show_warnings(console: Console, found: list[StudyWarning]) -> None:
+    """What somebody should know before spending; it may rest on cells, so it is shown here and written nowhere."""
+    for warning in found:
+        style = "bold red" if warning.level == "stop" else "yellow" if warning.level == "care" else ""
+        console.print(Text(f"! {readable(str(warning))}", style=style), soft_wrap=True)
 
 
 def default_vault() -> Path:

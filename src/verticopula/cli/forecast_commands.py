@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -92,28 +93,26 @@ def forecast(
 
 def show_forecast(made: Forecast) -> None:
     """The table, what it assumes, and the advice."""
-    table = Table()
-    for name in ("unit", "method"):
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for name in ("unit", "method", "ε per\ncompar.", "corre-\nlations", "before\nshrink.", "8 of 10\ntruths"):
         table.add_column(name, no_wrap=True)
-    for name in ("ε per comparison", "correlations", "before shrinkage", "8 of 10 truths"):
-        table.add_column(name)
-    for name in ("pair, same party", "pair, two parties", "margins"):
-        table.add_column(name)
+    for name in ("pair,\nsame", "pair,\ntwo", "mar-\ngins"):
+        table.add_column(name, no_wrap=True)
     for row in made.rows:
         table.add_row(*_cells(row))
     console = Console()
     console.print(table)
     lines = [
-        "Correlations: root mean square error of the latent correlations, as used and before shrinkage, for a typical "
-        "truth and for eight of ten; then a typical pair's standard error before shrinkage. Margins: mean Kolmogorov "
-        "distance.",
+        "Correlations: root mean square error of the latent correlations, as used, before shrinkage, and the range for "
+        "eight of ten truths. Pair: a typical pair's standard error before shrinkage, of the same party and of two. "
+        "Margins: mean Kolmogorov distance.",
         f"Assumed: correlations of size {made.strength:g}, ordinary margins (docs/how-to/planning.md). Where noise is "
         "shrunk away, the error that is left is the correlations themselves.",
         *([_STRICT_ROWS] if any(not METHODS[row.method].ranks for row in made.rows) else []),
         made.advice,
     ]
     for line in lines:
-        console.print(Text(line, style="bold" if line == made.advice else ""), soft_wrap=True)
+        console.print(Text(line, style="bold" if line == made.advice else ""))
 
 
 def _cells(row: Expected) -> tuple[str, ...]:

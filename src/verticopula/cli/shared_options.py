@@ -12,7 +12,15 @@ from rich import progress as rich_progress
 from rich.console import Console
 
 from verticopula.errors import SettingsError
-from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT, STRICT, methods_help, printed_help
+from verticopula.schema.methods import (
+    DEFAULT_METHOD,
+    OWN_VARIANT,
+    PRINTED_VARIANT,
+    REFINED,
+    STRICT,
+    methods_help,
+    printed_help,
+)
 from verticopula.schema.printed_choices import RANK_CORRELATIONS
 from verticopula.schema.progress import Progress
 
@@ -39,6 +47,14 @@ Method = Annotated[
     typer.Option(
         "--method",
         help=f"{methods_help()}.",
+    ),
+]
+ChosenMethod = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        help=f"{methods_help()}. Default: {REFINED.name} where blocks are missing, {DEFAULT_METHOD.name} otherwise.",
+        show_default=False,
     ),
 ]
 AsPrinted = Annotated[bool, typer.Option(f"--{PRINTED_VARIANT}", help=printed_help())]

@@ -141,7 +141,7 @@ def _spread_notes(encoded: EncodedColumn) -> Iterable[str]:
     if seen.size < 2:
         yield f"only {seen.size} observed value(s): the study can say nothing about it"
     elif np.all(seen == seen[0]):
-        yield "is constant where observed: the study can say nothing about its associations"
+        yield "is constant where observed: the study can say nothing about its associations; leave it out"
 
 
 def _encode_categories(series: pl.Series, column: Column) -> EncodedColumn:

@@ -99,7 +99,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     ----------
     correlation_ : DataFrame of latent correlations labelled `party.column`, or
         `party.column=category` for each category of a nominal column
-    ledger_ : tuple of every release
+    ledger_ : tuple of every release in the study's ledger, also of earlier studies: what was spent stays spent
     privacy_ : epsilon at every unit
     missingness_ : who is observed where
     margins_ : DataFrame of every column's observed and corrected distribution function
@@ -240,7 +240,6 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         # A seeded study has a fixed name, because the parties' streams are keyed by it.
         study = self._unused_name() if settings.is_private else seeded_study_name(self.federation)
-        before = len(book)
         result = run_in_process(
             self.federation,
             settings.method,
@@ -256,7 +255,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             variant=settings.variant,
             printed_choices=settings.printed_choices,
         )
-        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(book)[before:]), None)
+        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(book)), None)
 
     def fit_transport(
         self,

@@ -155,6 +155,17 @@ class Policy(CheckedModel):
                 "largest value of every column, so the policy must say allow_as_printed = true"
             )
 
+    def count(self, entries: Iterable[Release], about_people: Iterable[Release]) -> CappedEpsilons:
+        """What counts against the caps after these releases.
+
+        Parameters
+        ----------
+        entries : of the party's own table
+        about_people : about the same people, by whatever party
+        """
+        gaussian = self.methods == (STRICT.name,)
+        return capped_epsilons(entries, self.delta, gaussian=gaussian, about_people=about_people)
+
     def check(
         self,
         party: str,
@@ -194,12 +205,8 @@ class Policy(CheckedModel):
                 self.check_printed(party)
         if self.caps == Caps():
             return
-        total = capped_epsilons(
-            [*spent, *proposed],
-            self.delta,
-            gaussian=self.methods == (STRICT.name,),
-            about_people=[*(spent if about_people is None else about_people), *proposed],
-        )
+        people = spent if about_people is None else list(about_people)
+        total = self.count([*spent, *proposed], [*people, *proposed])
         for unit, cap in self.caps.model_dump(exclude_none=True).items():
             would_be = getattr(total, unit)
             if not would_be <= cap * (1 + 1e-9):  # also where it is no number

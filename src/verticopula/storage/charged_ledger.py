@@ -53,7 +53,12 @@ class ChargedLedger(Ledger):
 
 
 def open_accounts(
-    vault: Vault, federation: Federation, tables: Mapping[str, pl.DataFrame], rule: IdRule
+    vault: Vault,
+    federation: Federation,
+    tables: Mapping[str, pl.DataFrame],
+    rule: IdRule,
+    *,
+    remember: bool = True,
 ) -> dict[str, TableAccount]:
     """Party -> whose budget its releases are charged to, in a vault that all parties share.
 
@@ -61,9 +66,10 @@ def open_accounts(
     ----------
     tables : party -> its raw table
     rule : where the tables have their ids, and how they are read
+    remember : whether the vault shall know these tables from now on; otherwise it is only asked
     """
     own = {party.name: OwnTable.check(party, tables[party.name], rule) for party in federation.parties}
-    return vault.accounts(own)
+    return vault.accounts(own, remember=remember)
 
 
 def _mark(entry: Release) -> tuple[object, ...]:

@@ -202,7 +202,7 @@ class Vault:
             met = [known for known in self._tables if people.meets(known)]
         return tuple(name for known in met for name in known.names if name not in own)
 
-    def accounts(self, tables: Mapping[str, OwnTable]) -> dict[str, TableAccount]:
+    def accounts(self, tables: Mapping[str, OwnTable], *, remember: bool = True) -> dict[str, TableAccount]:
         """The same for the parties of one study that share this vault: party -> whose budget it is.
 
         They have their people in common, so a table is known by its people together with its party's name, or with a
@@ -211,6 +211,7 @@ class Vault:
         Parameters
         ----------
         tables : party -> its table
+        remember : whether the vault shall know these tables from now on; otherwise it is only asked
         """
         found = {
             name: TableSketch.of(table.ids.to_list(), table.columns, self._secret) for name, table in tables.items()
@@ -221,7 +222,8 @@ class Vault:
             for name, sketch in found.items():
                 others = {other: theirs for other, theirs in found.items() if other != name}
                 accounts[name], known = charge(known, sketch, self._secret, name, others)
-            self._write_tables(known)
+            if remember:
+                self._write_tables(known)
         for name, account in accounts.items():  # now that all tables of the study are known
             counted = {*account.table.split("+"), *account.overlapping}
             met = [given for table in known if found[name].meets(table) for given in table.names]

@@ -1,0 +1,274 @@
+"""What somebody should know before a study spends anything: said by `check` and `run`, with what to do instead.
+
+Warnings about who is known, sizes and caps rest on public facts. Those about ranges rest on cells: they are for whoever
+holds the tables, are shown on the screen and are written nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from verticopula.data.tables import AlignedTable
+from verticopula.errors import SettingsError, StudyWarning
+from verticopula.forecasting.forecast import forecast
+from verticopula.formatting import count_of, format_percent, join_names
+from verticopula.privacy.budget import StudyBudget, plan_budget
+from verticopula.privacy.policy import Policy
+from verticopula.privacy.pricing import Pricing
+from verticopula.privacy.release import Release, spent_on, spent_on_people
+from verticopula.privacy.statement import format_epsilon
+from verticopula.schema.defaults import DEFAULT_DELTA
+from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.methods import DEFAULT_METHOD, OWN_VARIANT, REFINED, Method
+from verticopula.schema.study_settings import StudySettings
+from verticopula.stats.copula import latent_count
+from verticopula.stats.marginals import to_unit
+from verticopula.storage.known_tables import TableAccount
+from verticopula.study.study_warnings import gravest_first
+
+
+@dataclass(frozen=True)
+class SpendingThresholds:
+    """When somebody is warned before a study. All were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    few_subjects : with fewer, noise is larger than most of what a study could find
+    narrow : share of the public range, on the column's scale, in which 98 of 100 values lie
+    clamped : share of a column's values outside its bounds
+    cap_used : share of a cap
+    comparisons : of the exact sampler; 3e11 are about a minute of one core of the machine in
+        benchmarks/results/growth.json
+    mostly_noise : share of the assumed correlations' size; a larger error leaves little of them
+    """
+
+    few_subjects: int = 100
+    narrow: float = 0.05
+    clamped: float = 0.5
+    cap_used: float = 0.8
+    comparisons: float = 3e11
+    mostly_noise: float = 0.8
+
+
+SPENDING_AT = SpendingThresholds()
+
+
+def choose_method(tables: Mapping[str, AlignedTable], *, as_printed: bool = False) -> Method:
+    """The method of a study for which nobody named one: one that corrects for missing blocks where there are any.
+
+    Parameters
+    ----------
+    tables : party -> its table, aligned
+    as_printed : whether it must be one of the paper's
+    """
+    complete = all(bool(table.observed().any(axis=1).all()) for table in tables.values())
+    return DEFAULT_METHOD if complete or as_printed else REFINED
+
+
+def warn_before_spending(
+    federation: Federation,
+    settings: StudySettings,
+    tables: Mapping[str, AlignedTable],
+    *,
+    policies: Mapping[str, Policy] | None = None,
+    spent: Iterable[Release] = (),
+    accounts: Mapping[str, TableAccount] | None = None,
+) -> list[StudyWarning]:
+    """Everything that speaks against a study as it is asked for, the gravest first. For the tables' holder only.
+
+    Parameters
+    ----------
+    federation : who holds which column
+    settings : what is asked for, checked
+    tables : party -> its table, aligned
+    policies : party -> what it allows
+    spent : what the ledger holds that caps are counted on
+    accounts : party -> whose budget its releases are charged to; None where no vault keeps track
+    """
+    n_subjects = next(iter(tables.values())).observed().shape[0]
+    found = [
+        *_missing_blocks(settings, tables),
+        *_size(n_subjects),
+        *_ranges(tables),
+        *_sampler(settings, tables),
+        *_caps(federation, settings, tables, policies or {}, list(spent), accounts or {}),
+    ]
+    return gravest_first(found)
+
+
+def _missing_blocks(settings: StudySettings, tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
+    known = [bool(table.observed().any(axis=1).all()) for table in tables.values()]
+    if not all(known) and not settings.record.models_missing:
+        yield settings.record.missing_blocks
+
+
+def _size(n_subjects: int) -> Iterator[StudyWarning]:
+    if n_subjects < SPENDING_AT.few_subjects:
+        yield StudyWarning(
+            "few-subjects",
+            "care",
+            f"The study has {count_of(n_subjects, 'subject')}",
+            "Noise that hides one of so few people hides most of what they have in common.",
+            f"Wait until there are {SPENDING_AT.few_subjects} or more, or use it for trying things out only.",
+        )
+
+
+def _ranges(tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
+    wide, clamped = [], []
+    for name, table in tables.items():
+        for column in table.party.columns:
+            cells = table.columns[column.name]
+            values = cells.values[cells.observed]
+            if column.bounds is None or values.size < 2:
+                continue
+            if cells.clamped > SPENDING_AT.clamped * values.size:
+                clamped.append(f"{name}.{column.name}")
+            low, high = np.quantile(to_unit(values, column), (0.01, 0.99))
+            if 0.0 < high - low < SPENDING_AT.narrow:
+                wide.append(f"{name}.{column.name}")
+    if clamped:
+        yield StudyWarning(
+            "mostly-clamped",
+            "care",
+            f"Most values are outside the public bounds in {count_of(len(clamped), 'column')}",
+            f"They will all count as a bound: {join_names(clamped)}.",
+            "Look at the unit: are the bounds in thousands, or in another currency? Then mend the federation file.",
+        )
+    if wide:
+        yield StudyWarning(
+            "wide-bounds",
+            "care",
+            f"Bounds are much wider than the values in {count_of(len(wide), 'column')}",
+            f"Nearly all values lie in a twentieth of the range, so margins will be coarse: {join_names(wide)}.",
+            'Look up narrower public bounds, or try scale = "log"; do not take them from the data.',
+        )
+
+
+def _sampler(settings: StudySettings, tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
+    if not settings.record.ranks or settings.sampler != "exact" or settings.variant != OWN_VARIANT:
+        return
+    total = 0.0
+    for table in tables.values():
+        for column in table.party.columns:
+            n = float(table.columns[column.name].observed.sum())
+            total += latent_count(column) * n * (n - 1.0) / 2.0
+    if total > SPENDING_AT.comparisons:
+        yield StudyWarning(
+            "slow-sampler",
+            "note",
+            f"The exact sampler will flip {total / 1e9:,.0f} billion comparisons",
+            "Its work grows with the square of the number of people, that of the binomial sampler with the number.",
+            "--sampler binomial is faster. It draws each comparison twice, at half the epsilon: less accurate.",
+        )
+
+
+# ---- caps --------------------------------------------------------------------------------
+
+
+def _caps(
+    federation: Federation,
+    settings: StudySettings,
+    tables: Mapping[str, AlignedTable],
+    policies: Mapping[str, Policy],
+    spent: list[Release],
+    accounts: Mapping[str, TableAccount],
+) -> Iterator[StudyWarning]:
+    capped = {name: policy for name, policy in policies.items() if policy.caps.model_dump(exclude_none=True)}
+    if not capped:
+        return
+    proposed = _proposed(federation, settings, tables)
+    for name, policy in capped.items():
+        account = accounts.get(name, TableAccount("", {}))
+        about = name, account.table, account.overlapping
+        own = spent_on(spent, *about)
+        people = spent_on_people(spent, *about, account.same_people)
+        planned = [release for release in proposed if release.party == name]
+        total = policy.count([*own, *planned], [*people, *proposed])
+        for unit, cap in policy.caps.model_dump(exclude_none=True).items():
+            would_be = getattr(total, unit)
+            if not proposed and unit in (str(settings.unit), "person"):
+                would_be += settings.epsilon or 0.0  # at most: noise of several studies adds up to less
+            if would_be >= SPENDING_AT.cap_used * cap:
+                yield _cap_warning(name, unit, cap, would_be)
+
+
+def _cap_warning(party: str, unit: str, cap: float, would_be: float) -> StudyWarning:
+    if would_be > cap * (1 + 1e-9):
+        return StudyWarning(
+            "above-cap",
+            "stop",
+            f"Party {party} would refuse: epsilon per {unit} would become {format_epsilon(would_be)}",
+            f"Its policy caps it at {cap:g}, over all studies about these people.",
+            "Ask for less, or ask its steward.",
+        )
+    return StudyWarning(
+        "cap-nearly-used",
+        "care",
+        f"After this study, {format_percent(would_be / cap, 0)} of the cap of party {party} is used",
+        f"Epsilon per {unit} would be {format_epsilon(would_be)} of {cap:g}, over all studies about these people.",
+        "What was spent never comes back: is this the study to spend it on?",
+    )
+
+
+def _proposed(federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]) -> list[Release]:
+    """What a study by ranks will release, at its prices; nothing for others, whose prices are found in rounds."""
+    if not settings.record.ranks or settings.variant != OWN_VARIANT:
+        return []
+    budget = StudyBudget.of(federation, settings)
+    counts = {
+        ColumnKey(name, column): int(cells.observed.sum())
+        for name, table in tables.items()
+        for column, cells in table.columns.items()
+    }
+    n_subjects = next(iter(tables.values())).observed().shape[0]
+    plan = plan_budget(federation, budget, counts, n_subjects)
+    out: list[Release] = []
+    for key, share in plan.items():
+        pricing = Pricing("", key.party, settings.is_private, federation.bounds_source == "from-data")
+        column, n = federation.column(key), counts[key]
+        out += pricing.first_round(column, budget.sampler, n, share.epsilon_ranks, share.epsilon_marginal)
+        for _ in range(budget.rounds - 1):
+            out.append(pricing.completed_round(column, budget.sampler, n, n_subjects - n, share.epsilon_ranks))
+    return out
+
+
+# ---- what to expect ----------------------------------------------------------------------
+
+
+def expect_in_words(federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]) -> str:
+    """One sentence of what a study will be worth, from a forecast on assumed data; "" where there is none.
+
+    Parameters
+    ----------
+    federation : who holds which column
+    settings : what is asked for, checked
+    tables : party -> its table, of which only who is known to a party is looked at
+    """
+    if settings.epsilon is None or settings.variant != OWN_VARIANT or settings.unit is None:
+        return ""
+    known = {name: table.observed().any(axis=1) for name, table in tables.items()}
+    shares = {name: float(mask.mean()) for name, mask in known.items()}
+    pairs = {(a, b): float((known[a] & known[b]).mean()) for a, b in combinations(known, 2)}
+    try:
+        made = forecast(
+            federation,
+            next(iter(known.values())).size,
+            settings.epsilon,
+            units=[settings.unit],
+            methods=[settings.method],
+            observed=shares,
+            together=pairs,
+            delta=DEFAULT_DELTA if settings.delta is None else settings.delta,
+        )
+    except SettingsError:  # too few people, or parties with an epsilon of their own
+        return ""
+    row = made.rows[0]
+    at = f"At epsilon {format_epsilon(settings.epsilon)} per {settings.unit}, expect"
+    said = f"{at} correlations to be off by about {row.after:.2f} and margins by about {row.margins:.2f}"
+    if row.after > SPENDING_AT.mostly_noise * made.strength:
+        return f"{said}: correlations will be mostly noise. More people or a larger epsilon would help."
+    return f"{said}, if correlations are of ordinary size ({made.strength:g}). `verticopula forecast` says more."
