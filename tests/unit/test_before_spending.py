@@ -1,0 +1,253 @@
+"""What is said before anything is spent, and what the ledger holds afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.builders import CONTINUOUS, Call, make_federation
+from verticopula import Federation, Policy, Synthesizer
+from verticopula.data.input_files import write_inputs
+from verticopula.data.tables import align_tables
+from verticopula.errors import StudyWarning
+from verticopula.forecasting.before_spending import choose_method, expect_in_words, warn_before_spending
+from verticopula.privacy.policy import Caps
+from verticopula.schema.study_settings import StudySettings
+from verticopula.storage.ledger import read_ledger
+
+
+def study(n: int = 300, known: int = 300, **column: Any) -> tuple[Federation, dict[str, pl.DataFrame]]:
+    """Two parties with one column each, of which the second knows the first people only."""
+    federation = make_federation({"hub": {"y": CONTINUOUS}, "bank": {"x": {**CONTINUOUS, **column}}})
+    values = np.random.default_rng(3).normal(size=(n, 2)).clip(-7, 7)
+    ids = [f"s{i}" for i in range(n)]
+    tables = {
+        "hub": pl.DataFrame({"subject_id": ids, "y": values[:, 0]}),
+        "bank": pl.DataFrame({"subject_id": ids[:known], "x": values[:known, 1]}),
+    }
+    return federation, tables
+
+
+def found(
+    made: tuple[Federation, dict[str, pl.DataFrame]], method: str = "vcds", **more: Any
+) -> dict[str, StudyWarning]:
+    federation, tables = made
+    given = {name: more.pop(name) for name in ("epsilon", "delta", "sampler") if name in more}
+    settings = StudySettings(method, **{"epsilon": 1.0, **given}).checked(federation)
+    aligned = align_tables(federation, tables, need_overlap=False)
+    return {warning.code: warning for warning in warn_before_spending(federation, settings, aligned, **more)}
+
+
+def test_a_plain_study_has_no_warning() -> None:
+    assert found(study()) == {}
+
+
+def test_missing_blocks_with_a_method_that_does_not_correct() -> None:
+    made = study(known=200)
+    assert "VCDS does not correct for missing blocks" in str(found(made)["missing-blocks"])
+    assert found(made, "refined") == {}
+
+
+def test_few_subjects() -> None:
+    assert "The study has 3 subjects" in str(found(study(3, 3))["few-subjects"])
+    assert "few-subjects" not in found(study(100, 100))
+
+
+def test_bounds_that_are_much_wider_than_the_values_or_that_exclude_most_of_them() -> None:
+    wide = found(study(bounds=[-1000, 1000]))["wide-bounds"]
+    assert "bank.x" in str(wide)
+    assert "hub.y" not in str(wide)
+    assert set(found(study(bounds=[20, 30]))) == {"mostly-clamped"}
+    assert "bank.x" in str(found(study(bounds=[20, 30], clamp=True))["mostly-clamped"])
+
+
+def test_a_slow_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from verticopula.forecasting import before_spending
+
+    lower = replace(before_spending.SPENDING_AT, comparisons=50_000.0)  # 2 columns of 300 people have 89,700
+    monkeypatch.setattr(before_spending, "SPENDING_AT", lower)
+    assert "--sampler binomial" in str(found(study())["slow-sampler"])
+    assert found(study(), sampler="binomial") == {}
+    assert found(study(150, 150)) == {}
+    assert found(study(), "strict", delta=1e-6) == {}
+
+
+def test_caps_that_are_nearly_used_or_too_small_for_the_study() -> None:
+    made = study()
+    for cap, code in ((0.9, "above-cap"), (1.0, "cap-nearly-used"), (1.2, "cap-nearly-used"), (1.3, None)):
+        codes = list(found(made, policies={"bank": Policy(caps=Caps(client=cap))}))
+        assert codes == ([code] if code else [])
+    spent = Synthesizer(made[0], epsilon=1.0).fit(made[1]).ledger_
+    policy = {"bank": Policy(caps=Caps(client=2.0))}
+    said = str(found(made, policies=policy, spent=spent)["cap-nearly-used"])
+    assert "100 % of the cap of party bank is used" in said
+    assert "Epsilon per client would be 2 of 2" in said
+    with_strict = found(made, "strict", delta=1e-6, policies={"bank": Policy(caps=Caps(person=1.1))})
+    assert list(with_strict) == ["cap-nearly-used"]
+
+
+def test_the_prices_before_are_those_of_the_ledger_after() -> None:
+    from verticopula.forecasting.before_spending import _proposed
+
+    federation, tables = study(known=200)
+    for method in ("vcds", "refined", "ievcds"):
+        settings = StudySettings(method, 2.0, rounds=3).checked(federation)
+        before = _proposed(federation, settings, align_tables(federation, tables, need_overlap=False))
+        after = Synthesizer(federation, method, 2.0, rounds=3).fit(tables).ledger_
+        assert sorted((e.party, e.column, e.what, e.epsilon, e.coins) for e in before) == sorted(
+            (e.party, e.column, e.what, e.epsilon, e.coins) for e in after
+        )
+
+
+def test_the_method_where_nobody_names_one() -> None:
+    for known, as_printed, expected in ((300, False, "vcds"), (200, False, "refined"), (200, True, "vcds")):
+        federation, tables = study(known=known)
+        assert choose_method(align_tables(federation, tables), as_printed=as_printed).name == expected
+
+
+def test_one_sentence_of_what_to_expect() -> None:
+    federation, tables = study(known=200)
+    aligned = align_tables(federation, tables)
+    settings = StudySettings("refined", 4.0).checked(federation)
+    assert expect_in_words(federation, settings, aligned).startswith(
+        "At epsilon 4 per client, expect correlations to be"
+    )
+    noisy = StudySettings("refined", 0.01).checked(federation)
+    assert "mostly noise" in expect_in_words(federation, noisy, aligned)
+    few = align_tables(*study(5, 5))
+    assert expect_in_words(federation, settings, few) == ""
+
+
+# ---- on the command line -----------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_inputs(*study(known=200), tmp_path)
+    return tmp_path
+
+
+def run(call: Call, folder: Path, *more: Any) -> Any:
+    given = ["--data", folder / "data", "--out", folder / "out", "--epsilon", 4]
+    return call("run", folder / "federation.toml", *given, *more)
+
+
+def test_check_and_run_say_it_first_and_choose_a_method(folder: Path, call: Call) -> None:
+    checked = call("check", folder / "federation.toml", "--data", folder / "data")
+    assert checked.code == 0, checked.err
+    assert "Method refined. At epsilon 1 per client, expect correlations" in checked.out
+    named = call("check", folder / "federation.toml", "--data", folder / "data", "--method", "vcds")
+    assert "! VCDS does not correct for missing blocks" in named.out
+    done = run(call, folder, "--method", "vcds")
+    assert "! VCDS does not correct for missing blocks" in done.err
+    assert "At epsilon 4 per client, expect correlations" in done.err
+    assert run(call, folder, "--overwrite", "--quiet").err == ""
+    assert '"method": "refined"' in (folder / "out" / "study.json").read_text()
+
+
+def test_an_overwritten_run_still_counts_in_summary_study_and_report(folder: Path, call: Call) -> None:
+    assert run(call, folder).code == 0
+    again = run(call, folder, "--overwrite")
+    assert "The ledger holds releases of 1 earlier study, too" in again.out
+    assert "This study alone has epsilon 4 per client; all of them together have 8." in again.out
+    summary = (folder / "out" / "summary.txt").read_text("utf-8")
+    assert "    client            8:" in summary
+    shown = call("ledger", "show", folder / "out").out
+    assert "client 8:" in shown
+    assert len(Synthesizer.load(folder / "out" / "study.json").ledger_) == len(
+        read_ledger(folder / "out" / "ledger.jsonl")
+    )
+    assert 'data-code="earlier"' in (folder / "out" / "report.html").read_text("utf-8")
+
+
+def test_check_asks_the_vault_and_tells_it_nothing(folder: Path, call: Call) -> None:
+    rules = folder / "policies"
+    rules.mkdir()
+    (rules / "bank.toml").write_text("[caps]\nclient = 6.0\n")
+    kept = ["--policies", rules, "--vault", folder / "vault"]
+    inputs = [folder / "federation.toml", "--data", folder / "data", *kept]
+    assert call("check", *inputs).code == 0
+    assert not (folder / "vault").exists()
+    assert run(call, folder, *kept).code == 0
+    before = {path: path.read_bytes() for path in (folder / "vault").rglob("*") if path.is_file()}
+    said = call("check", *inputs, "--epsilon", 2).out
+    assert "Epsilon per client would be 6 of 6" in said
+    assert "Party bank would refuse: epsilon per client would become 7" in call("check", *inputs, "--epsilon", 3).out
+    assert {path: path.read_bytes() for path in (folder / "vault").rglob("*") if path.is_file()} == before
+
+
+def test_an_interrupted_run_says_what_was_charged_and_the_next_one_adds_to_it(tmp_path: Path, call: Call) -> None:
+    write_inputs(*study(60_000, 60_000), tmp_path)
+    code = "from verticopula.cli.app import main; main()"
+    given = ["--data", "data", "--out", "out", "--epsilon", "4", "--method", "vcds"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "run", "federation.toml", *given],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ledger = tmp_path / "out" / "ledger.jsonl"
+    while process.poll() is None and not (ledger.is_file() and len(ledger.read_text().splitlines()) == 4):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=600)
+    said = " ".join(err.split())
+    assert process.returncode == 130, said
+    assert "interrupted; 4 releases were charged: epsilon per client 4, per person" in said
+    assert not (tmp_path / "out" / "study.json").exists()
+    write_inputs(*study(), tmp_path)
+    assert run(call, tmp_path).code == 0
+    assert "    client            8:" in (tmp_path / "out" / "summary.txt").read_text("utf-8")
+
+
+def test_unwritable_and_unreadable_paths_are_errors_of_the_user_s_world(folder: Path, call: Call) -> None:
+    (folder / "taken").write_text("a file")
+    said = run(call, folder, "--vault", folder / "taken" / "vault")
+    assert said.code == 1
+    assert "defect" not in said.err
+    for command in (
+        ("init", folder / "data", "--yes", "--out", folder / "none" / "f.toml"),
+        ("run", folder / "data", "--data", folder / "data", "--out", folder / "o"),
+        ("check", folder / "federation.toml", "--data", folder / "taken"),
+        ("ledger", "show", folder / "data"),
+        ("report", folder / "data"),
+    ):
+        said = call(*command)
+        assert said.code == 1, command
+        assert "error" in said.err or "problem" in said.err
+        assert "defect" not in said.err
+
+
+def test_a_reader_who_goes_away_is_no_error(folder: Path, call: Call) -> None:
+    assert run(call, folder).code == 0
+    code = "from verticopula.cli.app import main; main()"
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "ledger", "show", str(folder / "out")], stdout=writing, stderr=subprocess.PIPE
+    )
+    os.close(writing)
+    os.close(reading)
+    _, err = process.communicate(timeout=120)
+    assert b"defect" not in err
+
+
+def test_a_forecast_fits_80_columns(folder: Path) -> None:
+    code = "from verticopula.cli.app import main; main()"
+    given = ["forecast", str(folder / "federation.toml"), "--subjects", "2000", "--delta", "1e-9"]
+    environment = {**os.environ, "COLUMNS": "80"}
+    command = [sys.executable, "-c", code, *given]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert max(map(len, said.splitlines())) <= 80
+    assert "…" not in said
