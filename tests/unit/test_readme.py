@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,6 +56,21 @@ def test_its_commands_run_one_after_the_other(bank_and_agency: dict[str, pd.Data
     assert Path("study/regression/coefficients.csv").exists()
     assert call(*commands[2], "--overwrite").code == 0
     assert not list(Path("study/regression").glob("*.*"))  # it was about tables that are gone
+
+
+def test_init_drafts_what_the_readme_shows(bank_and_agency: dict[str, pd.DataFrame], call: Call) -> None:
+    (words,) = [
+        shlex.split(line, comments=True) for line in block("", "verticopula init").splitlines() if "init" in line
+    ]
+    said = call(*words[1:], "--yes", "--out", "draft.toml")
+    assert said.code == 0, said.err
+    drafted, shown = (tomllib.loads(Path(name).read_text("utf-8")) for name in ("draft.toml", "federation.toml"))
+    assert (drafted["id"], drafted["response"]) == (shown["id"], shown["response"])
+    assert kinds(drafted) == kinds(shown)
+
+
+def kinds(raw: dict[str, Any]) -> dict[str, str]:
+    return {f"{party['name']}.{column['name']}": column["kind"] for party in raw["party"] for column in party["column"]}
 
 
 @pytest.mark.filterwarnings("ignore")  # what a study warns about is not the point here

@@ -233,7 +233,12 @@ class CappedEpsilons:
     has_gaussian: bool
 
     def is_pure(self, unit: str) -> bool:
-        """Whether epsilons were added up at this unit, without a delta."""
+        """Whether epsilons were added up at this unit, without a delta.
+
+        Parameters
+        ----------
+        unit : its name
+        """
         return unit in ("variable", "client") and not self.has_gaussian
 
 

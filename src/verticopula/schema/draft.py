@@ -279,11 +279,11 @@ def _with_response(draft: FederationDraft, ids: Mapping[str, pl.Series]) -> Fede
     for party in able:
         for column in party.columns:
             if column.kind and _RESPONSE_NAMES.match(column.name):
-                return _explaining(draft, party, column, "by its name")
+                return _explaining(draft, party, column, "guessed by its name")
     for party in sorted(able, key=lambda party: len(party.columns)):
         for column in reversed(party.columns):
             if column.kind == "binary":
-                return _explaining(draft, party, column, "a column of two values")
+                return _explaining(draft, party, column, "guessed: a column of two values")
     why = "the people of its party are the study's, so it is a party that knows everybody"
     if not able and texts:
         why = "no table has everybody: the people of the response's party are the study's, and others may be no more"
@@ -291,7 +291,7 @@ def _with_response(draft: FederationDraft, ids: Mapping[str, pl.Series]) -> Fede
 
 
 def _explaining(draft: FederationDraft, party: PartyDraft, column: ColumnDraft, how: str) -> FederationDraft:
-    why = f"guessed {how}; the people of this party are the study's"
+    why = f"{how}; the people of this party are the study's"
     return replace(draft, response=f"{party.name}.{column.name}", response_why=why)
 
 

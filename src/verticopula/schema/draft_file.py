@@ -52,6 +52,7 @@ def _head(draft: FederationDraft, check_with: str) -> Iterator[str]:
     else:
         yield "# Bounds and categories are public: every party sees them. So they were not taken from the data, and a"
         yield "# question mark asks you for them. Take them from what is known without the data."
+    yield "# Delete columns that the study does not need."
     yield f"# Then: {_one_line(check_with)}"
     yield ""
     yield _line("name", draft.name, "of the study")
