@@ -182,6 +182,8 @@ def test_a_draft_from_frames() -> None:
 
 
 def test_what_cannot_be_guessed_is_a_question() -> None:
+    twice = {"a": pl.DataFrame({"p_id": [1, 1]}), "b": pl.DataFrame({"P_ID": [1, 2]})}
+    assert "'p_id' and 'P_ID' differ" in draft_federation(twice).id_why
     apart = {
         "a": pl.DataFrame({"Firm ID": [1, 2], "x": [1.5, 2.5]}),
         "b": pl.DataFrame({"firm_id": [1, 2], "y": [1, 0]}),
@@ -194,6 +196,13 @@ def test_what_cannot_be_guessed_is_a_question() -> None:
     assert {problem.where for problem in caught.value.problems if problem.is_open} >= {"id", "response"}
     strangers = {"a": pl.DataFrame({"id": [1, 2], "x": [0, 1]}), "b": pl.DataFrame({"id": [2, 3], "y": [1, 0]})}
     assert draft_federation(strangers).response == ""
+
+
+def test_dates_that_can_be_read_two_ways_are_left_out_with_a_reason() -> None:
+    table = pl.DataFrame({"id": [1, 2, 3], "day": ["12/11/2024", "1/2/2024", "31/12/2023"], "y": [0.5, 1.5, 2.5]})
+    draft = draft_federation({"a": table})
+    assert '# Left out: column "day" (dates such as 12/11/2024, which can be read two ways' in draft.to_toml()
+    assert "so it is a column of a" in draft.response_why
 
 
 def test_names_or_remarks_and_empty_columns_are_left_out() -> None:

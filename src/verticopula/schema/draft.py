@@ -46,6 +46,7 @@ GUESS_AT = GuessThresholds()
 _RESPONSE_NAMES = re.compile(
     r"^(y|target|label|outcome|response|default(ed)?|event|status|churn(ed)?|died|death)$", re.I
 )
+_SLASHED_DATE = r"^[0-9]{1,2}[/-][0-9]{1,2}[/-]([0-9]{2}|[0-9]{4})$"
 _ID_NAMES = re.compile(
     r"(^|[_\W])(id|key|nr|no|num|number|code)$|id$|^(customer|client|patient|person|subject|firm)", re.I
 )
@@ -244,13 +245,10 @@ def _guess_id(tables: Mapping[str, pl.DataFrame]) -> tuple[str, str]:
     named = [name for name in shared if _ID_NAMES.search(name)]
     if named:
         return named[0], f"in {where}, but not different in every row: check it"
-    alike = [
-        (mine, yours)
-        for mine in first.columns
-        for table in others
-        for yours in table.columns
-        if looks_mistyped(mine, yours) and _is_key(first[mine])
-    ]
+    pairs = ((mine, yours) for table in others for mine in first.columns for yours in table.columns)
+    alike = sorted(
+        (pair for pair in pairs if looks_mistyped(*pair)), key=lambda pair: _ID_NAMES.search(pair[0]) is None
+    )
     if alike:
         return "", f"{alike[0][0]!r} and {alike[0][1]!r} differ in case or blanks: name the column alike in all tables"
     return "", "no column is in every table under the same name: name the id column alike in all tables"
@@ -284,7 +282,8 @@ def _with_response(draft: FederationDraft, ids: Mapping[str, pl.Series]) -> Fede
         for column in reversed(party.columns):
             if column.kind == "binary":
                 return _explaining(draft, party, column, "guessed: a column of two values")
-    why = "the people of its party are the study's, so it is a party that knows everybody"
+    names = " or ".join(party.name for party in able)
+    why = f"the people of its party are the study's, so it is a column of {names or 'a party that knows everybody'}"
     if not able and texts:
         why = "no table has everybody: the people of the response's party are the study's, and others may be no more"
     return replace(draft, response_why=why)
@@ -316,6 +315,8 @@ def _guess_column(series: pl.Series, bounds: str) -> ColumnDraft:
     if _share(days) >= GUESS_AT.readable:
         found = pl.Series(days).drop_nans().cast(pl.Int32).cast(pl.Date)
         return ColumnDraft(name, "count", "dates", (str(found.min()), str(found.max())) if take else None, is_date=True)
+    if int(seen.str.contains(_SLASHED_DATE).sum()) >= GUESS_AT.readable * len(seen):
+        return ColumnDraft(name, "", "dates such as 12/11/2024, which can be read two ways; write them as 2024-11-12")
     codes = not dtype.is_numeric() and bool(seen.str.contains(r"^0[0-9]+$").any())
     values = parse_numbers(seen).values
     if _share(values) >= GUESS_AT.readable and not codes:
