@@ -18,7 +18,7 @@ JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) +
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-audit test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-audit test-experiments test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan clean
 
 help:  ## this list
@@ -70,12 +70,16 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 # Neighbouring tests stay in one process as long as there is work for all: their fixtures start processes of their own.
 # JOBS=0 runs everything in one.
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
+SHORT    = not slow and not network and not processes and not audit and not experiments and not gan and not install
 
 test: $(STAMP)-browser  ## the test suite on all cores (JOBS=...), without slow checks and long network tables
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not processes and not audit and not gan and not install"
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(SHORT)"
 
 test-audit: $(STAMP)-dev  ## the audit against correct mechanisms and against planted faults
 	$(BIN)/python -m pytest $(PARALLEL) -m "audit and not slow"
+
+test-experiments: $(STAMP)-dev  ## the paper's experiments and the benchmarks in miniature
+	$(BIN)/python -m pytest $(PARALLEL) -m "experiments and not slow and not gan"
 
 test-processes: $(STAMP)-dev  ## the short fault and intruder tables: real processes, killed and attacked (a minute)
 	$(BIN)/python -m pytest $(PARALLEL) -m "processes and not network"
@@ -84,7 +88,7 @@ test-install: $(STAMP)-dev  ## the wheel, built and installed into an empty envi
 	$(BIN)/python -m pytest -m install
 
 test-pandas3: $(VENV)-pandas3/.installed  ## make test with pandas 3, without SDMetrics, which does not support it
-	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "not slow and not network and not processes and not audit and not gan and not install and not sdmetrics"
+	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "$(SHORT) and not sdmetrics"
 
 $(VENV)-pandas3/.installed: $(STAMP)-browser
 	@echo "installing into $(VENV)-pandas3 …"
@@ -114,7 +118,7 @@ $(STAMP)-gan: $(STAMP)-dev
 test-gan: $(STAMP)-gan  ## the Vertigan baseline (installs PyTorch)
 	$(BIN)/python -m pytest -m gan
 
-tables-smoke: $(STAMP)-dev  ## the paper's tables in miniature (a minute; part of make test)
+tables-smoke: $(STAMP)-dev  ## the paper's tables in miniature (a minute; part of make test-experiments)
 	$(BIN)/python -m pytest tests/experiments/test_tables_smoke.py
 
 TABLES_OUT ?= experiments-out
