@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-network test test-audit test-experiments test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
-        bench-sdv bench-smartnoise tables tables-smoke test-gan clean
+        bench-sdv bench-smartnoise tables tables-smoke test-gan docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -70,7 +70,7 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 # Neighbouring tests stay in one process as long as there is work for all: their fixtures start processes of their own.
 # JOBS=0 runs everything in one.
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
-SHORT    = not slow and not network and not processes and not audit and not experiments and not gan and not install
+SHORT    = not slow and not network and not processes and not audit and not experiments and not docs and not gan and not install
 
 test: $(STAMP)-browser  ## the test suite on all cores (JOBS=...), without slow checks and long network tables
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(SHORT)"
@@ -163,6 +163,18 @@ bench-sdv: $(STAMP)-dev  ## VCDS against SDV's GaussianCopulaSynthesizer (makes 
 
 bench-smartnoise: $(STAMP)-dev  ## strict mode against SmartNoise's MST with a trusted curator (makes .venv-smartnoise)
 	$(BIN)/python -m benchmarks smartnoise
+
+$(STAMP)-docs: $(STAMP)-dev
+	@echo "installing Sphinx into $(VENV) …"
+	$(PIP) install -e '.[docs]'
+	@touch $@
+
+SITE = build/site
+
+docs: $(STAMP)-docs  ## the documentation site, in build/site/html; warnings are errors
+	@mkdir -p $(SITE)/source
+	$(BIN)/python -m sphinx -q -W --keep-going -E -c docs $(SITE)/source $(SITE)/html
+	$(BIN)/python -m pytest -m docs
 
 clean:  ## remove environments, caches and demo output
 	rm -rf $(VENV) .venv-* $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
