@@ -64,7 +64,7 @@ class Breaker:
             self.happen(fault)
 
     def happen(self, fault: dict[str, Any]) -> None:
-        append_line(self._done, {**fault, "time": time.time()})
+        append_line(self._done, {**fault, "time": time.time(), "ledgers": digest_ledgers()})
         if fault["signal"] == _DISK_IS_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.kill(os.getpid(), signal.Signals[fault["signal"]])
@@ -73,6 +73,12 @@ class Breaker:
 
     def tell(self, **event: Any) -> None:
         append_line(EVENTS, {"time": time.time(), "who": self.name, "round": self.round, **event})
+
+
+def digest_ledgers(folder: Path = Path()) -> dict[str, str]:
+    """What every party's ledger below this folder holds at this moment."""
+    found = sorted((folder / "kits").glob("*/vault/ledger.jsonl"))
+    return {path.parts[-3]: hashlib.sha256(path.read_bytes()).hexdigest() for path in found if path.stat().st_size}
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
@@ -188,6 +194,7 @@ def break_coordinator(breaker: Breaker) -> None:
         return deliver(self, requests)
 
     def breaking_await_replies(self: Any, *arguments: Any, **more: Any) -> Any:
+        breaker.tell(what="asking")
         breaker.at("asking")
         replies = await_replies(self, *arguments, **more)
         breaker.at("answered")
