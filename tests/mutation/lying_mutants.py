@@ -160,10 +160,26 @@ LYING_MUTANTS = (
     Mutant(
         "refusals-compare-letters",
         "protocol/party/study_refusals.py",
-        "words = fold(question.requester), fold(question.purpose)",
+        "words = fold_look_alikes(question.requester), fold_look_alikes(question.purpose)",
         "words = question.requester, question.purpose",
         "a blank more in the purpose would be another question",
         one_of(CONSENT, "a_no_is_not_asked_about_again_in_words_that_look_the_same"),
+    ),
+    Mutant(
+        "refusals-one-alphabet-only",
+        "protocol/look_alikes.py",
+        'or c == "|").translate(_FOLDED)',
+        'or c == "|")',
+        "a Cyrillic letter in the purpose would make another question",
+        one_of(CONSENT, "a_no_is_not_asked_about_again_in_words_that_look_the_same"),
+    ),
+    Mutant(
+        "purpose-in-any-letters",
+        "protocol/study_proposal.py",
+        "if has_odd_letters(requester) or has_odd_letters(purpose):",
+        "if has_odd_letters(requester):",
+        "a purpose could be repeated in letters that nobody compares",
+        one_of(CONSENT, "a_purpose_in_letters_that_nobody_compares_is_refused"),
     ),
     Mutant(
         "refusals-compare-digits",

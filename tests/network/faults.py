@@ -93,6 +93,11 @@ class Fault:
     round: str
     point: str
 
+    @property
+    def is_before_releases(self) -> bool:
+        """Whether it happens before the coordinator can have seen that everybody agreed."""
+        return self.round in BEFORE_RELEASE and (self.round, self.point) != (BEFORE_RELEASE[-1], "sent")
+
 
 @dataclass
 class Suffered:
@@ -262,7 +267,7 @@ class Ward:
         start, before = time.time(), digest_ledgers(self.net.folder)
         study = self.begin(method, faults, deadline, **settings)
         suffered, resumed, problems = self._nurse(study, faults, deadline)
-        early = [one for one in suffered if one.fault.round in BEFORE_RELEASE]
+        early = [one for one in suffered if one.fault.is_before_releases]
         problems += [f"{one.fault}: a ledger changed before everybody agreed" for one in early if one.ledgers != before]
         self._measure(study, suffered, start)
         is_seeded = settings.get("random_state") is not None

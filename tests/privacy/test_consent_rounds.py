@@ -352,7 +352,12 @@ def test_a_no_is_not_asked_about_again_under_another_name() -> None:
 
 @pytest.mark.parametrize(
     "purpose",
-    ["an audit ", " an  audit", "an\u00a0audit", "An Audit", "ａｎ audit", "an\u200d audit", "an au\u200cdit"],
+    [
+        *("an audit ", " an  audit", "an\u00a0audit", "An Audit", "ａｎ audit", "an\u200d audit", "an au\u200cdit"),
+        *("an audit.", "an-audit", "an, audit!", "án äudit", "an aud1t", "an audlt", "an audıt", "an auđit"),
+        *("\u0430n audit", "\u03b1n audit", "an \u0430udit", "an aud\u0456t", "an audi\u0442", "\u0410n Audi\u03a4"),
+        *("an \U0001d41aud\u2170t", "an a\u03c5dit", "a\u03b7 audit", "an au\u0501it", "a\u3164n audit"),
+    ],
 )
 def test_a_no_is_not_asked_about_again_in_words_that_look_the_same(purpose: str) -> None:
     steward = Steward(False)
@@ -361,6 +366,47 @@ def test_a_no_is_not_asked_about_again_in_words_that_look_the_same(purpose: str)
         with pytest.raises(PolicyRefused, match="its steward said no"):
             one.handle(opening(study, purpose=said))
     assert len(steward.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "purpose",
+    [
+        *("an aud\u0458\u0585t", "\u13aan audit", "an \u1d00udit", "an \ua4ddudit", "an \u2c81udit", "an au\u10f7it"),
+        *("a\u0578 audit", "an \U00010450udit"),
+    ],
+)
+def test_a_purpose_in_letters_that_nobody_compares_is_refused(purpose: str) -> None:
+    """Armenian, Cherokee, phonetic, Lisu, Coptic, Georgian and Shavian letters that look like Latin ones."""
+    steward = Steward(True)
+    one = member(ask_steward=steward)
+    with pytest.raises(ProtocolError, match="each word in those of one alphabet"):
+        one.handle(opening("two", purpose=purpose))
+    assert steward.asked == []
+
+
+@pytest.mark.parametrize(
+    "purpose",
+    [
+        *("Étude des coûts à l'hôpital", "Größe, Łódź, Ærø und Þórr", "Исследование HIV 2026"),
+        *("دراسة HIV", "מחקר HIV", "HIV感染症の調査ー", "연구 HIV", "स्वास्थ्य अध्ययन", "การศึกษา"),
+        *("Μελέτη για το COVID-19", "дослідження зв\u02bcязку"),
+        *("Nghiên cứu sức khỏe", "Sağlık araştırması ığüşöç", "ɓera ɗan ƙasa"),
+    ],
+)
+def test_a_purpose_may_be_in_any_language(purpose: str) -> None:
+    steward = Steward(True)
+    member(ask_steward=steward).handle(opening("one", purpose=purpose))
+    assert [question.purpose for question in steward.asked] == [purpose]
+
+
+def test_two_purposes_are_two_questions() -> None:
+    steward = Steward(False, True, True, True)
+    one = member(ask_steward=steward)
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        one.handle(opening("one", purpose="аудит больницы"))
+    for number, other in enumerate(("аудит клиники", "an audit", "больница")):
+        one.handle(opening(f"other {number}", purpose=other))
+    assert len(steward.asked) == 4
 
 
 @pytest.mark.parametrize("factor", [1.0 - 1e-9, 1.0 + 1e-9, 0.95, 1.05])
