@@ -409,6 +409,66 @@ def test_two_purposes_are_two_questions() -> None:
     assert len(steward.asked) == 4
 
 
+@pytest.mark.timeout(300)
+def test_questions_that_wait_together_get_one_no() -> None:
+    """Sixteen threads ask the same in studies of other names, before the steward has answered the first."""
+    began, may_answer, asked = threading.Event(), threading.Event(), list[str]()
+
+    def thinks(question: ConsentQuestion) -> None:
+        asked.append(question.study)
+        began.set()
+        may_answer.wait()
+        raise PolicyRefused("party 'right': its steward said no")
+
+    one, refused = member(ask_steward=thinks), list[str]()
+
+    def ask(study: str) -> None:
+        try:
+            one.handle(opening(study, purpose="an audit"))
+        except PolicyRefused as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=ask, args=(f"study {number}",)) for number in range(16)]
+    threads[0].start()
+    began.wait()
+    for thread in threads[1:]:
+        thread.start()
+    may_answer.set()
+    for thread in threads:
+        thread.join()
+    assert asked == ["study 0"]
+    assert len(refused) == 16
+    assert len(set(refused)) == 1
+
+
+@pytest.mark.timeout(300)
+def test_other_studies_go_on_while_the_steward_thinks() -> None:
+    """About the opening of another study, and about its releases."""
+    began, may_answer, is_slow = threading.Event(), threading.Event(), list[bool]()
+
+    def thinks(question: ConsentQuestion) -> None:
+        if is_slow:
+            began.set()
+            may_answer.wait()
+
+    one = placed(ask_steward=thinks)
+    place_in(one, "two")
+    proposal = proposal_for(one, "two")
+    agree_in(one)
+    is_slow.append(True)
+    questions: list[Request] = [opening("three", purpose="an audit"), ConsentRequest(proposal)]
+    for number, question in enumerate(questions):
+        thread = threading.Thread(target=one.handle, args=(question,))
+        thread.start()
+        began.wait()
+        one.handle((RELEASE, CloseRequest("study"))[number])
+        may_answer.set()
+        thread.join()
+        began.clear()
+        may_answer.clear()
+    assert len(one.vault.ledger) == 4
+
+
 @pytest.mark.parametrize("factor", [1.0 - 1e-9, 1.0 + 1e-9, 0.95, 1.05])
 def test_a_no_is_not_asked_about_again_at_nearly_the_same_price(factor: float) -> None:
     steward = Steward(True, False, True)
@@ -524,10 +584,8 @@ def test_two_questions_at_once_are_one_consent() -> None:
     threads = [threading.Thread(target=lambda: replies.append(one.handle(request))) for _ in range(2)]
     for thread in threads:
         thread.start()
-    while gates:
-        time.sleep(0.01)
     first.set()
-    while not replies:
+    while gates or not replies:  # the second question is asked when the first is answered
         time.sleep(0.01)
     told = replies[0]
     assert isinstance(told, ConsentReply)
