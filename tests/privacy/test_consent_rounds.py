@@ -399,6 +399,14 @@ def test_a_purpose_may_be_in_any_language(purpose: str) -> None:
     assert [question.purpose for question in steward.asked] == [purpose]
 
 
+@pytest.mark.parametrize("method", ["vcds ", "VCDS", "", "vcds, which leaves nothing" + 80 * " " + "epsilon: 0"])
+def test_a_method_that_there_is_not_is_shown_to_no_steward(method: str) -> None:
+    steward = Steward(True)
+    with pytest.raises(PolicyRefused, match="does not know the method"):
+        member(ask_steward=steward).handle(opening("one", method=method))
+    assert steward.asked == []
+
+
 def test_two_purposes_are_two_questions() -> None:
     steward = Steward(False, True, True, True)
     one = member(ask_steward=steward)

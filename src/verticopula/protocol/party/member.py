@@ -290,7 +290,9 @@ class Member:
             )
         self.policy.check(self.name, request.method, (), ())
         self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
-        if request.method in METHODS:
+        if request.method != RAW_REGRESSION:
+            if request.method not in METHODS:  # without it: a steward would be shown what the coordinator likes
+                raise PolicyRefused(f"party {self.name!r} does not know the method that the study is to be opened for")
             try:
                 check_roles(self.federation, METHODS[request.method])
             except SettingsError as error:
@@ -600,4 +602,4 @@ def _file_name(study: str) -> str:
     if _FILE_NAME.fullmatch(study):
         return study
     digest = hashlib.sha256(study.encode()).hexdigest()[:16]
-    return f"{re.sub('[^A-Za-z0-9_-]+', '_', study).strip('_')[:80]}-{digest}".lstrip("-")
+    return f"{re.sub('[^A-Za-z0-9_-]+', '_', study).strip('_-')[:80] or 'study'}~{digest}"  # ~ is in no plain name
