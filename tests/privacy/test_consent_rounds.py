@@ -37,6 +37,7 @@ from verticopula import Policy, Synthesizer, VerticalGLM
 from verticopula.errors import BudgetExceeded, PartyUnavailable, PolicyRefused, ProtocolError, VerticopulaError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.policy import Caps
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.messages import (
     AgreementRequest,
@@ -578,6 +579,32 @@ def test_a_question_lives_as_long_as_a_consent_would() -> None:
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize("rules", ['methods = ["strict"]\n', "min_subjects = 101\n", 'columns = ["n"]\n'])
+def test_a_policy_that_is_tightened_while_the_steward_thinks_holds_for_what_was_asked(
+    rules: str, tmp_path: Path
+) -> None:
+    path, tightens = tmp_path / "right.toml", list[bool]()
+    path.write_text("")
+
+    def thinks(question: ConsentQuestion) -> None:
+        if tightens.pop(0):
+            path.write_text(rules)
+
+    one = member(policy=PolicyFile(path, "right"), ask_steward=thinks)
+    tightens += [True]
+    with pytest.raises(PolicyRefused, match="'right'"):
+        one.handle(opening())
+    path.unlink()
+    path.write_text("")
+    tightens += [False, True]
+    two = placed(policy=PolicyFile(path, "right"), ask_steward=thinks)
+    proposal = proposal_for(two)
+    with pytest.raises(PolicyRefused, match="'right'"):
+        two.handle(ConsentRequest(proposal))
+    with pytest.raises(PolicyRefused):  # and nothing was signed
+        two.handle(ConsentRequest(proposal))
+
+
 def test_two_questions_at_once_are_one_consent() -> None:
     """The second yes does not forget what was asked for after the first."""
     first, second, replies = threading.Event(), threading.Event(), list[Reply]()
@@ -688,7 +715,19 @@ def test_what_was_spent_while_the_steward_thought_counts() -> None:
             agree_in(quick, "quicker").handle(replace(RELEASE, study="quicker"))
 
     one = placed(vault=vault, policy=policy, ask_steward=slow)
-    agree_in(one)
+    with pytest.raises(BudgetExceeded):  # now, and not when the others have released
+        agree_in(one)
+    with pytest.raises(ProtocolError, match="has not consented"):
+        one.handle(RELEASE)
+    assert {entry.study for entry in vault.ledger} == {"quicker"}
+
+
+def test_what_was_spent_after_consent_counts() -> None:
+    vault, policy = MemoryVault(), Policy(caps=Caps(variable=2.0))
+    one = ready(vault=vault, policy=policy)
+    quick = member(vault=vault, policy=policy)
+    quick.handle(replace(place_of(answered(quick.handle(opening("quicker")))), study="quicker"))
+    agree_in(quick, "quicker").handle(replace(RELEASE, study="quicker"))
     with pytest.raises(BudgetExceeded):
         one.handle(RELEASE)
     assert {entry.study for entry in vault.ledger} == {"quicker"}

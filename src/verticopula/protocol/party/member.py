@@ -246,9 +246,8 @@ class Member:
         )
         if self._agreed_before(request.study, record) is None:
             # Without the lock: a steward may take their time, and keeps nobody waiting.
-            if len(self._table.ids) < self.policy.min_subjects:
-                raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
             self._openings.allow(request)
+            self._check_terms(request)  # the policy may have changed meanwhile
         with self._lock:
             known = self._agreed_before(request.study, record)
             if known is None:
@@ -290,6 +289,8 @@ class Member:
             )
         self.policy.check(self.name, request.method, (), ())
         self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
+        if len(self._table.ids) < self.policy.min_subjects:
+            raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
         if request.method != RAW_REGRESSION:
             if request.method not in METHODS:  # without it: a steward would be shown what the coordinator likes
                 raise PolicyRefused(f"party {self.name!r} does not know the method that the study is to be opened for")
