@@ -117,8 +117,8 @@ Written by `python -m benchmarks faults`; every case is in `benchmarks/results/f
 machine: a coordinator and three parties, mutual TLS. {found["studies"]} studies with secure noise suffered
 {found["cases"]} faults. A process is killed (SIGKILL) and started again; or stopped (SIGSTOP) for longer than the
 round's deadline, after which the failed study is resumed; or ended (SIGTERM) and started again. That deadline is ten
-times the longest round of an undisturbed study, and {deadline:g} s at least. A study suffers the same fault in each of its
-rounds, or at each step of one release; a regression in its first, a middle and its last update.
+times the longest round of an undisturbed study, and {deadline:g} s at least. A study suffers the same fault in each of
+its rounds, or at each step of one release; a regression in its first, a middle and its last update.
 
 When a fault happens before everybody has agreed, every ledger is what it was before the study, byte for byte.
 After every study: each ledger holds the entries of an undisturbed study, no more and no less, and held them before
