@@ -176,8 +176,8 @@ LYING_MUTANTS = (
     Mutant(
         "purpose-in-any-letters",
         "protocol/study_proposal.py",
-        "if has_odd_letters(requester) or has_odd_letters(purpose):",
-        "if has_odd_letters(requester):",
+        "if has_odd_characters(requester) or has_odd_characters(purpose):",
+        "if has_odd_characters(requester):",
         "a purpose could be repeated in letters that nobody compares",
         one_of(CONSENT, "a_purpose_in_letters_that_nobody_compares_is_refused"),
     ),

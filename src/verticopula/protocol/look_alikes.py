@@ -45,7 +45,7 @@ _OTHERS = frozenset(  # those of UTS #31 that are in wide use today
     }
 )
 _EUROPEAN, _UNKNOWN = "European", "unknown"
-_BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"  # letters by their category, and nothing on a screen
+_BLANKS = "\u115f\u1160\u3164\uffa0"  # letters by their category, and nothing on a screen
 _SIGNS = frozenset(map(chr, range(0x2B9, 0x300)))  # apostrophes and the like, which some languages count as letters
 
 
@@ -61,7 +61,7 @@ def fold_look_alikes(text: str) -> str:
     return "".join(c for c in plain if unicodedata.category(c)[0] in "LN" or c == "|").translate(_FOLDED)
 
 
-def has_odd_letters(text: str) -> bool:
+def has_odd_characters(text: str) -> bool:
     """Whether a letter is of no alphabet in wide use, or a word mixes alphabets that `fold_look_alikes` keeps apart.
 
     Latin, Greek and Cyrillic count as one. East Asian scripts may stand in a word with them.
@@ -79,7 +79,7 @@ def has_odd_letters(text: str) -> bool:
 
 def _plain(text: str) -> str:
     """Without what cannot be seen, case, accents, and other forms of the same letters."""
-    seen = "".join(c for c in unicodedata.normalize("NFKC", text) if c not in _BLANK_LETTERS)
+    seen = "".join(c for c in unicodedata.normalize("NFKC", text) if c not in _BLANKS)
     apart = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", seen.casefold()))
     drawn = (c for c in apart if c not in _SIGNS and unicodedata.category(c) not in ("Mn", "Me", "Cf"))
     return "".join(" " if c.isspace() else c for c in drawn)
