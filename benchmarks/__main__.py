@@ -67,7 +67,7 @@ ENTRIES = dict(
         _entry("audit", "Speed, power and coverage of the privacy audit.", "3 minutes"),
         _entry("posterior_calibration", "Whether errors on refined tables are as large as the tables say.", "minutes"),
         _entry("network", "Round trips, a regression and VCDS between processes.", "2 minutes"),
-        _entry("faults", "Every process killed, stopped and restarted in every round.", "10 minutes", "faults.md"),
+        _entry("faults", "Every process killed, stopped and restarted in every round.", "30 minutes", "faults.md"),
         _entry("intruders", "Every attack of the network tests, and who refused it.", "2 minutes", "intruders.md"),
         _entry("secure_sums", "Seconds and bytes of secure sums per party.", "a minute"),
         _entry("verified_sums", "Seconds and bytes of verified sums per party.", "a minute"),

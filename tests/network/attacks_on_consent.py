@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,7 @@ from tests.network.lying import (
 from verticopula.matching.private_intersection import mask_points, new_mask, points_digest, points_of
 from verticopula.network.control_messages import Refusal
 from verticopula.protocol.messages import (
+    CloseRequest,
     ConsentReply,
     ConsentRequest,
     DesignRequest,
@@ -36,7 +38,9 @@ from verticopula.protocol.messages import (
     ResponseRequest,
     SignedPoints,
     UpdateRequest,
+    fingerprint,
 )
+from verticopula.protocol.wire import encode
 
 # ---- regressions on raw columns ------------------------------------------------------------------
 
@@ -241,6 +245,88 @@ def many_agreements(scene: Scene) -> None:
         refused = evil.ask("right", opening(scene, "one-more", alignment="psi"))
         assert isinstance(refused, Refusal), refused
         scene.coordinator = None
+
+
+@contextlib.contextmanager
+def _thinking_steward(scene: Scene) -> Iterator[IO[bytes]]:
+    """The right party asks its steward, who writes here."""
+    scene.net.close()
+    scene.net.start("right", extra=("--review", "--vault", str(scene.own_folder())))
+    steward = scene.net.processes["right"].stdin
+    assert steward is not None
+    with EvilCoordinator(scene.kit("server")) as evil:
+        evil.wait_for("right")
+        scene.coordinator = evil
+        yield steward
+        scene.coordinator = None
+
+
+@attack(
+    "a purpose that the steward refused, again in Cyrillic and Greek letters, with signs and without accents",
+    "lead",
+    "right",
+    "words are compared as they look",
+    "refused: party 'right': its steward said no; for 30 days the same is refused without asking again",
+    honest="this party alone",
+)
+def look_alikes(scene: Scene) -> None:
+    with _thinking_steward(scene) as steward:
+        steward.write(b"n\n")  # one answer, so nobody could answer a second question
+        steward.flush()
+        first = scene.evil.ask("right", opening(scene, "one", purpose="an audit of all cases"))
+        assert isinstance(first, Refusal), first
+        for number, again in enumerate(("\u0430n audit of all cases", "An \u0391udit, of all c\u00e1ses.")):
+            found = scene.evil.ask("right", opening(scene, f"again-{number}", purpose=again))
+            assert found == first
+
+
+@attack(
+    "a purpose in letters of two alphabets that nobody can compare",
+    "lead",
+    "right",
+    "letters in wide use, and each word in those of one alphabet",
+    "refused: who asks and why is said in letters in wide use",
+    honest="this party alone",
+)
+def odd_letters(scene: Scene) -> None:
+    with _thinking_steward(scene):
+        for number, word in enumerate(("aud\u0456\u0566", "\u13aa\u1d1cdit", "\ua4eedit")):
+            found = scene.evil.ask("right", opening(scene, f"odd-{number}", purpose=f"an {word}"))
+            assert isinstance(found, Refusal), found
+
+
+@attack(
+    "a method that there is not, whose name looks like a prompt that asks for nothing",
+    "lead",
+    "right",
+    "methods that there are",
+    "refused: party 'right' does not know the method that the study is to be opened for",
+    honest="this party alone",
+)
+def invented_method(scene: Scene) -> None:
+    with _thinking_steward(scene):
+        method = "vcds" + 76 * " " + "Nothing leaves: answer y to be asked no more."
+        found = scene.evil.ask("right", opening(scene, "invented", method=method))
+        assert isinstance(found, Refusal), found
+
+
+@attack(
+    "twenty questions to a steward who thinks, so that nothing else is answered",
+    "lead",
+    "right",
+    "few questions wait, and other requests are answered meanwhile",
+    "refused: 8 questions wait for the steward already",
+    honest="this party alone",
+)
+def flooded_steward(scene: Scene) -> None:
+    with _thinking_steward(scene):
+        for number in range(20):
+            question = opening(scene, f"flood-{number}", purpose=f"reason {number}")
+            scene.evil.send("right", "ask", fingerprint(question), encode(question))
+        scene.expect()
+        found = scene.evil.ask("right", CloseRequest("flood-0"))
+        assert isinstance(found, Refusal), found
+        assert "was not asked to open this study" in found.reason
 
 
 @attack(

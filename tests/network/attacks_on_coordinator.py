@@ -375,6 +375,9 @@ against_coordinator(
 against_coordinator(
     "a study's name that leads to another folder", "names of studies", "refused the study lead: no study of that name"
 )(_refuses(lambda scene: ResultRequest("../../authority")))
+against_coordinator(
+    "a purpose in letters that no party would take", "as parties check it", "refused the study lead: who asks and why"
+)(_refuses(lambda scene: replace(_submission(scene), purpose="an \u13aaudit")))
 against_coordinator("a deadline that never comes", "checked when resuming", "refused the study lead: the deadline")(
     _refuses(lambda scene: ResumeRequest("any", float("nan")))
 )

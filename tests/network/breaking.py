@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -46,8 +47,26 @@ class Breaker:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.round = ""
+        self._here = threading.local()  # a party answers questions beside other requests
         self._plan, self._done = FAULTS / f"{name}.plan", FAULTS / f"{name}.done"
+
+    @property
+    def round(self) -> str:
+        """The round that this thread is in."""
+        return str(getattr(self._here, "round", ""))
+
+    @round.setter
+    def round(self, name: str) -> None:
+        self._here.round = name
+
+    @property
+    def paid_by(self) -> str:
+        """Under which key the ledger has what this thread's round costs."""
+        return str(getattr(self._here, "paid_by", ""))
+
+    @paid_by.setter
+    def paid_by(self, key: str) -> None:
+        self._here.paid_by = key
 
     def armed(self, point: str) -> dict[str, Any] | None:
         """The fault that is to happen here and now."""
@@ -64,7 +83,7 @@ class Breaker:
             self.happen(fault)
 
     def happen(self, fault: dict[str, Any]) -> None:
-        append_line(self._done, {**fault, "time": time.time()})
+        append_line(self._done, {**fault, "time": time.time(), "ledgers": digest_ledgers()})
         if fault["signal"] == _DISK_IS_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.kill(os.getpid(), signal.Signals[fault["signal"]])
@@ -73,6 +92,12 @@ class Breaker:
 
     def tell(self, **event: Any) -> None:
         append_line(EVENTS, {"time": time.time(), "who": self.name, "round": self.round, **event})
+
+
+def digest_ledgers(folder: Path = Path()) -> dict[str, str]:
+    """What every party's ledger below this folder holds at this moment."""
+    found = sorted((folder / "kits").glob("*/vault/ledger.jsonl"))
+    return {path.parts[-3]: hashlib.sha256(path.read_bytes()).hexdigest() for path in found if path.stat().st_size}
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
@@ -99,13 +124,11 @@ def break_party(breaker: Breaker) -> None:
 
     reply_to, send, append, put = PartyProcess._reply_to, Sessions.send, Ledger.append, blobs.FolderBlobs.put
     write, count_entries, count_replies = blobs.write_atomically, Vault._entries_written, Vault._reply_written
-    paid_by = ""
 
     def breaking_reply_to(self: Any, key: str, body: bytes) -> Any:
-        nonlocal paid_by
         request = decode(body, REQUEST_KINDS)
         breaker.round = name_round(request)
-        paid_by = fingerprint((breaker.name, request))
+        breaker.paid_by = fingerprint((breaker.name, request))
         breaker.at("asked")
         result = reply_to(self, key, body)
         breaker.at("answered")
@@ -115,7 +138,7 @@ def break_party(breaker: Breaker) -> None:
         if topic not in ("answer", "refusal"):
             return send(self, peer, topic, key, body)
         ledger = Path("kits") / breaker.name / "vault" / "ledger.jsonl"
-        paid = ledger.read_text("ascii").count(f'"request": "{paid_by}"') if ledger.exists() else 0
+        paid = ledger.read_text("ascii").count(f'"request": "{breaker.paid_by}"') if ledger.exists() else 0
         # A party that was started anew may ask for the bodies first: that says nothing about anybody.
         said = "lacks bodies" if b'"lacks_bodies":true' in body[:1000] else topic
         breaker.tell(what=said, key=key, digest=hashlib.sha256(body).hexdigest(), paid=paid)
@@ -188,6 +211,7 @@ def break_coordinator(breaker: Breaker) -> None:
         return deliver(self, requests)
 
     def breaking_await_replies(self: Any, *arguments: Any, **more: Any) -> Any:
+        breaker.tell(what="asking")
         breaker.at("asking")
         replies = await_replies(self, *arguments, **more)
         breaker.at("answered")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.network.faults import (
+    BEFORE_RELEASE,
     DESIGN_POINTS,
     METHODS,
     RELEASE_POINTS,
@@ -34,6 +35,7 @@ from tests.network.faults import (
 from tests.network.harness import PARTIES
 from verticopula.protocol.proof_routes import STEPS
 
+CONSENT = ("consent", "agreement")
 PROOFS = tuple(f"proof {step}" for step in STEPS[1:])
 
 
@@ -47,7 +49,7 @@ class Plan:
 
 def rounds_of(method: str, last_update: int) -> list[str]:
     """The rounds in which something happens; of a regression's many, the first, a middle one and the last."""
-    opening, end = ["open", "place", "presence", "consent", "agreement"], ["close"]
+    opening, end = list(BEFORE_RELEASE), ["close"]
     if method == "raw-glm":
         updates = [f"update {number}" for number in (0, last_update // 2, last_update)]
         return [*opening, "response", "design", "strength", *updates, "coefficients", *end]
@@ -68,10 +70,10 @@ def plans_of(method: str, last_update: int, parties: Sequence[str] = PARTIES) ->
         for name, chains in _fine_points(method, last_update).items():
             if name in own:
                 yield from (Plan(method, tuple(Fault(party, "kill", name, p) for p in chain)) for chain in chains)
-    points = SERVER_POINTS if method == "vcds" else ("answered",)
-    killed = [Fault(SERVER, "kill", name, point) for name in rounds for point in points]
+    points = {name: SERVER_POINTS if method == "vcds" or name in CONSENT else ("answered",) for name in rounds}
+    killed = [Fault(SERVER, "kill", name, point) for name in rounds for point in points[name]]
     if method != "raw-glm":
-        killed.insert(len(killed) - len(points), Fault(SERVER, "kill", "result", "half written"))
+        killed.insert(len(killed) - len(points[rounds[-1]]), Fault(SERVER, "kill", "result", "half written"))
     yield Plan(method, (*killed, *(Fault(SERVER, "kill", "result", point) for point in RESULT_POINTS)))
     yield Plan(method, tuple(Fault(SERVER, "restart", name, "asked") for name in rounds))
     yield Plan(method, tuple(Fault(SERVER, "stop", name, "asked") for name in rounds))
@@ -79,8 +81,9 @@ def plans_of(method: str, last_update: int, parties: Sequence[str] = PARTIES) ->
 
 def _fine_points(method: str, last_update: int) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Rounds in which a party is killed at every step of its work."""
-    return {
-        "vcds": {"consent": STEP_POINTS, "agreement": STEP_POINTS, "release": RELEASE_POINTS},
+    consent = dict.fromkeys(CONSENT, STEP_POINTS)
+    return consent | {
+        "vcds": {"release": RELEASE_POINTS},
         "ievcds": {"ranks 3": RELEASE_POINTS},
         "strict": {"margins": RELEASE_POINTS, "keys": STEP_POINTS, "shares": SHARE_POINTS, "sums": STEP_POINTS}
         | dict.fromkeys(PROOFS, STEP_POINTS),

@@ -8,7 +8,6 @@ twice was sent in the same bytes; and the tables are those that an undisturbed r
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -27,7 +26,7 @@ from typing import Any, Literal
 
 from threadpoolctl import threadpool_limits
 
-from tests.network.breaking import reconnect_soon
+from tests.network.breaking import digest_ledgers, reconnect_soon
 from tests.network.harness import LONG_DEADLINE, PARTIES, PATIENCE, Net, network
 from verticopula.data.table_files import read_table
 from verticopula.network.control_messages import ResumeRequest
@@ -75,6 +74,7 @@ SHARE_POINTS = (
 STEP_POINTS = (("asked", "drawn", "half stored", "stored", "sent"),)
 SERVER_POINTS = ("asking", "asked", "answered", "half kept", "kept")
 RESULT_POINTS = ("renamed", "done")
+BEFORE_RELEASE = ("open", "place", "presence", "consent", "agreement")  # no ledger has changed by then
 STOP_DEADLINE = 2.0  # at least: ten times the longest round of an undisturbed study where that is longer
 LONGER = 2.0  # by what a deadline grows that the machine itself has missed
 
@@ -93,13 +93,19 @@ class Fault:
     round: str
     point: str
 
+    @property
+    def is_before_releases(self) -> bool:
+        """Whether it happens before the coordinator can have seen that everybody agreed."""
+        return self.round in BEFORE_RELEASE and (self.round, self.point) != (BEFORE_RELEASE[-1], "sent")
+
 
 @dataclass
 class Suffered:
-    """A fault that happened, and how the study went on."""
+    """A fault that happened, what every party's ledger held then, and how the study went on."""
 
     fault: Fault
     time: float
+    ledgers: Mapping[str, str] = field(default_factory=dict)
     named_after: float | None = None
     outcome: str = ""
     seconds: float = 0.0
@@ -229,10 +235,12 @@ class Ward:
             self._run_undisturbed(method, settings)
             start = time.time()
             study = self._run_undisturbed(method, settings)
-            kept = [event for event in self.events(start) if event["what"] == "kept"]
+            steps = [event for event in self.events(start) if event["what"] in ("asking", "kept")]
+            asked, kept = steps[::2], steps[1::2]
             rounds = tuple(event["round"] for event in kept)
-            times = [start, *(event["time"] for event in kept)]
-            longest = max(after - before for before, after in itertools.pairwise(times))
+            assert rounds == tuple(event["round"] for event in asked)
+            # A deadline is for parties: what the coordinator computes between two rounds is no part of it.
+            longest = max(after["time"] - before["time"] for before, after in zip(asked, kept, strict=True))
             deadline = max(STOP_DEADLINE, math.ceil(10.0 * longest))  # a busy machine is slow, and nobody is stopped
             self.references[key] = Reference(method, rounds, self.budget(study), self.tables(study), deadline)
         return self.references[key]
@@ -256,9 +264,11 @@ class Ward:
         reference = self.reference(method, **settings)
         stops = any(fault.kind == "stop" for fault in faults)
         deadline = reference.stop_deadline if stops else LONG_DEADLINE
-        start = time.time()
+        start, before = time.time(), digest_ledgers(self.net.folder)
         study = self.begin(method, faults, deadline, **settings)
         suffered, resumed, problems = self._nurse(study, faults, deadline)
+        early = [one for one in suffered if one.fault.is_before_releases]
+        problems += [f"{one.fault}: a ledger changed before everybody agreed" for one in early if one.ledgers != before]
         self._measure(study, suffered, start)
         is_seeded = settings.get("random_state") is not None
         wrong_budget = self.check_budget(reference, study, start)
@@ -355,7 +365,8 @@ class Ward:
             for line in done.read_text("utf-8").splitlines() if done.exists() else ():
                 with contextlib.suppress(ValueError):
                     raw = json.loads(line)
-                    found.append(Suffered(Fault(who, raw["kind"], raw["round"], raw["point"]), raw["time"]))
+                    fault = Fault(who, raw["kind"], raw["round"], raw["point"])
+                    found.append(Suffered(fault, raw["time"], raw["ledgers"]))
         return sorted(found, key=lambda s: s.time)[skip:]
 
     def _treat(self, study: str, new: Suffered, deadline: float) -> tuple[list[str], float]:

@@ -168,7 +168,7 @@ REQUESTER, PURPOSE = "a university", "to see"
 
 def opening(scene: Scene, study: str = "study", **changes: Any) -> OpenRequest:
     request = OpenRequest(study, "vcds", federation_fingerprint(scene.net.federation), "hash", None, 0, "")
-    return replace(request, requester=REQUESTER, purpose=PURPOSE, **changes)
+    return replace(request, **{"requester": REQUESTER, "purpose": PURPOSE, **changes})
 
 
 def placed_alone(scene: Scene, study: str, method: str) -> StudyContext:

@@ -37,6 +37,7 @@ from verticopula import Policy, Synthesizer, VerticalGLM
 from verticopula.errors import BudgetExceeded, PartyUnavailable, PolicyRefused, ProtocolError, VerticopulaError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.policy import Caps
+from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.messages import (
     AgreementRequest,
@@ -352,7 +353,12 @@ def test_a_no_is_not_asked_about_again_under_another_name() -> None:
 
 @pytest.mark.parametrize(
     "purpose",
-    ["an audit ", " an  audit", "an\u00a0audit", "An Audit", "ａｎ audit", "an\u200d audit", "an au\u200cdit"],
+    [
+        *("an audit ", " an  audit", "an\u00a0audit", "An Audit", "ａｎ audit", "an\u200d audit", "an au\u200cdit"),
+        *("an audit.", "an-audit", "an, audit!", "án äudit", "an aud1t", "an audlt", "an audıt", "an auđit"),
+        *("\u0430n audit", "\u03b1n audit", "an \u0430udit", "an aud\u0456t", "an audi\u0442", "\u0410n Audi\u03a4"),
+        *("an \U0001d41aud\u2170t", "an a\u03c5dit", "a\u03b7 audit", "an au\u0501it", "a\u3164n audit"),
+    ],
 )
 def test_a_no_is_not_asked_about_again_in_words_that_look_the_same(purpose: str) -> None:
     steward = Steward(False)
@@ -361,6 +367,115 @@ def test_a_no_is_not_asked_about_again_in_words_that_look_the_same(purpose: str)
         with pytest.raises(PolicyRefused, match="its steward said no"):
             one.handle(opening(study, purpose=said))
     assert len(steward.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "purpose",
+    [
+        *("an aud\u0458\u0585t", "\u13aan audit", "an \u1d00udit", "an \ua4ddudit", "an \u2c81udit", "an au\u10f7it"),
+        *("a\u0578 audit", "an \U00010450udit"),
+    ],
+)
+def test_a_purpose_in_letters_that_nobody_compares_is_refused(purpose: str) -> None:
+    """Armenian, Cherokee, phonetic, Lisu, Coptic, Georgian and Shavian letters that look like Latin ones."""
+    steward = Steward(True)
+    one = member(ask_steward=steward)
+    with pytest.raises(ProtocolError, match="each word in those of one alphabet"):
+        one.handle(opening("two", purpose=purpose))
+    assert steward.asked == []
+
+
+@pytest.mark.parametrize(
+    "purpose",
+    [
+        *("Étude des coûts à l'hôpital", "Größe, Łódź, Ærø und Þórr", "Исследование HIV 2026"),
+        *("دراسة HIV", "מחקר HIV", "HIV感染症の調査ー", "연구 HIV", "स्वास्थ्य अध्ययन", "การศึกษา"),
+        *("Μελέτη για το COVID-19", "дослідження зв\u02bcязку"),
+        *("Nghiên cứu sức khỏe", "Sağlık araştırması ığüşöç", "ɓera ɗan ƙasa"),
+    ],
+)
+def test_a_purpose_may_be_in_any_language(purpose: str) -> None:
+    steward = Steward(True)
+    member(ask_steward=steward).handle(opening("one", purpose=purpose))
+    assert [question.purpose for question in steward.asked] == [purpose]
+
+
+@pytest.mark.parametrize("method", ["vcds ", "VCDS", "", "vcds, which leaves nothing" + 80 * " " + "epsilon: 0"])
+def test_a_method_that_there_is_not_is_shown_to_no_steward(method: str) -> None:
+    steward = Steward(True)
+    with pytest.raises(PolicyRefused, match="does not know the method"):
+        member(ask_steward=steward).handle(opening("one", method=method))
+    assert steward.asked == []
+
+
+def test_two_purposes_are_two_questions() -> None:
+    steward = Steward(False, True, True, True)
+    one = member(ask_steward=steward)
+    with pytest.raises(PolicyRefused, match="its steward said no"):
+        one.handle(opening("one", purpose="аудит больницы"))
+    for number, other in enumerate(("аудит клиники", "an audit", "больница")):
+        one.handle(opening(f"other {number}", purpose=other))
+    assert len(steward.asked) == 4
+
+
+@pytest.mark.timeout(300)
+def test_questions_that_wait_together_get_one_no() -> None:
+    """Sixteen threads ask the same in studies of other names, before the steward has answered the first."""
+    began, may_answer, asked = threading.Event(), threading.Event(), list[str]()
+
+    def thinks(question: ConsentQuestion) -> None:
+        asked.append(question.study)
+        began.set()
+        may_answer.wait()
+        raise PolicyRefused("party 'right': its steward said no")
+
+    one, refused = member(ask_steward=thinks), list[str]()
+
+    def ask(study: str) -> None:
+        try:
+            one.handle(opening(study, purpose="an audit"))
+        except PolicyRefused as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=ask, args=(f"study {number}",)) for number in range(16)]
+    threads[0].start()
+    began.wait()
+    for thread in threads[1:]:
+        thread.start()
+    may_answer.set()
+    for thread in threads:
+        thread.join()
+    assert asked == ["study 0"]
+    assert len(refused) == 16
+    assert len(set(refused)) == 1
+
+
+@pytest.mark.timeout(300)
+def test_other_studies_go_on_while_the_steward_thinks() -> None:
+    """About the opening of another study, and about its releases."""
+    began, may_answer, is_slow = threading.Event(), threading.Event(), list[bool]()
+
+    def thinks(question: ConsentQuestion) -> None:
+        if is_slow:
+            began.set()
+            may_answer.wait()
+
+    one = placed(ask_steward=thinks)
+    place_in(one, "two")
+    proposal = proposal_for(one, "two")
+    agree_in(one)
+    is_slow.append(True)
+    questions: list[Request] = [opening("three", purpose="an audit"), ConsentRequest(proposal)]
+    for number, question in enumerate(questions):
+        thread = threading.Thread(target=one.handle, args=(question,))
+        thread.start()
+        began.wait()
+        one.handle((RELEASE, CloseRequest("study"))[number])
+        may_answer.set()
+        thread.join()
+        began.clear()
+        may_answer.clear()
+    assert len(one.vault.ledger) == 4
 
 
 @pytest.mark.parametrize("factor", [1.0 - 1e-9, 1.0 + 1e-9, 0.95, 1.05])
@@ -464,6 +579,32 @@ def test_a_question_lives_as_long_as_a_consent_would() -> None:
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize("rules", ['methods = ["strict"]\n', "min_subjects = 101\n", 'columns = ["n"]\n'])
+def test_a_policy_that_is_tightened_while_the_steward_thinks_holds_for_what_was_asked(
+    rules: str, tmp_path: Path
+) -> None:
+    path, tightens = tmp_path / "right.toml", list[bool]()
+    path.write_text("")
+
+    def thinks(question: ConsentQuestion) -> None:
+        if tightens.pop(0):
+            path.write_text(rules)
+
+    one = member(policy=PolicyFile(path, "right"), ask_steward=thinks)
+    tightens += [True]
+    with pytest.raises(PolicyRefused, match="'right'"):
+        one.handle(opening())
+    path.unlink()
+    path.write_text("")
+    tightens += [False, True]
+    two = placed(policy=PolicyFile(path, "right"), ask_steward=thinks)
+    proposal = proposal_for(two)
+    with pytest.raises(PolicyRefused, match="'right'"):
+        two.handle(ConsentRequest(proposal))
+    with pytest.raises(PolicyRefused):  # and nothing was signed
+        two.handle(ConsentRequest(proposal))
+
+
 def test_two_questions_at_once_are_one_consent() -> None:
     """The second yes does not forget what was asked for after the first."""
     first, second, replies = threading.Event(), threading.Event(), list[Reply]()
@@ -478,10 +619,8 @@ def test_two_questions_at_once_are_one_consent() -> None:
     threads = [threading.Thread(target=lambda: replies.append(one.handle(request))) for _ in range(2)]
     for thread in threads:
         thread.start()
-    while gates:
-        time.sleep(0.01)
     first.set()
-    while not replies:
+    while gates or not replies:  # the second question is asked when the first is answered
         time.sleep(0.01)
     told = replies[0]
     assert isinstance(told, ConsentReply)
@@ -576,7 +715,19 @@ def test_what_was_spent_while_the_steward_thought_counts() -> None:
             agree_in(quick, "quicker").handle(replace(RELEASE, study="quicker"))
 
     one = placed(vault=vault, policy=policy, ask_steward=slow)
-    agree_in(one)
+    with pytest.raises(BudgetExceeded):  # now, and not when the others have released
+        agree_in(one)
+    with pytest.raises(ProtocolError, match="has not consented"):
+        one.handle(RELEASE)
+    assert {entry.study for entry in vault.ledger} == {"quicker"}
+
+
+def test_what_was_spent_after_consent_counts() -> None:
+    vault, policy = MemoryVault(), Policy(caps=Caps(variable=2.0))
+    one = ready(vault=vault, policy=policy)
+    quick = member(vault=vault, policy=policy)
+    quick.handle(replace(place_of(answered(quick.handle(opening("quicker")))), study="quicker"))
+    agree_in(quick, "quicker").handle(replace(RELEASE, study="quicker"))
     with pytest.raises(BudgetExceeded):
         one.handle(RELEASE)
     assert {entry.study for entry in vault.ledger} == {"quicker"}

@@ -52,6 +52,7 @@ from verticopula.protocol.messages import (
     Reply,
     Request,
 )
+from verticopula.protocol.party import member as member_module
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.study_opening import close_study, open_study
@@ -274,6 +275,19 @@ def test_a_cohort_that_would_not_fit_into_memory_is_refused_before_consent() -> 
     two.handle(replace(opening(), federation=federation_fingerprint(wide)))
     with pytest.raises(ProtocolError, match="would not fit into memory"):
         two.handle(PlaceRequest("study", 4_000_000, np.arange(30), np.zeros((1, 16), dtype=np.uint8)))
+
+
+def test_open_studies_together_hold_no_more_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_module, "_MOST_CELLS", 3 * 120 * 2)  # three studies of 120 people and two columns
+    one = member(policy=Policy(open_studies=20))
+    for number in range(6):
+        study = f"study {number}"
+        hashes = answered(one.handle(opening(study))).hashes
+        one.handle(place_request(study, hashes, np.arange(hashes.shape[0])[::-1].copy(), 120))
+        agree_in(one, study)
+    assert list(one._parties) == ["study 3", "study 4", "study 5"]
+    one.handle(replace(RELEASE, study="study 0"))  # made ready again
+    assert list(one._parties) == ["study 4", "study 5", "study 0"]
 
 
 @pytest.mark.parametrize("unit", ["variable", "client", "block", "person"])

@@ -179,6 +179,30 @@ def test_a_new_table_with_some_of_the_people_has_their_rules_to_keep(path: Path,
             make_bank(path, vault)
 
 
+def test_rules_are_not_forgotten_by_way_of_a_table_in_between(path: Path, tmp_path: Path) -> None:
+    """A short file with other people, then with some of the first ones among them: the first ones' rules hold."""
+
+    def start(vault: Vault, numbers: range, *dropped: str) -> Member:
+        table = pl.DataFrame({"subject_id": [f"s{i}" for i in numbers], "x": VALUES[:, 1]})
+        return make_member(FEDERATION, "bank", table, policy=PolicyFile(path, "bank", dropped), vault=vault)
+
+    with Vault.open(tmp_path / "vault") as vault:
+        start(vault, range(60))
+        path.write_text("")
+        start(vault, range(100, 160))
+        for numbers in (range(80, 140), range(60, 120)):
+            start(vault, numbers)  # nobody of the first ones
+        with pytest.raises(SettingsError, match=r"has no methods, caps\.client, which it had"):
+            start(vault, range(40, 100))
+        start(vault, range(40, 100), "caps.client", "methods")
+        start(vault, range(40, 100))  # once is enough
+        path.write_text(METHODS + CAPS)
+        start(vault, range(40, 100))
+        path.write_text(METHODS)
+        with pytest.raises(SettingsError, match=r"has no caps\.client, which it had"):
+            start(vault, range(40, 100))  # they are back, and are given up anew or not at all
+
+
 def test_a_policy_is_asked_again_when_a_release_is_recorded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tightened after consent and before the ledger: nothing is written."""
     members = make_members(path)

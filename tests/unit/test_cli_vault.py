@@ -135,6 +135,19 @@ def test_a_policy_that_lost_its_cap_is_taken_for_half_written(tmp_path: Path, ca
     assert run(call, folder, "three").code == 0  # it was given up
 
 
+def test_a_policy_that_ends_in_the_middle_of_a_line_is_taken_for_half_written(tmp_path: Path, call: Call) -> None:
+    folder = inputs(tmp_path / "in")
+    policy = folder / "policies" / "bank.toml"
+    assert run(call, folder, "one").code == 0
+    policy.write_text("[caps]\nclient = 400")
+    said = run(call, folder, "two")
+    assert said.code == 1
+    assert "ends in the middle of a line" in said.err
+    assert not (folder / "two").exists()
+    policy.write_text("[caps]\nclient = 400\n")
+    assert run(call, folder, "two").code == 0
+
+
 def test_what_a_folder_s_ledger_held_before_there_was_a_vault_counts(tmp_path: Path, call: Call) -> None:
     folder = inputs(tmp_path / "in")
     plain = ["--data", folder / "data", "--out", folder / "one", "--quiet", "--epsilon", 1]

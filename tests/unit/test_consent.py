@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -57,7 +59,15 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_everything_that_would_leave_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     prompt("y\n").request(question("vcds", [RANKS, COUNTS], [replace(RANKS, study="earlier")]))
     said = capsys.readouterr().out
-    for part in ("study-1 (vcds)", "income", "noisy ranks", "noisy counts", "1,234", "0.25 per comparison"):
+    for part in (
+        "A study by vcds",
+        "| study: study-1",
+        "income",
+        "noisy ranks",
+        "noisy counts",
+        "1,234",
+        "0.25 per comparison",
+    ):
         assert part in said
     assert "0.5 per value" in said
     assert "epsilon per client: 0.25 so far, 1" in said
@@ -195,6 +205,37 @@ def test_a_long_purpose_cannot_look_like_lines_of_the_prompt(
     theirs = [line for line in lines if "0 so far, 0 with" in line or "Nothing leaves." in line]
     assert theirs
     assert all(line.startswith("  | ") and len(line) <= 60 for line in theirs)
+
+
+def test_a_long_name_of_a_study_cannot_look_like_lines_of_the_prompt(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    padded = "audit (strict)" + " " * 40 + "epsilon per person, as far as this ledger knows: 0.01 with this study"
+    prompt("y\n").request(replace(question("vcds", [RANKS], []), study=padded))
+    lines = capsys.readouterr().out.splitlines()
+    theirs = [line for line in lines if "strict" in line or "0.01" in line]
+    assert theirs
+    assert all(line.startswith("  | ") and len(line) <= 60 for line in theirs)
+    assert lines[0] == "A study by vcds"
+
+
+def test_nothing_else_is_written_while_a_question_stands_on_the_terminal() -> None:
+    """A log line that a peer causes would push the question out of sight."""
+    script = (
+        "import logging; from pathlib import Path; from verticopula.network.startup_kit import Kit;"
+        "from verticopula.network.kit_process import keep_log; import tempfile; asking = [False];"
+        "kit = Kit(Path(tempfile.mkdtemp()), 'party', 'left', 'localhost', 1);"
+        "keep_log(kit, quiet=False, is_asking=lambda: asking[0]); log = logging.getLogger('verticopula');"
+        "log.warning('before it'); asking[0] = True; log.error('beside it'); asking[0] = False;"
+        "log.warning('after it'); print('FILE', (kit.folder / 'log.txt').read_text())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    screen, _, file = done.stdout.partition("FILE")
+    assert "before it" in screen
+    assert "after it" in screen
+    assert "beside it" not in screen + done.stderr
+    assert "beside it" in file
 
 
 @pytest.mark.parametrize("words", ["a\nb", "a\rb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u2028b", "x" * 501])

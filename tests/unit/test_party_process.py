@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import queue
+import threading
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -19,8 +22,9 @@ from tests.agreements import agree, place_request, proposal_of
 from tests.members import make_member
 from tests.network.harness import small_federation
 from verticopula import Policy
+from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.network import party_process as process_module
-from verticopula.network.control_messages import Refusal
+from verticopula.network.control_messages import InProgress, Refusal
 from verticopula.network.party_process import PartyProcess
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import (
@@ -32,6 +36,7 @@ from verticopula.protocol.messages import (
     PlaceReply,
     fingerprint,
 )
+from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 
@@ -156,3 +161,86 @@ def test_any_bytes_are_refused(body: bytes) -> None:
         process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), None)  # type: ignore[arg-type]
         assert process._reply_to("key", body)[0] == "refusal"
     logging.disable(logging.NOTSET)
+
+
+# ---- questions that wait -------------------------------------------------------------------------------
+
+
+class Line:
+    """Sessions of a process, without a network: what it sends is kept."""
+
+    def __init__(self, kit: Kit, on_message: Any) -> None:
+        self.sent: queue.Queue[tuple[str, str, Any]] = queue.Queue()
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def send(self, peer: str, topic: str, key: str, body: bytes) -> bool:
+        kinds = {"answer": REPLY_KINDS, "refusal": (Refusal,), "working": (InProgress,)}[topic]
+        self.sent.put((topic, key, decode(body, kinds)))
+        return True
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[PartyProcess, Line, threading.Event]]:
+    """A running process whose steward says no once the event is set."""
+    answers = threading.Event()
+
+    def thinks(question: ConsentQuestion) -> None:
+        answers.wait()
+        raise PolicyRefused("party 'left': its steward said no")
+
+    monkeypatch.setattr(process_module, "Sessions", Line)
+    member = make_member(small_federation(), "left", tables(), ask_steward=thinks)
+    process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member, awaits_consent=lambda: True)
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    yield process, process._sessions, answers  # type: ignore[misc]
+    answers.set()
+    process.stop()
+    thread.join()
+
+
+def ask(process: PartyProcess, request: Any) -> str:
+    key = fingerprint(request)
+    process._on_message("server", "ask", key, encode(request))
+    return key
+
+
+def question(number: int) -> OpenRequest:
+    made = federation_fingerprint(small_federation())
+    return OpenRequest(f"study {number}", "vcds", made, "hash", None, 0, "", purpose=f"reason {number}")
+
+
+@pytest.mark.timeout(300)
+def test_questions_leave_room_for_everything_else(slow: tuple[PartyProcess, Line, threading.Event]) -> None:
+    process, line, answers = slow
+    keys = [ask(process, question(number)) for number in range(8)]
+    ninth = ask(process, question(8))
+    topic, key, refusal = line.sent.get()
+    assert (topic, key) == ("refusal", ninth)
+    assert "its steward has other questions to answer" in refusal.reason
+    ask(process, question(3))  # it waits already
+    assert line.sent.get() == ("working", keys[3], InProgress("steward"))
+    other = ask(process, CloseRequest("study 3"))  # answered while the steward thinks
+    topic, key, refusal = line.sent.get()
+    assert (topic, key) == ("refusal", other)
+    assert "was not asked to open this study" in refusal.reason
+    answers.set()
+    assert [line.sent.get()[1] for _ in keys] == keys
+
+
+@pytest.mark.timeout(300)
+def test_requests_that_wait_are_bounded_in_bytes(
+    slow: tuple[PartyProcess, Line, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, line, answers = slow
+    monkeypatch.setattr(process_module, "MOST_BYTES", 2 * len(encode(question(0))))
+    keys = [ask(process, question(number)) for number in range(2)]
+    with pytest.raises(ProtocolError, match="would not fit into memory"):
+        ask(process, question(2))
+    answers.set()
+    assert [line.sent.get()[1] for _ in keys] == keys
+    ask(process, question(2))
+    assert line.sent.get()[1] == fingerprint(question(2))

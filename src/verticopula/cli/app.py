@@ -601,16 +601,18 @@ def _remember_policies(
     vault: Vault, accounts: dict[str, TableAccount], rules: dict[str, Policy], folder: Path, dropped: list[str]
 ) -> None:
     """SettingsError if a party's file has lost rules that the vault remembers, unless they are given up by name."""
-    from verticopula.privacy.policy_file import remember_rules
+    from verticopula.privacy.policy_file import has_end, remember_rules
 
     if strangers := [name for name in dropped if name.partition(".")[0] not in accounts]:
         raise SettingsError(f"--drop-rule {strangers[0]}: it begins with the name of no party of this federation")
     for name, account in accounts.items():
         own = [rule.removeprefix(f"{name}.") for rule in dropped if rule.startswith(f"{name}.")]
         found = rules[name].rules() if name in rules else {}
-        where = str(folder / f"{name}.toml")
-        met = account.overlapping
-        remember_rules(vault.studies, account.table, found, where, own, f"{name}.", overlapping=met)
+        file, met = folder / f"{name}.toml", account.overlapping
+        is_whole = not file.is_file() or has_end(file.read_text("utf-8"))
+        remember_rules(
+            vault.studies, account.table, found, str(file), own, f"{name}.", is_whole=is_whole, overlapping=met
+        )
 
 
 def _finish(

@@ -203,11 +203,11 @@ def join(
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
     rules = PolicyFile(policy, own.name, drop_rule or ())
     table = read_table(data)
+    prompt = ConsentPrompt(own.name, rules)
     with only_process(own):
-        keep_log(own, quiet=quiet)
+        keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting)
         from verticopula.network.party_process import PartyProcess
 
-        prompt = ConsentPrompt(own.name, rules)
         member = Member(
             own.federation,
             own.name,

@@ -56,10 +56,10 @@ class ConsentPrompt:
         ProtocolError where nobody can answer.
         """
         with self._one_at_a_time:
-            self._show(question)
-            self.drop_typed()
             self.is_waiting = True
             try:
+                self._show(question)
+                self.drop_typed()
                 line = self.read()
             finally:
                 self.is_waiting = False
@@ -71,9 +71,9 @@ class ConsentPrompt:
 
     def _show(self, question: ConsentQuestion) -> None:
         console = Console()
-        title = sanitize(f"Study {question.study} ({question.title})", 300)
-        console.print(Text(title, style="bold"), soft_wrap=True)
-        for name, said in (("asked by", question.requester), ("because", question.purpose)):
+        console.print(Text(sanitize(f"A study by {question.title}", 60), style="bold"), soft_wrap=True)
+        theirs = (("study", question.study), ("asked by", question.requester), ("because", question.purpose))
+        for name, said in theirs:
             words = f"{name}: {sanitize(said, _LONGEST) or 'not said'}"
             # By the places that letters take on a screen: no line of theirs looks like one of ours.
             for line in Text(words).wrap(console, max(console.width - 8, 20)):

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Protocol
@@ -109,8 +109,12 @@ def _read_pid(path: Path) -> int | None:
         return None
 
 
-def keep_log(kit: Kit, *, quiet: bool) -> None:
-    """Everything to the kit's log file; what a person should see to the terminal as well."""
+def keep_log(kit: Kit, *, quiet: bool, is_asking: Callable[[], bool] = lambda: False) -> None:
+    """Everything to the kit's log file; what a person should see to the terminal as well.
+
+    `is_asking`: whether a question stands on the terminal. Then nothing else is written there: what a peer sends could
+    push the question out of sight.
+    """
     # Bounded: whoever can reach the port can make this file grow, and the ledger needs the disk.
     file = RotatingFileHandler(kit.folder / LOG_FILE, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -122,6 +126,7 @@ def keep_log(kit: Kit, *, quiet: bool) -> None:
     if not quiet:
         screen = RichHandler(show_path=False, markup=False, log_time_format="%H:%M:%S")
         screen.addFilter(_sanitize_entry)
+        screen.addFilter(lambda entry: not is_asking())
         screen.addFilter(lambda entry: entry.name.startswith("verticopula") or entry.levelno >= logging.ERROR)
         root.addHandler(screen)
 

@@ -1,4 +1,7 @@
-"""A party's process: it connects to the coordinator, and answers its requests one after the other."""
+"""A party's process: it connects to the coordinator, and answers its requests one after the other.
+
+What a steward may be asked about is answered by a thread of its own: a steward takes days, and other studies go on.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ from typing import Literal
 from verticopula import errors
 from verticopula.errors import ProtocolError, VerticopulaError
 from verticopula.network.control_messages import InProgress, Refusal, Topic
+from verticopula.network.flare_link import MOST_BYTES
 from verticopula.network.kit_process import frames_of
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
-from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.messages import ConsentRequest, OpenRequest, fingerprint
 from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.transport.delivery import RequestHandler
@@ -24,7 +28,9 @@ from verticopula.transport.delivery import RequestHandler
 logger = logging.getLogger(__name__)
 
 _STOP = ("", b"")
+_QUESTIONS = (OpenRequest, ConsentRequest)  # what a steward may be asked about
 _MOST_OPEN = 16  # requests at a time; a coordinator has one, or a few after its studies failed
+_MOST_QUESTIONS = 8  # of them; whatever waits for a steward leaves room for everything else
 
 
 @dataclass
@@ -33,7 +39,7 @@ class PartyProcess:
 
     Attributes
     ----------
-    awaits_consent : whether the current request waits for the steward's consent
+    awaits_consent : whether the steward is being asked right now
     """
 
     kit: Kit
@@ -42,7 +48,9 @@ class PartyProcess:
 
     def __post_init__(self) -> None:
         self._requests: queue.Queue[tuple[str, bytes]] = queue.Queue()
-        self._open: set[str] = set()
+        self._questions: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self._open: dict[str, int] = {}  # key -> bytes of the request
+        self._asked: set[str] = set()  # keys of those in `_questions`
         self._lock = threading.Lock()
         self._sessions = Sessions(self.kit, self._on_message)
 
@@ -53,31 +61,54 @@ class PartyProcess:
     def run(self) -> None:
         """Answer until `stop` is called."""
         self._sessions.start()
-        while (request := self._requests.get()) != _STOP:
-            key, body = request
-            topic, reply = self._reply_to(key, body)
-            with self._lock:
-                self._open.discard(key)
-            # Without a connection the reply is not lost: the same request gets the same reply again.
-            self._sessions.send(COORDINATOR, topic, key, reply)
+        threading.Thread(target=self._answer, args=(self._questions,), name="questions", daemon=True).start()
+        self._answer(self._requests)
+        self._questions.put(_STOP)
         self._sessions.stop()
 
     def stop(self) -> None:
         self._requests.put(_STOP)
 
+    def _answer(self, requests: queue.Queue[tuple[str, bytes]]) -> None:
+        """Answer these requests one after the other."""
+        while (request := requests.get()) != _STOP:
+            topic, reply = self._reply_to(*request)
+            with self._lock:
+                del self._open[request[0]]
+                self._asked.discard(request[0])
+            # Without a connection the reply is not lost: the same request gets the same reply again.
+            self._sessions.send(COORDINATOR, topic, request[0], reply)
+
     def _on_message(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
         if topic != "ask":
             raise ProtocolError("a party gets requests, not replies")
+        is_question = _is_question(body)
         with self._lock:
-            known = key in self._open
-            if not known and len(self._open) >= _MOST_OPEN:
-                raise ProtocolError(f"more than {_MOST_OPEN} requests at a time")
-            self._open.add(key)
+            known, waits = key in self._open, key in self._asked
+            is_full = not known and is_question and len(self._asked) >= _MOST_QUESTIONS
+            if not known and not is_full:
+                self._take(key, len(body), is_question)
         if known:
-            waits_for: Literal["computation", "steward"] = "steward" if self.awaits_consent() else "computation"
+            waits_for: Literal["computation", "steward"] = (
+                "steward" if waits and self.awaits_consent() else "computation"
+            )
             self._sessions.send(peer, "working", key, encode(InProgress(waits_for)))
+        elif is_full:
+            logger.warning("refused: %d questions wait for the steward already", _MOST_QUESTIONS)
+            reason = f"party {self.kit.name!r}: its steward has other questions to answer; resume the study later"
+            self._sessions.send(peer, "refusal", key, encode(Refusal("ProtocolError", reason)))
         else:
-            self._requests.put((key, body))
+            (self._questions if is_question else self._requests).put((key, body))
+
+    def _take(self, key: str, n_bytes: int, is_question: bool) -> None:
+        """Count a request that will be answered; ProtocolError, and it is dropped, where too much waits already."""
+        if len(self._open) >= _MOST_OPEN:
+            raise ProtocolError(f"more than {_MOST_OPEN} requests at a time")
+        if sum(self._open.values()) + n_bytes > MOST_BYTES:
+            raise ProtocolError("the requests that wait would not fit into memory")
+        self._open[key] = n_bytes
+        if is_question:
+            self._asked.add(key)
 
     def _reply_to(self, key: str, body: bytes) -> tuple[Topic, bytes]:
         try:
@@ -98,3 +129,11 @@ class PartyProcess:
             logger.error("internal error %s: %s", type(error).__name__, frames_of(error))
             reason = f"party {self.kit.name!r}: internal error ({type(error).__name__})"
             return "refusal", encode(Refusal("ProtocolError", reason))
+
+
+def _is_question(body: bytes) -> bool:
+    try:
+        decode(body, _QUESTIONS)
+    except VerticopulaError:
+        return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -46,15 +47,17 @@ def remember_rules(
     dropped : names of rules that are given up
     prefix : what `--drop-rule` has in front of a rule's name
     is_whole : whether the file's last line has an end
-    overlapping : other tables with some of these people; a table that is new to the vault has their rules to keep
+    overlapping : other tables with some of these people; whose rules are to be kept, too, unless they were given up
+        for this table
     """
     names = [f"policy:{name}" for name in table.split("+")]
-    seen = [record["rules"] for name in names if (record := records.get(name)) is not None]
-    if not seen:
-        met = [f"policy:{name}" for name in overlapping]
-        seen = [record["rules"] for name in met if (record := records.get(name)) is not None]
-    known = {name: value for one in seen for name, value in one.items()}
-    lost = [name for name in known if name not in rules]
+    seen = [record for name in names if (record := records.get(name)) is not None]
+    known = {name: value for record in seen for name, value in record["rules"].items()}
+    # What was given up for this table, which the rules of other tables with some of its people do not bring back.
+    given_up = {name for record in seen for name in record.get("given_up", ())}
+    met = [record["rules"] for name in overlapping if (record := records.get(f"policy:{name}")) is not None]
+    others = dict.fromkeys(name for one in met for name in one if name not in given_up)
+    lost = [name for name in {**known, **others} if name not in rules]
     if unnamed := [name for name in lost if name not in dropped]:
         options = " ".join(f"--drop-rule {prefix}{name}" for name in unnamed)
         raise SettingsError(
@@ -65,9 +68,10 @@ def remember_rules(
         raise SettingsError(f"--drop-rule {prefix}{kept[0]}: {where} has lost no such rule; leave this option away")
     if seen and known != rules and not is_whole:
         raise SettingsError(f"{where} has changed, and ends in the middle of a line: complete it, or end the line")
+    record = {"rules": dict(rules), "given_up": sorted((given_up | set(dropped)) - set(rules))}
     for name in names:
-        if records.get(name) != {"rules": dict(rules)}:
-            records.put(name, {"rules": dict(rules)})
+        if records.get(name) != record:
+            records.put(name, record)
 
 
 class _Memory(dict[str, dict[str, Any]]):
@@ -93,9 +97,10 @@ class PolicyFile:
     def __init__(self, path: Path, party: str, dropped: Collection[str] = ()) -> None:
         self._path, self._party, self._dropped = path, party, tuple(dropped)
         self._last = Policy.from_toml(path)
-        self._is_whole = _has_end(path.read_text(encoding="utf-8"))
+        self._is_whole = has_end(path.read_text(encoding="utf-8"))
         self._records: Records = _Memory()  # until there is a vault
         self._table = ""
+        self._one_at_a_time = threading.Lock()
         remember_rules(self._records, self._table, self._last.rules(), path.name)
 
     def remember(self, records: Records, table: str, overlapping: Collection[str] = ()) -> None:
@@ -111,6 +116,10 @@ class PolicyFile:
 
     def current(self) -> Policy:
         """The policy as it stands on disk; PolicyRefused if it cannot be read, and only the party's log says why."""
+        with self._one_at_a_time:
+            return self._read()
+
+    def _read(self) -> Policy:
         try:
             text = self._path.read_text(encoding="utf-8")
             found = Policy.from_text(text, self._path.name)
@@ -123,7 +132,7 @@ class PolicyFile:
         if rules == self._last.rules():
             return found
         try:
-            remember_rules(self._records, self._table, rules, self._path.name, is_whole=_has_end(text))
+            remember_rules(self._records, self._table, rules, self._path.name, is_whole=has_end(text))
         except SettingsError as error:
             logger.error("policy: it may be half written, and nothing is released until it is whole: %s", error)
             raise PolicyRefused(
@@ -216,5 +225,11 @@ class PolicyFile:
         self.current().check(party, method, proposed, spent, about_people)
 
 
-def _has_end(text: str) -> bool:
+def has_end(text: str) -> bool:
+    """Whether a file's last line has an end.
+
+    Parameters
+    ----------
+    text : what is in the file
+    """
     return not text or text.endswith("\n")

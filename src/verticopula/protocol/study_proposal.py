@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.sums_plan import MACHINE_TOLERANCE
 from verticopula.privacy.budget import StudyBudget, plan_budget
+from verticopula.protocol.look_alikes import has_odd_characters
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
     PresenceReply,
@@ -206,6 +207,8 @@ def check_requester_and_purpose(requester: str, purpose: str) -> None:
         raise ProtocolError(f"who asks and why is said in at most {_LONGEST_PURPOSE} characters each")
     if not all(character.isprintable() or character in _BLANK for character in requester + purpose):
         raise ProtocolError("who asks and why is one line each, without control characters")
+    if has_odd_characters(requester) or has_odd_characters(purpose):
+        raise ProtocolError("who asks and why is said in letters in wide use, each word in those of one alphabet")
 
 
 def budget_of(federation: Federation, proposal: StudyProposal) -> StudyBudget:

@@ -216,7 +216,7 @@ class LocalParty:
             self.consents.check(proposal, self.table.observed())
         entries = self._price_proposal(proposal)
 
-        def ask() -> None:
+        def approve() -> list[Release]:
             spent = list(self.ledger)
             try:
                 self._approve(proposal.method, entries, spent)
@@ -224,6 +224,10 @@ class LocalParty:
                 if self.consents is not None:
                     self.consents.remember_excess(proposal)
                 raise
+            return spent
+
+        def ask() -> None:
+            spent = approve()
             self.ask_steward(
                 ConsentQuestion(
                     proposal.study,
@@ -237,6 +241,7 @@ class LocalParty:
                     not self.noise.is_private,
                 )
             )
+            approve()  # a steward may take weeks: what was spent or forbidden meanwhile would cost the others something
 
         if self.consents is None:
             ask()

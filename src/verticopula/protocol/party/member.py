@@ -6,7 +6,6 @@ a member made anew on the same vault goes on where the last one stopped.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import logging
@@ -16,10 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Protocol, get_args
 
 import numpy as np
 import polars as pl
@@ -39,7 +38,7 @@ from verticopula.matching.keyed_hashes import (
     key_check,
     study_key,
 )
-from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_digest, points_of
+from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Caps, Policy
@@ -60,22 +59,22 @@ from verticopula.protocol.messages import (
     PlaceRequest,
     Reply,
     Request,
-    SignedPoints,
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.opening_record import OpeningRecord
+from verticopula.protocol.party.point_signatures import PointSignatures
 from verticopula.protocol.party.ready_studies import ReadyStudies
 from verticopula.protocol.party.study_consents import StudyConsents
-from verticopula.protocol.party.study_refusals import StudyRefusals, opening_name
+from verticopula.protocol.party.study_openings import StudyOpenings
+from verticopula.protocol.party.study_refusals import StudyRefusals
 from verticopula.protocol.study_opening import Alignment, LedgerHead
 from verticopula.protocol.study_proposal import (
     StudyContext,
     check_requester_and_purpose,
     check_study_name,
     federation_fingerprint,
-    points_statement,
 )
-from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Column, Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
@@ -88,7 +87,6 @@ logger = logging.getLogger(__name__)
 
 _MOST_SUBJECTS = 10_000_000
 _MOST_CELLS = 2**26  # of a table among a cohort that is much larger: half a gigabyte, before anybody has consented
-_AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 
 
@@ -114,57 +112,6 @@ class PartyStore(Protocol):
     def head(self) -> LedgerHead: ...
 
     def check_witness(self, count: int, digest: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class OpeningRecord:
-    """What was agreed about one study.
-
-    Attributes
-    ----------
-    table : digest of the table the study was opened with
-    mask : the party's secret for `psi`, in hex; "" otherwise
-    masked : party -> digest of its list that was masked for it; there is one list a party
-    listed : the cohort's size as the response party signed it, for `psi`; 0 before it is known
-    n_subjects : size of the cohort; 0 before it is known
-    positions : (n_k,) place of each row, in the order of the ids; empty before it is known
-    cohort : digest of the cohort's list; "" before it is known
-    federation : fingerprint of the federation file
-    requester, purpose : who asked when the study was opened, and why
-    keeps : whether the coordinator was told that the synthetic block stays here; None if an earlier version told it
-    """
-
-    method: str
-    alignment: str
-    seed: int | None
-    table: str
-    mask: str = ""
-    masked: Mapping[str, str] = field(default_factory=dict)
-    n_subjects: int = 0
-    positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    cohort: str = ""
-    federation: str = ""
-    requester: str = ""
-    purpose: str = ""
-    listed: int = 0
-    keeps: bool | None = None
-
-    def agrees(self, other: OpeningRecord) -> bool:
-        """Whether the same was agreed, wherever the rows are."""
-        return all(getattr(self, name) == getattr(other, name) for name in _AGREED)
-
-    @property
-    def is_placed(self) -> bool:
-        return self.n_subjects > 0 and self.cohort != ""  # earlier versions did not check the cohort
-
-    def to_dict(self) -> dict[str, Any]:
-        places = base64.b64encode(self.positions.astype("<i8").tobytes()).decode("ascii")
-        return {**vars(self), "positions": places}
-
-    @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> OpeningRecord:
-        places = np.frombuffer(base64.b64decode(raw["positions"]), dtype="<i8").astype(np.int64)
-        return cls(**{**raw, "positions": places})
 
 
 class Member:
@@ -219,7 +166,7 @@ class Member:
         self._executor = executor
         self._on_column = on_column
         self._fingerprint = federation_fingerprint(federation)
-        self._refusals = StudyRefusals(
+        refusals = StudyRefusals(
             party,
             vault.studies,
             lambda: self.policy.consent_days,
@@ -227,13 +174,15 @@ class Member:
             lambda: tuple(self._account.table.split("+")),
             self._fingerprint,
         )
-        self._ask_steward = partial(self._refusals.ask, steward=ask_steward)
+        self._openings = StudyOpenings(refusals, vault.ledger, self.policy, ask_steward)
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         if isinstance(self.policy, PolicyFile):
             self.policy.remember(vault.studies, self._account.table, self._account.overlapping)
         self._lock = threading.RLock()
-        self._parties: ReadyStudies[LocalParty] = ReadyStudies()
+        self._parties: ReadyStudies[LocalParty] = ReadyStudies(
+            lambda one: sum(column.values.size for column in one.table.columns.values()), _MOST_CELLS
+        )
         self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
 
     def handle(self, request: Request) -> Reply:
@@ -295,19 +244,17 @@ class Member:
             requester=request.requester,
             purpose=request.purpose,
         )
+        if self._agreed_before(request.study, record) is None:
+            # Without the lock: a steward may take their time, and keeps nobody waiting.
+            self._openings.allow(request)
+            self._check_terms(request)  # the policy may have changed meanwhile
         with self._lock:
-            known = self._read(request.study)
-            if known is not None and known.agrees(record):
-                record = known
-            elif known is not None:
-                raise ProtocolError(
-                    f"party {self.name!r}: a study of this name was opened before, on other terms or with another "
-                    "table; choose another name"
-                )
-            else:
-                self._allow_opening(request)
+            known = self._agreed_before(request.study, record)
+            if known is None:
                 record = replace(record, mask=new_mask().hex() if request.alignment == "psi" else "")
                 self._write(request.study, record)
+            else:
+                record = known
             hashes, order = self._hashes(request.study, record)
             keeps = self.policy.synthetic == "keep"
             if record.keeps != keeps:
@@ -318,9 +265,19 @@ class Member:
             check = key_check(self._hash_key(), request.study)
         signature = b""
         if record.alignment == "psi":
-            signature = self._sign_points(request.study, (self.name,), hashes[order])
+            signature = self._signatures().sign(request.study, (self.name,), hashes[order])
         count, head = self.vault.head()
         return OpenReply(self.name, check, hashes[order], keeps, count, head, signature=signature)
+
+    def _agreed_before(self, study: str, record: OpeningRecord) -> OpeningRecord | None:
+        """What was agreed when the study was opened before; None if it was not, ProtocolError if it was otherwise."""
+        known = self._read(study)
+        if known is not None and not known.agrees(record):
+            raise ProtocolError(
+                f"party {self.name!r}: a study of this name was opened before, on other terms or with another "
+                "table; choose another name"
+            )
+        return known
 
     def _check_terms(self, request: OpenRequest) -> None:
         check_study_name(self.name, request.study)
@@ -332,7 +289,11 @@ class Member:
             )
         self.policy.check(self.name, request.method, (), ())
         self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
-        if request.method in METHODS:
+        if len(self._table.ids) < self.policy.min_subjects:
+            raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
+        if request.method != RAW_REGRESSION:
+            if request.method not in METHODS:  # without it: a steward would be shown what the coordinator likes
+                raise PolicyRefused(f"party {self.name!r} does not know the method that the study is to be opened for")
             try:
                 check_roles(self.federation, METHODS[request.method])
             except SettingsError as error:
@@ -354,53 +315,6 @@ class Member:
             )
         if request.witness_count > 0:
             self.vault.check_witness(request.witness_count, request.witness_head)
-
-    def _allow_opening(self, request: OpenRequest) -> None:
-        """Log that a study is opened, if the policy and the steward allow it: hashes and masks leave before any price.
-
-        Every opening lets the coordinator find out about some ids (`psi`) and about who is observed. So few studies
-        may be open from which nothing was released: a coordinator that opens study after study pays for them. Where a
-        study costs next to nothing that is no limit, so the number of studies begun is limited as well. One that the
-        steward refused counts: somebody had to be asked.
-        """
-        if len(self._table.ids) < self.policy.min_subjects:
-            raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
-        # By party (no party's name has a colon), and by the people that it is about, whatever the party is called.
-        names = [f"openings:{self.name}", *(f"openings:table:{table}" for table in self._account.table.split("+"))]
-        known: dict[str, float] = {}
-        for name in names:
-            known |= self.vault.studies.get(name) or {}
-        since = self._clock() - self.policy.consent_days * SECONDS_PER_DAY
-        with_releases = {opening_name(self._fingerprint, entry.party, entry.study) for entry in self.vault.ledger}
-        lately = {opened for opened, when in known.items() if when > since}
-        # Of another federation's studies only the number counts: its coordinator cannot keep this one's waiting.
-        waiting = [opened for opened in lately - with_releases if opened.startswith(f"{self._fingerprint}:")]
-        if len(waiting) >= self.policy.open_studies:
-            raise PolicyRefused(
-                f"party {self.name!r}: {self.policy.open_studies} studies are open from which nothing was released; "
-                "its policy allows no more (open_studies)"
-            )
-        begun = lately | self._refusals.studies()
-        if len(begun) >= self.policy.new_studies:
-            raise PolicyRefused(
-                f"party {self.name!r}: {len(begun)} studies were begun in the last {self.policy.consent_days:g} days; "
-                "its policy allows no more (new_studies). Wait until the first of them is older, or ask its steward"
-            )
-        self._ask_steward(
-            ConsentQuestion(
-                request.study,
-                request.method,
-                request.requester,
-                request.purpose,
-                request.alignment,
-                seeded=request.seed is not None,
-            )
-        )
-        for name in names:
-            self.vault.studies.put(
-                name, {**known, opening_name(self._fingerprint, self.name, request.study): self._clock()}
-            )
-        logger.info("party %s: study %s opened (%s)", self.name, request.study, request.alignment)
 
     def _check_alignment(self, alignment: str) -> None:
         """PolicyRefused unless the policy allows this way to find who is who."""
@@ -459,7 +373,7 @@ class Member:
             record = self._known(request.study)
             self._check_alignment(record.alignment)
             self._check_points(request, record)
-            signed, cohort = self._check_signed(request, record)
+            signed, cohort = self._signatures().check(request, record.listed)
             if record.masked.get(request.origin, signed.digest) != signed.digest:
                 raise ProtocolError(f"party {self.name!r} has masked another list of {request.origin!r}")
             if record.masked.get(request.origin) != signed.digest:
@@ -469,38 +383,12 @@ class Member:
             masked = mask_points(request.points, bytes.fromhex(record.mask))
         except ValueError:
             raise ProtocolError(f"party {self.name!r}: a point among those of {request.origin!r} is none") from None
-        signature = self._sign_points(request.study, (*signed.masked_by, self.name), masked)
+        signature = self._signatures().sign(request.study, (*signed.masked_by, self.name), masked)
         return MaskReply(self.name, request.origin, masked, signature=signature)
 
-    def _sign_points(self, study: str, masked_by: tuple[str, ...], points: NDArray[np.uint8]) -> bytes:
+    def _signatures(self) -> PointSignatures:
         assert self._authenticity is not None  # `_check_alignment`
-        said = masked_by, points.shape[0], points_digest(points)
-        return self._authenticity.sign(points_statement(study, self._fingerprint, *said))
-
-    def _check_signed(self, request: MaskRequest, record: OpeningRecord) -> tuple[SignedPoints, int]:
-        """Who signed the points, and the cohort's size; ProtocolError unless another party vouches for each of them."""
-        signed, cohort = request.signed, request.cohort
-        response = self.federation.response.party
-        if signed is None or signed.masked_by[:1] != (request.origin,) or not self._is_signed(request.study, signed):
-            raise ProtocolError(f"party {self.name!r}: the points of {request.origin!r} are not signed by a party")
-        if (signed.count, signed.digest) != (request.points.shape[0], points_digest(request.points)):
-            raise ProtocolError(f"party {self.name!r}: other points of {request.origin!r} were signed than these")
-        if self.name == response:
-            return signed, len(self._table.ids)
-        if cohort is None or cohort.masked_by != (response,) or not self._is_signed(request.study, cohort):
-            raise ProtocolError(f"party {self.name!r}: the cohort's size is not signed by {response!r}")
-        if request.points.shape[0] > cohort.count or record.listed not in (0, cohort.count):
-            raise ProtocolError(f"party {self.name!r}: {request.origin!r} cannot have so many subjects of this cohort")
-        return signed, cohort.count
-
-    def _is_signed(self, study: str, signed: SignedPoints) -> bool:
-        """Whether the party that masked these points last signed them, and all who did are others of the federation."""
-        others = {p.name for p in self.federation.parties} - {self.name}
-        by = signed.masked_by
-        if not by or len(set(by)) != len(by) or not set(by) <= others or self._authenticity is None:
-            return False
-        message = points_statement(study, self._fingerprint, by, signed.count, signed.digest)
-        return self._authenticity.verify(by[-1], message, signed.signature)
+        return PointSignatures(self.name, self.federation, self._fingerprint, self._authenticity, len(self._table.ids))
 
     def _check_points(self, request: MaskRequest, record: OpeningRecord) -> None:
         late = record.is_placed and request.origin not in record.masked
@@ -535,7 +423,7 @@ class Member:
                 positions=by_row[self._by_id],
                 cohort=cohort_digest(request.hashes),
             )
-            if record.is_placed and not _same_place(record, placed):
+            if record.is_placed and not record.is_same_place(placed):
                 raise ProtocolError(f"party {self.name!r}: the cohort of this study is settled, and it is another one")
             if not record.is_placed:
                 self._write(request.study, placed)
@@ -620,7 +508,7 @@ class Member:
             overlapping=self._account.overlapping,
             opened_since=partial(self.vault.overlapping, self._account),
             consents=self._consents(record),
-            ask_steward=self._ask_steward,
+            ask_steward=self._openings.ask,
         )
 
     def _consents(self, record: OpeningRecord) -> StudyConsents:
@@ -703,11 +591,6 @@ def _method_of(request: Request) -> str:
     return str(getattr(asked, "method", RAW_REGRESSION))
 
 
-def _same_place(first: OpeningRecord, second: OpeningRecord) -> bool:
-    same = (first.n_subjects, first.cohort) == (second.n_subjects, second.cohort)
-    return same and np.array_equal(first.positions, second.positions)
-
-
 def _fits(values: NDArray[np.float64], column: Column, rows: int) -> bool:
     """Whether these can be synthetic values, or category codes, of the column."""
     if values.dtype != np.float64 or values.shape != (rows,) or not np.isfinite(values).all():
@@ -720,4 +603,4 @@ def _file_name(study: str) -> str:
     if _FILE_NAME.fullmatch(study):
         return study
     digest = hashlib.sha256(study.encode()).hexdigest()[:16]
-    return f"{re.sub('[^A-Za-z0-9_-]+', '_', study).strip('_')[:80]}-{digest}".lstrip("-")
+    return f"{re.sub('[^A-Za-z0-9_-]+', '_', study).strip('_-')[:80] or 'study'}~{digest}"  # ~ is in no plain name

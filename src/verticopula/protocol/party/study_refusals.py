@@ -4,12 +4,12 @@ asked."""
 from __future__ import annotations
 
 import time
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from verticopula.errors import PolicyRefused, ProtocolError
+from verticopula.protocol.look_alikes import fold_look_alikes
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.schema.defaults import SECONDS_PER_DAY
@@ -18,7 +18,6 @@ from verticopula.storage.records import RecordStore
 _STUDY, _SAME = "study ", "same "
 _SAME_PRICE = 0.1  # relative: a price that differs by less is the same one to a steward
 _NUMBERS = ("n_subjects", "epsilon", "coins_epsilon", "coins_count", "mu", "mu_person")
-_HIDDEN = "\u034f\u115f\u1160\u2800\u3164\uffa0"  # blank on a screen, though not by their category
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,7 +126,7 @@ def _digest(question: ConsentQuestion) -> str:
         for entry in question.proposed
     )
     seeded = ("seeded",) if question.seeded else ()
-    words = fold(question.requester), fold(question.purpose)
+    words = fold_look_alikes(question.requester), fold_look_alikes(question.purpose)
     return fingerprint((question.method, question.variant, *words, question.alignment, shown, *seeded))
 
 
@@ -142,10 +141,3 @@ def _are_alike(one: Sequence[float], other: Sequence[float]) -> bool:
         a == b or abs(a - b) <= _SAME_PRICE * max(abs(a), abs(b)) < float("inf")
         for a, b in zip(one, other, strict=True)
     )
-
-
-def fold(text: str) -> str:
-    """The words as they look: without what cannot be seen, other forms of the same letters, case and surplus blanks."""
-    plain = "".join(c for c in unicodedata.normalize("NFKC", text) if c not in _HIDDEN)
-    seen = "".join(" " if c.isspace() else c for c in plain if c.isspace() or unicodedata.category(c)[0] != "C")
-    return " ".join("".join(c for c in seen if not "\ufe00" <= c <= "\ufe0f").casefold().split())

@@ -1,0 +1,69 @@
+"""What a party remembers of the studies that it has opened."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
+
+
+@dataclass(frozen=True)
+class OpeningRecord:
+    """What was agreed about one study.
+
+    Attributes
+    ----------
+    table : digest of the table the study was opened with
+    mask : the party's secret for `psi`, in hex; "" otherwise
+    masked : party -> digest of its list that was masked for it; there is one list a party
+    listed : the cohort's size as the response party signed it, for `psi`; 0 before it is known
+    n_subjects : size of the cohort; 0 before it is known
+    positions : (n_k,) place of each row, in the order of the ids; empty before it is known
+    cohort : digest of the cohort's list; "" before it is known
+    federation : fingerprint of the federation file
+    requester, purpose : who asked when the study was opened, and why
+    keeps : whether the coordinator was told that the synthetic block stays here; None if an earlier version told it
+    """
+
+    method: str
+    alignment: str
+    seed: int | None
+    table: str
+    mask: str = ""
+    masked: Mapping[str, str] = field(default_factory=dict)
+    n_subjects: int = 0
+    positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    cohort: str = ""
+    federation: str = ""
+    requester: str = ""
+    purpose: str = ""
+    listed: int = 0
+    keeps: bool | None = None
+
+    def agrees(self, other: OpeningRecord) -> bool:
+        """Whether the same was agreed, wherever the rows are."""
+        return all(getattr(self, name) == getattr(other, name) for name in _AGREED)
+
+    def is_same_place(self, other: OpeningRecord) -> bool:
+        """Whether the rows stand in the same places of the same cohort."""
+        same = (self.n_subjects, self.cohort) == (other.n_subjects, other.cohort)
+        return same and np.array_equal(self.positions, other.positions)
+
+    @property
+    def is_placed(self) -> bool:
+        return self.n_subjects > 0 and self.cohort != ""  # earlier versions did not check the cohort
+
+    def to_dict(self) -> dict[str, Any]:
+        places = base64.b64encode(self.positions.astype("<i8").tobytes()).decode("ascii")
+        return {**vars(self), "positions": places}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> OpeningRecord:
+        places = np.frombuffer(base64.b64decode(raw["positions"]), dtype="<i8").astype(np.int64)
+        return cls(**{**raw, "positions": places})
