@@ -30,8 +30,8 @@ from reporting.tables import Table
 from verticopula import Synthesizer
 from verticopula.errors import NotPrivateWarning
 from verticopula.privacy.gaussian_dp import mu_of
-from verticopula.stats.tilting.simulated_openings import CodedColumn, simulate_opening
-from verticopula.stats.tilting.tilted_fit import fit_tilted
+from verticopula.stats.tilting.opening_plan import CodedColumn
+from verticopula.stats.tilting.simulated_openings import simulate_opening
 from verticopula.stats.tilting.tilted_model import decode_rows
 
 CODED = ("nltcs", "acs", "br2000", "adult")
@@ -119,7 +119,7 @@ def synthesize_tilted(
     """Synthetic rows of a tilted copula in codes, and positions inside of cells."""
     rng = np.random.default_rng(seed)
     opened = simulate_opening(codes, coded, mu_of(epsilon, delta), rng=rng, response=response)
-    fit = fit_tilted(opened.columns, opened.copula, opened.tables, opened.readings, n_rows, rng=rng, threads=2)
+    fit = opened.fit(n_rows, rng=rng, threads=2)
     return decode_rows(fit.model, fit.rows, rng)
 
 

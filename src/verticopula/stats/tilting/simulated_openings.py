@@ -14,40 +14,16 @@ from numpy.typing import NDArray
 
 from verticopula.stats.marginals import project_to_simplex
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
-from verticopula.stats.strict.latent_scores import choose_cap
-from verticopula.stats.tilting.cell_features import CellFeatures, make_features
-from verticopula.stats.tilting.copula_estimate import CopulaEstimate
+from verticopula.stats.tilting.opening_plan import CodedColumn, OpeningPlan, needs_selection, plan_openings
 from verticopula.stats.tilting.openings import OpenedGram, OpenedTable, gram_deviation, table_deviation
-from verticopula.stats.tilting.pair_choice import PairEvidence, choose_pairs, read_products, weigh_pairs
-from verticopula.stats.tilting.pooling import PooledColumn, pool_column
-from verticopula.stats.tilting.population_fit import fit_population, split_budget
-from verticopula.stats.tilting.row_weights import choose_row_weights
-from verticopula.stats.tilting.selection import SelectionReading, base_features, find_base_columns, selection_deviation
-from verticopula.stats.tilting.table_prior import TableReading
-from verticopula.stats.tilting.tilted_fit import refine_margins
-from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
+from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.population_fit import split_budget
+from verticopula.stats.tilting.selection import SelectionReading, base_features, selection_deviation
+from verticopula.stats.tilting.study_fit import ChosenTables, choose_tables, fit_openings, settle_tables
+from verticopula.stats.tilting.tilted_fit import TiltedFit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class CodedColumn:
-    """What is public about a column before anything is released.
-
-    Attributes
-    ----------
-    n_cells : public cells, an empty value not among them
-    ordered : whether their order means something
-    party : number of the party that has it
-    may_be_empty : whether a person that the party knows may be without a value; its code is then `n_cells`
-    """
-
-    n_cells: int
-    ordered: bool
-    party: int
-    may_be_empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,16 +32,23 @@ class SimulatedOpenings:
 
     Attributes
     ----------
-    columns : pooled, with margins that the tables have contributed to
+    plan : what was opened
+    chosen : what the first opening says
+    tables : of the second opening, as opened
     """
 
-    columns: tuple[PooledColumn, ...]
-    features: tuple[CellFeatures, ...]
-    gram: OpenedGram
-    copula: CopulaEstimate
-    readings: tuple[TableReading, ...]
-    evidence: tuple[PairEvidence, ...]
+    plan: OpeningPlan
+    chosen: ChosenTables
     tables: tuple[OpenedTable, ...]
+
+    @property
+    def settled(self) -> tuple[tuple[PooledColumn, ...], tuple[OpenedTable, ...]]:
+        """Everybody's columns and tables."""
+        return settle_tables(self.plan, self.chosen, self.tables)
+
+    def fit(self, n_rows: int, *, rng: np.random.Generator, threads: int = 1) -> TiltedFit:
+        """The tilted copula and synthetic rows."""
+        return fit_openings(self.plan, self.chosen, self.tables, n_rows, rng, threads=threads)
 
 
 def simulate_margins(
@@ -88,30 +71,26 @@ def simulate_margins(
     return margins, deviations / people
 
 
-def open_gram(
-    pooled: Ints, features: Sequence[CellFeatures], owners: Ints, weights: Floats, mu: float, rng: np.random.Generator
-) -> OpenedGram:
-    """The first opening. `weights` (N, K) are 0 where a party does not know a person."""
-    longest = np.array(
-        [
-            sum(f.largest for f, owner in zip(features, owners, strict=True) if owner == k)
-            for k in range(weights.shape[1])
-        ]
-    )
-    bound = float(np.max(weights**2 @ longest))
+def open_gram(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> OpenedGram:
+    """The first opening.
+
+    Parameters
+    ----------
+    pooled : (N, p) pooled cells, -1 where the party does not know the person
+    """
+    weights, mu = plan.weights[plan.pattern_of], plan.split.gram
+    bound = float(np.max(plan.weights**2 @ plan.longest))
     records = np.hstack(
         [
-            np.where(pooled[:, j] >= 0, weights[:, owners[j]], 0.0)[:, None] * f.table[np.maximum(pooled[:, j], 0)]
-            for j, f in enumerate(features)
+            np.where(pooled[:, j] >= 0, weights[:, plan.owners[j]], 0.0)[:, None] * f.table[np.maximum(pooled[:, j], 0)]
+            for j, f in enumerate(plan.features)
         ]
     )
     deviation = gram_deviation(bound, mu)
     noise = np.triu(rng.normal(0.0, deviation, (records.shape[1],) * 2), 1)
     products = records.T @ records + noise + noise.T
     np.fill_diagonal(products, np.diag(products) + rng.normal(0.0, math.sqrt(2.0) * deviation, records.shape[1]))
-    totals = weights.T @ weights
-    people = np.divide(totals**2, (weights**2).T @ weights**2, out=np.zeros_like(totals), where=totals > 0.0)
-    return OpenedGram(products, deviation, totals, people)
+    return plan.gram(products, deviation)
 
 
 def open_tables(
@@ -159,63 +138,23 @@ def simulate_opening(
     """
     owners = np.array([column.party for column in coded], dtype=np.int64)
     known = np.column_stack([(codes[:, owners == k] >= 0).any(axis=1) for k in range(int(owners.max()) + 1)])
-    base, selecting = find_base_columns(known, owners)
-    split = split_budget(mu, coded, corrected=bool(selecting.any() and base.any()))
+    split = split_budget(mu, coded, corrected=needs_selection(known, owners))
     margins, deviations = simulate_margins(codes, coded, split.margins, rng)
-    columns = [
-        pool_column(
-            margin,
-            ordered=column.ordered or column.n_cells <= 2,
-            may_be_empty=column.may_be_empty,
-            least_share=max(TUNING.rarest_share, TUNING.empty_deviations * deviation),
-            most_cells=TUNING.most_cells,
-        )
-        for margin, column, deviation in zip(margins, coded, deviations, strict=True)
-    ]
-    pooled = pool_codes(codes, columns)
-    cap = choose_cap(split.gram, len(codes), len(coded))
-    features = [make_features(column, cap, centred=bool(selecting.any())) for column in columns]
-    longest = np.array(
-        [sum(f.largest for f, o in zip(features, owners, strict=True) if o == k) for k in range(known.shape[1])]
-    )
-    weights = choose_row_weights(known, longest, np.bincount(owners), gram_deviation(1.0, split.gram))
-    gram = open_gram(pooled, features, owners, weights, split.gram, rng)
-    reading = (
-        open_selection(pooled, features, base, selecting, known, split.selection, rng) if split.selection else None
-    )
-    population = fit_population(gram, features, columns, owners, reading, rng=rng)
-    readings = read_products(population.gram, features, population.columns, owners)
-    evidence = weigh_pairs(readings, population.columns, population.copula)
-    people = (known.T.astype(np.float64) @ known)[np.ix_(owners, owners)]
-    pairs: list[tuple[int, int]] = []
-    if split.tables > 0.0:
-        pairs = choose_pairs(evidence, population.columns, people, split.tables, TUNING.most_tables, response)
-    tables = population.correct(open_tables(pooled, columns, pairs, split.tables, rng))
-    return SimulatedOpenings(
-        refine_margins(population.columns, tables, deviations),
-        tuple(features),
-        population.gram,
-        population.copula,
-        tuple(readings),
-        tuple(evidence),
-        tables,
-    )
+    plan = plan_openings(coded, known, split, margins, deviations)
+    pooled = pool_codes(codes, plan.columns)
+    gram = open_gram(pooled, plan, rng)
+    selection = open_selection(pooled, plan, rng) if split.selection else None
+    chosen = choose_tables(plan, gram, selection, rng, response)
+    return SimulatedOpenings(plan, chosen, open_tables(pooled, plan.columns, chosen.pairs, split.tables, rng))
 
 
-def open_selection(
-    pooled: Ints,
-    features: Sequence[CellFeatures],
-    base: Bools,
-    selecting: Bools,
-    known: Bools,
-    mu: float,
-    rng: np.random.Generator,
-) -> SelectionReading:
+def open_selection(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> SelectionReading:
     """What base parties release about those whom each party knows."""
-    deviation = selection_deviation(features, base, int(selecting.sum()), mu)
-    rows = base_features(features, base, np.maximum(pooled, 0))
+    known, selecting = plan.patterns[plan.pattern_of], plan.selecting
+    deviation = selection_deviation(plan.features, plan.base, int(selecting.sum()), plan.split.selection)
+    rows = base_features(plan.features, plan.base, np.maximum(pooled, 0))
     counts = np.maximum(known.sum(axis=0), 1).astype(np.float64)
     means = np.zeros((known.shape[1], rows.shape[1]))
     for k in np.flatnonzero(selecting):
         means[k] = (rows[known[:, k]].sum(axis=0) + rng.normal(0.0, deviation, rows.shape[1])) / counts[k]
-    return SelectionReading(base, selecting, means, deviation / counts)
+    return SelectionReading(plan.base, selecting, means, deviation / counts)
