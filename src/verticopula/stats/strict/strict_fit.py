@@ -7,6 +7,7 @@ budget.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +28,23 @@ from verticopula.stats.strict.latent_scores import share_column
 from verticopula.stats.strict.noise_budget import StrictBudget
 from verticopula.stats.strict.noisy_moments import NoisyMoments, read_sums
 from verticopula.stats.strict.score_model import ScoreModel, correlate, margin_curves
-from verticopula.stats.strict.strict_report import StrictFit, StrictReport, by_parties
+from verticopula.stats.strict.strict_report import StrictReport, by_parties
 from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 
 __all__ = ["StrictFit", "StrictReport", "fit_strict"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class StrictFit:
+    """What a strict study found."""
+
+    correlation: Floats
+    marginals: Mapping[ColumnKey, Marginal]
+    report: FitReport
+    strict: StrictReport
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
@@ -84,7 +95,7 @@ def fit_strict(
         smallest_eigenvalue=repaired.smallest_eigenvalue_before,
         marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
     )
-    strict = summarise(state, plan, layout, model, rounds, change)
+    strict = summarise(state, plan, layout, model)
     corrected = correct_marginals(layout, marginals, margin_curves(model, state.placed))
     return StrictFit(repaired.correlation, corrected, report, strict)
 
@@ -97,9 +108,7 @@ def count_overlap(noisy: Sequence[NoisyMoments], q: int) -> Ints:
     return overlap
 
 
-def summarise(
-    state: StrictState, plan: SumsPlan, layout: Layout, model: ScoreModel, rounds: int, change: float
-) -> StrictReport:
+def summarise(state: StrictState, plan: SumsPlan, layout: Layout, model: ScoreModel) -> StrictReport:
     """What can be relied on, party by party."""
     structure, owners, k = state.structure, model.owners, len(plan.parties)
     counted = structure.groups >= 0
@@ -110,11 +119,7 @@ def summarise(
         rank=structure.rank,
         spread_within=float(np.sqrt(structure.spread[0])),
         spread_between=float(np.sqrt(structure.spread[1])),
-        iterations=rounds,
-        converged=change < TUNING.tolerance,
-        change=change,
         patterns=plan.columns.shape[0],
-        left_out=int((plan.pattern_of < 0).sum()),
         parties=plan.parties,
         raw_error=np.where(met, by_parties(state.variance, counted & np.isfinite(state.variance), owners, k), np.inf),
         expected_error=expected,

@@ -49,6 +49,7 @@ class StrictTuning:
     quiet : EM takes over where noise is below this share of the sampling variance in every pattern
     most_em_steps, em_tolerance : steps of EM at most; they end where no correlation moves by as much
     mixing : of the rounds; half of a plain step, because a whole one overshoots where people differ much
+    nearly_all : share of all mass in one cell of a nominal column that leaves nothing to associate
     largest_error : expected; with a larger one a correlation is reported as not supported
     """
 
@@ -80,6 +81,7 @@ class StrictTuning:
     most_em_steps: int = 300
     em_tolerance: float = 2e-4
     mixing: MixingSettings = _MIXING
+    nearly_all: float = 0.995
     largest_error: float = 0.05
 
 

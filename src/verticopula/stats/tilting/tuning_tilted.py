@@ -57,6 +57,7 @@ class TiltedTuning:
     most_tilt : largest theta
     settling_sweeps, settling_pull : of the last sweeps, which take sampling error out of the rows' tables
     averaged_sweeps : over which theta, and the model's own tables, are averaged before that
+    fitted_rows : least and most rows that a fit works with, whatever the number of people is
     fresh_sweeps : of rows that are drawn anew
     most_settled : pairs without theta whose tables are settled, too; with more of them none is
     """
@@ -102,6 +103,7 @@ class TiltedTuning:
     settling_sweeps: int = 1
     settling_pull: float = 1.0
     averaged_sweeps: int = 8
+    fitted_rows: tuple[int, int] = (20_000, 60_000)
     fresh_sweeps: int = 30
     most_settled: int = 300
 
