@@ -59,9 +59,7 @@ def gram_terms(plan: SumsPlan, index: int, cells: Mapping[str, VerifiedCells]) -
     return gram_term(_record_blocks(plan, index, cells))
 
 
-def _record_blocks(
-    plan: SumsPlan, index: int, cells: Mapping[str, VerifiedCells]
-) -> Iterator[tuple[Field, Field]]:
+def _record_blocks(plan: SumsPlan, index: int, cells: Mapping[str, VerifiedCells]) -> Iterator[tuple[Field, Field]]:
     """Both shares of some whole records at a time."""
     maps = {
         party: make_map(held.held.statement, own_tables(plan, party)) for party, held in _dealt(plan, cells).items()

@@ -167,7 +167,7 @@ def secure_sums(
     requests = {name: SumsShareRequest(study, method, plan, keys, evidence) for name in everybody}
     replies = yield from _run_round(requests, own)
     relayed = _RelayedMessages(statements_of(plan, study, fingerprint((plan, keys))))
-    selection = {}
+    selection: dict[str, Ints] = {}
     for name in everybody:
         dealt = _reply_of(name, replies, SumsShareReply)
         relayed.take(DEAL, name, dealt.boxes)

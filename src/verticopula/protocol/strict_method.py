@@ -195,9 +195,7 @@ def check_shared_size(federation: Federation, observed: Masks, budget: StrictBud
     the most cells that it may be pooled to.
     """
     check_bodies(
-        sum(
-            int(observed[key].sum()) * (_most_cells(federation, key, observed, budget) - 1) for key in federation.keys
-        )
+        sum(int(observed[key].sum()) * (_most_cells(federation, key, observed, budget) - 1) for key in federation.keys)
     )
 
 

@@ -303,9 +303,7 @@ def mask_digest(observed: Bools) -> str:
     return hashlib.sha256(shape + np.packbits(np.ascontiguousarray(observed)).tobytes()).hexdigest()
 
 
-def presence_statement(
-    study: str, party: str, counts: Sequence[int], mask: str, empties: Sequence[bool] = ()
-) -> bytes:
+def presence_statement(study: str, party: str, counts: Sequence[int], mask: str, empties: Sequence[bool] = ()) -> bytes:
     """What a party signs about its mask."""
     said = ("presence", study, party, tuple(counts), mask)
     return fingerprint((*said, tuple(map(bool, empties))) if empties else said).encode()
@@ -392,9 +390,7 @@ def _recomputed(
         per_round=per_round,
     )
     known = dict(zip(federation.keys, counts, strict=True))
-    return plan_numbers(
-        federation, budget, method, known, n_subjects, dict(zip(federation.keys, empties, strict=True))
-    )
+    return plan_numbers(federation, budget, method, known, n_subjects, dict(zip(federation.keys, empties, strict=True)))
 
 
 def _same(said: Floats, expected: Floats) -> bool:

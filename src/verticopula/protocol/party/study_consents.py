@@ -26,6 +26,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.study_proposal import (
     NO_CONTEXT,
+    Presence,
     StudyContext,
     check_proposal,
     consent_statement,
@@ -33,7 +34,6 @@ from verticopula.protocol.study_proposal import (
     margins_statement,
     mask_digest,
     own_place_of,
-    Presence,
     presence_statement,
 )
 from verticopula.protocol.wire import decode, encode

@@ -254,7 +254,7 @@ class SumsHandler:
             self._keep(request.study, kept)
         if kept.choice != choice:
             raise ProtocolError(
-                f"party {self.party!r} has added up the tables of other pairs in this study: the same noise on two sums "
+                f"party {self.party!r} has added up tables of other pairs in this study: the same noise on two sums "
                 "would show their difference"
             )
         return unpack_noise(kept.tables_noise)
