@@ -140,7 +140,14 @@ def _read_marginal(column: Column, saved: Mapping[str, Any], shares: str) -> Mar
 
 
 def _sums(spending: StrictSpending) -> dict[str, Any]:
-    return {"mu": spending.mu, "factors": dict(spending.factors), "subjects": dict(spending.subjects)}
+    """All that the price needs, but for the margins' noise, which stands with their columns."""
+    prices = ("mu", "mu_person", "tables", "tables_person")
+    parties = ("factors", "subjects", "selection")
+    return {
+        **{name: getattr(spending, name) for name in prices},
+        **{name: dict(getattr(spending, name)) for name in parties},
+        "empties": sorted([key.party, key.column] for key in spending.empties),
+    }
 
 
 def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResult:
@@ -194,4 +201,5 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
 
 def _read_spending(raw: dict[str, Any], deviations: dict[ColumnKey, float]) -> StrictSpending:
     """What `_sums` wrote; older files have one mu for a record and a person."""
-    return StrictSpending(deviations, **{"mu_person": raw["mu"], **raw})
+    empties = frozenset(ColumnKey(*key) for key in raw.get("empties", ()))
+    return StrictSpending(deviations, **{"mu_person": raw["mu"], **raw, "empties": empties})
