@@ -131,6 +131,16 @@ def needs_selection(known: Bools, owners: Ints) -> bool:
     return bool(selecting.any() and base.any())
 
 
+def settle_empty(margin: Floats, deviation: float) -> Floats:
+    """A margin without empty values, its last cell, where these cannot be told from none."""
+    if margin[-1] >= TUNING.no_empty_deviations * deviation and margin[-1] > 0.0:
+        return margin
+    values = np.maximum(margin[:-1], 0.0)
+    total = float(values.sum())
+    shares = values / total if total > 0.0 else np.full(values.size, 1.0 / values.size)
+    return np.append(shares, 0.0)
+
+
 def plan_openings(
     coded: Sequence[CodedColumn],
     known: Bools,
@@ -152,7 +162,7 @@ def plan_openings(
     base, selecting = find_base_columns(known, owners)
     columns = tuple(
         pool_column(
-            margin,
+            settle_empty(margin, float(deviation)) if column.may_be_empty else margin,
             ordered=column.ordered or column.n_cells <= 2,
             may_be_empty=column.may_be_empty,
             least_share=max(TUNING.rarest_share, TUNING.empty_deviations * float(deviation)),

@@ -10,7 +10,7 @@ class TiltedTuning:
     """Chosen constants of pooling, openings, choice of tables and fit.
 
     `margins_share`, `tables_share`, `nominal_weight`, `shape_weight`, `rarest_share`, `smooth_length`, `own_part`,
-    `product_part`, `enough_gain`, `settling_sweeps` and `settling_pull` were chosen on generated tables (random
+    `product_part`, `enough_gain`, `settling_sweeps`, `settling_pull`, `fitted_rows` and `fresh_sweeps` were chosen on generated tables (random
     Bayesian networks and latent classes of 14 and 15 columns, 40,000 people) and on the public table magic in 16 cells
     a column, at (0.8, 1e-5); most of them lie on a plateau. `copula_only_margins` was chosen on generated binary
     columns; `few_columns`, `selection_share`, `regression_ridge` and `most_ridge` on `make_sme` (71,827 people, epsilon
@@ -22,6 +22,7 @@ class TiltedTuning:
     most_cells : pooled cells of a column, but for an empty one
     rarest_share : a rarer cell is pooled
     empty_deviations : a cell within so many standard deviations of its noise counts as empty
+    no_empty_deviations : a column whose empty values are within so many of them is taken for one without any
     margins_share, tables_share : parts of mu^2 for margins and for the second opening; the first opening has the rest
     few_columns : with more columns than this, tables get less in inverse proportion, and margins in proportion to the
         root of it: the copula has to say more
@@ -65,6 +66,7 @@ class TiltedTuning:
     most_cells: int = 16
     rarest_share: float = 0.004
     empty_deviations: float = 2.0
+    no_empty_deviations: float = 3.0
     margins_share: float = 0.2
     tables_share: float = 0.55
     few_columns: int = 20
@@ -104,7 +106,7 @@ class TiltedTuning:
     settling_pull: float = 1.0
     averaged_sweeps: int = 8
     fitted_rows: tuple[int, int] = (20_000, 60_000)
-    fresh_sweeps: int = 30
+    fresh_sweeps: int = 15
     most_settled: int = 300
 
 
