@@ -29,6 +29,7 @@ def make_plan(
     most_tables: int = MOST_TABLES,
     several_rows: bool = False,
     selection: bool = False,
+    features: int = 2,
 ) -> SumsPlan:
     """One pattern for every set of parties that know somebody, with weights that make all records equally long.
 
@@ -42,10 +43,13 @@ def make_plan(
     compute : the three compute parties
     cells : of every column
     selection : whether parties that know everybody release features of those whom others know
+    features : of a column: the steps, or both
     """
     patterns, labels = np.unique(known, axis=0, return_inverse=True)
     steps = np.linspace(-1.0, 1.0, cells)
-    table = np.rint(np.column_stack([steps, 1.0 - 2.0 * (np.abs(steps) == 1.0)]) * 2.0**BITS).astype(np.int64)
+    table = np.rint(np.column_stack([steps, 1.0 - 2.0 * (np.abs(steps) == 1.0)]) * 2.0**BITS).astype(np.int64)[
+        :, :features
+    ]
     sizes = patterns @ np.array(list(widths.values()), dtype=np.float64)
     weights = np.where(patterns, np.rint(64.0 / np.sqrt(np.maximum(sizes, 1.0)))[:, None], 0.0).astype(np.int64)
     selecting = ~known.all(axis=0)
@@ -74,8 +78,9 @@ def make_plan(
 
 
 def complete_plan(mu: float, widths: Mapping[str, int] = PARTIES, n: int = 4) -> SumsPlan:
-    """A plan for a few subjects whom everybody knows."""
-    return make_plan(widths, np.ones((n, len(widths)), dtype=bool), mu, choose_compute(list(widths)))
+    """A plan for a few subjects whom everybody knows; mu of both openings."""
+    known = np.ones((n, len(widths)), dtype=bool)
+    return make_plan(widths, known, mu, choose_compute(list(widths)), mu_tables=mu, features=1)
 
 
 def all_pairs(plan: SumsPlan) -> Ints:

@@ -57,7 +57,7 @@ def test_the_coordinator_of_two_parties_is_killed_in_every_round_of_the_sums_and
                 net.start("server", program=(BREAKING,))
             state, note = net.wait(lead, study)
         assert (state, note) == ("done", "")
-        assert [len(net.ledger(name)) for name in ("left", "right")] == [3, 3]
+        assert [len(net.ledger(name)) for name in ("left", "right")] == [4, 4]
         entries = [Release.from_json(json.dumps(line)) for name in ("left", "right") for line in net.ledger(name)]
         assert state_privacy(entries, 1e-6).person == pytest.approx(6.0, rel=1e-9)
         folder = net.result(study).parent

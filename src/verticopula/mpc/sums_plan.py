@@ -254,7 +254,7 @@ def score_cells(plan: SumsPlan, party: str, codes: Ints) -> Ints:
     """
     weights = plan.weights[plan.pattern_of[own_rows(plan, party)], plan.parties.index(party)]
     tables = own_tables(plan, party)
-    return weights[:, None] * np.hstack([table[codes[:, index]] for index, table in enumerate(tables)])
+    return np.asarray(weights[:, None] * np.hstack([table[codes[:, index]] for index, table in enumerate(tables)]))
 
 
 # ---- prices ------------------------------------------------------------------------------

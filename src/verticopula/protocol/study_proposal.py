@@ -160,8 +160,8 @@ def said_presence(observed: Bools, method: str) -> Presence:
     """What a party with these observed cells says in a study by that method."""
     if method != STRICT.name:
         return Presence(observed, presence_counts(observed), ())
-    known = observed.any(axis=1)
-    empties = tuple(bool(empty) for empty in (~observed[known]).any(axis=0))
+    known = np.asarray(observed.any(axis=1))
+    empties = tuple(not bool(full) for full in np.asarray(observed[known].all(axis=0)))
     return Presence(known[:, None], (int(known.sum()),) * observed.shape[1], empties)
 
 
