@@ -29,7 +29,7 @@ _ROUNDS = {
     "SumsShareRequest": "shares",
     "SumsProofRequest": "proof",
 }
-_RECORDED = ("consent", "agreement", "keys", "shares", "proof", "sums")  # replies that follow from a study's record
+_RECORDED = ("consent", "agreement", "keys", "shares", "proof", "sums", "tables")  # replies that follow from a study's record
 _DISK_IS_FULL = "NOSPACE"
 
 
