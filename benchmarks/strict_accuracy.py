@@ -40,7 +40,10 @@ def measure_accuracy(n: int, epsilon: float, seeds: Iterable[int]) -> dict[str, 
     return {
         "epsilon": epsilon,
         "parties": runs[0]["parties"],
-        **{name: [run[name] for run in runs] for name in ("rmse", "distance", "observed_distance", "fit", "kernel")},
+        **{
+            name: [run[name] for run in runs]
+            for name in ("rmse", "categories", "distance", "observed_distance", "fit", "kernel")
+        },
         **{
             name: np.sqrt(np.mean([np.square(run[name]) for run in runs], axis=0)).tolist()
             for name in ("by_parties", "expected", "raw")
@@ -79,10 +82,13 @@ def _measure(study: SmeStudy, epsilon: float, seed: int) -> dict[str, Any]:
         [report.parties.index(key.party) for key in layout.keys], [s.stop - s.start for s in layout.slices]
     )
     values = complete_values(study)
+    several = np.repeat([s.stop - s.start > 1 for s in layout.slices], [s.stop - s.start for s in layout.slices])
+    ordered = counted & ~several[:, None] & ~several
     return {
         "parties": list(report.parties),
-        "rmse": float(np.sqrt(np.mean(squares[counted]))),
-        "by_parties": by_parties(squares, counted, owners, len(report.parties)),
+        "rmse": float(np.sqrt(np.mean(squares[ordered]))),
+        "categories": float(np.sqrt(np.mean(squares[counted & ~ordered]))),
+        "by_parties": by_parties(squares, ordered, owners, len(report.parties)),
         "expected": report.expected_error,
         "raw": report.raw_error,
         "distance": mean(distances(result.copula.marginals, values).values()),
@@ -120,6 +126,7 @@ def tabulate_accuracy(found: Sequence[Mapping[str, Any]]) -> list[Table]:
             f"≤ {MOST_RMSE[run['epsilon']]:g}: {verdict(mean(run['rmse']), MOST_RMSE[run['epsilon']])}",
             f"{mean(run['distance']):.4f} ({mean(run['observed_distance']):.4f})",
             verdict(mean(run["distance"]), MOST_DISTANCE),
+            f"{mean(run['categories']):.3f}",
             f"{mean(run['kernel']):.1f}: {verdict(mean(run['kernel']), MOST_SECONDS)}",
             f"{mean(run['fit']):.1f}",
             ", ".join(map(str, run["rank"])),
@@ -129,10 +136,11 @@ def tabulate_accuracy(found: Sequence[Mapping[str, Any]]) -> list[Table]:
     ]
     header = (
         "ε per person",
-        "RMSE of the latent correlation",
+        "RMSE of the latent correlation, pairs of ordered columns",
         "target",
         "mean Kolmogorov distance of the margins (of the observed)",
         f"≤ {MOST_DISTANCE:g}",
+        "RMSE of pairs with a category of a nominal column",
         f"s to fit, ≤ {MOST_SECONDS:g}",
         "s of everybody together",
         "factors",
@@ -169,7 +177,8 @@ def measure_margins(n: int, epsilon: float, seeds: Iterable[int]) -> dict[str, A
         tables = align_tables(study.federation, study.tables, need_overlap=False)
         observed = {key: tables[key.party].columns[key.column].observed for key in study.federation.keys}
         request = StudyBudget.build(study.federation, unit="person", epsilon=epsilon, delta=DELTA)
-        budget = plan_strict(study.federation, request, {key: int(mask.sum()) for key, mask in observed.items()})
+        counts = {key: int(mask.sum()) for key, mask in observed.items()}
+        budget = plan_strict(study.federation, request, counts, n)
         for key in study.federation.keys:
             column = study.federation.column(key)
             if column.kind not in ("continuous", "count"):

@@ -1,4 +1,4 @@
-"""Strict studies with simulated openings, as fitted synthesizers: everything after the last round, without the rounds."""
+"""Strict studies with simulated openings: everything after the last round, without the rounds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.coded_studies import CodedStudy, simulate_opening
 from verticopula import Federation
 from verticopula.data.missingness import summarise_missingness
 from verticopula.data.tables import AlignedTable, align_tables
@@ -17,7 +18,6 @@ from verticopula.stats.marginals import Marginal, to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.strict.opened_fit import StrictFit, fit_opened
 from verticopula.stats.tilting.opening_plan import CodedColumn
-from verticopula.stats.tilting.simulated_openings import SimulatedOpenings, simulate_opening
 
 TYPICAL_DEVIATION = 60.0  # of the noise on a count: says how many cells a continuous column has
 
@@ -41,7 +41,7 @@ def code_tables(federation: Federation, tables: Mapping[str, AlignedTable]) -> t
 
 def fit_simulated(
     federation: Federation, tables: Mapping[str, Any], epsilon: float, *, delta: float = 1e-6, seed: int = 0
-) -> tuple[StrictFit, SimulatedOpenings]:
+) -> tuple[StrictFit, CodedStudy]:
     """A study at (epsilon, delta) per person."""
     aligned = align_tables(federation, tables, need_overlap=False)
     codes, coded = code_tables(federation, aligned)
@@ -61,7 +61,7 @@ def observed_margin(federation: Federation, key: Any, shares: np.ndarray, n_cell
     return Marginal(federation.column(key), values / values.sum(), 0.0, empty=float(shares[n_cells:].sum()))
 
 
-def result_of(fit: StrictFit, opened: SimulatedOpenings, federation: Federation) -> FitResult:
+def result_of(fit: StrictFit, opened: CodedStudy, federation: Federation) -> FitResult:
     known = opened.plan.patterns[opened.plan.pattern_of]
     observed = {key: known[:, opened.plan.owners[j]] for j, key in enumerate(federation.keys)}
     return FitResult(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from verticopula.simulate.strict_openings import open_gram
 from verticopula.stats.tilting.cell_features import make_features
 from verticopula.stats.tilting.opening_plan import CodedColumn, find_patterns, plan_openings
 from verticopula.stats.tilting.openings import OpenedGram, gram_deviation
@@ -14,7 +15,6 @@ from verticopula.stats.tilting.pair_choice import PairEvidence, choose_pairs
 from verticopula.stats.tilting.pooling import pool_column
 from verticopula.stats.tilting.population_fit import BudgetSplit, fit_population
 from verticopula.stats.tilting.row_weights import choose_row_weights
-from verticopula.stats.tilting.simulated_openings import open_gram
 from verticopula.stats.tilting.table_prior import Spread, fit_spread
 
 COLUMNS = [pool_column(np.full(5, 0.2), ordered=False, least_share=0.01, most_cells=16) for _ in range(6)]

@@ -8,19 +8,15 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from benchmarks.coded_studies import CodedStudy, simulate_opening
 from verticopula.privacy.gaussian_dp import mu_of
+from verticopula.simulate.strict_openings import open_gram, open_tables
 from verticopula.stats.tilting.cell_features import make_features
 from verticopula.stats.tilting.opening_plan import CodedColumn, OpeningPlan, plan_openings
 from verticopula.stats.tilting.openings import OpenedGram
 from verticopula.stats.tilting.pooling import pool_column
 from verticopula.stats.tilting.population_fit import BudgetSplit, split_budget
 from verticopula.stats.tilting.selection import selection_deviation
-from verticopula.stats.tilting.simulated_openings import (
-    SimulatedOpenings,
-    open_gram,
-    open_tables,
-    simulate_opening,
-)
 from verticopula.stats.tilting.tilted_model import decode_rows
 
 Codes = np.ndarray
@@ -54,7 +50,7 @@ def mixed_study(seed: int, n: int = 4_000) -> tuple[Codes, list[CodedColumn]]:
     return table, [*coded, CodedColumn(15, False, 0)]
 
 
-def synthesize(codes: Codes, coded: list[CodedColumn], epsilon: float, seed: int) -> tuple[Codes, SimulatedOpenings]:
+def synthesize(codes: Codes, coded: list[CodedColumn], epsilon: float, seed: int) -> tuple[Codes, CodedStudy]:
     rng = np.random.default_rng(seed)
     opened = simulate_opening(codes, coded, mu_of(epsilon, 1e-5), rng=rng)
     fit = opened.fit(len(codes), rng=rng)
@@ -80,7 +76,7 @@ def pair_distance(real: Codes, other: Codes) -> float:
     return float(np.mean(distances))
 
 
-def independent(opened: SimulatedOpenings, n: int, rng: np.random.Generator) -> Codes:
+def independent(opened: CodedStudy, n: int, rng: np.random.Generator) -> Codes:
     """Columns with the same released margins, each by itself and without sampling error of its margin."""
     found = []
     for column in opened.settled[0]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.coded_studies import simulate_opening
 from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.tilting.opening_plan import CodedColumn
-from verticopula.stats.tilting.simulated_openings import simulate_opening
 
 MOST_CELLS = 32
 TYPICAL_DEVIATION = 60.0  # of the noise on a count: says how many cells a continuous column has

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verticopula.stats.strict.factor_structure import FactorStructure
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
+from verticopula.stats.tilting.factor_structure import FactorStructure
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import TableReading, believe, cell_kernel, fit_margins, read_spread

@@ -19,10 +19,10 @@ from verticopula.stats.copula import Layout, indicators_to_latents
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import Repair, nearest_correlation
 from verticopula.stats.pairwise import FitReport
-from verticopula.stats.strict.factor_structure import posterior_variance
 from verticopula.stats.strict.strict_report import StrictReport, TiltedPair, by_parties
 from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
 from verticopula.stats.tilting.cell_features import features_mean
+from verticopula.stats.tilting.factor_structure import posterior_variance
 from verticopula.stats.tilting.opening_plan import OpeningPlan
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pair_choice import expected_table
@@ -65,6 +65,8 @@ def fit_opened(
     parties: Sequence[str],
     rng: np.random.Generator,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    n_rows: int | None = None,
 ) -> StrictFit:
     """The copula of the population, from what was opened.
 
@@ -75,9 +77,10 @@ def fit_opened(
     marginals : of the observed, settled from noisy cells
     parties : their names, in the order of the plan's numbers
     rng : of the rows that the fit works with
+    n_rows : how many those are; None for as many as there are people, within limits
     """
-    n_rows = int(np.clip(plan.counts.sum(), *TILTED_TUNING.fitted_rows))
-    fit = fit_openings(plan, chosen, tables, n_rows, rng, threads=usable_threads(), progress=progress)
+    size = int(np.clip(plan.counts.sum(), *TILTED_TUNING.fitted_rows)) if n_rows is None else n_rows
+    fit = fit_openings(plan, chosen, tables, size, rng, threads=usable_threads(), progress=progress)
     found = {
         key: population_margin(column, marginals[key])
         for key, column in zip(layout.keys, fit.model.columns, strict=True)
@@ -217,7 +220,9 @@ def _feature_spreads(plan: OpeningPlan, j: int, width: int) -> Floats:
     features, column = plan.features[j], plan.columns[j]
     squares = column.shares @ features.table**2 - features_mean(features, column) ** 2
     deviations = np.sqrt(np.maximum(squares, 1e-9))
-    return deviations[:1] if width == 1 else deviations[column.groups[:width]]
+    if features.score is not None:  # also where a nominal column's categories are pooled to two cells
+        return np.full(width, deviations[0])
+    return np.asarray(deviations[column.groups[:width]])
 
 
 def summarise(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.stats.strict.latent_scores import choose_cap
 from verticopula.stats.tilting.cell_features import CellFeatures, make_features
+from verticopula.stats.tilting.latent_scores import choose_cap
 from verticopula.stats.tilting.openings import OpenedGram, gram_deviation
 from verticopula.stats.tilting.pooling import PooledColumn, pool_column
 from verticopula.stats.tilting.population_fit import BudgetSplit

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.stats.strict.score_model import solve_shift
 from verticopula.stats.tilting.cell_features import CellFeatures, features_mean
+from verticopula.stats.tilting.latent_scores import solve_shift
 from verticopula.stats.tilting.openings import OpenedGram, OpenedTable, feature_places
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING

@@ -1,6 +1,6 @@
-"""A study's openings in one process, with the bounds and the noise that secure openings have.
+"""A strict study's openings in one process, with the bounds and the noise that secure openings have.
 
-For tests, benchmarks and forecasts: codes of people go in, and what comes out is what the protocol would open.
+Codes of people go in, and what comes out is what the protocol would open.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.stats.marginals import project_to_simplex
-from verticopula.stats.strict.gaussian_margins import cell_sensitivity
-from verticopula.stats.tilting.opening_plan import CodedColumn, OpeningPlan, needs_selection, plan_openings
+from verticopula.stats.tilting.opening_plan import OpeningPlan
 from verticopula.stats.tilting.openings import OpenedGram, OpenedTable, gram_deviation, table_deviation
 from verticopula.stats.tilting.pooling import PooledColumn
-from verticopula.stats.tilting.population_fit import split_budget
 from verticopula.stats.tilting.selection import SelectionReading, base_features, selection_deviation
-from verticopula.stats.tilting.study_fit import ChosenTables, choose_tables, fit_openings, settle_tables
-from verticopula.stats.tilting.tilted_fit import TiltedFit
+from verticopula.stats.tilting.study_fit import ChosenTables, choose_tables
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
@@ -41,34 +36,22 @@ class SimulatedOpenings:
     chosen: ChosenTables
     tables: tuple[OpenedTable, ...]
 
-    @property
-    def settled(self) -> tuple[tuple[PooledColumn, ...], tuple[OpenedTable, ...]]:
-        """Everybody's columns and tables."""
-        return settle_tables(self.plan, self.chosen, self.tables)
 
-    def fit(self, n_rows: int, *, rng: np.random.Generator, threads: int = 1) -> TiltedFit:
-        """The tilted copula and synthetic rows."""
-        return fit_openings(self.plan, self.chosen, self.tables, n_rows, rng, threads=threads)
+def simulate_openings(
+    plan: OpeningPlan, codes: Ints, rng: np.random.Generator, response: int | None = None
+) -> SimulatedOpenings:
+    """Both openings of a plan.
 
-
-def simulate_margins(
-    codes: Ints, coded: Sequence[CodedColumn], mu: float, rng: np.random.Generator
-) -> tuple[list[Floats], Floats]:
-    """Released margins of all columns, and the standard deviation of the noise on a share of each."""
-    sensitivities = np.array([cell_sensitivity(c.n_cells + c.may_be_empty) for c in coded])
-    # d_j^2 in proportion to s_j makes the sum of the columns' squared errors least.
-    deviations = np.sqrt(sensitivities * sensitivities.sum()) / mu
-    margins = []
-    for j, column in enumerate(coded):
-        size = column.n_cells + column.may_be_empty
-        counts = np.bincount(codes[codes[:, j] >= 0, j], minlength=size).astype(np.float64)
-        n = counts.sum()
-        noisy = counts + rng.normal(0.0, deviations[j], size)
-        if size == 2:
-            noisy[1] = n - noisy[0]
-        margins.append(project_to_simplex(noisy / n) if n > 0 else np.full(size, 1.0 / size))
-    people = np.maximum((codes >= 0).sum(axis=0), 1)
-    return margins, deviations / people
+    Parameters
+    ----------
+    codes : (N, p) public cells; -1 where the party does not know the person
+    response : the column that models will be made for, if there is one
+    """
+    pooled = pool_codes(codes, plan.columns)
+    gram = open_gram(pooled, plan, rng)
+    selection = open_selection(pooled, plan, rng) if plan.split.selection else None
+    chosen = choose_tables(plan, gram, selection, rng, response)
+    return SimulatedOpenings(plan, chosen, open_tables(pooled, plan.columns, chosen.pairs, plan.split.tables, rng))
 
 
 def open_gram(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> OpenedGram:
@@ -118,34 +101,6 @@ def pool_codes(codes: Ints, columns: Sequence[PooledColumn]) -> Ints:
     return np.column_stack(
         [np.where(codes[:, j] >= 0, column.groups[np.maximum(codes[:, j], 0)], -1) for j, column in enumerate(columns)]
     )
-
-
-def simulate_opening(
-    codes: Ints,
-    coded: Sequence[CodedColumn],
-    mu: float,
-    *,
-    rng: np.random.Generator,
-    response: int | None = None,
-) -> SimulatedOpenings:
-    """All openings of a study.
-
-    Parameters
-    ----------
-    codes : (N, p) public cells; -1 where the party does not know the person
-    mu : of everything about one person
-    response : the column that models will be made for, if there is one
-    """
-    owners = np.array([column.party for column in coded], dtype=np.int64)
-    known = np.column_stack([(codes[:, owners == k] >= 0).any(axis=1) for k in range(int(owners.max()) + 1)])
-    split = split_budget(mu, coded, corrected=needs_selection(known, owners))
-    margins, deviations = simulate_margins(codes, coded, split.margins, rng)
-    plan = plan_openings(coded, known, split, margins, deviations)
-    pooled = pool_codes(codes, plan.columns)
-    gram = open_gram(pooled, plan, rng)
-    selection = open_selection(pooled, plan, rng) if split.selection else None
-    chosen = choose_tables(plan, gram, selection, rng, response)
-    return SimulatedOpenings(plan, chosen, open_tables(pooled, plan.columns, chosen.pairs, split.tables, rng))
 
 
 def open_selection(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> SelectionReading:
