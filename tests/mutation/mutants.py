@@ -234,8 +234,8 @@ _PRICES = (
     Mutant(
         "price-person-like-block",
         "privacy/pricing.py",
-        "**self._gaussian(mu, mu_person)",
-        "**self._gaussian(mu, mu)",
+        'on sums under secret sharing",\n            joint=joint,\n            **self._gaussian(mu, mu_person)',
+        'on sums under secret sharing",\n            joint=joint,\n            **self._gaussian(mu, mu)',
         "a person would pay for one party's block only",
         (f"{_S}strict_party.py",),
     ),
