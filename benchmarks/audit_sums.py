@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 from verticopula.mpc import proof_rounds, sums_plan
 from verticopula.mpc.cell_proofs import PieceOpening, ProofCoefficients, draw_coefficients, is_accepted
 from verticopula.mpc.prime_field import PRIME, multiply
-from verticopula.mpc.sums_plan import SumsPlan, own_tables
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.mpc.verified_cells import CellsStatement
 from verticopula.mpc.verified_sums import term_scales
 from verticopula.privacy.noise import Keystream, Noise
+from verticopula.protocol.party import sums_handler
 
 Ints = NDArray[np.int64]
 Plant = Callable[[], AbstractContextManager[Any]]  # the product has the fault as long as the context lasts
@@ -58,13 +60,22 @@ def halve_scales() -> AbstractContextManager[Any]:
 def understate_bounds() -> AbstractContextManager[Any]:
     """Bounds of records from the mean square over cells, in place of the largest."""
 
-    def bounds(plan: SumsPlan) -> Ints:
-        squares = [
-            sum((table * table).sum(axis=2).mean(axis=1) for table in own_tables(plan, party)) for party in plan.parties
-        ]
-        return np.column_stack(squares).astype(np.int64)
+    def bound(plan: SumsPlan) -> int:
+        squares = np.array([float((table * table).sum(axis=1).mean()) for table in plan.tables])
+        parts = np.bincount(plan.owners, weights=squares, minlength=len(plan.parties))
+        return int((plan.weights.astype(np.float64) ** 2 @ parts).max())
 
-    return patch.object(SumsPlan, "bounds", property(bounds))
+    return patch.object(SumsPlan, "bound", property(bound))
+
+
+def noise_for_one_table() -> AbstractContextManager[Any]:
+    """Tables have the noise of one, however many they are."""
+    return patch.object(sums_handler, "pairs_move", lambda *pairs, **rows: math.sqrt(2.0))
+
+
+def tables_without_noise() -> AbstractContextManager[Any]:
+    """Nobody adds noise to the tables."""
+    return patch.object(sums_handler, "table_scale", lambda *of: 0.0)
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,8 @@ CASES = (
     SumsCase("two compute parties add none", False, {"a": none, "b": none}),
     SumsCase("all noise halved", False, dict.fromkeys("abc", half)),
     SumsCase("mean squares for the bound, one adds none", False, {"b": none}, understate_bounds),
+    SumsCase("noise of one table on all, one adds none", False, {"b": none}, noise_for_one_table),
+    SumsCase("tables without noise", False, {}, tables_without_noise),
 )
 
 

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from verticopula.errors import SettingsError
-from verticopula.stats.tilting.simulated_openings import CodedColumn
+from verticopula.stats.tilting.opening_plan import CodedColumn
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

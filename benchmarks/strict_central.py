@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from verticopula.data.missingness import summarise_missingness
 from verticopula.data.tables import AlignedTable, EncodedColumn
-from verticopula.mpc.opened_sums import PatternSums
-from verticopula.mpc.sums_plan import SumsPlan, score_cells
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.simulate.strict_simulation import open_centrally
+from verticopula.simulate.strict_openings import SimulatedOpenings, simulate_openings
 from verticopula.stats.copula import Layout
-from verticopula.stats.marginals import Marginal, to_cells
-from verticopula.stats.strict.gaussian_margins import gaussian_cell_count, release_gaussian_cells, settle_margin
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.strict.gaussian_margins import (
+    code_values,
+    gaussian_cell_count,
+    release_gaussian_cells,
+    settle_margin,
+)
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
-from verticopula.stats.strict.score_plan import plan_sums, share_cells
-from verticopula.stats.strict.strict_fit import StrictFit, fit_strict
+from verticopula.stats.strict.opened_fit import StrictFit, fit_opened
+from verticopula.stats.strict.score_plan import StrictPlan, plan_sums
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -44,28 +46,38 @@ CUTS = {
 
 @dataclass(frozen=True)
 class Made:
-    """Tables drawn from a known latent correlation, and who is observed where."""
+    """Tables drawn from a known latent correlation, and who has which value."""
 
     federation: Federation
     tables: dict[str, AlignedTable]
-    observed: dict[ColumnKey, Bools]
-    values: dict[ColumnKey, Floats]
 
     @property
     def layout(self) -> Layout:
         return Layout.of({key: self.federation.column(key) for key in self.federation.keys})
 
+    @property
+    def known(self) -> dict[str, Bools]:
+        """Whom every party knows."""
+        return {name: table.observed().any(axis=1) for name, table in self.tables.items()}
+
+    def column(self, key: ColumnKey) -> EncodedColumn:
+        return self.tables[key.party].columns[key.column]
+
 
 def make(kinds: Mapping[str, str], latent: Floats, seen: Mapping[str, Bools]) -> Made:
-    """`kinds` : party -> one letter of KINDS per column; the response is the first party's first column."""
+    """Tables of latents.
+
+    Parameters
+    ----------
+    kinds : party -> one letter of KINDS per column; the response is the first party's first column
+    seen : party or column -> who has a value; everybody where it is not named
+    """
     parties = [
         {"name": party, "column": [{"name": f"{party}{i}", **KINDS[k]} for i, k in enumerate(letters)]}
         for party, letters in kinds.items()
     ]
     response = f"{parties[0]['name']}.{parties[0]['name']}0"
     federation = Federation.from_dict({"name": "study", "response": response, "party": parties})
-    values: dict[ColumnKey, Floats] = {}
-    observed: dict[ColumnKey, Bools] = {}
     tables = {}
     position = 0
     for party in federation.parties:
@@ -73,59 +85,51 @@ def make(kinds: Mapping[str, str], latent: Floats, seen: Mapping[str, Bools]) ->
         for column, letter in zip(party.columns, kinds[party.name], strict=True):
             z = latent[:, position]
             own = np.clip(z, -8.0, 8.0) if letter == "c" else np.searchsorted(CUTS[letter], z).astype(np.float64)
-            key = ColumnKey(party.name, column.name)
             mask = seen.get(column.name, seen.get(party.name, np.ones(z.size, dtype=bool)))
-            values[key], observed[key] = own, mask
             encoded[column.name] = EncodedColumn(own, mask)
             position += 1
         tables[party.name] = AlignedTable(party, encoded)
-    return Made(federation, tables, observed, values)
+    return Made(federation, tables)
 
 
 @dataclass(frozen=True)
 class OpenedStudy:
+    """Everything that a study has released."""
+
     budget: StrictBudget
     marginals: dict[ColumnKey, Marginal]
-    plan: SumsPlan
-    sums: tuple[PatternSums, ...]
+    plan: StrictPlan
+    openings: SimulatedOpenings
 
 
 def open_all(made: Made, epsilon: float, *, unit: str = "person", seed: int = 0) -> OpenedStudy:
-    """Margins and sums, with all their noise."""
+    """Margins and both openings, with all their noise."""
+    keys, known = made.federation.keys, made.known
     request = StudyBudget.build(made.federation, unit=unit, epsilon=epsilon, delta=1e-6)
-    budget = plan_strict(made.federation, request, {key: int(mask.sum()) for key, mask in made.observed.items()})
-    marginals = {key: release(made, key, budget.deviations[key], seed) for key in made.federation.keys}
-    plan = plan_sums(made.federation, made.layout, made.observed, marginals, budget)
-    return OpenedStudy(budget, marginals, plan, add_up(made, plan, marginals, seed))
+    empties = {key: bool((known[key.party] & ~made.column(key).observed).any()) for key in keys}
+    counts = {key: int(known[key.party].sum()) for key in keys}
+    budget = plan_strict(made.federation, request, counts, len(next(iter(known.values()))), empties)
+    cells = {key: gaussian_cell_count(made.federation.column(key), counts[key], budget.deviations[key]) for key in keys}
+    codes = np.full((len(next(iter(known.values()))), len(keys)), -1, dtype=np.int64)
+    marginals = {}
+    for j, key in enumerate(keys):
+        column, whom = made.federation.column(key), known[key.party]
+        codes[whom, j] = code_values(made.column(key), column, whom, cells[key])
+        deviation, empty = budget.deviations[key], empties[key]
+        noisy = release_gaussian_cells(codes[whom, j], cells[key] + empty, deviation, SeededNoise(seed), *key)
+        marginals[key] = settle_margin(column, noisy, counts[key], deviation, may_be_empty=empty)
+    plan = plan_sums(made.federation, known, marginals, budget)
+    sums = plan.sums
+    split = replace(plan.openings.split, gram=sums.mu, tables=sums.mu_tables, selection=sums.mu_selection)
+    openings = simulate_openings(replace(plan.openings, split=split), codes, np.random.default_rng([seed, 1]))
+    return OpenedStudy(budget, marginals, plan, openings)
 
 
-def release(made: Made, key: ColumnKey, deviation: float, seed: int) -> Marginal:
-    column, mask = made.federation.column(key), made.observed[key]
-    count = gaussian_cell_count(column, int(mask.sum()), deviation)
-    cells = to_cells(made.values[key][mask], column, count)
-    noisy = release_gaussian_cells(cells, count, deviation, SeededNoise(seed), *key)
-    return settle_margin(column, noisy, int(mask.sum()), deviation)
-
-
-def add_up(made: Made, plan: SumsPlan, marginals: Mapping[ColumnKey, Marginal], seed: int) -> tuple[PatternSums, ...]:
-    """Exact sums over what the parties would share, and Gaussian noise as all three compute parties add it."""
-    coded = {}
-    for party in made.federation.parties:
-        own = {column.name: marginals[ColumnKey(party.name, column.name)] for column in party.columns}
-        cells = share_cells(plan, party.name, made.tables[party.name], own)
-        coded[party.name] = score_cells(plan, party.name, cells)
-    return open_centrally(plan, coded, np.random.default_rng([seed, 1]))
-
-
-def fit(made: Made, opened: OpenedStudy) -> StrictFit:
-    return fit_strict(
-        opened.sums,
-        opened.plan,
-        made.layout,
-        opened.marginals,
-        opened.budget,
-        summarise_missingness(made.observed),
-    )
+def fit(made: Made, opened: OpenedStudy, *, n_rows: int | None = None) -> StrictFit:
+    """What the coordinator makes of it."""
+    found, names = opened.openings, opened.plan.sums.parties
+    rng = np.random.default_rng(2)
+    return fit_opened(found.plan, found.chosen, found.tables, made.layout, opened.marginals, names, rng, n_rows=n_rows)
 
 
 def factor_correlation(q: int, factors: int = 2, seed: int = 3) -> Floats:

@@ -58,7 +58,7 @@ def measure_truths(n: int, epsilons: Sequence[float], seeds: Iterable[int]) -> l
                 start = time.process_time()
                 fitted = fit(made, opened)
                 seconds.append(time.process_time() - start)
-                errors.append(float(np.sqrt(np.mean((fitted.correlation - truth)[off] ** 2))))
+                errors.append(float(np.sqrt(np.mean((fitted.copula.correlation - truth)[off] ** 2))))
                 raw.append(float(np.sqrt(np.mean(fitted.strict.raw_error**2))))
                 ranks.append(fitted.strict.rank)
             zero = float(np.sqrt(np.mean(truth[off] ** 2)))

@@ -1,69 +1,90 @@
-"""Plans of secure sums from a mask of observed columns, for tests and benchmarks."""
+"""Plans of secure sums from who knows whom, for tests and benchmarks."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.errors import SettingsError
 from verticopula.mpc.sums_plan import SumsPlan, check_plan, choose_compute
-from verticopula.mpc.verified_sums import choose_field_bits
 
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 PARTIES = {"a": 2, "b": 1, "c": 1}
 CELLS = 3
+BITS = 10
+MOST_TABLES = 6
 
 
 def make_plan(
-    widths: Mapping[str, int], observed: Bools, mu: float, per_column: float, compute: Sequence[str], cells: int = CELLS
+    widths: Mapping[str, int],
+    known: Bools,
+    mu: float,
+    compute: Sequence[str],
+    *,
+    cells: int = CELLS,
+    mu_tables: float = 1.0,
+    most_tables: int = MOST_TABLES,
+    several_rows: bool = False,
+    selection: bool = False,
+    features: int = 2,
 ) -> SumsPlan:
-    """One pattern for every set of columns that somebody has values in, and as many fractional bits as fit.
+    """One pattern for every set of parties that know somebody, with weights that make all records equally long.
 
-    A column's cells stand for equal steps from -sqrt(per_column) to sqrt(per_column).
+    A column's cells stand for equal steps from -1 to 1, and for -1 at the ends and 1 between them.
 
     Parameters
     ----------
-    widths : party -> number of its columns, in the order of `observed`'s columns
-    observed : (N, p) public mask; subjects without any value are left out
-    mu : Gaussian differential privacy of all the sums together
-    per_column : largest square of a column's scores
+    widths : party -> number of its columns
+    known : (N, K) whom the parties know
+    mu, mu_tables : of the two openings
     compute : the three compute parties
     cells : of every column
+    selection : whether parties that know everybody release features of those whom others know
+    features : of a column: the steps, or both
     """
-    if not per_column > 0.0:
-        raise SettingsError("the bound per column must be positive")
-    columns, labels, counts = np.unique(observed, axis=0, return_inverse=True, return_counts=True)
-    labels = labels.reshape(-1)
-    if columns.shape[0] and not columns[0].any():  # sorted, so the empty pattern is the first
-        columns, labels, counts = columns[1:], labels - 1, counts[1:]
-    if not counts.size:
-        raise SettingsError("nobody has a value in any column")
-    bits = min(
-        choose_field_bits(int(n), per_column * int(row.sum()) + 1.0, mu) for n, row in zip(counts, columns, strict=True)
-    )
-    table = np.trunc(np.linspace(-1.0, 1.0, cells) * math.sqrt(per_column) * 2.0**bits).astype(np.int64)
-    tables = tuple(column[:, None, None] * table[:, None] for column in columns.T.astype(np.int64))
+    patterns, labels = np.unique(known, axis=0, return_inverse=True)
+    steps = np.linspace(-1.0, 1.0, cells)
+    table = np.rint(np.column_stack([steps, 1.0 - 2.0 * (np.abs(steps) == 1.0)]) * 2.0**BITS).astype(np.int64)[
+        :, :features
+    ]
+    sizes = patterns @ np.array(list(widths.values()), dtype=np.float64)
+    weights = np.where(patterns, np.rint(64.0 / np.sqrt(np.maximum(sizes, 1.0)))[:, None], 0.0).astype(np.int64)
+    selecting = ~known.all(axis=0)
+    base = ~selecting if selection and selecting.any() else np.zeros_like(selecting)
     first, second, third = compute
     plan = SumsPlan(
-        tuple(widths),
-        tuple(widths.values()),
-        (first, second, third),
-        labels.astype(np.int64),
-        columns,
-        tables,
-        bits,
-        1.0,
-        mu,
+        parties=tuple(widths),
+        n_columns=tuple(widths.values()),
+        compute=(first, second, third),
+        pattern_of=labels.reshape(-1).astype(np.int64),
+        weights=weights,
+        tables=(table,) * sum(widths.values()),
+        groups=(np.arange(cells),) * sum(widths.values()),
+        bits=BITS,
+        cap=1.0,
+        selecting=selecting,
+        base=base,
+        most_tables=most_tables,
+        several_rows=several_rows,
+        mu=mu,
+        mu_tables=mu_tables if most_tables else 0.0,
+        mu_selection=0.5 if base.any() else 0.0,
     )
     check_plan(plan)
     return plan
 
 
-def complete_plan(mu: float, widths: Mapping[str, int] = PARTIES, per_column: float = 1.5) -> SumsPlan:
-    """A plan for four subjects, every one observed in every column."""
-    observed = np.ones((4, sum(widths.values())), dtype=bool)
-    return make_plan(widths, observed, mu, per_column, choose_compute(list(widths)))
+def complete_plan(mu: float, widths: Mapping[str, int] = PARTIES, n: int = 4) -> SumsPlan:
+    """A plan for a few subjects whom everybody knows; mu of both openings."""
+    known = np.ones((n, len(widths)), dtype=bool)
+    return make_plan(widths, known, mu, choose_compute(list(widths)), mu_tables=mu, features=1)
+
+
+def all_pairs(plan: SumsPlan) -> Ints:
+    """(m, 2) every pair of columns, the nearest first, as many as the plan allows."""
+    rows, columns = np.triu_indices(len(plan.tables), 1)
+    order = np.argsort(columns - rows, kind="stable")
+    return np.column_stack([rows, columns])[order][: plan.most_tables].astype(np.int64)

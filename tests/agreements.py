@@ -33,10 +33,11 @@ from verticopula.protocol.study_proposal import (
     federation_fingerprint,
     mask_digest,
     points_statement,
-    presence_counts,
     presence_statement,
     propose,
     propose_raw,
+    said_presence,
+    sign_presences,
 )
 from verticopula.schema.methods import RAW_REGRESSION
 
@@ -102,14 +103,23 @@ def proposal_of(
     n_subjects = own.observed.shape[0]
     presence = []
     for other in federation.parties:
-        mask = own.observed if other.name == name else np.ones((n_subjects, len(other.columns)), dtype=bool)
-        counts, digest = presence_counts(mask), mask_digest(mask)
-        signature = signer.sign(presence_statement(study, other.name, counts, digest))
-        presence.append(SignedPresence(other.name, counts, digest, own.signature if other.name == name else signature))
+        said = said_presence(np.ones((n_subjects, len(other.columns)), dtype=bool), method)
+        if other.name == name:
+            (signed,) = sign_presences(only_party(federation, name), {name: own}, method)
+        else:
+            digest = mask_digest(said.mask)
+            message = presence_statement(study, other.name, said.counts, digest, said.empties)
+            signed = SignedPresence(other.name, said.counts, digest, signer.sign(message), said.empties)
+        presence.append(signed)
     if method == RAW_REGRESSION:
         asked = np.ones(n_subjects, dtype=bool) if subjects is None else subjects
         return propose_raw(federation, study, tuple(presence), asked, context)
     return propose(federation, budget(federation, **settings), study, method, tuple(presence), n_subjects, context)
+
+
+def only_party(federation: Federation, name: str) -> Federation:
+    """The federation with one party only."""
+    return federation.model_copy(update={"parties": (federation.party(name),)})
 
 
 def consents_to(

@@ -16,11 +16,12 @@ from tests.builders import Call
 from verticopula.auditing import audit_sums
 from verticopula.auditing import strict_attacks as audit_strict
 from verticopula.auditing.strict_attacks import MOST_COLUMNS, narrow, plan_of, plan_sums_attacks
-from verticopula.auditing.sums_neighbours import cut_plan
+from verticopula.auditing.sums_neighbours import cut_plan, without_tables
 from verticopula.cli import audit_commands as cli_audit
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.mpc import proof_rounds
 from verticopula.mpc.sums_plan import block_factor
+from verticopula.privacy.gaussian_dp import compose
 from verticopula.protocol.party import strict_handler as strict_party
 from verticopula.storage.ledger import Ledger
 from verticopula.study.study_folder import write_study
@@ -49,28 +50,30 @@ def synthesizer(home: Path) -> Synthesizer:
 def test_the_plan_of_a_finished_study_is_found_again(synthesizer: Synthesizer) -> None:
     plan, spent = plan_of(synthesizer), synthesizer.result_.spending
     assert spent is not None
-    assert plan.mu == spent.mu
+    assert (plan.mu, plan.mu_tables) == (spent.mu, spent.tables)
     assert {party: block_factor(plan, party) for party in plan.parties} == pytest.approx(dict(spent.factors))
-    assert int((plan.pattern_of >= 0).sum()) == N
+    assert plan.pattern_of.size == N
 
 
 def test_a_cut_down_plan_keeps_bounds_and_mu(synthesizer: Synthesizer) -> None:
     plan = plan_of(synthesizer)
-    for pattern in range(plan.columns.shape[0]):
+    for pattern in range(len(plan.weights)):
         one = narrow(cut_plan(plan, pattern, 3), most=2)
-        assert (one.bits, one.mu) == (plan.bits, plan.mu)
-        assert one.bounds == pytest.approx(plan.bounds[[pattern]], rel=1e-5)  # scores are whole numbers
-        assert one.columns.sum() == 2
-        assert (one.columns <= plan.columns[[pattern]]).all()
+        assert (one.bits, one.mu, one.mu_tables) == (plan.bits, plan.mu, plan.mu_tables)
+        assert one.parts == pytest.approx(plan.parts[[pattern]], rel=1e-2)  # scores are whole numbers
+        taking_part = int((plan.parts[pattern] > 0).sum())
+        assert one.n_columns == (2 // taking_part,) * 2
     attacks = plan_sums_attacks(plan, None)
     assert [what for what, _ in attacks] == [
         "one replaced person",
         "one replaced block of bank",
         "one replaced block of clinic",
     ]
-    for (_, pair), mu in zip(attacks, (plan.mu, *(plan.mu * block_factor(plan, p) for p in plan.parties)), strict=True):
-        assert pair.mu == pytest.approx(mu)
-        assert pair.plan.columns.sum() <= MOST_COLUMNS
+    for (_, pair), party in zip(attacks, (None, *plan.parties), strict=True):
+        assert sum(pair.plan.n_columns) <= MOST_COLUMNS
+        assert len(pair.pairs)
+        assert without_tables(pair, party).mu <= plan.mu < pair.mu or party is not None
+        assert pair.mu <= compose([plan.mu, plan.mu_tables]) * (1.0 + 1e-9)
 
 
 def test_claims_are_attacked_and_the_output_says_how(home: Path, call: Call, tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ def test_missing_noise_and_checks_are_red_and_end_with_three(
     assert (
         refuted
         == {
-            "sums": {"opened sums"},
+            "sums": {"opened sums and tables"},
             "margins": {"margins of bank", "margins of clinic"},
             "check of cells": {"opened sums, a party shares no cells"},
         }[broken]

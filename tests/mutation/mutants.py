@@ -234,8 +234,8 @@ _PRICES = (
     Mutant(
         "price-person-like-block",
         "privacy/pricing.py",
-        "**self._gaussian(mu, mu_person)",
-        "**self._gaussian(mu, mu)",
+        'on sums under secret sharing",\n            joint=joint,\n            **self._gaussian(mu, mu_person)',
+        'on sums under secret sharing",\n            joint=joint,\n            **self._gaussian(mu, mu)',
         "a person would pay for one party's block only",
         (f"{_S}strict_party.py",),
     ),
@@ -1004,7 +1004,7 @@ _AGREEMENT = (
     Mutant(
         "agreement-any-seed",
         "protocol/party/study_consents.py",
-        "        if said != self.context:",
+        "        if context != self.context:",
         "        if False:",
         "a seed told to some parties, or another requester than at the opening",
         ATTACKS,
@@ -1054,7 +1054,7 @@ _AGREEMENT = (
     Mutant(
         "agreement-unsigned-masks",
         "protocol/party/study_consents.py",
-        "if not self.authenticity.verify(presence.party, message, presence.signature):",
+        "if not self.authenticity.verify(said.party, message, said.signature):",
         "if not message:",
         "a coordinator could invent who is observed elsewhere",
         one_of(CONSENT, "a_proposal_that_the_party_does_not_compute_itself_is_refused"),
@@ -1062,8 +1062,8 @@ _AGREEMENT = (
     Mutant(
         "agreement-counts-only",
         "protocol/party/study_consents.py",
-        "if (own.counts, own.mask) != (presence_counts(observed), mask_digest(observed)):",
-        "if own.counts != presence_counts(observed):",
+        "if (own.counts, own.mask, own.empties) != (presence.counts, mask_digest(presence.mask), presence.empties):",
+        "if own.counts != presence.counts:",
         "the proposal could be about other subjects",
         one_of(CONSENT, "a_proposal_that_the_party_does_not_compute_itself_is_refused"),
     ),
@@ -1110,8 +1110,8 @@ _AGREEMENT = (
     Mutant(
         "proposal-masks-of-any-study",
         "protocol/study_proposal.py",
-        'fingerprint(("presence", study, party, tuple(counts), mask))',
-        'fingerprint(("presence", party, tuple(counts), mask))',
+        'said = ("presence", study, party, tuple(counts), mask)',
+        'said = ("presence", party, tuple(counts), mask)',
         "a mask of another study would do",
         one_of(CONSENT, "a_mask_signed_in_another_study_is_refused"),
     ),

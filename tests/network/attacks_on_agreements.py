@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +20,11 @@ from tests.network.lying import (
     lies_in_vain,
     opening,
     refused_by,
+    run_study,
     signs_as,
 )
 from verticopula.mpc.sealed_messages import SealedChannel
+from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.network.control_messages import Refusal
 from verticopula.protocol.messages import (
     AgreementRequest,
@@ -37,8 +39,11 @@ from verticopula.protocol.messages import (
     SignedConsent,
     SumsKeyReply,
     SumsKeyRequest,
+    SumsReply,
     SumsRequest,
     SumsShareRequest,
+    TablesReply,
+    TablesRequest,
 )
 from verticopula.protocol.study_proposal import StudyContext, consent_statement, propose
 
@@ -216,6 +221,104 @@ against_parties(
 )(lies_in_vain(_tells("middle", SumsShareRequest, _less_noise), "middle", "strict"))
 
 
+def _with_plan(**change: Callable[[SumsPlan], Any]) -> Callable[[SumsShareRequest], SumsShareRequest]:
+    """Some of the plan's fields are not what they should be."""
+    return lambda request: replace(
+        request, plan=replace(request.plan, **{name: make(request.plan) for name, make in change.items()})
+    )
+
+
+def _other_groups(plan: SumsPlan) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
+    """A column's pooled cells begin one public cell earlier or later."""
+    moved, column = list(plan.groups), max(range(len(plan.groups)), key=lambda j: plan.groups[j].size)
+    groups = plan.groups[column].copy()
+    edge = int(np.flatnonzero(np.diff(groups))[0])
+    groups[edge + 1] = groups[edge]
+    if not np.array_equal(np.unique(groups), np.unique(plan.groups[column])):
+        groups = plan.groups[column][::-1].copy()
+    moved[column] = groups
+    return tuple(moved)
+
+
+for _what, _change in (
+    ("other weights in secure sums", _with_plan(weights=lambda plan: plan.weights // 2 + (plan.weights > 0))),
+    ("cells pooled otherwise than margins say", _with_plan(groups=_other_groups)),
+    (
+        "another split of the budget between the two openings",
+        _with_plan(mu=lambda plan: 0.5 * plan.mu, mu_tables=lambda plan: plan.mu_tables + 0.5 * plan.mu),
+    ),
+    ("more tables than the plan allows", _with_plan(most_tables=lambda plan: 2 * plan.most_tables)),
+):
+    against_parties(
+        _what,
+        "its own computation",
+        "refused: party 'middle': the plan of secure sums is not the one that follows",
+        party="middle",
+    )(lies_in_vain(_tells("middle", SumsShareRequest, _change), "middle", "strict"))
+
+
+def _lacks_people(request: SumsShareRequest) -> SumsShareRequest:
+    """The right party knows one person less than it said."""
+    assert request.evidence is not None
+    known = [mask.copy() for mask in request.evidence.known]
+    known[2][7] = not known[2][7]
+    return replace(request, evidence=replace(request.evidence, known=tuple(known)))
+
+
+against_parties(
+    "a lie about whom another party knows",
+    "signatures by certificates",
+    "refused: party 'middle': the mask of 'right' is not the one it signed",
+    party="middle",
+    honest="the party whose people they are",
+)(lies_in_vain(_tells("middle", SumsShareRequest, _lacks_people), "middle", "strict"))
+
+
+def _after_first_opening(scene: Scene) -> Callable[[Sequence[tuple[int, int]]], Any]:
+    """A study whose sums are open: asks the left party for the tables of these pairs."""
+    seen = LyingTransport(scene, lambda name, request: request, "left")
+    run_study(scene, f"tables-{time.monotonic_ns()}", "strict", seen)
+    sums = next(r for name, r, reply in seen.seen if name == "left" and isinstance(reply, SumsReply))
+    assert isinstance(sums, SumsRequest)
+    assert not any(isinstance(request, TablesRequest) for _, request, _ in seen.seen)  # the study has chosen none
+    return lambda pairs: scene.evil.ask(
+        "left", TablesRequest(sums.study, "strict", sums.plan, sums.keys, np.array(pairs, dtype=np.int64), sums.boxes)
+    )
+
+
+@against_parties(
+    "a second choice of tables, with the noise of the first",
+    "one choice a study",
+    "refused: party 'left' has added up tables of other pairs in this study",
+    party="left",
+    honest="two of the compute parties",
+)
+def second_choice(scene: Scene) -> None:
+    ask = _after_first_opening(scene)
+    first = ask([(0, 2), (1, 3)])
+    assert isinstance(first, TablesReply), first
+    again = ask([(0, 2), (1, 3)])
+    assert isinstance(again, TablesReply)
+    assert np.array_equal(first.term, again.term)
+    assert isinstance(ask([(0, 2)]), Refusal)
+    assert isinstance(ask([(1, 3), (0, 2)]), Refusal)
+
+
+@against_parties(
+    "tables of pairs that are named twice, are out of range, or are too many",
+    "checks on pairs",
+    "refused: the second opening names a pair twice",
+    party="left",
+    honest="two of the compute parties",
+)
+def odd_pairs(scene: Scene) -> None:
+    ask = _after_first_opening(scene)
+    wrong = [[(0, 9)], [(-1, 2)], [(2, 0)], [(1, 1)], [(0, 1)] * 401, [(0, 2), (0, 2)]]
+    for pairs in wrong:
+        assert isinstance(ask(pairs), Refusal)
+    assert isinstance(ask([(0, 2)]), TablesReply)  # nothing was bound by what was refused
+
+
 def _second_key(scene: Scene) -> Callable[[Any], Any]:
     """The right party helps: it signs a second public key, which only the left one is shown."""
 
@@ -229,7 +332,9 @@ def _second_key(scene: Scene) -> Callable[[Any], Any]:
 def _two_keys(scene: Scene) -> Lie:
     change = _second_key(scene)
     return lambda name, request: (
-        change(request) if name == "left" and isinstance(request, SumsShareRequest | SumsRequest) else request
+        change(request)
+        if name == "left" and isinstance(request, SumsShareRequest | SumsRequest | TablesRequest)
+        else request
     )
 
 
@@ -309,7 +414,7 @@ def _old_margins(scene: Scene) -> Callable[[SumsShareRequest], SumsShareRequest]
     def change(request: SumsShareRequest) -> SumsShareRequest:
         assert request.evidence is not None
         margins = (*request.evidence.margins[:2], shown)
-        return replace(request, evidence=PlanEvidence(request.evidence.masks, margins))
+        return replace(request, evidence=PlanEvidence(request.evidence.known, margins))
 
     return change
 

@@ -23,7 +23,7 @@ def _against_compute(name: str, by: str, expected: str, *, quick: bool = False) 
 
 def _sums(scene: Scene, study: str, widths: Mapping[str, int], *, forged: bool) -> SumsShareRequest:
     """A request to take part in sums of all columns: with keys of the parties' own kits, or the coordinator's."""
-    plan = make_plan(widths, np.ones((120, sum(widths.values())), dtype=bool), 0.01, 1.5, ("left", "right", THIRD))
+    plan = make_plan(widths, np.ones((120, len(widths)), dtype=bool), 0.01, ("left", "right", THIRD), mu_tables=0.01)
     own = scene.evil.ask(THIRD, SumsKeyRequest(study, "strict")).key
     keys = [
         SealedChannel(study, name, bytes(32), certificate_authenticity(scene.kit("server" if forged else name)))

@@ -23,7 +23,6 @@ from tests.network.intruder_scenes import (
 )
 from tests.network.lying import (
     accomplice_margins,
-    accomplice_mask,
     agreed_alone,
     ledgers,
     opening,
@@ -304,7 +303,7 @@ def _share_request(
     study: str = _STRICT,
 ) -> SumsShareRequest:
     """Everybody's keys: the left party's own, and for the others keys of the coordinator's, signed by whom it can."""
-    plan = change(make_plan(widths, np.ones((120, sum(widths.values())), dtype=bool), 0.01, 1.5, compute))
+    plan = change(make_plan(widths, np.ones((120, len(widths)), dtype=bool), 0.01, compute, mu_tables=0.01))
     names = dict.fromkeys((*widths, *compute))
     kits = {name: scene.kit("server" if forged or name == COORDINATOR else name) for name in names}
     channels = [SealedChannel(study, name, bytes(32), certificate_authenticity(kits[name])) for name in [*names][1:]]
@@ -313,11 +312,9 @@ def _share_request(
     return SumsShareRequest(study, "strict", plan, keys, evidence(scene))
 
 
-def _out_of_sight(plan: SumsPlan) -> SumsPlan:
-    """The right party has no columns in the pattern, and its cells stand for large numbers there all the same."""
-    columns = plan.columns.copy()
-    columns[:, -_PARTIES["right"] :] = False
-    return replace(plan, columns=columns)
+def _longer_than_fits(plan: SumsPlan) -> SumsPlan:
+    """The right party's part of every record is so long that bounds would wrap around in 64 bits."""
+    return replace(plan, weights=plan.weights * [1, 1, 2**24])
 
 
 def _after_margins(**changes: Any) -> Callable[[Scene], None]:
@@ -341,16 +338,15 @@ def _evidence(change: Callable[[PlanEvidence], PlanEvidence]) -> Callable[[Scene
             accomplice_margins(scene, proposal, "middle", [8]),
             accomplice_margins(scene, proposal, "right", [3, 8]),
         ]
-        masks = [np.ones((120, 2), dtype=bool), accomplice_mask(scene, "middle"), accomplice_mask(scene, "right")]
-        return change(PlanEvidence(tuple(masks), (own, *others)))
+        return change(PlanEvidence((np.ones(120, dtype=bool),) * 3, (own, *others)))
 
     return make
 
 
-def _first_half(masks: tuple[np.ndarray[Any, Any], ...]) -> tuple[np.ndarray[Any, Any], ...]:
-    hidden = masks[2].copy()
+def _first_half(known: tuple[np.ndarray[Any, Any], ...]) -> tuple[np.ndarray[Any, Any], ...]:
+    hidden = known[2].copy()
     hidden[60:] = False
-    return (*masks[:2], hidden)
+    return (*known[:2], hidden)
 
 
 against_party("margins with less noise than was consented to", "what was consented to", _NOT_CONSENTED)(
@@ -397,10 +393,10 @@ against_party(
     "refused: party 'left': the plan of secure sums names other compute parties",
 )(_after_margins(compute=("left", "middle", COORDINATOR)))
 against_party(
-    "scores in secure sums of columns that a pattern is without",
+    "weights in secure sums for which bounds would wrap around",
     "checks on arrays",
-    "refused: the plan of secure sums has a table for a pattern without the column",
-)(_after_margins(change=_out_of_sight))
+    "refused: the records of secure sums do not fit in 61 bits",
+)(_after_margins(change=_longer_than_fits))
 against_party(
     "a plan of secure sums without what it follows from",
     "its own computation",
@@ -415,7 +411,7 @@ against_party(
     "a plan of secure sums from another mask than its party signed",
     "signatures by certificates",
     "refused: party 'left': the mask of 'right' is not the one it signed",
-)(_after_margins(evidence=_evidence(lambda found: replace(found, masks=_first_half(found.masks)))))
+)(_after_margins(evidence=_evidence(lambda found: replace(found, known=_first_half(found.known)))))
 against_party(
     "one party's margins under another's name",
     "signatures by certificates",

@@ -30,7 +30,8 @@ _ROUNDS = {
     "SumsShareRequest": "shares",
     "SumsProofRequest": "proof",
 }
-_RECORDED = ("consent", "agreement", "keys", "shares", "proof", "sums")  # replies that follow from a study's record
+# replies that follow from a study's record
+_RECORDED = ("consent", "agreement", "keys", "shares", "proof", "sums", "tables")
 _DISK_IS_FULL = "NOSPACE"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.agreements import budget, place_request
+from tests.agreements import budget, only_party, place_request
 from tests.network.attackers import EvilCoordinator
 from tests.network.harness import PARTIES
 from tests.network.intruder_scenes import Scene
@@ -42,10 +42,11 @@ from verticopula.protocol.study_proposal import (
     federation_fingerprint,
     margins_statement,
     mask_digest,
-    presence_counts,
     presence_statement,
     propose,
     propose_raw,
+    said_presence,
+    sign_presences,
 )
 from verticopula.schema.methods import RAW_REGRESSION
 
@@ -189,12 +190,15 @@ def proposed_alone(scene: Scene, study: str, method: str, **settings: Any) -> St
     assert isinstance(own, PresenceReply), own
     presence = []
     for party in federation.parties:
-        mask = own.observed if party.name == "left" else accomplice_mask(scene, party.name)
-        counts, digest = presence_counts(mask), mask_digest(mask)
-        signature = own.signature
-        if party.name != "left":
-            signature = signs_as(scene, party.name).sign(presence_statement(study, party.name, counts, digest))
-        presence.append(SignedPresence(party.name, counts, digest, signature))
+        if party.name == "left":
+            (signed,) = sign_presences(only_party(federation, "left"), {"left": own}, method)
+        else:
+            said = said_presence(accomplice_mask(scene, party.name), method)
+            digest = mask_digest(said.mask)
+            message = presence_statement(study, party.name, said.counts, digest, said.empties)
+            signature = signs_as(scene, party.name).sign(message)
+            signed = SignedPresence(party.name, said.counts, digest, signature, said.empties)
+        presence.append(signed)
     if method == RAW_REGRESSION:
         return propose_raw(federation, study, tuple(presence), settings["subjects"], context)
     asked = {"epsilon_ranks": 0.1, "epsilon_marginals": 0.1, **settings}

@@ -23,6 +23,8 @@ from verticopula.schema.federation import Federation
 
 pytestmark = pytest.mark.network
 
+EPSILON = 100.0  # a study in which tables are opened
+
 
 def two_parties(**roles: str) -> tuple[Federation, dict[str, pl.DataFrame]]:
     columns = {p.name: {c.name: c.model_dump(exclude_none=True) for c in p.columns} for p in small_federation().parties}
@@ -32,6 +34,8 @@ def two_parties(**roles: str) -> tuple[Federation, dict[str, pl.DataFrame]]:
     }
     network = {"host": "localhost", "port": free_port(), "deadline": 60.0, **roles}
     tables = small_tables()
+    apart = pl.when(pl.col("x3") == "mid").then(5.0).otherwise(0.2)  # no copula has that: a table is opened
+    tables["right"] = tables["right"].with_columns(x4=apart * pl.when(pl.col("x4") > 0).then(1).otherwise(-1))
     federation = Federation.from_dict({**make_federation(chosen).to_dict(), "network": network})
     return federation, {name: tables[name] for name in chosen}
 
@@ -41,7 +45,8 @@ def test_the_coordinator_of_two_parties_is_killed_in_every_round_of_the_sums_and
     with network(tmp_path, federation=federation, tables=tables) as net:
         (tmp_path / "faults").mkdir()
         proofs = [(f"proof {step}", "answered") for step in ("commit", "proof", "verdicts")]
-        rounds = [("keys", "answered"), *proofs, ("sums", "answered"), ("sums", "kept")]
+        openings = [(name, point) for name in ("sums", "tables") for point in ("answered", "kept")]
+        rounds = [("keys", "answered"), *proofs, *openings]
         lines = [
             json.dumps({"who": "server", "round": r, "point": p, "kind": "kill", "signal": "SIGKILL"})
             for r, p in rounds
@@ -50,21 +55,21 @@ def test_the_coordinator_of_two_parties_is_killed_in_every_round_of_the_sums_and
         net.start("server", program=(BREAKING,))
         net.start("left", "right")
         with net.lead() as lead:
-            study = net.submit(lead, method="strict", epsilon=6.0, delta=1e-6)
+            study = net.submit(lead, method="strict", epsilon=EPSILON, delta=1e-6)
             for _ in rounds:
                 assert net.wait_for_end("server") == -signal.SIGKILL
                 net.processes["server"].stdin.close()  # type: ignore[union-attr]
                 net.start("server", program=(BREAKING,))
             state, note = net.wait(lead, study)
         assert (state, note) == ("done", "")
-        assert [len(net.ledger(name)) for name in ("left", "right")] == [3, 3]
+        assert [len(net.ledger(name)) for name in ("left", "right")] == [4, 4]
         entries = [Release.from_json(json.dumps(line)) for name in ("left", "right") for line in net.ledger(name)]
-        assert state_privacy(entries, 1e-6).person == pytest.approx(6.0, rel=1e-9)
+        assert state_privacy(entries, 1e-6).person == pytest.approx(EPSILON, rel=1e-9)
         folder = net.result(study).parent
         # The coordinator reports the study as done first, and removes its secret then.
         LogTail(net.folder / "kits" / "server" / "log.txt").wait(f"study {study} is done")
         assert not (folder / COMPUTE_FOLDER).exists()
-        assert re.search(r"person +6 at delta", (net.result(study) / "summary.txt").read_text("utf-8"))
+        assert re.search(rf"person +{EPSILON:g} at delta", (net.result(study) / "summary.txt").read_text("utf-8"))
 
 
 def test_a_third_party_without_data_computes_is_killed_and_goes_on(tmp_path: Path) -> None:
@@ -72,21 +77,26 @@ def test_a_third_party_without_data_computes_is_killed_and_goes_on(tmp_path: Pat
     with network(tmp_path, federation=federation, tables=tables) as net:
         assert not (tmp_path / "kits" / "notary" / "id.key").exists()
         (tmp_path / "faults").mkdir()
-        line = json.dumps({"who": "notary", "round": "sums", "point": "answered", "kind": "kill", "signal": "SIGKILL"})
-        (tmp_path / "faults" / "notary.plan").write_text(line + "\n", "utf-8")
-        net.start("server", "left", "right")
-        net.start("notary", program=(BREAKING,))
+        for who, rounds in (("notary", ("sums", "tables")), ("left", ("tables",))):
+            lines = [
+                json.dumps({"who": who, "round": r, "point": "answered", "kind": "kill", "signal": "SIGKILL"})
+                for r in rounds
+            ]
+            (tmp_path / "faults" / f"{who}.plan").write_text("".join(line + "\n" for line in lines), "utf-8")
+        net.start("server", "right")
+        net.start("notary", "left", program=(BREAKING,))
         with net.lead() as lead:
-            study = net.submit(lead, method="strict", epsilon=6.0, delta=1e-6)
-            assert net.wait_for_end("notary") == -signal.SIGKILL
-            net.processes["notary"].stdin.close()  # type: ignore[union-attr]
-            net.start("notary")
+            study = net.submit(lead, method="strict", epsilon=EPSILON, delta=1e-6)
+            for who in ("notary", "notary", "left"):
+                assert net.wait_for_end(who) == -signal.SIGKILL
+                net.processes[who].stdin.close()  # type: ignore[union-attr]
+                net.start(who, program=(BREAKING,))
             state, note = net.wait(lead, study)
             again = net.submit(lead, method="vcds", epsilon=4.0)  # in which nobody computes
             assert net.wait(lead, again) == ("done", "")
         assert (state, note) == ("done", "")
         entries = [Release.from_json(json.dumps(line)) for name in ("left", "right") for line in net.ledger(name)]
-        assert state_privacy([e for e in entries if e.study == study], 1e-6).person == pytest.approx(6.0, rel=1e-9)
+        assert state_privacy([e for e in entries if e.study == study], 1e-6).person == pytest.approx(EPSILON, rel=1e-9)
         assert not (net.result(study).parent / COMPUTE_FOLDER).exists()  # the coordinator holds no shares
         assert "computes for left, right" in net.output("notary")
         assert f"study {study} is over" in net.output("notary")
@@ -97,4 +107,4 @@ def test_a_party_that_runs_the_coordinator_gets_no_second_role(tmp_path: Path) -
     with network(tmp_path, federation=federation, tables=tables) as net:
         net.start("server")
         with net.lead() as lead, pytest.raises(ProtocolError, match="two of the three compute roles"):
-            net.submit(lead, method="strict", epsilon=6.0, delta=1e-6)
+            net.submit(lead, method="strict", epsilon=EPSILON, delta=1e-6)

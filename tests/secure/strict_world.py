@@ -64,16 +64,21 @@ def open_vaults(folder: Path, names: tuple[str, ...] = tuple(TABLES)) -> Iterato
 
 
 def release(
-    parties: Mapping[str, LocalParty], transport: Transport | None = None, budget: StudyBudget | None = None
+    parties: Mapping[str, LocalParty],
+    transport: Transport | None = None,
+    budget: StudyBudget | None = None,
+    federation: Federation = FEDERATION,
 ) -> StrictReleases:
     """All rounds of a strict study of three parties, as bytes; without the fit."""
-    rounds = open_all(FEDERATION, budget or request(), STUDY, lambda *told: None, None)
+    rounds = open_all(federation, budget or request(federation=federation), STUDY, lambda *told: None, None)
     return drive(rounds, transport or Recorded(parties))
 
 
 def same(first: StrictReleases, second: StrictReleases) -> bool:
     """Whether two studies have released the same."""
-    sums = all(np.array_equal(a.products, b.products) for a, b in zip(first.sums, second.sums, strict=True))
+    pairs = zip(first.opened.tables, second.opened.tables, strict=True)
+    sums = np.array_equal(first.opened.products.products, second.opened.products.products)
+    sums = sums and all(a.pair == b.pair and np.array_equal(a.counts, b.counts) for a, b in pairs)
     margins = all(
         np.array_equal(m.probabilities, second.marginals[k].probabilities) for k, m in first.marginals.items()
     )
@@ -83,7 +88,7 @@ def same(first: StrictReleases, second: StrictReleases) -> bool:
 def cells_of(party: LocalParty, plan: SumsPlan) -> NDArray[np.int64]:
     """The cells that a party shares, which nobody but a test can have."""
     handler = party._strict
-    return share_cells(plan, handler.name, handler.table, handler._margins(STUDY))
+    return share_cells(plan, handler.name, handler.table)
 
 
 def integers_of(party: LocalParty, plan: SumsPlan) -> NDArray[np.int64]:

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.sums_plans import CELLS, make_plan
+from benchmarks.sums_plans import CELLS, all_pairs, make_plan
 from verticopula.errors import PartyUnavailable
 from verticopula.mpc import sums_plan
-from verticopula.mpc.opened_sums import PatternSums
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import SumsPlan, choose_compute
+from verticopula.mpc.sums_plan import SumsPlan, choose_compute, own_tables
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.sums_handler import SumsHandler
-from verticopula.protocol.secure_sums import secure_sums
+from verticopula.protocol.secure_sums import ChoosePairs, SecureOpenings, secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.storage.records import MemoryRecords, RecordStore
@@ -27,10 +26,9 @@ from verticopula.transport.in_process_transport import InProcessTransport
 
 KEY = bytes(range(32))
 STUDY = "study"
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NONE = -1  # where a party has no value
+NONE = -1  # where a party does not know a person
 
 
 class NoNoise(SecureNoise):
@@ -44,27 +42,22 @@ class NoNoise(SecureNoise):
 class World:
     """Cells, a plan, and everybody's records."""
 
-    cells: dict[str, Ints]  # party -> (N, p_k); NONE where it has no value
+    cells: dict[str, Ints]  # party -> (N, p_k); NONE in rows of people whom it does not know
     mu: float = 1.0
-    per_column: float = 1.5
     records: dict[str, RecordStore] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)  # of `make_plan`
 
     @property
-    def observed(self) -> NDArray[np.bool_]:
-        return np.column_stack(list(self.cells.values())) != NONE
+    def known(self) -> NDArray[np.bool_]:
+        return np.column_stack([values[:, 0] != NONE for values in self.cells.values()])
 
     def plan(self) -> SumsPlan:
         widths = {name: values.shape[1] for name, values in self.cells.items()}
-        return make_plan(widths, self.observed, self.mu, self.per_column, choose_compute(list(widths)))
+        return make_plan(widths, self.known, self.mu, choose_compute(list(widths)), **self.settings)
 
     def codes(self, plan: SumsPlan, party: str) -> Ints:
         """What a party shares."""
-        mask = sums_plan.own_mask(plan, party)
-        return np.where(mask, self.cells[party][sums_plan.own_rows(plan, party)], 0)
-
-    def integers(self, plan: SumsPlan, party: str) -> Ints:
-        """What its cells stand for."""
-        return sums_plan.score_cells(plan, party, self.codes(plan, party))
+        return self.cells[party][sums_plan.own_rows(plan, party)]
 
     def handler(self, party: str, noise: Noise | None = None, **settings: Any) -> SumsHandler:
         return SumsHandler(
@@ -81,16 +74,27 @@ class World:
         noises = {name: SeededNoise(seed).derive(name) for name in names} if seed is not None else noises or {}
         return {name: self.handler(name, noises.get(name)) for name in names}
 
-    def moments(self, plan: SumsPlan, pattern: int) -> tuple[Floats, Floats]:
-        """The exact sums and products of what cells stand for."""
-        subjects = plan.pattern_of == pattern
-        parts = []
-        for party in plan.parties:
-            whole = np.zeros((subjects.size, self.cells[party].shape[1]))
-            whole[sums_plan.own_rows(plan, party)] = self.integers(plan, party)
-            parts.append(whole)
-        rows = np.column_stack(parts)[subjects][:, plan.columns[pattern]].astype(np.int64)
-        return rows.sum(axis=0) * 2.0**plan.bits / 4.0**plan.bits, (rows.T @ rows) / 4.0**plan.bits
+    def integers(self, plan: SumsPlan, party: str) -> Ints:
+        """(N, features) what its cells stand for in records, the slow way."""
+        index, rows = plan.parties.index(party), []
+        for person, cells in enumerate(self.cells[party]):
+            weight = int(plan.weights[plan.pattern_of[person], index])
+            parts = [own_tables(plan, party)[j][max(int(cell), 0)] for j, cell in enumerate(cells)]
+            rows.append(weight * np.concatenate(parts))
+        return np.array(rows)
+
+    def products(self, plan: SumsPlan) -> Ints:
+        """The exact products of what cells stand for, person by person."""
+        records = np.column_stack([self.integers(plan, party) for party in plan.parties])
+        return np.asarray(sum(np.outer(record, record) for record in records))
+
+    def table(self, pair: tuple[int, int]) -> Ints:
+        """(3, 3) the exact counts of a pair of columns, person by person."""
+        everything, counts = np.column_stack(list(self.cells.values())), np.zeros((CELLS, CELLS), dtype=np.int64)
+        for person in everything:
+            if NONE not in (person[pair[0]], person[pair[1]]):
+                counts[person[pair[0]], person[pair[1]]] += 1
+        return counts
 
 
 class Recorded(InProcessTransport):
@@ -125,12 +129,20 @@ class Dropping(Recorded):
         return replies
 
 
+def nearest_pairs(plan: SumsPlan) -> ChoosePairs:
+    """Chooses as many pairs as the plan allows."""
+    return lambda products, selection: all_pairs(plan)
+
+
 def run(
-    plan: SumsPlan, handlers: Mapping[str, SumsHandler], transport: Transport | None = None
-) -> tuple[PatternSums, ...]:
+    plan: SumsPlan,
+    handlers: Mapping[str, SumsHandler],
+    transport: Transport | None = None,
+    choose: ChoosePairs | None = None,
+) -> SecureOpenings:
     own = handlers.get(COORDINATOR)
     way = Recorded({name: handler for name, handler in handlers.items() if name != COORDINATOR})
-    return drive(secure_sums(plan, STUDY, "strict", own), transport or way)
+    return drive(secure_sums(plan, STUDY, "strict", own, None, choose or nearest_pairs(plan)), transport or way)
 
 
 def some_cells(widths: Mapping[str, int], n: int, seed: int = 1, missing: float = 0.3) -> dict[str, Ints]:

@@ -163,7 +163,7 @@ def test_a_restarted_third_gives_the_same_bytes_until_the_study_is_over(tmp_path
     assert lacking.lacks_bodies
     bodies = next(request.bodies for request in way.asked["notary"] if isinstance(request, SumsProofRequest))
     first, second = (third.handle(replace(sums, bodies=bodies)) for third in (way.handlers["notary"], again))
-    assert all(np.array_equal(a, b) for a, b in zip(first.terms, second.terms, strict=True))
+    np.testing.assert_array_equal(first.term, second.term)
     drive(close_sums("notary", STUDY), InProcessTransport({"notary": again}))
     assert again.handle(CloseRequest(STUDY)) == CloseReply("notary", 0, "")
     secret = FolderRecords(tmp_path).get(SumsHandler.record_name("notary", STUDY))
@@ -178,7 +178,7 @@ def test_a_restarted_third_gives_the_same_bytes_until_the_study_is_over(tmp_path
     "change",
     [
         {"parties": ("a", "c")},
-        {"widths": (2, 1)},
+        {"n_columns": (2, 1)},
         {"compute": ("a", "notary", "b")},
         {"compute": ("a", "b", "coordinator")},
     ],

@@ -34,8 +34,10 @@ class Lying(Recorded):
         super().__init__(parties)
         self._lie = lie
         self.proposal: Any = None
+        self.requests: list[Any] = []
 
     def deliver(self, requests: Any) -> dict[str, Reply]:
+        self.requests += requests.values()
         for asked in requests.values():
             if isinstance(asked, ConsentRequest):
                 self.proposal = asked.proposal
@@ -49,7 +51,34 @@ def with_plan(change: Callable[[SumsPlan], SumsPlan]) -> Lie:
 
 def without_one(plan: SumsPlan) -> SumsPlan:
     """Everybody but one person: the difference of two such studies is that person."""
-    return replace(plan, pattern_of=np.where(np.arange(plan.pattern_of.size) == 3, -1, plan.pattern_of))
+    weights = np.vstack([plan.weights, np.zeros_like(plan.weights[:1])])
+    alone = np.where(np.arange(plan.pattern_of.size) == 3, len(plan.weights), plan.pattern_of)
+    return replace(plan, weights=weights, pattern_of=alone)
+
+
+def louder_pattern(plan: SumsPlan) -> SumsPlan:
+    """The people of one pattern weigh more than they should, beside everybody else's."""
+    weights = plan.weights.copy()
+    weights[1] = 1 + weights[1] // 2
+    return replace(plan, weights=weights * (plan.weights > 0))
+
+
+def finer_cells(plan: SumsPlan) -> SumsPlan:
+    """A column's first two cells apart in another way than its margin says."""
+    groups = plan.groups[1].copy()
+    (edge,) = np.flatnonzero(np.diff(groups))[:1]
+    groups[edge] = groups[edge + 1]
+    return replace(plan, groups=(plan.groups[0], groups, *plan.groups[2:]))
+
+
+def more_for_tables(plan: SumsPlan) -> SumsPlan:
+    """Another split of the same budget."""
+    return replace(plan, mu=0.8 * plan.mu, mu_tables=(plan.mu_tables**2 + 0.36 * plan.mu**2) ** 0.5)
+
+
+def unweighted_selection(plan: SumsPlan) -> SumsPlan:
+    """Base features of people whom no party selects."""
+    return replace(plan, selecting=~plan.selecting, base=plan.selecting)
 
 
 def without_evidence(way: Lying, asked: SumsShareRequest) -> SumsShareRequest:
@@ -58,15 +87,15 @@ def without_evidence(way: Lying, asked: SumsShareRequest) -> SumsShareRequest:
 
 def another_mask(way: Lying, asked: SumsShareRequest) -> SumsShareRequest:
     assert asked.evidence is not None
-    masks = list(asked.evidence.masks)
-    masks[MIDDLE] = masks[MIDDLE].copy()
-    masks[MIDDLE][3] = ~masks[MIDDLE][3]
-    return replace(asked, evidence=replace(asked.evidence, masks=tuple(masks)))
+    known = list(asked.evidence.known)
+    known[MIDDLE] = known[MIDDLE].copy()
+    known[MIDDLE][3] = ~known[MIDDLE][3]
+    return replace(asked, evidence=replace(asked.evidence, known=tuple(known)))
 
 
 def fewer_masks(way: Lying, asked: SumsShareRequest) -> SumsShareRequest:
     assert asked.evidence is not None
-    return replace(asked, evidence=replace(asked.evidence, masks=asked.evidence.masks[:-1]))
+    return replace(asked, evidence=replace(asked.evidence, known=asked.evidence.known[:-1]))
 
 
 def other_margins(way: Lying, asked: SumsShareRequest) -> SumsShareRequest:
@@ -92,13 +121,39 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
         (with_plan(lambda plan: replace(plan, tables=tuple(table // 2 for table in plan.tables))), "not the one"),
         (with_plan(lambda plan: replace(plan, cap=plan.cap * (1 + 9e-7))), "not the one that follows"),
         (with_plan(without_one), "not the one that follows"),
+        (with_plan(louder_pattern), "not the one that follows"),
+        (with_plan(finer_cells), "not the one that follows"),
+        (with_plan(more_for_tables), "not the one that follows"),
+        (with_plan(unweighted_selection), "not the one that follows"),
+        (with_plan(lambda plan: replace(plan, mu_tables=1.01 * plan.mu_tables)), "not the one that follows"),
+        (with_plan(lambda plan: replace(plan, mu_selection=1.01 * plan.mu_selection)), "not the one that follows"),
+        (with_plan(lambda plan: replace(plan, most_tables=plan.most_tables + 1)), "not the one that follows"),
+        (with_plan(lambda plan: replace(plan, several_rows=True)), "not the one that follows"),
         (without_evidence, "came without masks and margins"),
         (another_mask, "the mask of 'middle' is not the one it signed"),
         (fewer_masks, "masks or margins of a party are missing"),
         (other_margins, "the margins of 'middle' are not signed by it"),
         (margins_of_another_study, "the margins of 'middle' are not signed by it"),
     ],
-    ids=["mu", "tables", "cap", "people", "no evidence", "mask", "fewer masks", "margins", "another study"],
+    ids=[
+        "mu",
+        "tables",
+        "cap",
+        "people",
+        "weights",
+        "pooling",
+        "split",
+        "selection",
+        "tables' mu",
+        "selection's mu",
+        "more tables",
+        "rows",
+        "no evidence",
+        "mask",
+        "fewer masks",
+        "margins",
+        "another study",
+    ],
 )
 def test_no_scores_are_shared_under_a_plan_that_the_party_does_not_compute_itself(lie: Lie, said: str) -> None:
     members = make_members(FEDERATION, TABLES)
@@ -113,11 +168,14 @@ def test_no_scores_are_shared_under_a_plan_that_the_party_does_not_compute_itsel
 def test_a_person_pays_for_blocks_in_several_rows_where_rows_are_not_agreed_on(alignment: Any) -> None:
     """With psi a coordinator may put a person's blocks into several rows: each moves the sums by itself."""
     members = make_members(FEDERATION, TABLES, key=KEY if alignment == "hash" else None)
-    way = Recorded(members)
+    way = Lying(members, lambda way, asked: asked)
     Synthesizer(FEDERATION, "strict", 6.0, 1e-6).fit_transport(way, study="study", alignment=alignment)
+    plans = [asked.plan for asked in way.requests if isinstance(asked, SumsShareRequest)]
+    assert {plan.several_rows for plan in plans} == {alignment == "psi"}
     entries = [entry for member in members.values() for entry in member.vault.ledger]
-    moments = [entry for entry in entries if entry.what == "moments"]
-    assert len(moments) == len(members)
+    moments, tables = ([entry for entry in entries if entry.what == what] for what in ("moments", "tables"))
+    assert len(moments) == len(tables) == len(members)
+    assert len({(entry.mu, entry.mu_person) for entry in tables}) == 1  # whatever pairs: in noise for several rows
     blocks = sum(entry.mu for entry in moments)
     for entry in moments:
         if alignment == "psi":

@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.secure.sums_world import KEY, NONE, STUDY, Dropping, NoNoise, Recorded, World, run, some_cells
+from benchmarks.sums_plans import all_pairs
+from tests.secure.sums_world import (
+    KEY,
+    NONE,
+    STUDY,
+    Dropping,
+    NoNoise,
+    Recorded,
+    World,
+    nearest_pairs,
+    run,
+    some_cells,
+)
 from verticopula.errors import PartyUnavailable, ProtocolError, SettingsError, VersionMismatch
 from verticopula.mpc import sums_plan
 from verticopula.mpc.sealed_messages import shared_authenticity
@@ -26,9 +38,12 @@ from verticopula.protocol.messages import (
     SumsRequest,
     SumsShareReply,
     SumsShareRequest,
+    TablesReply,
+    TablesRequest,
     fingerprint,
 )
 from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.party.sums_record import unpack_noise
 from verticopula.protocol.proof_routes import bodies_to, routes_from, statements_of
 from verticopula.protocol.secure_sums import _RelayedMessages, secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
@@ -46,32 +61,64 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("widths", [TWO, {"a": 1, "b": 2, "c": 2}, FOUR])
-def test_without_noise_the_opened_sums_are_exact(widths: dict[str, int]) -> None:
+def test_without_noise_both_openings_are_exact(widths: dict[str, int]) -> None:
     world = World(some_cells(widths, 80))
     plan = world.plan()
-    handlers = world.handlers(noises={name: NoNoise() for name in [*widths, COORDINATOR]})
-    opened = run(plan, handlers)
-    assert len(opened) == 2 ** (len(widths) - 1)
-    assert sum(sums.n_subjects for sums in opened) == 80
-    for pattern, sums in enumerate(opened):
-        totals, products = world.moments(plan, pattern)
-        np.testing.assert_array_equal(sums.sums, totals)
-        np.testing.assert_array_equal(sums.products, products)
-        np.testing.assert_array_equal(sums.columns, np.flatnonzero(plan.columns[pattern]))
+    assert len(plan.weights) == 2 ** (len(widths) - 1)
+    opened = run(plan, world.handlers(noises={name: NoNoise() for name in [*widths, COORDINATOR]}))
+    np.testing.assert_array_equal(opened.products.products * 4.0**plan.bits, world.products(plan))
+    assert [table.pair for table in opened.tables] == [tuple(pair) for pair in all_pairs(plan).tolist()]
+    for table in opened.tables:
+        np.testing.assert_array_equal(table.counts, world.table(table.pair))
 
 
-def test_scattered_empty_cells_are_patterns_too_and_subjects_without_values_none() -> None:
-    cells = some_cells({"a": 3, "b": 2, "c": 2}, 50, missing=0.0)
-    cells["a"][::7, 1] = NONE
-    for values in cells.values():
-        values[5] = NONE
+def test_every_table_has_all_people_whom_both_parties_know() -> None:
+    """Also one inside a party, one of two parties that have nobody in common, and one of a party that knows nobody."""
+    cells = some_cells({"a": 2, "b": 2, "c": 1, "d": 1}, 50, missing=0.4)
+    cells["b"][cells["a"][:, 0] != NONE] = NONE
+    cells["d"][:] = NONE
     world = World(cells)
     plan = world.plan()
-    assert plan.pattern_of[5] == -1
-    opened = run(plan, world.handlers(noises={name: NoNoise() for name in cells}))
-    assert sorted(sums.n_subjects for sums in opened) == [8, 41]
-    for pattern, sums in enumerate(opened):
-        np.testing.assert_array_equal(sums.products, world.moments(plan, pattern)[1])
+    pairs = np.array([[0, 1], [1, 2], [0, 4], [2, 5]])
+    opened = run(plan, world.handlers(noises=dict.fromkeys("abc", NoNoise())), choose=lambda *said: pairs)
+    people = [int(table.counts.sum()) for table in opened.tables]
+    known = world.known
+    assert people == [int(known[:, 0].sum()), 0, int((known[:, 0] & known[:, 2]).sum()), 0]
+    np.testing.assert_array_equal(opened.tables[2].counts, world.table((0, 4)))
+
+
+def test_any_number_of_presence_patterns_is_one_opening() -> None:
+    """Twenty parties with independent gaps: nearly every person has a pattern of the own."""
+    widths = {f"p{number:02}": 1 for number in range(20)}
+    world = World(some_cells(widths, 60, missing=0.4))
+    plan = world.plan()
+    assert len(plan.weights) > 55
+    opened = run(plan, world.handlers(noises={name: NoNoise() for name in plan.compute}))
+    np.testing.assert_array_equal(opened.products.products * 4.0**plan.bits, world.products(plan))
+
+
+def test_base_parties_release_their_features_by_presence_once(world: World) -> None:
+    """Only d knows everybody: three sums of its features, with noise of its own; the same ones when asked again."""
+    world.settings = {"selection": True}
+    plan = world.plan()
+    exact = World(world.cells, settings=world.settings)
+    opened = run(plan, exact.handlers(noises={name: NoNoise() for name in FOUR}))
+    (sums,) = opened.selection.values()
+    expected = [
+        sum(
+            np.concatenate([plan.tables[6][row[0]], plan.tables[7][row[1]]])
+            for row, whom in zip(world.cells["d"], world.known[:, k], strict=True)
+            if whom
+        )
+        for k in range(3)
+    ]
+    np.testing.assert_array_equal(sums, expected)
+    first = run(plan, world.handlers())
+    again = run(plan, world.handlers())
+    np.testing.assert_array_equal(first.selection["d"], again.selection["d"])
+    assert not np.array_equal(first.selection["d"], sums)
+    scale = np.abs(first.selection["d"] - sums).max() / sums_plan.selection_deviation(plan)
+    assert 0.3 < scale < 6.0
 
 
 def test_the_same_seed_gives_the_same_arrays_and_the_same_bytes(world: World) -> None:
@@ -81,19 +128,22 @@ def test_the_same_seed_gives_the_same_arrays_and_the_same_bytes(world: World) ->
         again = World(world.cells)  # nothing kept
         transport = Recorded(again.handlers(seed=5))
         opened = run(plan, {}, transport)
-        seen.append((transport.answered, [sums.products.tobytes() + sums.sums.tobytes() for sums in opened]))
+        tables = [table.counts.tobytes() for table in opened.tables]
+        seen.append((transport.answered, opened.products.products.tobytes(), tables))
     assert seen[0] == seen[1]
     other = run(plan, World(world.cells).handlers(seed=6))
-    assert other[0].products.tobytes() not in seen[0][1][0]
+    assert other.products.products.tobytes() != seen[0][1]
+    assert other.tables[0].counts.tobytes() != seen[0][2][0]
 
 
 def test_secure_runs_differ(world: World) -> None:
     plan = world.plan()
     first, second = (run(plan, World(world.cells).handlers()) for _ in range(2))
-    assert not np.array_equal(first[0].products, second[0].products)
+    assert not np.array_equal(first.products.products, second.products.products)
+    assert not np.array_equal(first.tables[0].counts, second.tables[0].counts)
 
 
-@pytest.mark.parametrize("round_number", range(1, 10))
+@pytest.mark.parametrize("round_number", range(1, 11))
 @pytest.mark.parametrize("widths", [TWO, FOUR])
 def test_after_dropping_out_and_a_restart_the_answers_are_the_same_bytes(
     widths: dict[str, int], round_number: int
@@ -112,8 +162,9 @@ def test_after_dropping_out_and_a_restart_the_answers_are_the_same_bytes(
     opened = run(plan, {COORDINATOR: own} if own else {}, second)
     assert second.answered[: len(first.answered)] == first.answered
     once_more = run(plan, world.handlers())
-    for one, other in zip(opened, once_more, strict=True):
-        np.testing.assert_array_equal(one.products, other.products)
+    np.testing.assert_array_equal(opened.products.products, once_more.products.products)
+    for one, other in zip(opened.tables, once_more.tables, strict=True):
+        np.testing.assert_array_equal(one.counts, other.counts)
 
 
 def test_a_vault_keeps_what_is_needed(world: World, tmp_path: object) -> None:
@@ -123,7 +174,8 @@ def test_a_vault_keeps_what_is_needed(world: World, tmp_path: object) -> None:
         with Vault.open(f"{tmp_path}/vault") as vault:
             world.records = dict.fromkeys(world.cells, vault.studies)
             opened.append(run(plan, world.handlers()))
-    np.testing.assert_array_equal(opened[0][0].products, opened[1][0].products)
+    np.testing.assert_array_equal(opened[0].products.products, opened[1].products.products)
+    np.testing.assert_array_equal(opened[0].tables[0].counts, opened[1].tables[0].counts)
 
 
 def test_a_party_that_lost_its_record_does_not_get_a_second_look(world: World) -> None:
@@ -163,8 +215,8 @@ class Rounds:
 
 def opened_rounds(world: World, until: int = 9) -> Rounds:
     """Handlers after the rounds before this one, which has been asked for and not answered."""
-    handlers = world.handlers()
-    protocol = secure_sums(world.plan(), STUDY, "strict")
+    handlers, plan = world.handlers(), world.plan()
+    protocol = secure_sums(plan, STUDY, "strict", choose=nearest_pairs(plan))
     batch: Any = next(protocol)
     requests = [batch]
     for _ in range(until - 1):
@@ -260,8 +312,8 @@ def test_bodies_that_are_not_the_dealers_are_refused(world: World) -> None:
 
 
 def test_who_was_started_anew_asks_for_the_bodies_and_gives_the_same_bytes(world: World) -> None:
-    rounds = opened_rounds(world)
-    for number in range(2, 9):
+    rounds = opened_rounds(world, 10)
+    for number in range(2, 10):
         for name, request in rounds.requests[number].items():
             bodies = rounds.requests[2][name].bodies if name in rounds.requests[2] else ()
             reborn = world.handler(name)
@@ -355,6 +407,97 @@ def test_noise_that_could_not_be_kept_is_not_used(world: World) -> None:
     assert encode(world.handler("a").handle(requests["a"])) == encode(first)
 
 
+# ---- the choice of tables -------------------------------------------------------------------
+
+
+def test_one_choice_of_tables_a_study(world: World) -> None:
+    """The noise of one choice on the counts of another would show their difference; restarts make no difference."""
+    rounds = opened_rounds(world, 10)
+    asked = rounds.last(TablesRequest)
+    first = {name: encode(rounds.handlers[name].handle(request)) for name, request in asked.items()}
+    bodies = {name: rounds.requests[2][name].bodies for name in asked}
+    others = [asked["a"].pairs[:-1], asked["a"].pairs[::-1].copy(), np.array([[0, 7]]), np.array([[0, 1], [0, 3]])]
+    for pairs in others:
+        for name, request in asked.items():
+            with pytest.raises(ProtocolError, match="tables of other pairs"):
+                rounds.handlers[name].handle(replace(request, pairs=pairs))
+            with pytest.raises(ProtocolError, match="tables of other pairs"):
+                world.handler(name).handle(replace(request, pairs=pairs, bodies=bodies[name]))
+    for name, request in asked.items():
+        assert encode(world.handler(name).handle(replace(request, bodies=bodies[name]))) == first[name]
+
+
+def test_the_choice_is_stored_before_a_term_leaves(world: World) -> None:
+    rounds = opened_rounds(world, 10)
+    request = replace(rounds.last(TablesRequest)["a"], bodies=rounds.requests[2]["a"].bodies)
+
+    class FullDisk(MemoryRecords):
+        def get(self, name: str) -> dict[str, object] | None:
+            return world.records["a"].get(name)
+
+        def put(self, name: str, record: dict[str, object]) -> None:
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        World(world.cells, records={"a": FullDisk()}).handler("a").handle(request)
+    rounds.handlers["a"].handle(request)
+    kept = rounds.handlers["a"]._kept(STUDY)
+    assert kept.choice == fingerprint(("pairs", request.pairs))
+    assert kept.tables_noise
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        np.zeros((0, 2), dtype=np.int64),
+        np.array([[0, 1], [0, 1]]),
+        np.array([[1, 0]]),
+        np.array([[2, 2]]),
+        np.array([[0, 8]]),
+        np.array([[-1, 3]]),
+        np.array([[0, j] for j in range(1, 8)]),
+        np.array([[0, 1, 2]]),
+        np.array([0, 1]),
+        np.array([[0.0, 1.0]]),
+    ],
+)
+def test_pairs_that_are_no_choice_are_refused(world: World, pairs: np.ndarray) -> None:
+    """None, a pair twice, in the wrong order, with itself, out of range, more than the plan allows, not pairs."""
+    rounds = opened_rounds(world, 10)
+    for name, request in rounds.last(TablesRequest).items():
+        with pytest.raises(ProtocolError, match="the second opening"):
+            rounds.handlers[name].handle(replace(request, pairs=pairs))
+        assert rounds.handlers[name]._kept(STUDY).choice == ""
+
+
+def test_tables_come_after_the_first_opening_and_from_its_shares(world: World) -> None:
+    rounds = opened_rounds(world)
+    sums = rounds.last(SumsRequest)["a"]
+    early = TablesRequest(STUDY, "strict", sums.plan, sums.keys, all_pairs(sums.plan), sums.boxes)
+    with pytest.raises(ProtocolError, match="after the first opening"):
+        rounds.handlers["a"].handle(early)
+    rounds.handlers["a"].handle(sums)
+    kept = rounds.handlers["a"]._kept(STUDY)
+    rounds.handlers["a"]._keep(STUDY, replace(kept, inputs="other"))
+    with pytest.raises(ProtocolError, match="has added up other shares"):
+        rounds.handlers["a"].handle(early)
+
+
+def test_the_two_openings_share_neither_noise_nor_keys(world: World) -> None:
+    run(world.plan(), world.handlers(seed=3))
+    for name in "abc":
+        kept = world.handler(name)._kept(STUDY)
+        first, second = unpack_noise(kept.noise), unpack_noise(kept.tables_noise)
+        assert not set(first.tolist()) & set(second.tolist())
+    handler, plan = world.handler("a"), world.plan()
+    keys = tuple(world.handler(name).handle(SumsKeyRequest(STUDY, "strict")).key for name in FOUR)  # type: ignore[union-attr]
+    handler._check_keys(STUDY, plan, keys)
+    request = SumsRequest(STUDY, "strict", plan, keys, ())
+    choices = (("zero",), ("zero tables", "one"), ("zero tables", "two"))
+    made = [handler._zero_keys(request, *label)[1] for label in choices]
+    assert len(set(made)) == 3
+
+
 # ---- what the coordinator refuses --------------------------------------------------------
 
 
@@ -370,7 +513,9 @@ def test_terms_and_sealed_messages_of_the_wrong_shape_are_refused(world: World) 
             replies = super().deliver(requests)
             reply = replies.get("b")
             if isinstance(reply, SumsReply) and self.kind is SumsReply:
-                replies["b"] = replace(reply, terms=(reply.terms[0][:-1], *reply.terms[1:]))
+                replies["b"] = replace(reply, term=reply.term[:-1])
+            if isinstance(reply, TablesReply) and self.kind is TablesReply:
+                replies["b"] = replace(reply, term=reply.term[:-1])
             if isinstance(reply, SumsShareReply) and self.kind is SumsShareReply:
                 replies["b"] = replace(reply, boxes=reply.boxes[:-1])
             if isinstance(reply, SumsKeyReply) and self.kind is SumsKeyReply:
@@ -379,6 +524,7 @@ def test_terms_and_sealed_messages_of_the_wrong_shape_are_refused(world: World) 
 
     for kind, said in (
         (SumsReply, "wrong shape"),
+        (TablesReply, "wrong shape"),
         (SumsShareReply, "other messages in this round"),
         (SumsKeyReply, "another name"),
     ):
@@ -386,34 +532,55 @@ def test_terms_and_sealed_messages_of_the_wrong_shape_are_refused(world: World) 
             run(plan, {}, Spoiling(kind))
 
 
+def test_features_that_a_base_party_did_not_owe_are_refused(world: World) -> None:
+    class Talking(Recorded):
+        def deliver(self, requests):  # type: ignore[no-untyped-def]
+            replies = super().deliver(requests)
+            for name, reply in replies.items():
+                if isinstance(reply, SumsShareReply):
+                    replies[name] = replace(reply, selection=np.ones((3, 4), dtype=np.int64))
+            return replies
+
+    with pytest.raises(ProtocolError, match="nobody asked for"):
+        run(world.plan(), {}, Talking(world.handlers()))
+
+
 def test_plans_that_contradict_themselves_are_refused(world: World) -> None:
     plan = world.plan()
-    without = int(np.flatnonzero(~plan.columns[:, 0])[0])
-    elsewhere = plan.tables[0].copy()
-    elsewhere[without] = 1
     wrong = [
         replace(plan, compute=("a", "a", "b")),
-        replace(plan, widths=plan.widths[:-1]),
-        replace(plan, widths=(3, *plan.widths[1:])),
-        replace(plan, pattern_of=plan.pattern_of + plan.columns.shape[0]),
-        replace(plan, columns=plan.columns[:, :-1]),
+        replace(plan, n_columns=plan.n_columns[:-1]),
+        replace(plan, n_columns=(3, *plan.n_columns[1:])),
+        replace(plan, pattern_of=plan.pattern_of + len(plan.weights)),
+        replace(plan, pattern_of=plan.pattern_of - 1),
+        replace(plan, weights=plan.weights[:, :-1]),
+        replace(plan, weights=-plan.weights),
+        replace(plan, weights=plan.weights * 2**28),
+        replace(plan, weights=np.vstack([plan.weights, plan.weights[:1]])),
         replace(plan, tables=plan.tables[:-1]),
         replace(plan, tables=(plan.tables[0][:-1], *plan.tables[1:])),
-        replace(plan, tables=(plan.tables[0][:, :1], *plan.tables[1:])),
-        replace(plan, tables=(elsewhere, *plan.tables[1:])),
-        replace(plan, tables=(plan.tables[0] * 2**20, *plan.tables[1:])),
+        replace(plan, tables=(plan.tables[0][:, :0], *plan.tables[1:])),
+        replace(plan, tables=(plan.tables[0] * 2**22, *plan.tables[1:])),
+        replace(plan, groups=plan.groups[:-1]),
+        replace(plan, groups=(plan.groups[0][:-1], *plan.groups[1:])),
+        replace(plan, groups=(plan.groups[0] + 1, *plan.groups[1:])),
         replace(plan, bits=30),
-        replace(
-            plan,
-            columns=np.vstack([plan.columns, plan.columns[:1]]),
-            tables=tuple(np.concatenate([table, table[:1]]) for table in plan.tables),
-        ),
+        replace(plan, most_tables=1001),
+        replace(plan, mu_tables=0.0),
+        replace(plan, mu_tables=np.nan),
+        replace(plan, most_tables=0),
+        replace(plan, mu_selection=0.1),
+        replace(plan, base=~plan.selecting),
+        replace(plan, base=plan.selecting, mu_selection=0.1),
+        replace(plan, selecting=plan.selecting[:-1]),
     ]
     for bad in wrong:
         with pytest.raises(ProtocolError):
             next(secure_sums(bad, STUDY, "strict"))
     with pytest.raises(SettingsError, match="61 bits"):
-        next(secure_sums(replace(plan, tables=tuple(table * 2**9 for table in plan.tables)), STUDY, "strict"))
+        next(secure_sums(replace(plan, tables=tuple(table * 2**12 for table in plan.tables)), STUDY, "strict"))
+    with pytest.raises(SettingsError, match="61 bits"):
+        next(secure_sums(replace(plan, mu_tables=1e-12), STUDY, "strict"))
     with pytest.raises(SettingsError):
         next(secure_sums(replace(plan, mu=0.0), STUDY, "strict"))
 
@@ -461,4 +628,4 @@ def test_records_of_a_seeded_run_have_the_same_bytes() -> None:
     run(world.plan(), {}, Recorded(world.handlers(seed=5)))
     kept = {name: world.records[name].get(f"sums/{name}/{STUDY}") for name in cells}
     stored = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
-    assert stored.hexdigest() == "3762c73efb92dfa02e46a3b34438f10446c1ca3e852fc07dcfc7a21c8c9ee74b"
+    assert stored.hexdigest() == "43655e338e0cb750fcd4ad9b126c839065bdf1d05799174e36c803eb687ae796"

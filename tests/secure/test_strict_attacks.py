@@ -56,7 +56,7 @@ def refused(transport: Recorded, members: dict[str, Member], said: str) -> None:
         study(FEDERATION, transport)
     assert not any(isinstance(decode(data, REPLY_KINDS), SumsReply) for _, data in transport.answered)
     for member in members.values():
-        assert [entry.what for entry in member.vault.ledger] == ["marginal", "marginal", "moments"]
+        assert [entry.what for entry in member.vault.ledger] == ["marginal", "marginal", "moments", "tables"]
 
 
 # ---- a party that lies -----------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_other_cells_than_those_of_the_margins_are_the_partys_own_affair(
     members = make_members(FEDERATION, tables())
     found = study(FEDERATION, Recorded(members))
     assert np.isfinite(found.result_.copula.correlation).all()
-    assert all(len(list(member.vault.ledger)) == 3 for member in members.values())
+    assert all(len(list(member.vault.ledger)) == 4 for member in members.values())
 
 
 @LIARS

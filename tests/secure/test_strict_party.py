@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy.stats import kstest
 
@@ -18,6 +19,7 @@ from tests.secure.strict_world import (
     FEDERATION,
     STUDY,
     TABLES,
+    cells_of,
     integers_of,
     make_parties,
     open_vaults,
@@ -38,9 +40,10 @@ from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import (
     SumsPlan,
     block_factor,
+    own_columns,
     own_rows,
     own_tables,
-    pattern_bound,
+    selection_mu,
     share_scales,
 )
 from verticopula.privacy import gaussian_dp as gaussian
@@ -62,6 +65,7 @@ from verticopula.protocol.messages import (
     SumsReply,
     SumsShareReply,
     SumsShareRequest,
+    TablesReply,
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.proof_routes import STEPS
@@ -71,6 +75,15 @@ from verticopula.schema.study_settings import COORDINATOR
 NAMES = tuple(TABLES)
 ORDERS = (MarginQuery("y", 5.0), MarginQuery("x1", 7.0))
 MARGINS = GaussianMarginsRequest(STUDY, "strict", ORDERS)
+
+
+def one_table() -> dict[str, pl.DataFrame]:
+    """Tables whose association no copula has: x4 is far from 0 where x3 is in the middle."""
+    middle = pl.when(pl.col("x3") == "mid").then(5.0).otherwise(0.2) * pl.when(pl.col("x4") > 0).then(1).otherwise(-1)
+    return {**TABLES, "right": TABLES["right"].with_columns(x4=middle)}
+
+
+ONE_TABLE = one_table()
 
 
 def party(**settings: Any) -> LocalParty:
@@ -85,14 +98,14 @@ def consent(queries: tuple[MarginQuery, ...], mu: float) -> ConsentRequest:
     none = np.empty(0)
     deviations = np.array([query.deviation for query in queries])
     presence = (SignedPresence("left", (1,) * len(queries), "", b""),)
-    numbers = (none, none, deviations, np.array([mu]))
+    numbers = (none, none, deviations, np.array([[mu], [0.1], [0.2]]))
     settings = ("person", 1.0, 1.0, 1e-6, "exact", 1, False, "", "", "", None, 10)
     return ConsentRequest(StudyProposal(STUDY, "strict", "", "", *settings, presence, *numbers, None))
 
 
-def test_a_review_prices_margins_and_moments_and_spends_nothing() -> None:
+def test_a_review_prices_margins_and_openings_and_spends_nothing() -> None:
     asked = consent(ORDERS, 0.3)
-    mu = math.hypot(1.0 / 5.0, math.sqrt(2.0) / 7.0, 0.3)  # a binary column counts one cell
+    mu = math.hypot(1.0 / 5.0, math.sqrt(2.0) / 7.0, 0.3, 0.1, 0.2)  # a binary column counts one cell
     cap = gaussian.gaussian_epsilon(mu, 1e-6)
     generous = party(policy=Policy(methods=("strict",), caps=Caps(block=cap * (1 + 1e-9))))
     generous.handle(asked)
@@ -127,6 +140,16 @@ def test_orders_that_do_not_fit_are_refused(orders: tuple[MarginQuery, ...]) -> 
 def test_a_review_needs_a_mu(mu: float) -> None:
     with pytest.raises(PolicyRefused, match="mu must be positive"):
         party().handle(consent(ORDERS, mu))
+    asked = consent(ORDERS, 0.3).proposal
+    for row in (1, 2):
+        wrong = asked.mu.copy()
+        wrong[row] = mu
+        if mu != 0.0:
+            with pytest.raises(PolicyRefused, match="mu must be positive"):
+                party().handle(ConsentRequest(replace(asked, mu=wrong)))
+    for shape in (asked.mu[0], asked.mu[:2], np.empty(0)):
+        with pytest.raises(PolicyRefused, match="mu must be positive"):
+            party().handle(ConsentRequest(replace(asked, mu=shape)))
 
 
 def test_what_a_policy_does_not_name_is_not_had_under_another_name() -> None:
@@ -173,17 +196,23 @@ def test_two_cells_say_one_number() -> None:
 def test_the_ledgers_say_what_was_opened_at_every_unit() -> None:
     parties = make_parties()
     opened = release(parties)
-    entries = [entry for name in NAMES for entry in parties[name].ledger]
+    entries, plan = [entry for name in NAMES for entry in parties[name].ledger], opened.plan.sums
     for name in NAMES:
         (moments,) = [e for e in parties[name].ledger if e.what == "moments"]
-        assert moments.column == ALL_COLUMNS
-        assert moments.mu == pytest.approx(opened.plan.mu * block_factor(opened.plan, name), rel=1e-12)
-        assert moments.mu_person == pytest.approx(opened.plan.mu, rel=1e-12)
-    (joint,) = {entry.joint for entry in entries if entry.what == "moments"}
-    again = make_parties()
-    release(again)
-    others = {entry.joint for entry in again["left"].ledger if entry.what == "moments"}
-    assert joint not in others  # the same study and plan, other keys: another release
+        (tables,) = [e for e in parties[name].ledger if e.what == "tables"]
+        selection = [e for e in parties[name].ledger if e.what == "selection"]
+        assert {e.column for e in (moments, tables, *selection)} == {ALL_COLUMNS}
+        assert moments.mu == pytest.approx(plan.mu * block_factor(plan, name), rel=1e-12)
+        assert moments.mu_person == pytest.approx(plan.mu, rel=1e-12)
+        assert (tables.mu, tables.mu_person) == pytest.approx((plan.mu_tables,) * 2, rel=1e-12)
+        assert [e.mu for e in selection] == pytest.approx([selection_mu(plan, name)] * (name != "middle"), rel=1e-12)
+    for what in ("moments", "tables"):
+        (joint,) = {entry.joint for entry in entries if entry.what == what}
+        again = make_parties()
+        release(again)
+        others = {entry.joint for entry in again["left"].ledger if entry.what in ("moments", "tables")}
+        assert joint not in others  # the same study and plan, other keys: another release
+        assert len(others) == 2
     assert state_privacy(entries, 1e-6).person == pytest.approx(4.0, rel=1e-9)
     assert all(own.block < 4.0 for own in state_privacy(entries, 1e-6).parties.values())
 
@@ -249,16 +278,33 @@ def test_a_plan_with_a_longer_part_is_priced_for_real() -> None:
     [
         lambda plan: replace(plan, pattern_of=plan.pattern_of[:-1]),
         lambda plan: replace(plan, pattern_of=np.roll(plan.pattern_of, 1)),
-        lambda plan: replace(plan, widths=(1, 2, 2)),
-        lambda plan: replace(plan, widths=(3, *plan.widths[1:])),
+        lambda plan: replace(plan, n_columns=(1, 2, 2)),
+        lambda plan: replace(plan, n_columns=(3, *plan.n_columns[1:])),
         lambda plan: replace(plan, parties=("left", "someone", "right")),
         lambda plan: replace(plan, mu=0.0),
         lambda plan: replace(plan, mu=math.nan),
+        lambda plan: replace(plan, mu_tables=math.inf),
         lambda plan: replace(plan, bits=30),
         lambda plan: replace(plan, tables=tuple(table * 10**6 for table in plan.tables)),
-        lambda plan: replace(plan, tables=tuple(table[:, ::2] for table in plan.tables)),
+        lambda plan: replace(plan, tables=tuple(table[::2] for table in plan.tables)),
+        lambda plan: replace(plan, groups=tuple(groups[:-1] for groups in plan.groups)),
+        lambda plan: replace(plan, weights=np.where(plan.weights > 0, plan.weights, 1)),
     ],
-    ids=["cohort", "people", "widths", "other widths", "names", "no mu", "nan", "bits", "overflow", "fewer cells"],
+    ids=[
+        "cohort",
+        "people",
+        "columns",
+        "other columns",
+        "names",
+        "no mu",
+        "nan",
+        "tables' mu",
+        "bits",
+        "overflow",
+        "fewer cells",
+        "fewer public cells",
+        "people who are not known",
+    ],
 )
 def test_plans_that_do_not_fit_are_refused(change: Callable[[SumsPlan], SumsPlan]) -> None:
     parties = make_parties()
@@ -276,29 +322,28 @@ def test_a_plan_about_another_cohort_costs_nothing() -> None:
 
 def test_what_cells_stand_for_is_what_the_noise_is_chosen_for() -> None:
     """Longer scores of one party's cells mean more noise: there is no bound apart from them that could be too small."""
-    plan = release(make_parties()).plan
-    longer = replace(plan, tables=(10 * plan.tables[0], *plan.tables[1:]))
-    present = plan.columns[:, 0]
-    assert (pattern_bounds(longer)[present] > pattern_bounds(plan)[present]).all()
-    assert (share_scales(longer, 0) > share_scales(plan, 0)).all() == bool(present[0])
-
-
-def pattern_bounds(plan: SumsPlan) -> np.ndarray:
-    return np.array([pattern_bound(plan, pattern) for pattern in range(plan.columns.shape[0])])
+    plan = release(make_parties()).plan.sums
+    for longer in (
+        replace(plan, tables=(10 * plan.tables[0], *plan.tables[1:])),
+        replace(plan, weights=plan.weights * [3, 1, 1]),
+    ):
+        assert longer.bound > plan.bound
+        assert (share_scales(longer) > share_scales(plan)).all()
 
 
 def add_party(plan: SumsPlan, name: str, width: int) -> SumsPlan:
     """The plan with one more party, whose part of every record is long."""
-    columns = np.column_stack([plan.columns, np.ones((plan.columns.shape[0], width), dtype=bool)])
-    tables = plan.tables + (np.full((plan.columns.shape[0], 2, 1), 1000),) * width
-    return replace(plan, parties=(*plan.parties, name), widths=(*plan.widths, width), columns=columns, tables=tables)
+    weights = np.column_stack([plan.weights, np.full(len(plan.weights), 9)])
+    more = replace(plan, parties=(*plan.parties, name), n_columns=(*plan.n_columns, width), weights=weights)
+    more = replace(more, selecting=np.append(plan.selecting, False), base=np.append(plan.base, True))
+    tables, groups = (np.full((2, 1), 1000),) * width, (np.arange(2),) * width
+    return replace(more, tables=plan.tables + tables, groups=plan.groups + groups)
 
 
 def widen_right(plan: SumsPlan) -> SumsPlan:
     """The plan with one more column of a party that takes part."""
-    columns = np.column_stack([plan.columns, plan.columns[:, -1]])
-    tables = (*plan.tables, plan.tables[-1][:, :, -1:])
-    return replace(plan, widths=(*plan.widths[:-1], plan.widths[-1] + 1), columns=columns, tables=tables)
+    tables, groups = (*plan.tables, plan.tables[-1]), (*plan.groups, plan.groups[-1])
+    return replace(plan, n_columns=(*plan.n_columns[:-1], plan.n_columns[-1] + 1), tables=tables, groups=groups)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +399,7 @@ def test_a_policy_that_is_tightened_after_the_keys_holds_for_the_shares() -> Non
 
 
 def test_no_sums_before_margins_and_none_without_a_key() -> None:
-    plan = release(make_parties()).plan
+    plan = release(make_parties()).plan.sums
     parties = make_parties()
     keys = tuple(parties[name].handle(SumsKeyRequest(STUDY, "strict")).key for name in NAMES)  # type: ignore[union-attr]
     with pytest.raises(ProtocolError, match="no margins in this study"):
@@ -401,35 +446,42 @@ def cells(change: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], type]:
         (lambda reply: replace(reply, boxes=reply.boxes[:-1]), SumsProofReply),
         (lambda reply: replace(reply, boxes=reply.boxes[::-1]), SumsProofReply),
         (lambda reply: replace(reply, lacks_bodies=True, boxes=()), SumsProofReply),
-        (lambda reply: replace(reply, terms=reply.terms[:-1]), SumsReply),
-        (lambda reply: replace(reply, terms=tuple(t[:-1] for t in reply.terms)), SumsReply),
-        (lambda reply: replace(reply, terms=tuple(t.astype(np.float64) for t in reply.terms)), SumsReply),
+        (lambda reply: replace(reply, selection=np.ones((1, 1), dtype=np.int64)), SumsShareReply),
+        (lambda reply: replace(reply, term=reply.term[:-1]), SumsReply),
+        (lambda reply: replace(reply, term=reply.term[None]), SumsReply),
+        (lambda reply: replace(reply, term=reply.term.astype(np.float64)), SumsReply),
+        (lambda reply: replace(reply, term=reply.term[:-1]), TablesReply),
     ],
 )
 def test_replies_of_the_wrong_shape_type_or_range_are_errors(change: Callable[[Any], Any], kind: type) -> None:
-    parties = make_parties()
+    parties = make_parties(ONE_TABLE)
+    budget = request(9e3)
+    assert release(make_parties(ONE_TABLE), budget=budget).opened.tables
     with pytest.raises((ProtocolError, WireError)):
-        release(parties, Tampering(parties, change, kind))
+        release(parties, Tampering(parties, change, kind), budget)
 
 
 # ---- crashes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("who", "lost"), [("middle", 4), *(("left", k) for k in range(5, 14))], ids=["margins", "keys", *STEPS, "sums"]
+    ("who", "lost"),
+    [("middle", 4), *(("left", k) for k in range(5, 15))],
+    ids=["margins", "keys", *STEPS, "sums", "tables"],
 )
 def test_a_party_that_drops_out_comes_back_with_the_same_noise(who: str, lost: int, tmp_path: Path) -> None:
     """Everybody is started anew on its vault; what was drawn is the same, and is paid for once."""
     with open_vaults(tmp_path) as vaults:
-        parties = make_parties(vaults=vaults)
+        parties = make_parties(ONE_TABLE, vaults=vaults)
         with pytest.raises(PartyUnavailable, match=who):
-            release(parties, Dropping(parties, who, lost))
+            release(parties, Dropping(parties, who, lost), request(9e3))
     with open_vaults(tmp_path) as vaults:
-        again = make_parties(vaults=vaults)
-        first = release(again)
+        again = make_parties(ONE_TABLE, vaults=vaults)
+        first = release(again, budget=request(9e3))
         entries = {name: len(again[name].ledger) for name in NAMES}
-        assert entries == {"left": 3, "middle": 2, "right": 3}
-        assert same(first, release(again))
+        assert first.opened.tables
+        assert entries == {"left": 5, "middle": 3, "right": 5}
+        assert same(first, release(again, budget=request(9e3)))
         assert entries == {name: len(again[name].ledger) for name in NAMES}
 
 
@@ -442,7 +494,8 @@ def test_who_has_lost_its_secret_pays_again(tmp_path: Path) -> None:
         parties = make_parties(vaults=vaults)
         with pytest.raises(ProtocolError, match="other keys"):
             release(parties)
-        assert [e.what for e in parties["left"].ledger] == ["marginal", "marginal", "moments", "moments"]
+        openings = ["moments", "tables", "selection"]
+        assert [e.what for e in parties["left"].ledger] == ["marginal", "marginal", *openings, *openings]
 
 
 def test_without_a_vault_a_new_process_pays_again() -> None:
@@ -451,32 +504,41 @@ def test_without_a_vault_a_new_process_pays_again() -> None:
     ledger = parties["left"].ledger
     reborn = make_parties(own={"left": {"ledger": ledger}})
     release(reborn)
-    assert len(ledger) == 6
+    assert len(ledger) == 10
 
 
 def test_one_silent_compute_party_leaves_the_promised_noise() -> None:
     """Noise of two shares: two thirds of the variance that three honest ones leave, as the plan's mu needs it."""
-    parties = make_parties(own={"middle": {"noise": NoNoise()}})
-    opened = release(parties)
-    found = []
-    for pattern, sums in enumerate(opened.sums):
-        exact = exact_moments(parties, opened.plan, pattern)
-        upper = np.triu_indices(sums.columns.size, 1)
-        found += list((sums.products - exact)[upper] / sums.deviation_off)
-        found += list(np.diag(sums.products - exact) / sums.deviation_on)
+    parties = make_parties(ONE_TABLE, own={"middle": {"noise": NoNoise()}})
+    opened = release(parties, budget=request(9e3))
+    plan, products = opened.plan.sums, opened.opened.products
+    gap = products.products - exact_products(parties, plan)
+    upper = np.triu_indices(plan.width, 1)
+    found = [*gap[upper] / products.deviation_off, *np.diag(gap) / products.deviation_on]
     assert len(found) > 20
     assert kstest(np.array(found) * math.sqrt(1.5), "norm").pvalue > 1e-4
+    codes = np.full((plan.pattern_of.size, len(plan.tables)), -1)
+    for name in NAMES:
+        rows = own_rows(plan, name)
+        codes[np.ix_(rows, np.array(own_columns(plan, name)))] = cells_of(parties[name], plan)
+    for table in opened.opened.tables:
+        exact = np.zeros(table.counts.shape)
+        both = (codes[:, list(table.pair)] >= 0).all(axis=1)
+        np.add.at(exact, tuple(codes[both][:, list(table.pair)].T), 1.0)
+        errors = (table.counts - exact).ravel() / table.deviation * math.sqrt(1.5)
+        assert kstest(errors, "norm").pvalue > 1e-4
 
 
-def exact_moments(parties: dict[str, LocalParty], plan: SumsPlan, pattern: int) -> np.ndarray:
+def exact_products(parties: dict[str, LocalParty], plan: SumsPlan) -> np.ndarray:
     """Of the integers that the parties shared, which nobody but a test can have."""
-    subjects, parts = plan.pattern_of == pattern, []
+    parts = []
     for name in plan.parties:
-        whole = np.zeros((subjects.size, plan.widths[plan.parties.index(name)]))
-        whole[own_rows(plan, name)] = integers_of(parties[name], plan)
+        rows, own = own_rows(plan, name), integers_of(parties[name], plan)
+        whole = np.zeros((rows.size, own.shape[1]))
+        whole[rows] = own
         parts.append(whole)
-    rows = np.column_stack(parts)[subjects][:, plan.columns[pattern]]
-    return np.asarray(rows.T @ rows / 4.0**plan.bits)
+    records = np.column_stack(parts)
+    return np.asarray(records.T @ records / 4.0**plan.bits)
 
 
 def test_presence_and_requests_of_another_version_are_refused() -> None:

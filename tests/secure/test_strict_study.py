@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from scipy.spatial.distance import pdist
 
 from tests.builders import make_federation
 from tests.members import KEY, make_members
 from tests.secure.byte_statistics import chi_square_of_bytes, low_bytes
-from tests.secure.strict_world import FEDERATION, STUDY, TABLES, cells_of, integers_of, make_parties, release, request
+from tests.secure.strict_world import FEDERATION, STUDY, TABLES, cells_of, make_parties, release, request
 from tests.secure.sums_world import Dropping, Recorded
 from verticopula import Federation, Synthesizer
 from verticopula.data.tables import AlignedTable, EncodedColumn
@@ -29,7 +30,15 @@ from verticopula.errors import (
 from verticopula.mpc import sums_plan
 from verticopula.mpc.prime_field import pack_field
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
-from verticopula.mpc.sums_plan import own_rows, own_statement, share_scales
+from verticopula.mpc.sums_plan import (
+    own_columns,
+    own_rows,
+    own_statement,
+    score_cells,
+    selection_deviation,
+    share_scales,
+)
+from verticopula.mpc.table_noise import pairs_move
 from verticopula.mpc.verified_cells import CellsBundle, encode_cells
 from verticopula.protocol import strict_method
 from verticopula.protocol.messages import SumsRequest, SumsShareReply, fingerprint
@@ -40,6 +49,7 @@ from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
+from verticopula.stats.strict.score_plan import share_cells, sum_selected
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import FolderRecords, MemoryRecords
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -106,9 +116,8 @@ def test_a_study_costs_what_was_asked_for(fitted: Synthesizer) -> None:
     assert fitted.privacy_.person == pytest.approx(6.0, rel=1e-9)
     assert fitted.privacy_.person <= 6.0 * (1 + 1e-12)
     assert fitted.privacy_.is_private
-    assert {e.what for e in fitted.ledger_} == {"marginal", "moments"}
+    assert {e.what for e in fitted.ledger_} == {"marginal", "moments", "tables", "selection"}
     text = fitted.summary()
-    assert "Strict fit:" in text
     assert "left and middle:" in text
 
 
@@ -168,12 +177,19 @@ def test_a_pattern_of_one_person_is_no_obstacle() -> None:
 
 
 @pytest.mark.parametrize("unit", ["person", "block"])
-def test_a_party_that_hardly_anybody_is_known_to_has_no_part_in_the_sums_and_does_not_pay_for_them(unit: str) -> None:
+def test_a_party_that_hardly_anybody_is_known_to_is_no_obstacle(unit: str) -> None:
     found = fit(tables={**TABLES, "right": TABLES["right"].tail(3)}, epsilon=1.0, unit=unit)
+    assert found.privacy_.epsilon(Unit(unit)) <= 1.0 + 1e-9
+
+
+@pytest.mark.filterwarnings("ignore::verticopula.errors.CellsWarning")
+def test_a_party_that_knows_nobody_has_no_part_in_the_sums_and_does_not_pay_for_them() -> None:
+    nobody = TABLES["right"].with_columns(pl.lit(None).alias(c) for c in TABLES["right"].columns if c != "subject_id")
+    found = fit(tables={**TABLES, "right": nobody}, epsilon=1.0)
     assert found.result_.spending is not None
     assert found.result_.spending.factors["right"] == 0.0
-    assert {e.party for e in found.ledger_ if e.what == "moments"} == {"left", "middle"}
-    assert found.privacy_.epsilon(Unit(unit)) <= 1.0 + 1e-9
+    assert {e.party for e in found.ledger_ if e.what in ("moments", "tables")} == {"left", "middle"}
+    assert found.privacy_.person <= 1.0 + 1e-9
 
 
 @pytest.mark.parametrize("unit", ["block", "person"])
@@ -240,7 +256,7 @@ def test_a_coordinator_that_computes_comes_back_with_the_same_noise(tmp_path: Pa
         return fitted.result_.copula.correlation
 
     with pytest.raises(PartyUnavailable):
-        run(tmp_path / "compute", Dropping(members, "b", 15))  # after two rounds of opening, in the last one
+        run(tmp_path / "compute", Dropping(members, "b", 15))  # after two rounds of opening, in that of the sums
     first = run(tmp_path / "compute", Recorded(members))
     np.testing.assert_array_equal(first, run(tmp_path / "compute", Recorded(members)))
     with pytest.raises(ProtocolError, match="'coordinator' had another public key in this study"):
@@ -311,8 +327,8 @@ def test_no_value_and_no_cell_is_in_anything_that_anybody_receives() -> None:
     assert {(to, sender) for to, sender, _ in bundles} == set(itertools.permutations(TABLES, 2))
     seen += b"".join(b"".join([*bundle.seeds, bundle.body]) for _, _, bundle in bundles)
     values = parties["left"].table.columns["x1"].values
-    cells = cells_of(parties["left"], opened.plan)
-    shared = encode_cells(own_statement(opened.plan, STUDY, "", "left"), cells)
+    cells = cells_of(parties["left"], opened.plan.sums)
+    shared = encode_cells(own_statement(opened.plan.sums, STUDY, "", "left"), cells)
     wanted = [CANARY.hex().encode(), repr(CANARY).encode()[:14]]
     wanted += [np.float64(v).tobytes() for v in values] + [repr(float(v)).encode() for v in values]
     wanted += [cells[start : start + 20].tobytes() for start in range(0, len(cells) - 20, 20)]
@@ -332,7 +348,7 @@ def test_what_compute_parties_open_is_uniform_and_as_long_as_the_plan_says_whate
         transport = Recorded(parties)
         opened = release(parties, transport)
         bodies = bodies_of(transport)
-        shapes = [own_statement(opened.plan, STUDY, "", name).shape for name in opened.plan.parties]
+        shapes = [own_statement(opened.plan.sums, STUDY, "", name).shape for name in opened.plan.sums.parties]
         assert [len(body) for body in bodies] == [8 * rows * width for rows, width in shapes]
         bundles = bundles_of(transport, parties)
         assert {(len(p.body), *map(len, p.seeds)) for _, _, p in bundles} == {(32, 16, 16)}
@@ -344,63 +360,132 @@ def test_what_compute_parties_open_is_uniform_and_as_long_as_the_plan_says_whate
 # ---- how far one person moves everything -----------------------------------------------------
 
 
-def moved_by(opened: StrictReleases, parties: Any, table: dict[str, AlignedTable]) -> np.ndarray:
-    """All that is released about these tables before noise, each number in units of the noise on it."""
+GAPS = ("x2", "x3")
+
+
+def with_gaps() -> dict[str, pl.DataFrame]:
+    """The tables with values that are empty in people whom their party knows."""
+    found = {}
+    for name, table in TABLES.items():
+        gaps = [pl.when(pl.int_range(pl.len()) % 9 == 4).then(None).otherwise(pl.col(c)).alias(c) for c in GAPS]
+        found[name] = table.with_columns(gap for gap, c in zip(gaps, GAPS, strict=True) if c in table.columns)
+    extra = pl.Series("x2b", np.arange(len(found["middle"])) % 3)
+    return {**found, "middle": found["middle"].with_columns(extra)}
+
+
+def gapped_federation() -> Federation:
+    """`middle` has another column, so that it can know somebody without a value of x2."""
+    raw = FEDERATION.to_dict()
+    for party in raw["party"]:
+        if party["name"] == "middle":
+            party["column"].append({"name": "x2b", "kind": "nominal", "categories": ["0", "1", "2"]})
+    return Federation.from_dict(raw)
+
+
+def moved_by(opened: StrictReleases, federation: Federation, table: dict[str, AlignedTable]) -> np.ndarray:
+    """All that is released about these tables before noise, each number in units of the noise on it.
+
+    The tables of all pairs are opened: that moves as far as any choice.
+    """
     found: list[float] = []
     for key, deviation in opened.budget.deviations.items():
-        column, encoded = FEDERATION.column(key), table[key.party].columns[key.column]
+        column, encoded = federation.column(key), table[key.party].columns[key.column]
         cells = opened.marginals[key].probabilities.size
-        counts = np.bincount(to_cells(encoded.values[encoded.observed], column, cells), minlength=cells)
-        found += list((counts[:1] if cells == 2 else counts) / deviation)
-    plan = opened.plan
-    codes = {}
+        codes = [
+            int(to_cells(encoded.values[i : i + 1], column, cells)[0]) if encoded.observed[i] else cells
+            for i in np.flatnonzero(opened.observed[key])
+        ]
+        counts = np.bincount(codes, minlength=cells + opened.budget.empties[key])
+        found += list((counts[:1] if counts.size == 2 else counts) / deviation)
+    plan = opened.plan.sums
+    own = {name: share_cells(plan, name, table[name]) for name in plan.parties}
+    records, everything = [], []
     for name in plan.parties:
-        handler = parties[name]._strict
-        handler.table = table[name]
-        codes[name] = integers_of(parties[name], plan)
-    for pattern in range(plan.columns.shape[0]):
-        subjects, parts = plan.pattern_of == pattern, []
-        for name in plan.parties:
-            whole = np.zeros((subjects.size, codes[name].shape[1]), dtype=np.int64)
-            whole[own_rows(plan, name)] = codes[name]
-            parts.append(whole)
-        rows = np.column_stack(parts)[subjects][:, plan.columns[pattern]]
-        rows = np.column_stack([rows, np.full(len(rows), 2**plan.bits)])
-        gram = (rows.T @ rows)[np.triu_indices(rows.shape[1])][:-1]
-        found += list(gram / (math.sqrt(2.0) * share_scales(plan, pattern)))
+        rows, codes = own_rows(plan, name), own[name]
+        record = np.zeros((rows.size, sum(plan.tables[j].shape[1] for j in own_columns(plan, name))), dtype=np.int64)
+        record[rows] = score_cells(plan, name, codes)
+        whole = np.full((rows.size, codes.shape[1]), -1)
+        whole[rows] = codes
+        records.append(record)
+        everything.append(whole)
+        if plan.base[plan.parties.index(name)]:
+            found += list(sum_selected(plan, name, codes).ravel() / selection_deviation(plan))
+    whole = np.column_stack(records)
+    found += list((whole.T @ whole)[np.triu_indices(plan.width)] / (math.sqrt(2.0) * share_scales(plan)))
+    cells, pairs = np.column_stack(everything), np.array(list(itertools.combinations(range(len(plan.tables)), 2)))
+    noise = pairs_move(pairs, plan.owners, several_rows=plan.several_rows) / plan.mu_tables
+    for a, b in pairs:
+        both = (cells[:, a] >= 0) & (cells[:, b] >= 0)
+        counts = np.zeros((len(plan.tables[a]), len(plan.tables[b])))
+        np.add.at(counts, (cells[both, a], cells[both, b]), 1.0)
+        found += list(counts.ravel() / noise)
     return np.array(found)
 
 
+@pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("unit", ["person", "block"])
-def test_replacing_a_person_or_a_block_moves_margins_and_sums_together_by_mu_at_most(unit: str) -> None:
-    """All replacements of one person on a grid, with the margins as they were released; as parties code them."""
-    parties = make_parties(seed=1)
-    opened = release(parties, budget=request(4.0, unit))
+def test_replacing_a_person_or_a_block_moves_everything_together_by_mu_at_most(unit: str, gaps: bool) -> None:
+    """All replacements of one person on a grid, with the margins as they were released; as parties code them.
+
+    Margins, features by presence, products and tables; with empty values, too, where columns have some.
+    """
+    federation, frames = (gapped_federation(), with_gaps()) if gaps else (FEDERATION, TABLES)
+    parties = make_parties(frames, federation, seed=1)
+    opened = release(parties, budget=request(4.0, unit, federation), federation=federation)
+    plan = opened.plan.sums
+    assert plan.mu_selection > 0.0
+    assert {key.column for key, empty in opened.budget.empties.items() if empty} == (set(GAPS) if gaps else set())
     tables = {name: party.table for name, party in parties.items()}
-    person = int(np.flatnonzero(tables["middle"].observed().all(axis=1))[0])
+    person = int(np.flatnonzero(np.column_stack([t.observed() for t in tables.values()]).all(axis=1))[0])
     grid = {"y": [0.0, 1.0], "x1": [-6.0, 0.3, 6.0], "x2": [-6.0, 6.0], "x3": [0.0, 2.0], "x4": [-6.0, 6.0]}
+    if gaps:
+        grid = {"y": [0.0, 1.0], "x1": [-6.0, 6.0], "x2": [-6.0, 6.0, math.nan], "x3": [0.0, 2.0, math.nan]}
+        grid |= {"x4": [-6.0, 6.0], "x2b": [0.0, 2.0]}
 
     def with_values(values: dict[str, float]) -> np.ndarray:
         changed = {}
         for name, table in tables.items():
             columns = {}
             for column, encoded in table.columns.items():
-                new = encoded.values.copy()
+                new, seen = encoded.values.copy(), encoded.observed.copy()
                 new[person] = values.get(column, new[person])
-                columns[column] = EncodedColumn(new, encoded.observed)
+                seen[person] = not math.isnan(new[person])
+                columns[column] = EncodedColumn(new, seen)
             changed[name] = AlignedTable(table.party, columns)
-        return moved_by(opened, parties, changed)
+        return moved_by(opened, federation, changed)
 
     if unit == "person":
-        points = [with_values(dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
-        largest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(points, 2))
+        points = np.array([with_values(dict(zip(grid, v, strict=True))) for v in itertools.product(*grid.values())])
+        largest = float(pdist(points).max())
         assert 0.5 * opened.budget.mu < largest <= opened.budget.mu
         return
     for name, mu in opened.budget.totals.items():
-        own = {c.name: grid[c.name] for c in FEDERATION.party(name).columns}
-        points = [with_values(dict(zip(own, values, strict=True))) for values in itertools.product(*own.values())]
-        largest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(points, 2))
+        own = {c.name: grid[c.name] for c in federation.party(name).columns}
+        points = np.array([with_values(dict(zip(own, v, strict=True))) for v in itertools.product(*own.values())])
+        largest = float(pdist(points).max())
         assert 0.3 * mu < largest <= mu
+
+
+def test_what_is_opened_is_what_the_tables_hold() -> None:
+    """With next to no noise: margins with their empty cells, features by presence, products and tables."""
+    federation, frames = gapped_federation(), with_gaps()
+    parties = make_parties(frames, federation, seed=2)
+    opened = release(parties, budget=request(9e3, federation=federation), federation=federation)
+    plan, exact = opened.plan.sums, {name: party.table for name, party in parties.items()}
+    records = []
+    for name in plan.parties:
+        rows = own_rows(plan, name)
+        whole = np.zeros((rows.size, sum(plan.tables[j].shape[1] for j in own_columns(plan, name))))
+        whole[rows] = score_cells(plan, name, share_cells(plan, name, exact[name]))
+        records.append(whole)
+    everything = np.column_stack(records)
+    products = everything.T @ everything / 4.0**plan.bits
+    np.testing.assert_allclose(opened.opened.products.products, products, atol=0.01 * np.abs(products).max())
+    empty = {key.column: marginal.empty for key, marginal in opened.marginals.items()}
+    seen = exact["middle"].columns["x2"].observed
+    known = exact["middle"].observed().any(axis=1)
+    assert empty["x2"] == pytest.approx(1.0 - seen[known].mean(), abs=4 * 3.0 / known.sum())
+    assert empty["y"] == 0.0
 
 
 def test_a_replaced_value_moves_one_count_or_two() -> None:

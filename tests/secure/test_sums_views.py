@@ -7,12 +7,20 @@ import pytest
 
 from tests.secure.byte_statistics import chi_square_of_bytes, low_bytes
 from tests.secure.sums_world import KEY, STUDY, Recorded, World, run, some_cells
+from verticopula.mpc.opening_terms import gram_terms, tables_terms
 from verticopula.mpc.prime_field import add, encode_signed, expand_field, pack_field, subtract
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
-from verticopula.mpc.sums_plan import own_statement, pattern_records
+from verticopula.mpc.sums_plan import own_statement
 from verticopula.mpc.verified_cells import encode_cells
-from verticopula.mpc.verified_sums import gram_term
-from verticopula.protocol.messages import SumsProofRequest, SumsReply, SumsRequest, SumsShareReply, fingerprint
+from verticopula.protocol.messages import (
+    SumsProofRequest,
+    SumsReply,
+    SumsRequest,
+    SumsShareReply,
+    TablesReply,
+    TablesRequest,
+    fingerprint,
+)
 from verticopula.protocol.party.sums_record import unpack_noise
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
 
@@ -46,39 +54,47 @@ def test_what_compute_parties_and_coordinator_receive_is_uniform_for_extreme_dat
     replies = [decode(data, REPLY_KINDS) for _, data in transport.answered]
     pvalues = [chi_square_of_bytes(low_bytes(r.body)) for r in replies if isinstance(r, SumsShareReply)]
     for request in requests:
-        if isinstance(request, SumsProofRequest | SumsRequest):
+        if isinstance(request, SumsProofRequest | SumsRequest | TablesRequest):
             sealed = [box for boxes in request.boxes for box in boxes]
             pvalues += [chi_square_of_bytes(box) for box in sealed if len(box) > 1_500]
             pvalues.append(chi_square_of_bytes(b"".join(sealed)))
-    terms = b"".join(low_bytes(term.tobytes()) for r in replies if isinstance(r, SumsReply) for term in r.terms[:1])
-    pvalues.append(chi_square_of_bytes(terms))
+    for kind in (SumsReply, TablesReply):
+        terms = b"".join(low_bytes(r.term.tobytes()) for r in replies if isinstance(r, kind))
+        pvalues.append(chi_square_of_bytes(terms))
     assert len(pvalues) > 10
     assert min(pvalues) > 1e-5
 
 
-def test_a_term_is_hidden_by_a_key_that_the_curious_party_lacks() -> None:
+@pytest.mark.parametrize("kind", [SumsRequest, TablesRequest])
+def test_a_term_is_hidden_by_a_key_that_the_curious_party_lacks(kind: type) -> None:
     """Party a knows S_0 and S_1, so to it b's term is linear in the cells: only the key of b and c hides it."""
     world = World(some_cells(WIDTHS, 40, missing=0.0))
     plan = world.plan()
     transport = Recorded(world.handlers(seed=2))
     run(plan, {}, transport)
     requests = [(name, decode(data, REQUEST_KINDS)) for name, data in transport.sent]
-    (asked,) = [r for n, r in requests if n == "b" and isinstance(r, SumsRequest)]
+    (number,) = [i for i, (n, r) in enumerate(requests) if n == "b" and isinstance(r, kind)]
+    asked = requests[number][1]
     (first,) = [r for n, r in requests if n == "b" and isinstance(r, SumsProofRequest) and r.step == "commit"]
-    sent = decode(dict(transport.answered[-3:])["b"], REPLY_KINDS).terms[0].view(np.uint64)
+    sent = decode(transport.answered[number][1], REPLY_KINDS).term.view(np.uint64)
     session = world.handler("b")._session(asked)
     session.take_bodies(first.bodies)
     cells, _ = session.conclude(asked.boxes)
-    term = gram_term(*pattern_records(plan, 0, 1, cells, {name: np.arange(40) for name in WIDTHS}))
+    if kind is SumsRequest:
+        term, label, noise_name = gram_terms(plan, 1, cells), ("zero",), "noise"
+    else:
+        term, noise_name = tables_terms(plan, 1, cells, asked.pairs), "tables_noise"
+        label = ("zero tables", fingerprint(("pairs", asked.pairs)))
     digest, channels = fingerprint((plan, asked.keys)), {}
     for name in "ab":
         secret = bytes.fromhex(world.records[name].get(f"sums/{name}/{STUDY}")["secret"])  # type: ignore[index]
         channels[name] = SealedChannel(STUDY, name, secret, shared_authenticity(KEY))
         channels[name].accept_keys(asked.keys)
-    noise = encode_signed(unpack_noise(world.records["b"].get(f"sums/b/{STUDY}")["noise"]))  # type: ignore[index]
-    known = expand_field(channels["a"].common_key("b", "zero", digest, "0"), (term.size,))
+    noise = encode_signed(unpack_noise(world.records["b"].get(f"sums/b/{STUDY}")[noise_name]))  # type: ignore[index]
+    purpose, *rest = label
+    known = expand_field(channels["a"].common_key("b", purpose, digest, *rest), (term.size,))
     mask = add(subtract(subtract(sent, term), noise), known)  # b is after a, so it takes their keystream away
-    hidden = expand_field(channels["b"].common_key("c", "zero", digest, "0"), (term.size,))
+    hidden = expand_field(channels["b"].common_key("c", purpose, digest, *rest), (term.size,))
     np.testing.assert_array_equal(mask, hidden)
     assert np.unique(mask).size == mask.size
 
@@ -94,7 +110,7 @@ def test_sizes_follow_from_the_plan_and_not_from_the_data() -> None:
             [
                 len(data)
                 for (_, data), r in zip(transport.answered, replies, strict=True)
-                if not isinstance(r, SumsReply)
+                if not isinstance(r, SumsReply | TablesReply)
             ]
         )
     assert sizes[0] == sizes[1]

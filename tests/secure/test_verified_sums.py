@@ -18,17 +18,17 @@ from verticopula.mpc.fixed_point import needed_room
 from verticopula.mpc.gram_noise import share_scale
 from verticopula.mpc.prime_field import HALF, PRIME, add, decode_signed, encode_signed, expand_field, subtract
 from verticopula.mpc.proof_rounds import VerifiedCells
-from verticopula.mpc.verified_cells import CellsStatement, encode_cells
+from verticopula.mpc.verified_cells import CellsStatement, encode_cells, held_indices
 from verticopula.mpc.verified_sums import (
     check_field_room,
     check_tables,
     choose_field_bits,
     draw_term_noise,
     gram_term,
-    map_cells,
+    make_map,
+    map_records,
     noised_term,
     open_terms,
-    stack_records,
     tables_bound,
     term_scales,
     zero_term,
@@ -56,6 +56,19 @@ def hold_all(statement: CellsStatement, values: np.ndarray, seed: int = 1) -> di
     }
 
 
+def map_cells(
+    cells: VerifiedCells, tables: list[np.ndarray], rows: np.ndarray | None = None, weight: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, q) a compute party's two shares of the features of these rows, all with one weight."""
+    held = cells.held
+    chosen = np.arange(held.statement.rows) if rows is None else rows
+    shares = tuple(np.zeros((chosen.size, sum(t.shape[1] for t in tables)), dtype=np.uint64) for _ in range(2))
+    made = make_map(held.statement, tables)
+    for out, number, share in zip(shares, held_indices(held.index), (held.first, held.second), strict=True):
+        map_records(share, number, chosen, np.full(chosen.size, weight), made, out, 0)
+    return shares[0], shares[1]
+
+
 def keys_at(index: int) -> dict[int, bytes]:
     return {other: bytes([min(index, other), max(index, other)]).ljust(16) for other in range(3) if other != index}
 
@@ -78,11 +91,28 @@ def test_mapped_shares_sum_up_to_the_rows_of_the_tables(data: st.DataObject) -> 
     rows = data.draw(st.none() | arrays(np.int64, st.integers(1, 8), elements=st.integers(0, statement.rows - 1)))
     codes = make_codes(statement, data.draw(st.integers(0, 99)))
     held = hold_all(statement, encode_cells(statement, codes))
-    shares = [map_cells(held[name], tables, rows) for name in COMPUTE]
+    weight = data.draw(st.integers(1, 2**28))
+    shares = [map_cells(held[name], tables, rows, weight) for name in COMPUTE]
     for index in range(3):
         np.testing.assert_array_equal(shares[index][1], shares[(index + 1) % 3][0])
     total = add(add(*shares[0]), shares[1][1])
     expected = features_of(codes if rows is None else codes[rows], tables)
+    np.testing.assert_array_equal(decode_signed(total), weight * expected)
+
+
+def test_a_part_is_written_in_its_place_and_people_who_are_not_known_have_none() -> None:
+    statement = make_statement("d", 3, (3, 2))
+    tables, codes = make_tables(statement), make_codes(statement, 2)
+    held = hold_all(statement, encode_cells(statement, codes))
+    places, weights = np.array([2, -1, 0, -1]), np.array([5, 7, 3, 0])
+    total = np.zeros((4, 9), dtype=np.uint64)
+    for name in COMPUTE:  # their first shares are S_0, S_1 and S_2
+        cells, out = held[name].held, np.zeros((4, 9), dtype=np.uint64)
+        map_records(cells.first, cells.index, places, weights, make_map(statement, tables), out, 2)
+        total = add(total, out)
+    expected = np.zeros((4, 9), dtype=np.int64)
+    expected[0, 2:8] = 5 * features_of(codes[2:3], tables)
+    expected[2, 2:8] = 3 * features_of(codes[:1], tables)
     np.testing.assert_array_equal(decode_signed(total), expected)
 
 
@@ -146,22 +176,33 @@ def two_dealers() -> tuple[list[CellsStatement], list[np.ndarray], list[np.ndarr
 def records_at(
     index: int, held: list[dict[str, VerifiedCells]], rows: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Both shares of whole records; the two dealers' parts are weighted by 1 and 2."""
     cells = [each[COMPUTE[index]] for each in held]
-    mapped = [(mask, map_cells(c, make_tables(c.held.statement))) for c, mask in zip(cells, rows, strict=True)]
-    return stack_records(index, mapped, UNIT)
+    whole = tuple(np.zeros((N, 15), dtype=np.uint64) for _ in range(2))
+    for weight, (one, mask, offset) in enumerate(zip(cells, rows, (0, 6), strict=True), start=1):
+        made = make_map(one.held.statement, make_tables(one.held.statement))
+        places = np.where(mask, np.cumsum(mask) - 1, -1)
+        shares = (one.held.first, one.held.second)
+        for out, number, share in zip(whole, held_indices(index), shares, strict=True):
+            map_records(share, number, places, np.full(N, weight), made, out, offset)
+    return whole[0], whole[1]
+
+
+def term_at(index: int, held: list[dict[str, VerifiedCells]], rows: list[np.ndarray]) -> np.ndarray:
+    return gram_term([records_at(index, held, rows)])
 
 
 def exact_sums(statements: list[CellsStatement], rows: list[np.ndarray], codes: list[np.ndarray]) -> list[int]:
-    """The upper triangle without its corner, with Python's integers."""
+    """The upper triangle, with Python's integers."""
     blocks = []
-    for statement, mask, values in zip(statements, rows, codes, strict=True):
-        mapped = features_of(values, make_tables(statement))
+    for weight, (statement, mask, values) in enumerate(zip(statements, rows, codes, strict=True), start=1):
+        mapped = weight * features_of(values, make_tables(statement))
         whole = np.zeros((N, mapped.shape[1]), dtype=np.int64)
         whole[mask] = mapped
         blocks.append(whole)
-    records = np.column_stack([*blocks, np.full(N, UNIT)]).astype(object)
+    records = np.column_stack(blocks).astype(object)
     gram = records.T @ records
-    return [int(gram[a, b]) for a, b in zip(*np.triu_indices(records.shape[1]), strict=True)][:-1]
+    return [int(gram[a, b]) for a, b in zip(*np.triu_indices(records.shape[1]), strict=True)]
 
 
 def test_proven_cells_give_the_sums_with_the_noise_of_all_three() -> None:
@@ -169,12 +210,11 @@ def test_proven_cells_give_the_sums_with_the_noise_of_all_three() -> None:
     statements, rows, codes = two_dealers()
     held = [Session(statement, values).run() for statement, values in zip(statements, codes, strict=True)]
     expected = exact_sums(statements, rows, codes)
-    bound, mu = sum(tables_bound(make_tables(s)) for s in statements) + UNIT**2, 0.5
+    bound, mu = sum(w**2 * tables_bound(make_tables(s)) for w, s in enumerate(statements, start=1)), 0.5
     check_field_room(N, bound, mu)
-    width = sum(3 * len(s.cells) for s in statements) + 1
-    scales = term_scales(width, bound, mu)
+    scales = term_scales(sum(3 * len(s.cells) for s in statements), bound, mu)
     noises = [draw_term_noise(SeededNoise(index), scales, "terms") for index in range(3)]
-    terms = [noised_term(index, records_at(index, held, rows), keys_at(index), noises[index]) for index in range(3)]
+    terms = [noised_term(index, term_at(index, held, rows), keys_at(index), noises[index]) for index in range(3)]
     assert open_terms(terms).tolist() == (np.array(expected) + sum(noises)).tolist()
     assert all(noise.any() for noise in noises)
 
@@ -182,14 +222,14 @@ def test_proven_cells_give_the_sums_with_the_noise_of_all_three() -> None:
 def test_sums_without_noise_are_exact() -> None:
     statements, rows, codes = two_dealers()
     held = [hold_all(s, encode_cells(s, c), seed) for seed, (s, c) in enumerate(zip(statements, codes, strict=True))]
-    terms = [gram_term(*records_at(index, held, rows)) for index in range(3)]
+    terms = [term_at(index, held, rows) for index in range(3)]
     assert open_terms(terms).tolist() == exact_sums(statements, rows, codes)
 
 
 def test_noise_has_the_scales_of_two_shares_that_suffice() -> None:
     scales = term_scales(3, 1_000, 0.5)
     off, on = share_scale(2_000.0), share_scale(np.sqrt(2.0) * 2_000.0)
-    np.testing.assert_allclose(scales, [on, off, off, on, off])
+    np.testing.assert_allclose(scales, [on, off, off, on, off, on])
     drawn = np.concatenate([draw_term_noise(SecureNoise(), scales) for _ in range(400)]) / np.tile(scales, 400)
     assert kstest(drawn, "norm").pvalue > 1e-5
 
@@ -210,10 +250,10 @@ def test_a_term_leaves_with_its_share_of_zero() -> None:
     statements, rows, codes = two_dealers()
     held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
     for index in range(3):
-        records = records_at(index, held, rows)
-        noise = np.arange(gram_term(*records).size)
-        sent = noised_term(index, records, keys_at(index), noise)
-        rest = subtract(sent, add(gram_term(*records), encode_signed(noise)))
+        term = term_at(index, held, rows)
+        noise = np.arange(term.size)
+        sent = noised_term(index, term, keys_at(index), noise)
+        rest = subtract(sent, add(term, encode_signed(noise)))
         np.testing.assert_array_equal(rest, zero_term(index, keys_at(index), noise.size))
         assert rest.all()
 
@@ -221,7 +261,7 @@ def test_a_term_leaves_with_its_share_of_zero() -> None:
 def test_a_compute_party_that_lies_adds_a_number_that_it_knows() -> None:
     statements, rows, codes = two_dealers()
     held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
-    terms = [gram_term(*records_at(index, held, rows)) for index in range(3)]
+    terms = [term_at(index, held, rows) for index in range(3)]
     lie = encode_signed(np.arange(terms[0].size))
     opened = open_terms([terms[0], add(terms[1], lie), terms[2]])
     assert (opened - np.array(exact_sums(statements, rows, codes))).tolist() == list(range(terms[0].size))
@@ -236,15 +276,15 @@ def test_a_record_that_is_too_long_reads_a_person_and_is_refused(monkeypatch: py
     values[row, 0] = 1_000_016 * 10**6
     tables = make_tables(statements[0])
     other = hold_all(statements[1], encode_cells(statements[1], codes[1]))
-    lifted = 1_000_016 * 10**6 * int(tables[0][0, 0] - tables[0][-1, 0])
+    lifted = 2 * 1_000_016 * 10**6 * int(tables[0][0, 0] - tables[0][-1, 0])
     # rows and columns in the upper triangle: the dealer's first feature comes before the other party's
     held = [hold_all(statements[0], values), other]
-    bound, mu, width = 10**6, 1.0, 16
+    bound, mu, width = 10**6, 1.0, 15
     scales = term_scales(width, bound, mu)
     noises = [draw_term_noise(SecureNoise(), scales) for _ in range(3)]
-    terms = [noised_term(index, records_at(index, held, rows), keys_at(index), noises[index]) for index in range(3)]
+    terms = [noised_term(index, term_at(index, held, rows), keys_at(index), noises[index]) for index in range(3)]
     opened = np.zeros((width, width))
-    opened[np.triu_indices(width)] = [*open_terms(terms), 0]
+    opened[np.triu_indices(width)] = open_terms(terms)
     truth = features_of(codes[1][theirs : theirs + 1], make_tables(statements[1]))[0]
     np.testing.assert_allclose(opened[0, 6:15] / lifted, truth, atol=0.01)
     cheat(monkeypatch, values, ForgedProver(values, True))
@@ -284,22 +324,25 @@ def test_fractional_bits_are_as_many_as_fit() -> None:
         choose_field_bits(10**9, 1e6, 1e-3)
 
 
+def test_a_term_does_not_depend_on_how_many_rows_are_taken_at_a_time() -> None:
+    statements, rows, codes = two_dealers()
+    held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
+    first, second = records_at(1, held, rows)
+    parts = [(first[start : start + 7], second[start : start + 7]) for start in range(0, N, 7)]
+    np.testing.assert_array_equal(gram_term(parts), gram_term([(first, second)]))
+
+
 def test_records_and_terms_that_do_not_fit_are_refused() -> None:
     statements, rows, codes = two_dealers()
     held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
-    tables = make_tables(statements[0])
-    shares = map_cells(held[0]["a"], tables)
-    with pytest.raises(ProtocolError, match="other rows"):
-        stack_records(0, [(~rows[0], shares)], UNIT)
-    for unit in (0, -1, 2**31):
-        with pytest.raises(ProtocolError, match="out of range"):
-            stack_records(0, [(rows[0], shares)], unit)
     records = records_at(0, held, rows)
     with pytest.raises(ProtocolError, match="same shape"):
-        gram_term(records[0], records[1][1:])
+        gram_term([(records[0], records[1][1:])])
+    with pytest.raises(ProtocolError, match="no records"):
+        gram_term([])
+    term = gram_term([records])
     with pytest.raises(ProtocolError, match="shape of the term"):
-        noised_term(0, records, keys_at(0), np.zeros(3, dtype=np.int64))
-    term = gram_term(*records)
+        noised_term(0, term, keys_at(0), np.zeros(3, dtype=np.int64))
     with pytest.raises(ProtocolError, match="3 terms of one shape"):
         open_terms([term, term])
     with pytest.raises(ProtocolError, match="3 terms of one shape"):

@@ -14,14 +14,13 @@ from verticopula.stats.bridge import (
     series_covariances,
 )
 from verticopula.stats.bridge import bridge as integrate_bridge
-from verticopula.stats.mixing import AndersonMixer
-from verticopula.stats.strict.factor_structure import (
+from verticopula.stats.mixing import AndersonMixer, MixingSettings
+from verticopula.stats.tilting.factor_structure import (
     fit_structure,
     group_pairs,
     posterior_variance,
     start_structure,
 )
-from verticopula.stats.strict.tuning import STRICT_TUNING
 
 STEPS = [
     (ndtri([0.5]), np.array([1.0])),
@@ -123,7 +122,8 @@ def test_mixing_finds_a_fixed_point_that_repetition_runs_away_from():
     basis = np.linalg.qr(rng.standard_normal((6, 6)))[0]
     matrix = basis @ np.diag([-1.4, -0.5, 0.3, 0.6, 0.7, 0.8]) @ basis.T
     offset = rng.standard_normal(6)
-    mixer, state = AndersonMixer(STRICT_TUNING.mixing), np.zeros(6)
+    settings = MixingSettings(memory=4, damping=0.5, ridge=1e-6, most_reach=10.0, ridge_on_sums=True)
+    mixer, state = AndersonMixer(settings), np.zeros(6)
     for _ in range(60):
         state, mixer = mixer.next_state(state, matrix @ state + offset - state)
     assert state == pytest.approx(np.linalg.solve(np.eye(6) - matrix, offset), abs=1e-3)

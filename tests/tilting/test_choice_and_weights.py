@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from verticopula.simulate.strict_openings import open_gram
 from verticopula.stats.tilting.cell_features import make_features
+from verticopula.stats.tilting.opening_plan import CodedColumn, find_patterns, plan_openings
 from verticopula.stats.tilting.openings import OpenedGram, gram_deviation
 from verticopula.stats.tilting.pair_choice import PairEvidence, choose_pairs
-from verticopula.stats.tilting.pooling import PooledColumn, pool_column
-from verticopula.stats.tilting.population_fit import fit_population
+from verticopula.stats.tilting.pooling import pool_column
+from verticopula.stats.tilting.population_fit import BudgetSplit, fit_population
 from verticopula.stats.tilting.row_weights import choose_row_weights
-from verticopula.stats.tilting.simulated_openings import open_gram
 from verticopula.stats.tilting.table_prior import Spread, fit_spread
 
 COLUMNS = [pool_column(np.full(5, 0.2), ordered=False, least_share=0.01, most_cells=16) for _ in range(6)]
@@ -62,7 +65,9 @@ def test_weighted_records_have_the_allowed_length_and_rare_parties_more_of_it() 
     known = rng.random((5_000, 3)) < np.array([0.1, 0.8, 1.0])
     known[:, 2] = True
     longest = np.array([4.0, 4.0, 8.0])
-    weights = choose_row_weights(known, longest, np.array([4, 4, 8]), 2.0)
+    patterns, pattern_of, counts = find_patterns(known)
+    assert (patterns[pattern_of] == known).all()
+    weights = choose_row_weights(patterns, counts, longest, np.array([4, 4, 8]), 2.0)[pattern_of]
     assert (weights[~known] == 0.0).all()
     np.testing.assert_allclose((weights**2 @ longest)[known.any(axis=1)], 1.0)
     all_three = known.all(axis=1)
@@ -71,25 +76,25 @@ def test_weighted_records_have_the_allowed_length_and_rare_parties_more_of_it() 
 
 
 def test_everybody_known_means_equal_weights() -> None:
-    weights = choose_row_weights(np.ones((50, 2), dtype=bool), np.array([3.0, 5.0]), np.array([3, 5]), 10.0)
+    weights = choose_row_weights(
+        np.ones((1, 2), dtype=bool), np.array([50]), np.array([3.0, 5.0]), np.array([3, 5]), 10.0
+    )
     np.testing.assert_allclose(weights, np.sqrt(1.0 / 8.0))
 
 
 def test_sums_of_products_against_a_loop_over_people() -> None:
     rng = np.random.default_rng(2)
     n, owners = 60, np.array([0, 0, 1])
-    columns = [
-        pool_column(np.array([0.2, 0.3, 0.5]), ordered=True, least_share=0.01, most_cells=8),
-        pool_column(np.array([0.3, 0.3, 0.2, 0.2]), ordered=False, least_share=0.01, most_cells=8),
-        pool_column(np.array([0.4, 0.6]), ordered=True, least_share=0.01, most_cells=8),
-    ]
-    features = [make_features(column, 1.0, centred=True) for column in columns]
-    pooled = np.column_stack([rng.integers(0, column.n_cells, n) for column in columns])
+    coded = [CodedColumn(3, True, 0), CodedColumn(4, False, 0), CodedColumn(2, True, 1)]
+    margins = [np.array([0.2, 0.3, 0.5]), np.array([0.3, 0.3, 0.2, 0.2]), np.array([0.4, 0.6])]
     known = rng.random((n, 2)) < 0.7
+    plan = plan_openings(coded, known, BudgetSplit(1.0, 1e12, 1.0, 0.0), margins, np.zeros(3))
+    plan = replace(plan, weights=np.where(plan.patterns, np.array([0.5, 2.0]), 0.0))
+    features, weights = plan.features, plan.weights[plan.pattern_of]
+    pooled = np.column_stack([rng.integers(0, column.n_cells, n) for column in plan.columns])
     pooled[~known[:, 0], :2] = -1
     pooled[~known[:, 1], 2] = -1
-    weights = np.where(known, np.array([0.5, 2.0]), 0.0)
-    found = open_gram(pooled, features, owners, weights, 1e12, rng)
+    found = open_gram(pooled, plan, rng)
     expected = np.zeros(found.products.shape)
     for i in range(n):
         record = []
@@ -110,12 +115,12 @@ def test_the_copula_of_many_people_without_noise_is_theirs(r: float) -> None:
     latent = rng.standard_normal((n, 2)) @ np.linalg.cholesky(np.array([[1.0, r], [r, 1.0]])).T
     cuts = (np.array([-1.0, 0.3, 1.2]), np.array([0.8]))
     pooled = np.column_stack([np.searchsorted(cut, latent[:, j]) for j, cut in enumerate(cuts)])
-    columns = [
-        PooledColumn(np.arange(cut.size + 1), np.bincount(pooled[:, j]) / n, True, False) for j, cut in enumerate(cuts)
-    ]
-    features = [make_features(column, 1.0, centred=False) for column in columns]
-    gram = open_gram(pooled, features, np.array([0, 1]), np.ones((n, 2)), 1e9, rng)
-    found = fit_population(gram, features, columns, np.array([0, 1]), None, rng=rng).copula
+    coded = [CodedColumn(cut.size + 1, True, j) for j, cut in enumerate(cuts)]
+    margins = [np.bincount(pooled[:, j]) / n for j in range(2)]
+    known = np.ones((n, 2), dtype=bool)
+    plan = plan_openings(coded, known, BudgetSplit(1.0, 1e9, 1.0, 0.0), margins, np.zeros(2))
+    gram = open_gram(pooled, plan, rng)
+    found = fit_population(gram, plan.features, plan.columns, plan.owners, None, rng=rng).copula
     assert found.correlation[0, 1] == pytest.approx(r, abs=0.02)
 
 

@@ -8,20 +8,15 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from benchmarks.coded_studies import CodedStudy, simulate_opening
 from verticopula.privacy.gaussian_dp import mu_of
+from verticopula.simulate.strict_openings import open_gram, open_tables
 from verticopula.stats.tilting.cell_features import make_features
+from verticopula.stats.tilting.opening_plan import CodedColumn, OpeningPlan, plan_openings
 from verticopula.stats.tilting.openings import OpenedGram
 from verticopula.stats.tilting.pooling import pool_column
-from verticopula.stats.tilting.population_fit import split_budget
+from verticopula.stats.tilting.population_fit import BudgetSplit, split_budget
 from verticopula.stats.tilting.selection import selection_deviation
-from verticopula.stats.tilting.simulated_openings import (
-    CodedColumn,
-    SimulatedOpenings,
-    open_gram,
-    open_tables,
-    simulate_opening,
-)
-from verticopula.stats.tilting.tilted_fit import fit_tilted
 from verticopula.stats.tilting.tilted_model import decode_rows
 
 Codes = np.ndarray
@@ -55,10 +50,10 @@ def mixed_study(seed: int, n: int = 4_000) -> tuple[Codes, list[CodedColumn]]:
     return table, [*coded, CodedColumn(15, False, 0)]
 
 
-def synthesize(codes: Codes, coded: list[CodedColumn], epsilon: float, seed: int) -> tuple[Codes, SimulatedOpenings]:
+def synthesize(codes: Codes, coded: list[CodedColumn], epsilon: float, seed: int) -> tuple[Codes, CodedStudy]:
     rng = np.random.default_rng(seed)
     opened = simulate_opening(codes, coded, mu_of(epsilon, 1e-5), rng=rng)
-    fit = fit_tilted(opened.columns, opened.copula, opened.tables, opened.readings, len(codes), rng=rng)
+    fit = opened.fit(len(codes), rng=rng)
     return decode_rows(fit.model, fit.rows, rng)[0], opened
 
 
@@ -81,10 +76,10 @@ def pair_distance(real: Codes, other: Codes) -> float:
     return float(np.mean(distances))
 
 
-def independent(opened: SimulatedOpenings, n: int, rng: np.random.Generator) -> Codes:
+def independent(opened: CodedStudy, n: int, rng: np.random.Generator) -> Codes:
     """Columns with the same released margins, each by itself and without sampling error of its margin."""
     found = []
-    for column in opened.columns:
+    for column in opened.settled[0]:
         ends = np.cumsum(column.probabilities)
         drawn = np.searchsorted(ends / ends[-1], (np.arange(n) + 0.5) / n)
         found.append(rng.permutation(np.minimum(drawn, column.probabilities.size - 1)))
@@ -110,14 +105,14 @@ def test_nothing_is_learnt_from_independent_columns() -> None:
     codes = np.column_stack([rng.integers(0, 6, 5_000) for _ in range(8)])
     coded = [CodedColumn(6, j % 2 == 0, j % 2) for j in range(8)]
     _, opened = synthesize(codes, coded, 1.0, 7)
-    assert np.abs(opened.copula.correlation - np.eye(4)).max() < 0.05
+    assert np.abs(opened.chosen.population.copula.correlation - np.eye(4)).max() < 0.05
     assert len(opened.tables) <= 2
 
 
 def test_where_all_is_noise_the_copula_is_the_identity() -> None:
     codes, coded = mixed_study(0, 300)
     _, opened = synthesize(codes, coded, 0.01, 0)
-    off = opened.copula.correlation - np.eye(len(opened.copula.correlation))
+    off = opened.chosen.population.copula.correlation - np.eye(len(opened.chosen.population.copula.correlation))
     assert np.abs(off).max() < 0.15
     assert not opened.tables
 
@@ -147,8 +142,8 @@ def test_nominal_columns_hurt_correlations_no_more_than_ordered_ones_of_equal_le
             opened = simulate_opening(
                 np.column_stack([codes, more]), coded, mu_of(1.0, 1e-5), rng=np.random.default_rng([seed, 1])
             )
-            lengths[ordered] = opened.features[-1].largest
-            found = opened.copula.correlation[:6, :6]
+            lengths[ordered] = opened.plan.features[-1].largest
+            found = opened.chosen.population.copula.correlation[:6, :6]
             errors[ordered].append(float(np.sqrt(np.mean((found - truth)[~np.eye(6, dtype=bool)] ** 2))))
         assert lengths[False] <= lengths[True]
     difference = np.array(errors[False]) - np.array(errors[True])
@@ -164,21 +159,24 @@ def test_an_unused_category_changes_no_correlation() -> None:
     for listed in (3, 4, 50):
         coded = [CodedColumn(10, True, j % 2) for j in range(8)] + [CodedColumn(listed, False, 0)]
         opened = simulate_opening(codes, coded, mu_of(100.0, 1e-5), rng=np.random.default_rng(4))
-        errors.append(float(np.abs(opened.copula.correlation - truth).max()))
+        errors.append(float(np.abs(opened.chosen.population.copula.correlation - truth).max()))
     assert max(errors) < 0.06
 
 
+def plan_everybody(coded: list[CodedColumn], n: int, mu: float) -> OpeningPlan:
+    """A plan with this mu for the first opening; everybody is known to everybody, margins are uniform."""
+    margins = [np.full(c.n_cells, 1.0 / c.n_cells) for c in coded]
+    known = np.ones((n, 1 + max(c.party for c in coded)), dtype=bool)
+    return plan_openings(coded, known, BudgetSplit(1.0, mu, 1.0, 0.0), margins, np.zeros(len(coded)))
+
+
 def test_the_gram_matrix_has_the_noise_of_the_longest_record_that_is_possible() -> None:
-    columns = [
-        pool_column(np.full(6, 1 / 6), ordered=ordered, least_share=0.01, most_cells=16) for ordered in (True, False)
-    ]
-    features = [make_features(column, 1.0, centred=True) for column in columns]
-    bound = sum(float(np.max(np.sum(f.table**2, axis=1))) for f in features)
-    owners, weights = np.array([0, 1]), np.ones((500, 2))
+    coded = [CodedColumn(6, True, 0), CodedColumn(6, False, 1)]
+    plan = plan_everybody(coded, 500, 0.5)
+    bound = float(sum(np.max(np.sum(f.table**2, axis=1)) for f in plan.features)) * plan.weights[0, 0] ** 2
+    assert bound == pytest.approx(1.0)
     pooled = np.zeros((500, 2), dtype=np.int64)  # nobody has a long record
-    found: list[OpenedGram] = [
-        open_gram(pooled, features, owners, weights, 0.5, np.random.default_rng(seed)) for seed in range(400)
-    ]
+    found: list[OpenedGram] = [open_gram(pooled, plan, np.random.default_rng(seed)) for seed in range(400)]
     assert found[0].deviation == pytest.approx(math.sqrt(1.5) * bound / 0.5)
     width = len(found[0].products)
     spread = np.std([gram.products for gram in found], axis=0)
@@ -226,10 +224,10 @@ def test_missing_blocks_are_corrected_by_what_everybody_has() -> None:
     opened = simulate_opening(held, coded, mu_of(10.0, 1e-5), rng=rng)
     observed = np.bincount(codes[known, 2], minlength=8) / known.sum()
     before = np.abs(np.cumsum(observed) - np.arange(1, 9) / 8).max()
-    after = np.abs(np.cumsum(opened.columns[2].probabilities) - np.arange(1, 9) / 8).max()
+    after = np.abs(np.cumsum(opened.settled[0][2].probabilities) - np.arange(1, 9) / 8).max()
     assert before > 0.1
     assert after < 0.25 * before
-    assert np.abs(opened.copula.correlation - (0.5 * np.eye(4) + 0.5)).max() < 0.06
+    assert np.abs(opened.chosen.population.copula.correlation - (0.5 * np.eye(4) + 0.5)).max() < 0.06
 
 
 def test_an_empty_value_is_a_cell_that_rows_reproduce() -> None:
@@ -285,7 +283,7 @@ def test_odd_studies_end_with_rows_of_public_cells(name: str) -> None:
     codes, coded = _odd_studies()[name]
     rng = np.random.default_rng(9)
     opened = simulate_opening(codes, coded, 1.0, rng=rng)
-    fit = fit_tilted(opened.columns, opened.copula, opened.tables, opened.readings, 500, rng=rng)
+    fit = opened.fit(500, rng=rng)
     rows, inside = decode_rows(fit.model, fit.rows, rng)
     assert (rows >= 0).all()
     assert (rows < [c.n_cells + c.may_be_empty for c in coded]).all()

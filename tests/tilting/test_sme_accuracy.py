@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.coded_studies import simulate_opening
 from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
-from verticopula.stats.tilting.simulated_openings import CodedColumn, simulate_opening
+from verticopula.stats.tilting.opening_plan import CodedColumn
 
 MOST_CELLS = 32
 TYPICAL_DEVIATION = 60.0  # of the noise on a count: says how many cells a continuous column has
@@ -46,13 +47,13 @@ def test_latent_correlations_and_margins(epsilon: float, most: float) -> None:
         study = make_sme(71_827, random_state=seed)
         codes, coded, labels = encode(study)
         opened = simulate_opening(codes, coded, mu_of(epsilon, 1e-6), rng=np.random.default_rng(seed))
-        held = np.flatnonzero(opened.copula.latent_of >= 0)
+        held = np.flatnonzero(opened.chosen.population.copula.latent_of >= 0)
         places = [study.truth.labels.index(labels[j]) for j in held]
         truth = study.truth.correlation[np.ix_(places, places)]
         off = ~np.eye(held.size, dtype=bool)
-        errors.append(float(np.sqrt(np.mean((opened.copula.correlation - truth)[off] ** 2))))
+        errors.append(float(np.sqrt(np.mean((opened.chosen.population.copula.correlation - truth)[off] ** 2))))
         whole, _, _ = encode(study, complete=True)
-        for j, column in enumerate(opened.columns):
+        for j, column in enumerate(opened.settled[0]):
             n_cells = coded[j].n_cells
             real = np.bincount(whole[:, j], minlength=n_cells)[:n_cells] / len(whole)
             found = column.probabilities[:n_cells] / column.probabilities[:n_cells].sum()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verticopula.stats.strict.factor_structure import FactorStructure
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
+from verticopula.stats.tilting.factor_structure import FactorStructure
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import TableReading, believe, cell_kernel, fit_margins, read_spread
@@ -61,7 +61,7 @@ def test_new_rows_have_the_believed_tables(joint: np.ndarray) -> None:
     opened = [OpenedTable(pair, table, 1e-6, 10**9) for pair, table in tables.items()]
     columns = [nominal(joint.sum(axis=tuple(k for k in range(3) if k != j))) for j in range(3)]
     fit = fit_tilted(columns, no_copula(3), opened, [], 40_000, rng=np.random.default_rng(1))
-    rows = draw_rows(fit, 7_000, rng=np.random.default_rng(2))
+    rows = draw_rows(fit.model, fit.targets, 7_000, rng=np.random.default_rng(2))
     found = np.zeros(SHAPE)
     np.add.at(found, tuple(rows.y.T.astype(int)), 1.0 / 7_000)
     for pair, axis in AXES.items():

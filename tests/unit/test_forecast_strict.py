@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.sums_plans import PARTIES, complete_plan
+from benchmarks.strict_central import draw, factor_correlation, make, open_all
 from tests.builders import CONTINUOUS, Call, make_federation
 from tests.unit.forecast_size import resize
 from verticopula import Federation
@@ -18,8 +18,8 @@ from verticopula.forecasting.advice import StrictLaw, advise, strict_law_of
 from verticopula.forecasting.expected_errors import Expected
 from verticopula.forecasting.forecast import forecast
 from verticopula.mpc.sums_plan import noise_deviation
+from verticopula.mpc.table_noise import pairs_move, table_deviation
 from verticopula.schema.units import Unit
-from verticopula.simulate.strict_simulation import open_centrally
 
 
 @pytest.fixture(autouse=True)
@@ -33,20 +33,19 @@ def small() -> Federation:
     return make_federation({p: {f"{p}{i}": CONTINUOUS for i in range(2)} for p in ("bank", "clinic", "tax")})
 
 
-def test_sums_opened_centrally_are_the_exact_ones_with_the_noise_of_the_plan() -> None:
-    plan, rng = complete_plan(1.0), np.random.default_rng(0)
-    coded = {p: rng.integers(-(2**plan.bits), 2**plan.bits, (4, width)) for p, width in PARTIES.items()}
-    whole = np.hstack([coded[p] for p in PARTIES]) / 2.0**plan.bits
-    off, on = noise_deviation(plan, 0)
-    opened = [open_centrally(plan, coded, rng)[0] for _ in range(500)]
-    noise = np.array([found.products - whole.T @ whole for found in opened])
-    assert np.array_equal(noise, noise.swapaxes(1, 2))
-    upper = np.triu_indices(whole.shape[1], 1)
-    sums = np.array([found.sums - whole.sum(axis=0) for found in opened]) / off
-    for drawn in (noise[:, *upper] / off, np.diagonal(noise, axis1=1, axis2=2) / on, sums):
-        # Of 2,000 normals or more: five standard errors of a mean, and of a variance.
-        assert abs(drawn.mean()) < 5.0 / math.sqrt(drawn.size)
-        assert abs(drawn.var() - 1.0) < 5.0 * math.sqrt(2.0 / drawn.size)
+@pytest.mark.parametrize("unit", ["person", "block"])
+def test_simulated_openings_have_the_noise_of_the_plan(unit: str) -> None:
+    made = make({"a": "cob", "b": "mn"}, draw(factor_correlation(5), 2_000), {"a": np.arange(2_000) < 1_500})
+    opened = open_all(made, 5.0, unit=unit)
+    plan, found = opened.plan.sums, opened.openings
+    off, _ = noise_deviation(plan)
+    assert found.chosen.population.gram.deviation == pytest.approx(off, rel=0.01)
+    assert found.tables
+    pairs = np.array(found.chosen.pairs)
+    move = pairs_move(pairs, plan.owners, several_rows=False)
+    expected = table_deviation(2_000, plan.mu_tables, move)
+    for table in found.tables:
+        assert table.deviation * table.people == pytest.approx(expected, rel=0.01)
 
 
 def test_strict_is_what_block_and_person_take(small: Federation) -> None:

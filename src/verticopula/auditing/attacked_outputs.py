@@ -36,10 +36,12 @@ class OutputRelease:
         words = noise.stream(AUDIT_STUDY, "rows").words(4)
         drawn = result.copula.sample(result.n_subjects, np.random.default_rng(words))
         rows = np.column_stack([drawn[key] for key in self.federation.keys])
+        empty = np.isnan(rows)
+        rows = np.where(empty, 0.0, rows)
         centred = (rows - rows.mean(axis=0)) / (rows.std(axis=0) + 1e-12)
         products = (centred.T @ centred)[np.triu_indices(rows.shape[1], 1)]
         ends = np.quantile(rows, [0.0, 0.1, 0.5, 0.9, 1.0], axis=0).ravel()
-        return np.concatenate([rows.mean(axis=0), rows.std(axis=0), ends, products])
+        return np.concatenate([empty.mean(axis=0), rows.mean(axis=0), rows.std(axis=0), ends, products])
 
     def entries(self, tables: Mapping[str, AlignedTable], noise: Noise) -> list[Release]:
         """What the parties write to their ledgers for it."""

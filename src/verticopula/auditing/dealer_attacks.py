@@ -1,4 +1,4 @@
-"""Attacking the opened sums as one of the parties: can numbers that are no cells lift another party's block out of
+"""Attacking the first opening as one of the parties: can numbers that are no cells lift another party's block out of
 the noise?
 
 A dishonest party shares one of the forgeries of `forged_cells`. Where a check refuses it, nothing is opened and nothing
@@ -26,11 +26,11 @@ from verticopula.auditing.sums_attacks import (
     describe_bound,
     judge_sums,
 )
-from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, repeat_plan
+from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, no_pairs, repeat_subjects
 from verticopula.auditing.trials import run_trials
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.prime_field import HALF, PRIME
-from verticopula.mpc.sums_plan import SumsPlan, own_statement, own_tables, score_cells
+from verticopula.mpc.sums_plan import SumsPlan, own_rows, own_statement, own_tables, score_cells
 from verticopula.mpc.verified_cells import column_starts
 from verticopula.privacy.noise import Noise
 from verticopula.schema.defaults import DEFAULT_DELTA
@@ -39,12 +39,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FORGED_TRIALS = 200  # a forgery that passes is seen at once
-FORGED_COPIES = 32  # so that there are several groups of numbers to combine
+FORGED_COPIES = 32  # of the plan's people, so that there are several groups of numbers to combine
+OPENINGS = 10  # of one study's proven cells
 
 
 @dataclass(frozen=True)
 class ForgedRelease:
-    """Secure sums with one dishonest dealer; what is opened of the forged copies, less what the dealer knows.
+    """The first opening with one dishonest dealer, less what the dealer knows.
+
+    The plan's people are there many times over, all of them known to the attacker. The one who is replaced stands
+    where the forgery is.
 
     Attributes
     ----------
@@ -59,75 +63,74 @@ class ForgedRelease:
     copies: int = FORGED_COPIES
 
     def __call__(self, cells: Cells, noise: Noise) -> Floats:
-        """(forged copies * numbers,) in claimed standard deviations; zeros where the study is refused."""
+        """(openings * numbers,) in claimed standard deviations; zeros where the study is refused."""
+        plan = repeat_subjects(self.plan, self.copies)
         target = find_target(self.plan, self.dealer, self.copies)
-        release = SumsRelease(
-            self.plan,
-            np.zeros(0),
-            self.copies,
-            dealers={self.dealer: partial(ForgingDealer, self.forgery, target)},
-        )
+        dealers = {self.dealer: partial(ForgingDealer, self.forgery, target)}
+        release = SumsRelease(plan, np.zeros(0), copies=OPENINGS, dealers=dealers)
         exact = self.exact(self.known)
         try:
-            opened = release.open_copies(cells, noise)
+            opened = release.open_copies(self.whole(cells), noise)
         except ProtocolError:  # a check has failed: nothing is opened
-            return np.zeros(len(exact) * all_deviations(self.plan).size)
-        return np.concatenate([self._standardise(opened[copy], numbers) for copy, numbers in exact.items()])
+            return np.zeros(OPENINGS * len(exact))
+        return np.concatenate([self._standardise(numbers, exact) for numbers in opened])
 
-    def exact(self, cells: Cells) -> dict[int, list[int]]:
-        """Forged copy -> the sums modulo p without noise, in units of 4^-bits: products, then sums."""
-        forged = self.forge(cells)
+    def whole(self, cells: Cells) -> dict[str, Ints]:
+        """Everybody's cells: the known ones, and these where the forgery is."""
         subjects = self.plan.pattern_of.size
-        return {copy: self._exact_copy(cells, forged, copy * subjects) for copy in (forged.rows // subjects).tolist()}
+        copy = int(self.forge().rows[0]) // subjects
+        found = {}
+        for party, known in self.known.items():
+            found[party] = np.tile(known, (self.copies, 1))
+            if len(known):
+                found[party][copy * subjects : (copy + 1) * subjects] = cells[party]
+        return found
 
-    def forge(self, cells: Cells) -> Forged:
-        """What the dealer shares of all copies."""
-        statement = own_statement(repeat_plan(self.plan, self.copies), "", "", self.dealer)
-        codes = np.tile(cells[self.dealer], (self.copies, 1))
+    def exact(self, cells: Cells) -> list[int]:
+        """The products modulo p without noise, in units of 4^-bits."""
+        plan, everybody, parts = repeat_subjects(self.plan, self.copies), self.whole(cells), []
+        for party in plan.parties:
+            if party == self.dealer:
+                parts.append(self._forged_scores())
+            elif own_rows(plan, party).any():
+                parts.append(score_cells(plan, party, everybody[party]).astype(object))
+            else:
+                width = sum(table.shape[1] for table in own_tables(plan, party))
+                parts.append(np.zeros((plan.pattern_of.size, width), dtype=object))
+        rows = np.hstack(parts)
+        return [int(number) % PRIME for number in (rows.T @ rows)[np.triu_indices(plan.width)]]
+
+    def forge(self) -> Forged:
+        """What the dealer shares; its own cells are the same in both data sets."""
+        statement = own_statement(repeat_subjects(self.plan, self.copies), "", "", self.dealer)
+        codes = np.tile(self.known[self.dealer], (self.copies, 1))
         return self.forgery.forge(statement, codes, find_target(self.plan, self.dealer, self.copies))
 
     def direction(self, second: Cells) -> Floats:
-        """How far the other data set moves a forged copy, in claimed standard deviations."""
-        first, moved = self.exact(self.known), self.exact(second)
-        copy = next(iter(first))
-        return self._standardise(np.array(moved[copy], dtype=np.float64) / 4.0**self.plan.bits, first[copy])
+        """How far the other data set moves the opened numbers, in claimed standard deviations."""
+        moved = np.array(self.exact(second), dtype=np.float64) / 4.0**self.plan.bits
+        return self._standardise(moved, self.exact(self.known))
 
-    def _exact_copy(self, cells: Cells, forged: Forged, start: int) -> list[int]:
-        parts = []
-        for party in self.plan.parties:
-            if party == self.dealer:
-                parts.append(self._forged_scores(forged, start))
-            elif self.plan.bounds[0, self.plan.parties.index(party)]:
-                parts.append(score_cells(self.plan, party, cells[party]).astype(object))
-            else:
-                parts.append(np.zeros((self.plan.pattern_of.size, self.plan.widths[len(parts)]), dtype=object))
-        rows = np.hstack(parts)[:, self.plan.columns[0]]
-        products = (rows.T @ rows)[np.triu_indices(rows.shape[1])]
-        sums = rows.sum(axis=0) * (1 << self.plan.bits)
-        return [int(number) % PRIME for number in (*products, *sums)]
-
-    def _forged_scores(self, forged: Forged, start: int) -> NDArray[np.object_]:
+    def _forged_scores(self) -> NDArray[np.object_]:
         """What the maps of the sums make of the forged numbers."""
-        statement = own_statement(self.plan, "", "", self.dealer)
-        values = forged.values[start : start + statement.rows].astype(object)
+        statement = own_statement(repeat_subjects(self.plan, self.copies), "", "", self.dealer)
+        values = self.forge().values.astype(object)
         edges = (*column_starts(statement), statement.width)
         scores = []
         for column, table in enumerate(own_tables(self.plan, self.dealer)):
-            whole = table[0].astype(object)
+            whole = table.astype(object)
             scores.append(values[:, edges[column] : edges[column + 1]] @ (whole[:-1] - whole[-1]) + whole[-1])
-        return np.hstack(scores)
+        return np.hstack(scores) * int(self.plan.weights[0, self.plan.parties.index(self.dealer)])
 
     def _standardise(self, opened: Floats, known: Sequence[int]) -> Floats:
         unit = 4.0**self.plan.bits
         rest = [(int(number * unit) - exact + HALF) % PRIME - HALF for number, exact in zip(opened, known, strict=True)]
-        return np.array(rest, dtype=np.float64) / unit / all_deviations(self.plan)
+        return np.array(rest, dtype=np.float64) / unit / all_deviations(self.plan, no_pairs())
 
 
 def find_target(plan: SumsPlan, dealer: str, copies: int) -> Target:
     """The first person of every copy, in the dealer's column where a large number moves the scores most."""
-    slopes = [
-        np.linalg.norm((table[0, :-1] - table[0, -1]).astype(np.float64), axis=1) for table in own_tables(plan, dealer)
-    ]
+    slopes = [np.linalg.norm((table[:-1] - table[-1]).astype(np.float64), axis=1) for table in own_tables(plan, dealer)]
     column = max(range(len(slopes)), key=lambda k: (slopes[k].size > 1 and slopes[k].max() > 0, slopes[k].max()))
     cell = int(np.argmax(slopes[column]))
     others = [k for k in np.argsort(slopes[column]).tolist() if k != cell]
@@ -140,7 +143,7 @@ def dishonest_parties(neighbours: SumsNeighbours) -> list[str]:
     others = [
         party
         for k, party in enumerate(plan.parties)
-        if plan.bounds[0, k] and np.array_equal(pair.first[party], pair.second[party])
+        if plan.parts[0, k] and np.array_equal(pair.first[party], pair.second[party])
     ]
     kinds = [[party for party in others if (party in plan.compute) is computes] for computes in (True, False)]
     return [kind[0] for kind in kinds if kind]
@@ -161,16 +164,15 @@ def audit_forgery(
 
     Parameters
     ----------
-    neighbours : a replaced block of another party
-    trials : opened patterns in all, where the forgery passes; a refused one is tried once with each data set
+    neighbours : a replaced block of another party, of which the first opening alone is seen
+    trials : openings in all, where the forgery passes; a refused one is tried once with each data set
     """
     check_trials(trials, confidence)
     plan, pair = neighbours.plan, neighbours.pair
     if not np.array_equal(pair.first[dealer], pair.second[dealer]):
         raise SettingsError(f"party {dealer!r} cannot attack its own replaced block")
     release = ForgedRelease(plan, dealer, forgery, pair.first, copies)
-    found = release.forge(pair.first).rows.size
-    if found == 0:
+    if release.forge().rows.size == 0:
         return None
     direction, each = release.direction(pair.second), -(-trials // 2)
 
@@ -180,7 +182,7 @@ def audit_forgery(
     sides = (("first", pair.first), ("second", pair.second))
     if not any(run(1, f"one {label}", data).any() for label, data in sides):
         return describe_bound(neighbours, MuBound(0.0, 0.0, "refused"), delta, 2, confidence)
-    first, second = (run(-(-each // found), label, data)[:each] for label, data in sides)
+    first, second = (run(-(-each // OPENINGS), label, data)[:each] for label, data in sides)
     return describe_bound(neighbours, judge_sums(first, second, direction, confidence), delta, 2 * each, confidence)
 
 

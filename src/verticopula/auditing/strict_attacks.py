@@ -1,8 +1,8 @@
-"""Attacks on a strict study's claims: a replaced person and a replaced block, in its sums and in its margins.
+"""Attacks on a strict study's claims: a replaced person and a replaced block, in its openings and in its margins.
 
-The plan of the sums is rebuilt from what a finished study keeps, and cut down: one pattern at a time, few people, few
-columns. How long records may be, fractional bits and mu stay, so the noise on every opened number is the study's own.
-Nobody's data is needed: the two data sets are the worst that the plan allows.
+The plan of the openings is rebuilt from what a finished study keeps, and cut down: one pattern at a time, few people,
+few columns. How long records of the pattern may be, fractional bits and mu stay. Nobody's data is needed: the two data
+sets are the worst that the plan allows.
 """
 
 from __future__ import annotations
@@ -21,12 +21,19 @@ from verticopula.auditing.dealer_attacks import FORGED_TRIALS, audit_forgeries, 
 from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, check_trials
 from verticopula.auditing.neighbours import replaced_value
 from verticopula.auditing.sums_attacks import audit_sums, judge_sums, mu_low
-from verticopula.auditing.sums_neighbours import SUBJECTS, SumsNeighbours, cut_plan, replaced_block, replaced_record
+from verticopula.auditing.sums_neighbours import (
+    SUBJECTS,
+    SumsNeighbours,
+    cut_plan,
+    replaced_block,
+    replaced_record,
+    without_tables,
+)
 from verticopula.auditing.trials import AUDIT_STUDY, run_trials
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_tables
+from verticopula.mpc.sums_plan import SumsPlan, own_columns
 from verticopula.mpc.verified_sums import tables_bound
 from verticopula.privacy.gaussian_dp import compose, gaussian_epsilon
 from verticopula.privacy.noise import Noise, SeededNoise
@@ -37,7 +44,6 @@ from verticopula.schema.federation import ColumnKey, Party
 from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit
-from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.strict.noise_budget import plan_strict
@@ -49,16 +55,16 @@ Ints = NDArray[np.int64]
 
 MOST_COLUMNS = 8  # opened together in an attack, more only where there are more parties
 MARGIN_SUBJECTS = 20
+_BLOCK = "one replaced block of "
 _COUNTED = 0.8  # of the trials, see `sums_attacks.judge_sums`
 
 SCALED_DOWN = (
-    "The sums were attacked in a study cut down from the real one: {patterns} of its {real} patterns, {subjects} "
-    "people in place of {people:,}, {columns} of {all} scores. How long a record may be, fractional bits and mu are "
-    "the study's, so the noise on each opened number is too. Where single cells are empty, patterns are those of whole "
-    "blocks. Nothing was released and no budget was spent."
+    "Sums and tables were attacked in a study cut down from the real one: {patterns} of its {real} presence patterns, "
+    "{subjects} people in place of {people:,}, {columns} of {all} features, {tables} tables. How long a record of the "
+    "pattern may be, fractional bits and mu are the study's. Nothing was released and no budget was spent."
 )
 TOGETHER = (
-    "Sums and margins are attacked one by one. What the study states is about both together: ε = {person:.3g} per "
+    "Openings and margins are attacked one by one. What the study states is about all together: ε = {person:.3g} per "
     "person, {block:.3g} per block at δ = {delta:g}."
 )
 FEW = (
@@ -108,10 +114,7 @@ class MarginsRelease:
 
 
 def plan_of(synthesizer: Synthesizer) -> SumsPlan:
-    """The plan of a finished study's sums, from what it keeps: patterns of whole blocks, noisy margins, mu.
-
-    Which cells were empty within a block is not kept; the sums' mu is the study's own all the same.
-    """
+    """The plan of a finished study's openings, from what it keeps: presence patterns, noisy margins, mu."""
     result, federation = synthesizer.result_, synthesizer.federation
     if result.spending is None:
         raise SettingsError(f"this is no study of method {STRICT.name!r}")
@@ -121,11 +124,14 @@ def plan_of(synthesizer: Synthesizer) -> SumsPlan:
         [count for _, count in known.patterns],
         axis=0,
     )
-    observed = {key: rows[:, known.parties.index(key.party)] for key in federation.keys}
-    budget = plan_strict(federation, synthesizer.budget, {key: int(mask.sum()) for key, mask in observed.items()})
-    layout = Layout.of({key: federation.column(key) for key in federation.keys})
-    plan = plan_sums(federation, layout, observed, result.observed_marginals, budget)
-    return replace(plan, mu=result.spending.mu)
+    people = {party: rows[:, known.parties.index(party)] for party in known.parties}
+    counts = {key: int(people[key.party].sum()) for key in federation.keys}
+    empties = {key: key in result.spending.empties for key in federation.keys}
+    budget = plan_strict(federation, synthesizer.budget, counts, known.n_subjects, empties)
+    plan = plan_sums(federation, people, result.observed_marginals, budget).sums
+    if (result.spending.tables > 0.0) != (plan.most_tables > 0):
+        raise SettingsError("the study is of an earlier version, whose openings cannot be attacked any more")
+    return replace(plan, mu=result.spending.mu, mu_tables=result.spending.tables)
 
 
 def narrow(plan: SumsPlan, most: int = MOST_COLUMNS) -> SumsPlan:
@@ -133,35 +139,39 @@ def narrow(plan: SumsPlan, most: int = MOST_COLUMNS) -> SumsPlan:
 
     What stands for their cells is as much longer as there are fewer, so bounds stay as they are up to rounding.
     """
-    taking_part = [party for k, party in enumerate(plan.parties) if plan.bounds[0, k]]
-    each = max(most // len(taking_part), 1)
-    columns, tables, start = np.zeros_like(plan.columns), [], 0
+    taking_part = [party for k, party in enumerate(plan.parties) if plan.parts[0, k]]
+    each = max(most // max(len(taking_part), 1), 1)
+    tables, groups, n_columns = [], [], []
     for k, party in enumerate(plan.parties):
-        own = own_tables(plan, party)
-        longest = [tables_bound([table[0]]) for table in own]
-        kept = [j for j in sorted(range(len(own)), key=lambda j: own[j].shape[2]) if longest[j] > 0][:each]
-        factor = math.sqrt(int(plan.bounds[0, k]) / max(sum(longest[j] for j in kept), 1))
-        for j, table in enumerate(own):
-            stop = start + table.shape[2]
-            columns[0, start:stop] = j in kept
-            tables.append(np.trunc(table * factor).astype(np.int64) if j in kept else np.zeros_like(table))
-            start = stop
-    return replace(plan, columns=columns, tables=tuple(tables))
+        numbers = list(own_columns(plan, party))
+        longest = {j: tables_bound([plan.tables[j]]) for j in numbers}
+        kept = [j for j in sorted(numbers, key=lambda j: plan.tables[j].shape[1]) if longest[j] > 0][:each]
+        factor = math.sqrt(plan.longest[k] / max(sum(longest[j] for j in kept), 1))
+        kept = kept or numbers[:1]
+        tables += [np.trunc(plan.tables[j] * factor).astype(np.int64) for j in kept]
+        groups += [plan.groups[j] for j in kept]
+        n_columns.append(len(kept))
+    return replace(plan, n_columns=tuple(n_columns), tables=tuple(tables), groups=tuple(groups))
 
 
 def plan_sums_attacks(plan: SumsPlan, party: str | None) -> list[tuple[str, SumsNeighbours]]:
-    """(what differs, the two data sets): a person, and each party's block, where they move the sums most."""
-    patterns = [narrow(cut_plan(plan, k, SUBJECTS)) for k in range(plan.columns.shape[0])]
+    """(what differs, the two data sets): a person, and each party's block, where they move the openings most."""
+    longest = plan.parts.sum(axis=1)
     attacks = []
     if party is None:
-        largest = max(patterns, key=lambda one: int(one.columns.sum()))
-        attacks.append(("one replaced person", replaced_record(largest)))
-    for name in plan.parties:
-        if party in (None, name) and block_factor(plan, name) > 0.0:
-            own = plan.parties.index(name)
-            worst = max((one for one in patterns if one.bounds[0, own]), key=lambda one: block_factor(one, name))
-            attacks.append((f"one replaced block of {name}", replaced_block(worst, name)))
+        whole = narrow(cut_plan(plan, int(np.argmax(longest)), SUBJECTS))
+        attacks.append(("one replaced person", replaced_record(whole)))
+    for k, name in enumerate(plan.parties):
+        if party in (None, name) and plan.parts[:, k].any():
+            worst = int(np.argmax(np.where(plan.parts[:, k] > 0, _block_share(plan, k), -1.0)))
+            attacks.append((f"{_BLOCK}{name}", replaced_block(narrow(cut_plan(plan, worst, SUBJECTS)), name)))
     return attacks
+
+
+def _block_share(plan: SumsPlan, party: int) -> Floats:
+    """(P,) what replacing a party's part moves the products of each pattern by, relative to the longest record."""
+    part, whole = plan.parts[:, party].astype(np.float64), plan.parts.sum(axis=1).astype(np.float64)
+    return np.asarray(np.where(2 * part <= whole, 2.0 * np.sqrt(part * (whole - part)), whole) / plan.bound)
 
 
 def attack_strict(
@@ -190,7 +200,7 @@ def attack_strict(
         got = audit_sums(neighbours, trials, delta=delta, confidence=each, seed=seed, workers=workers)
         claim = Claim(got.unit.value, got.epsilon, delta)
         measured = MeasuredClaim(claim, got.epsilon_low, visible, got.trials, each)
-        what = f"opened sums (μ = {got.mu:.3g})"
+        what = f"opened sums and tables (μ = {got.mu:.3g})"
         found.append(MechanismFinding(what, change, "chosen", neighbours.plan.pattern_of.size, measured))
     if progress is not None:
         progress("attacking the check of shared cells", len(sums), total)
@@ -209,7 +219,8 @@ def _attack_check(
     """Another party shares numbers that are no cells: the first replaced block for which there is such a party."""
     for change, neighbours in attacks:
         if neighbours.unit is Unit.BLOCK and dishonest_parties(neighbours):
-            got = audit_forgeries(neighbours, FORGED_TRIALS, delta=delta, confidence=confidence, seed=seed)
+            alone = without_tables(neighbours, change.removeprefix(_BLOCK))
+            got = audit_forgeries(alone, FORGED_TRIALS, delta=delta, confidence=confidence, seed=seed)
             visible = gaussian_epsilon(_most_mu(FORGED_TRIALS, got.confidence), delta)
             measured = MeasuredClaim(
                 Claim(got.unit.value, got.epsilon, delta), got.epsilon_low, visible, got.trials, confidence
@@ -242,7 +253,7 @@ def _attack_margins(
     judged = judge_sums(first, second, release.exact(pair.second) - known, confidence)
     claim = Claim(Unit.BLOCK.value, gaussian_epsilon(mu, delta), delta)
     measured = MeasuredClaim(claim, gaussian_epsilon(judged.mu_low, delta), visible, 2 * half, confidence)
-    what, change = f"margins of {own.name} (μ = {mu:.3g})", f"one replaced block of {own.name}"
+    what, change = f"margins of {own.name} (μ = {mu:.3g})", f"{_BLOCK}{own.name}"
     return MechanismFinding(what, change, "chosen", MARGIN_SUBJECTS, measured)
 
 
@@ -262,16 +273,17 @@ def _notes(
 ) -> list[str]:
     # Cut in the middle, a probit has a standard error of sqrt(pi/2/n); the bound gives away two half-widths.
     short = -2.0 * float(ndtri((1.0 - confidence) / 2.0)) * math.sqrt(math.pi / 2.0 / _counted(trials))
-    known = {pair.plan.columns.tobytes() for pair in attacked}
-    widest = max(int(pair.plan.columns.sum()) for pair in attacked)
+    known = {pair.plan.weights.tobytes() for pair in attacked}
+    widest = max(pair.plan.width for pair in attacked)
     return [
         SCALED_DOWN.format(
             patterns=len(known),
-            real=plan.columns.shape[0],
+            real=len(plan.weights),
             subjects=SUBJECTS,
-            people=int((plan.pattern_of >= 0).sum()),
+            people=plan.pattern_of.size,
             columns=widest,
-            all=sum(plan.widths),
+            all=plan.width,
+            tables=max(len(pair.pairs) for pair in attacked),
         ),
         TOGETHER.format(
             person=synthesizer.privacy_.person,

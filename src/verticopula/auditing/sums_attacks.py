@@ -1,10 +1,11 @@
-"""Attacking the opened sums: do they tell a replaced person, or a replaced block, better than mu-Gaussian DP allows?
+"""Attacking both openings: do they tell a replaced person, or a replaced block, better than mu-Gaussian DP allows?
 
-Secure sums are run as a study runs them: handlers, sealed shares, three noises, opening. One study holds many copies of
-the same pattern, and every copy is a trial with shares and noise of its own. The attacker knows everybody but the
-replaced person and both candidates, so what is left is noise and, in one of the two data sets, D. Against Gaussian
-noise of the claimed deviations the best statistic is the projection on D in units of the noise: N(0, 1) against
-N(|D/sigma|, 1). It is what is used, unless something learnt from other trials separates them clearly better.
+Secure sums are run as a study runs them: handlers, sealed shares, proofs, three noises, both openings. The proven
+cells of one study are then opened again and again, each time with compute parties whose records of noise are taken
+away: every opening is a trial with noise of its own. The attacker knows everybody but the replaced person and both
+candidates, so what is left is noise and, in one of the two data sets, what the person moves. Against Gaussian noise of
+the claimed deviations the best statistic is the projection on D in units of the noise: N(0, 1) against N(|D/sigma|,
+1). It is what is used, unless something learnt from other trials separates them clearly better.
 
 The bound on mu needs no Gaussian: under mu-GDP no event has Phi^-1(P(second)) - Phi^-1(P(first)) > mu (Dong, Roth
 and Su, "Gaussian differential privacy", 2022).
@@ -13,8 +14,9 @@ and Su, "Gaussian differential privacy", 2022).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +26,24 @@ from verticopula.auditing.attacked_releases import own_noise
 from verticopula.auditing.epsilon_bounds import clopper_pearson
 from verticopula.auditing.guessing import Score, fit_scores
 from verticopula.auditing.mechanism_audit import check_trials, separation
-from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, claimed_deviations, repeat_plan
+from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, claimed_deviations, no_pairs
 from verticopula.auditing.trials import AUDIT_STUDY, run_trials
 from verticopula.errors import SettingsError
-from verticopula.mpc.opened_sums import PatternSums
-from verticopula.mpc.proof_rounds import CellsDealer
+from verticopula.mpc.opened_sums import OpenedCounts, OpenedProducts, open_counts, open_products
+from verticopula.mpc.proof_rounds import CellsDealer, VerifiedCells
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import SumsPlan, own_columns, own_rows, plan_slack, score_cells
+from verticopula.mpc.sums_plan import SumsPlan, own_columns, own_rows, own_tables, plan_slack, score_cells
+from verticopula.mpc.table_noise import table_sizes
 from verticopula.privacy.gaussian_dp import gaussian_epsilon
 from verticopula.privacy.noise import Keystream, Noise
+from verticopula.protocol.messages import (
+    SecureReply,
+    SecureRequest,
+    SumsReply,
+    SumsRequest,
+    TablesReply,
+    TablesRequest,
+)
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import secure_sums
 from verticopula.schema.defaults import DEFAULT_DELTA
@@ -57,17 +68,20 @@ _KEY = bytes(32)  # authenticity among handlers of one process
 
 @dataclass(frozen=True)
 class SumsRelease:
-    """Secure sums of one pattern, many times over in one study; what is opened, in claimed standard deviations.
+    """Both openings of secure sums, many times over; what is opened, in claimed standard deviations.
 
     Attributes
     ----------
     known : exact sums of the data set that an attacker subtracts
+    pairs : whose tables are opened; none for the first opening alone
+    copies : openings of one study's proven cells
     noises : compute party -> what becomes of its source of noise; for parties that do not do as they should
     dealers : party -> its side of the proof of its cells, in place of `CellsDealer`; for parties that lie
     """
 
     plan: SumsPlan
     known: Floats
+    pairs: Ints = field(default_factory=no_pairs)
     copies: int = COPIES
     noises: Mapping[str, Callable[[Noise], Noise]] = field(default_factory=dict)
     dealers: Mapping[str, Callable[..., CellsDealer]] = field(default_factory=dict)
@@ -77,21 +91,27 @@ class SumsRelease:
         return np.concatenate([self.standardise(numbers) for numbers in self.open_copies(cells, noise)])
 
     def open_copies(self, cells: Cells, noise: Noise) -> list[Floats]:
-        """What one study opens, copy by copy."""
-        repeated = {name: np.tile(values, (self.copies, 1)) for name, values in cells.items()}
-        plan = repeat_plan(self.plan, self.copies)
-        handlers = {
-            name: self._handler(name, repeated.get(name), noise) for name in dict.fromkeys(plan.parties + plan.compute)
-        }
+        """What every opening of one study's proven cells says."""
+        plan = self.plan
+        names = dict.fromkeys(plan.parties + plan.compute)
+        handlers = {name: self._handler(name, cells.get(name), noise) for name in names}
         outside = [name for name in handlers if name not in plan.parties]
-        own = handlers.pop(outside[0]) if outside else None
-        opened = drive(secure_sums(plan, AUDIT_STUDY, STRICT.name, own), InProcessTransport(handlers))
-        return [_flat(sums) for sums in opened]
+        own = handlers[outside[0]] if outside else None
+        rounds = secure_sums(plan, AUDIT_STUDY, STRICT.name, own, choose=lambda products, selection: self.pairs)
+        opened = drive(
+            rounds, InProcessTransport({n: handler for n, handler in handlers.items() if handler is not own})
+        )
+        found = [_flat(opened.products, opened.tables)]
+        for _ in range(self.copies - 1):
+            terms = [handlers[name].open_again() for name in plan.compute]
+            tables = open_counts(plan, self.pairs, [term[1] for term in terms]) if len(self.pairs) else ()
+            found.append(_flat(open_products(plan, [term[0] for term in terms]), tables))
+        return found
 
-    def _handler(self, name: str, cells: Ints | None, noise: Noise) -> SumsHandler:
+    def _handler(self, name: str, cells: Ints | None, noise: Noise) -> ReopeningHandler:
         change = self.noises.get(name)
-        source = PooledNoise(noise) if noise.is_private else own_noise(noise, name)
-        return SumsHandler(
+        source = PooledNoise(noise if noise.is_private else own_noise(noise, name))
+        return ReopeningHandler(
             name,
             None if cells is None else lambda plan: cells,
             records=MemoryRecords(),
@@ -102,21 +122,52 @@ class SumsRelease:
 
     def standardise(self, numbers: Floats) -> Floats:
         """In units of the noise that is claimed, without what the attacker knows."""
-        return np.asarray((numbers - self.known) / all_deviations(self.plan))
+        return np.asarray((numbers - self.known) / all_deviations(self.plan, self.pairs))
+
+
+class ReopeningHandler(SumsHandler):
+    """A compute party whose record of openings is taken away, so that it opens the same proven cells with other noise.
+
+    No party of a study does that: it would be a release of its own.
+    """
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self._asked: dict[type, SumsRequest | TablesRequest] = {}
+        self._found: tuple[dict[str, VerifiedCells], str] | None = None
+
+    def handle(self, request: SecureRequest) -> SecureReply:
+        if isinstance(request, SumsRequest | TablesRequest):
+            self._asked[type(request)] = request
+        return super().handle(request)
+
+    def _proven_cells(self, request: SumsRequest | TablesRequest) -> tuple[dict[str, VerifiedCells], str] | None:
+        if self._found is None:
+            self._found = super()._proven_cells(request)
+        return self._found
+
+    def open_again(self) -> list[Ints]:
+        """Its terms of the openings that it was asked for, with fresh noise."""
+        self._keep(AUDIT_STUDY, replace(self._kept(AUDIT_STUDY), inputs="", noise="", choice="", tables_noise=""))
+        replies = [self.handle(request) for request in self._asked.values()]
+        return [reply.term for reply in replies if isinstance(reply, SumsReply | TablesReply)]
 
 
 class PooledNoise:
-    """Secure noise, drawn many numbers at a time and handed out one after the other.
+    """Noise that is drawn many numbers at a time and handed out one after the other.
 
     Single draws are independent, so it makes no difference whose they are; a call for few of them costs as much as one
-    for many.
+    for many. Draws are numbered, so that seeded noise is never the same twice.
     """
-
-    is_private = True
 
     def __init__(self, source: Noise) -> None:
         self._source = source
         self._left: dict[float, Ints] = {}
+        self._drawn = 0
+
+    @property
+    def is_private(self) -> bool:
+        return self._source.is_private
 
     def stream(self, *label: str) -> Keystream:
         return self._source.stream(*label)
@@ -127,33 +178,45 @@ class PooledNoise:
     def discrete_gaussian(self, values: Ints, scale: float, *label: str) -> Ints:
         left = self._left.get(scale, np.zeros(0, dtype=np.int64))
         if left.size < values.size:
-            fresh = np.zeros(max(_POOL, values.size), dtype=np.int64)
-            left = np.concatenate([left, self._source.discrete_gaussian(fresh, scale, *label)])
+            self._drawn += 1
+            fresh = np.zeros(max(_POOL, 20 * values.size), dtype=np.int64)
+            left = np.concatenate([left, self._source.discrete_gaussian(fresh, scale, *label, str(self._drawn))])
         self._left[scale] = left[values.size :]
         return values + left[: values.size]
 
 
-def all_deviations(plan: SumsPlan) -> Floats:
+def all_deviations(plan: SumsPlan, pairs: Ints) -> Floats:
     """The standard deviation that is claimed for every opened number."""
-    width = int(plan.columns[0].sum())
-    off, diagonal = claimed_deviations(plan)
-    rows, columns = np.triu_indices(width)
-    return np.concatenate([np.where(rows == columns, diagonal, off), np.full(width, off)])
+    off, diagonal, counts = claimed_deviations(plan, pairs)
+    rows, columns = np.triu_indices(plan.width)
+    sizes = table_sizes([len(table) for table in plan.tables], pairs)
+    return np.concatenate([np.where(rows == columns, diagonal, off), np.full(sum(sizes), counts)])
 
 
-def exact_sums(plan: SumsPlan, cells: Cells) -> Floats:
-    """What would be opened without noise: products, then sums."""
-    whole = np.zeros((plan.pattern_of.size, sum(plan.widths)))
+def exact_sums(plan: SumsPlan, cells: Cells, pairs: Ints) -> Floats:
+    """What would be opened without noise: products, then tables."""
+    records, codes = [], np.full((plan.pattern_of.size, len(plan.tables)), -1)
     for party in plan.parties:
-        if own_rows(plan, party).any():
-            whole[:, own_columns(plan, party)] = score_cells(plan, party, cells[party]) / 2.0**plan.bits
-    rows = whole[:, plan.columns[0]]
-    products = rows.T @ rows
-    return np.concatenate([products[np.triu_indices(rows.shape[1])], rows.sum(axis=0)])
+        rows = own_rows(plan, party)
+        width = sum(table.shape[1] for table in own_tables(plan, party))
+        whole = np.zeros((rows.size, width))
+        if rows.any():
+            whole[rows] = score_cells(plan, party, cells[party]) / 2.0**plan.bits
+            codes[np.ix_(rows, np.array(own_columns(plan, party)))] = cells[party]
+        records.append(whole)
+    everything = np.hstack(records)
+    found = [(everything.T @ everything)[np.triu_indices(plan.width)]]
+    for a, b in pairs.tolist():
+        counts = np.zeros((len(plan.tables[a]), len(plan.tables[b])))
+        both = (codes[:, a] >= 0) & (codes[:, b] >= 0)
+        np.add.at(counts, (codes[both, a], codes[both, b]), 1.0)
+        found.append(counts.reshape(-1))
+    return np.concatenate(found)
 
 
-def _flat(sums: PatternSums) -> Floats:
-    return np.concatenate([sums.products[np.triu_indices(sums.sums.size)], sums.sums])
+def _flat(products: OpenedProducts, tables: Sequence[OpenedCounts]) -> Floats:
+    upper = products.products[np.triu_indices(len(products.products))]
+    return np.concatenate([upper, *(table.counts.reshape(-1) for table in tables)])
 
 
 @dataclass(frozen=True)
@@ -202,7 +265,7 @@ def audit_sums(
     Parameters
     ----------
     neighbours : from `sums_neighbours`: a replaced person, or a replaced block
-    trials : opened patterns in all, half of them of each data set
+    trials : openings in all, half of them of each data set
     seed : makes it repeatable; None for cryptographic noise
     copies : trials in one study
     noises : as in `SumsRelease`, to audit parties that do not do as they should
@@ -211,9 +274,9 @@ def audit_sums(
     if copies < 1:
         raise SettingsError("a study of the audit holds at least one trial")
     plan, pair = neighbours.plan, neighbours.pair
-    known = exact_sums(plan, pair.first)
-    release = SumsRelease(plan, known, copies, noises or {})
-    direction = release.standardise(exact_sums(plan, pair.second))
+    known = exact_sums(plan, pair.first, neighbours.pairs)
+    release = SumsRelease(plan, known, neighbours.pairs, copies, noises or {})
+    direction = release.standardise(exact_sums(plan, pair.second, neighbours.pairs))
     each = -(-trials // 2)
     first, second = (
         run_trials(release, data, -(-each // copies), label=label, seed=seed, workers=workers).reshape(-1, known.size)[

@@ -1,29 +1,38 @@
-"""Two data sets that the opened sums tell apart as well as their bounds allow.
+"""Two data sets that both openings tell apart as well as their bounds allow.
 
-One pattern of a plan, a few people, and one of them replaced. D = x x' - y y' is largest when x and y are orthogonal
-and of full length ([docs/explanation/strict.md]). In every column one of the two is in the cell of the longest scores;
-the other is there as well, or in the cell whose scores point the other way.
+One presence pattern of a plan, a few people, and one of them replaced. D = x x' - y y' is largest when x and y are
+orthogonal and of full length ([docs/explanation/strict.md]). In every column one of the two is in the cell of the
+longest scores; the other is there as well, or in the cell whose scores point the other way. The tables that are opened
+are of pairs with a column in which the two differ: every one of them moves.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.auditing.mechanism_audit import Neighbours
 from verticopula.errors import SettingsError
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_tables, pattern_bound
+from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns
+from verticopula.mpc.table_noise import block_moves, pairs_move
+from verticopula.privacy.gaussian_dp import compose
 from verticopula.schema.units import Unit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Cells = Mapping[str, Ints]  # party -> (n, columns)
+Cells = Mapping[str, Ints]  # party -> (n, columns); no rows where it knows nobody
 
 SUBJECTS = 8
+PAIRS = 6  # tables that are opened in an attack
+
+
+def no_pairs() -> Ints:
+    """No second opening."""
+    return np.zeros((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -35,63 +44,96 @@ class SumsNeighbours:
     plan : one pattern
     pair : cells of its subjects; the first one differs
     unit : `person` or `block`
-    mu : what is claimed for that unit
+    mu : what is claimed for that unit, of both openings together
+    pairs : whose tables are opened
     """
 
     plan: SumsPlan
     pair: Neighbours[Cells]
     unit: Unit
     mu: float
+    pairs: Ints = field(default_factory=no_pairs)
 
 
 def replaced_record(plan: SumsPlan, *, pattern: int = 0, subjects: int = SUBJECTS) -> SumsNeighbours:
     """One person of a pattern becomes another one, at all parties."""
     one = cut_plan(plan, pattern, subjects)
-    columns = [_opposites(table[0]) for table in one.tables]
-    moved = _choose(columns, -float(4**one.bits))  # with the appended 1 the two records are orthogonal
-    return SumsNeighbours(one, _pair(one, columns, moved), Unit.PERSON, one.mu)
+    columns = [_opposites(one, number) for number in range(len(one.tables))]
+    moved = _choose(columns, 0.0)  # the two records are orthogonal
+    pairs = _moving_pairs(one, moved)
+    return SumsNeighbours(one, _pair(one, columns, moved), Unit.PERSON, _person_mu(one, pairs), pairs)
 
 
 def replaced_block(plan: SumsPlan, party: str, *, pattern: int = 0, subjects: int = SUBJECTS) -> SumsNeighbours:
     """One person's part at one party becomes another one; the rest stays."""
     one = cut_plan(plan, pattern, subjects)
-    if one.bounds[0, one.parties.index(party)] == 0:
+    index = one.parties.index(party)
+    if one.parts[0, index] == 0:
         raise SettingsError(f"party {party!r} has no part in this pattern")
-    columns = [_opposites(table[0]) for table in one.tables]
-    own = np.concatenate([np.full(len(own_tables(one, name)), name == party) for name in one.parties])
-    rest = pattern_bound(one, 0) - int(one.bounds[0, one.parties.index(party)])
+    columns = [_opposites(one, number) for number in range(len(one.tables))]
+    own = one.owners == index
+    rest = int(one.parts[0].sum()) - int(one.parts[0, index])
     moved = np.zeros(own.size, dtype=np.bool_)
     moved[own] = _choose([column for column, is_own in zip(columns, own, strict=True) if is_own], -float(rest))
-    return SumsNeighbours(one, _pair(one, columns, moved), Unit.BLOCK, one.mu * block_factor(one, party))
+    pairs = _moving_pairs(one, moved)
+    mu = one.mu * block_factor(one, party)
+    if len(pairs):
+        share = block_moves(pairs, one.owners, len(one.parties))[index] / _move(one, pairs)
+        mu = compose([mu, one.mu_tables * share])
+    return SumsNeighbours(one, _pair(one, columns, moved), Unit.BLOCK, mu, pairs)
+
+
+def without_tables(neighbours: SumsNeighbours, party: str | None = None) -> SumsNeighbours:
+    """The same two data sets, of which the first opening alone is seen.
+
+    Parameters
+    ----------
+    party : whose block is replaced; None for a person
+    """
+    plan = neighbours.plan
+    mu = plan.mu if party is None else plan.mu * block_factor(plan, party)
+    return replace(neighbours, pairs=no_pairs(), mu=mu)
+
+
+def _person_mu(plan: SumsPlan, pairs: Ints) -> float:
+    return compose([plan.mu, plan.mu_tables]) if len(pairs) else plan.mu
+
+
+def _move(plan: SumsPlan, pairs: Ints) -> float:
+    return pairs_move(pairs, plan.owners, several_rows=plan.several_rows)
+
+
+def _moving_pairs(plan: SumsPlan, moved: NDArray[np.bool_]) -> Ints:
+    """Pairs of columns that the people have, with a column in which the two data sets differ."""
+    known = plan.weights[0, plan.owners] > 0
+    found = [(a, b) for b in range(len(known)) for a in range(b) if known[a] and known[b] and (moved[a] or moved[b])]
+    return np.array(found[: min(PAIRS, plan.most_tables)], dtype=np.int64).reshape(-1, 2)
 
 
 def cut_plan(plan: SumsPlan, pattern: int, subjects: int) -> SumsPlan:
-    """One pattern with so many subjects; tables, bits and mu stay as they are."""
-    if not 0 <= pattern < plan.columns.shape[0] or subjects < 1:
+    """One pattern with so many subjects; tables, weights, bits and mu stay as they are."""
+    if not 0 <= pattern < len(plan.weights) or subjects < 1:
         raise SettingsError("the plan has no such pattern, or nobody would be in it")
     return replace(
         plan,
         pattern_of=np.zeros(subjects, dtype=np.int64),
-        columns=plan.columns[[pattern]],
-        tables=tuple(table[[pattern]] for table in plan.tables),
+        weights=plan.weights[[pattern]],
+        selecting=np.zeros_like(plan.selecting),
+        base=np.zeros_like(plan.base),
+        mu_selection=0.0,
     )
 
 
-def repeat_plan(plan: SumsPlan, copies: int) -> SumsPlan:
-    """So many patterns, each like the plan's only one: independent trials of the same sums in one study."""
-    subjects = plan.pattern_of.size
-    return replace(
-        plan,
-        pattern_of=np.repeat(np.arange(copies), subjects),
-        columns=np.repeat(plan.columns, copies, axis=0),
-        tables=tuple(np.repeat(table, copies, axis=0) for table in plan.tables),
-    )
+def repeat_subjects(plan: SumsPlan, copies: int) -> SumsPlan:
+    """So many times the plan's people, in its only pattern."""
+    return replace(plan, pattern_of=np.zeros(copies * plan.pattern_of.size, dtype=np.int64))
 
 
-def claimed_deviations(plan: SumsPlan) -> tuple[float, float]:
-    """Standard deviations that the claim needs, off and on the diagonal, in units of the scores' products."""
-    needed = pattern_bound(plan, 0) / plan.mu / 4.0**plan.bits
-    return needed, float(np.sqrt(2.0) * needed)
+def claimed_deviations(plan: SumsPlan, pairs: Ints) -> tuple[float, float, float]:
+    """Standard deviations that the claim needs: of products off and on the diagonal, and of counts."""
+    needed = plan.bound / plan.mu / 4.0**plan.bits
+    counts = _move(plan, pairs) / plan.mu_tables if len(pairs) else 1.0
+    return needed, float(np.sqrt(2.0) * needed), counts
 
 
 @dataclass(frozen=True)
@@ -104,9 +146,10 @@ class _Opposites:
     opposite: float
 
 
-def _opposites(table: Ints) -> _Opposites:
-    """`table` : (cells, scores)"""
-    products = table.astype(np.float64) @ table.T.astype(np.float64)
+def _opposites(plan: SumsPlan, number: int) -> _Opposites:
+    """Of a column in the plan's only pattern."""
+    table = plan.tables[number].astype(np.float64) * float(plan.weights[0, plan.owners[number]])
+    products = table @ table.T
     longest = int(np.argmax(np.diag(products)))
     other = int(np.argmin(products[longest]))
     return _Opposites(longest, other, float(products[longest, longest]), float(products[longest, other]))
@@ -127,13 +170,17 @@ def _choose(columns: list[_Opposites], target: float) -> NDArray[np.bool_]:
 def _pair(plan: SumsPlan, columns: list[_Opposites], moved: NDArray[np.bool_]) -> Neighbours[Cells]:
     """The others are the same in both data sets; what they are does not matter."""
     rng = np.random.default_rng(0)
-    others = np.column_stack([rng.integers(0, table.shape[1], plan.pattern_of.size) for table in plan.tables])
+    others = np.column_stack([rng.integers(0, len(table), plan.pattern_of.size) for table in plan.tables])
     first = np.array([column.longest for column in columns])
     second = np.where(moved, [column.other for column in columns], first)
-    ends = np.cumsum([len(own_tables(plan, party)) for party in plan.parties])[:-1]
     sides = []
     for record in (first, second):
         whole = others.copy()
         whole[0] = record
-        sides.append(dict(zip(plan.parties, np.hsplit(whole, ends), strict=True)))
+        sides.append(
+            {
+                party: whole[: len(whole) * int(plan.weights[0, k] > 0), list(own_columns(plan, party))]
+                for k, party in enumerate(plan.parties)
+            }
+        )
     return Neighbours(sides[0], sides[1])

@@ -496,13 +496,16 @@ def _never_together(
 
 
 def decode_column(values: Floats, column: Column) -> pl.Series:
-    """Values or category codes in the column's own type."""
+    """Values or category codes in the column's own type; what is not a number comes out empty."""
+    empty = np.isnan(values)
+    filled = pl.Series(~empty)
     if column.kind == "continuous":
-        return pl.Series(column.name, values)
+        return pl.select(pl.when(filled).then(pl.Series(values)).alias(column.name)).to_series()
+    whole_values = np.where(empty, 0.0, values).astype(np.int64)
     if column.kind == "count":
-        whole_numbers = pl.Series(column.name, values.astype(np.int64))
+        whole_numbers = pl.select(pl.when(filled).then(pl.Series(whole_values)).alias(column.name)).to_series()
         return whole_numbers.cast(pl.Int32).cast(pl.Date) if column.dates else whole_numbers
     categories = column.categories or ()
     whole = all(isinstance(c, int) for c in categories)
     labels = pl.Series([c if whole else str(c) for c in categories], dtype=pl.Int64 if whole else pl.String)
-    return labels.gather(values.astype(np.int64)).alias(column.name)
+    return pl.select(pl.when(filled).then(labels.gather(whole_values)).alias(column.name)).to_series()

@@ -26,7 +26,7 @@ from verticopula.glm.inference import (
     infer_from_bootstrap,
     infer_from_likelihood,
 )
-from verticopula.glm.regression_inputs import read_blocks, take_response
+from verticopula.glm.regression_inputs import keep_complete, read_blocks, take_response
 from verticopula.schema.progress import Progress
 from verticopula.simulate.repeat_study import repeat_study
 from verticopula.study.fitted_study import FittedStudy
@@ -132,7 +132,8 @@ def _estimate(tables: SyntheticTables, model: SelectedModel) -> Floats | None:
 
 def _selected(tables: Any, model: SelectedModel) -> tuple[Features, Floats]:
     """The features that the model selected, each on its own, and the response."""
-    frames, federation, _ = read_blocks(tables)
+    frames, federation, n_subjects = read_blocks(tables)
+    frames, _ = keep_complete(frames, n_subjects, model.response)
     response, frames = take_response(
         frames, model.response, federation, labelled=model.classes is not None, classes=model.classes
     )

@@ -40,6 +40,7 @@ from verticopula.glm.regression_inputs import (
     SINGLE_PARTY,
     Response,
     check_rows,
+    keep_complete,
     read_blocks,
     schema_classes,
     take_response,
@@ -201,6 +202,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         """
         check_settings(self.get_params())
         tables, federation, n_subjects = read_blocks(X)
+        tables, n_subjects = keep_complete(tables, n_subjects, y)
         response, tables = take_response(tables, y, federation, labelled=self.family == _CLASSIFIED)
         schema = {} if federation is None else {party.name: party.columns for party in federation.parties}
         codings = {name: code_table(table, schema.get(name)) for name, table in tables.items()}

@@ -36,6 +36,29 @@ def read_blocks(blocks: Any) -> tuple[dict[str, pl.DataFrame], Federation | None
     return tables, getattr(blocks, "federation", None), getattr(blocks, "n_subjects", None)
 
 
+def keep_complete(
+    tables: dict[str, pl.DataFrame], n_subjects: int | None, response: Any
+) -> tuple[dict[str, pl.DataFrame], int | None]:
+    """A synthesizer's tables without rows that have an empty value, and as many fewer subjects.
+
+    Parameters
+    ----------
+    n_subjects : behind the tables; None where no synthesizer made them, and nothing is left out then
+    response : `party.column`; where it was given by value, no row can be left out
+    """
+    heights = {table.height for table in tables.values()}
+    if n_subjects is None or not isinstance(response, str) or len(heights) != 1:
+        return tables, n_subjects
+    height = heights.pop()
+    full = np.ones(height, dtype=np.bool_)
+    for table in tables.values():
+        full &= table.select(pl.all_horizontal(pl.all().is_not_null())).to_series().to_numpy()
+    if full.all():
+        return tables, n_subjects
+    kept = {name: table.filter(full) for name, table in tables.items()}
+    return kept, max(round(n_subjects * float(full.mean())), 1)
+
+
 def _read_table(table: Any, party: str) -> pl.DataFrame:
     if issparse(table):
         raise InputTypeError(f"party {party!r}: sparse tables are not supported; toarray() makes a dense one")

@@ -1,4 +1,4 @@
-"""The sums that the coordinator opens: one pattern's noised sums and products, from three compute parties' shares."""
+"""What the coordinator opens from three compute parties' terms: a noised Gram matrix, and noised tables of counts."""
 
 from __future__ import annotations
 
@@ -10,48 +10,77 @@ from numpy.typing import NDArray
 
 from verticopula.mpc.fixed_point import decode_sums
 from verticopula.mpc.sums_plan import SumsPlan, noise_deviation
+from verticopula.mpc.table_noise import pairs_move, table_bits, table_deviation, table_sizes
 from verticopula.mpc.verified_sums import open_terms
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class PatternSums:
-    """The noised moments of one pattern's scores.
+class OpenedProducts:
+    """The first opening.
 
     Attributes
     ----------
-    n_subjects : public
-    columns : (q,) which of the plan's columns they are about
-    sums, products : (q,) and (q, q) sums of scores and of their products
-    deviation_off, deviation_on : standard deviation of the noise on `sums` and off-diagonal products, and on the
-        diagonal, with all three compute parties honest
+    products : (q, q) sums over people of products of features, each times the weights of its row
+    deviation_off, deviation_on : standard deviation of the noise off and on the diagonal, with all three compute
+        parties honest
     """
 
-    n_subjects: int
-    columns: NDArray[np.int64]
-    sums: NDArray[np.float64]
     products: NDArray[np.float64]
     deviation_off: float
     deviation_on: float
 
 
-def open_sums(plan: SumsPlan, shares: Sequence[Sequence[NDArray[np.int64]]]) -> tuple[PatternSums, ...]:
-    """The sums of every pattern, in the plan's order.
+@dataclass(frozen=True)
+class OpenedCounts:
+    """One table of the second opening.
+
+    Attributes
+    ----------
+    pair : the two columns
+    counts : (c_a, c_b) people in each pair of cells
+    deviation : standard deviation of the noise on each of them, with all three compute parties honest
+    """
+
+    pair: tuple[int, int]
+    counts: NDArray[np.float64]
+    deviation: float
+
+
+def open_products(plan: SumsPlan, terms: Sequence[Ints]) -> OpenedProducts:
+    """The first opening.
 
     Parameters
     ----------
-    shares : for each of the three compute parties, its share of every pattern's upper triangle
+    terms : of the three compute parties
     """
+    opened = decode_sums(open_terms([_as_field(term) for term in terms]), plan.bits)
+    whole = np.zeros((plan.width, plan.width))
+    rows, others = np.triu_indices(plan.width)
+    whole[rows, others] = opened
+    whole[others, rows] = opened
+    return OpenedProducts(whole, *noise_deviation(plan))
+
+
+def open_counts(plan: SumsPlan, pairs: Ints, terms: Sequence[Ints]) -> tuple[OpenedCounts, ...]:
+    """The second opening, table by table.
+
+    Parameters
+    ----------
+    pairs : (m, 2) that were asked for
+    terms : of the three compute parties
+    """
+    n, mu = plan.pattern_of.size, plan.mu_tables
+    opened = open_terms([_as_field(term) for term in terms]) / 2.0 ** table_bits(n, mu)
+    deviation = table_deviation(n, mu, pairs_move(pairs, plan.owners, several_rows=plan.several_rows))
+    cells = [len(table) for table in plan.tables]
+    ends = np.cumsum(table_sizes(cells, pairs))
     return tuple(
-        _open_pattern(plan, pattern, [share[pattern] for share in shares]) for pattern in range(plan.columns.shape[0])
+        OpenedCounts((a, b), part.reshape(cells[a], cells[b]), deviation)
+        for (a, b), part in zip(pairs.tolist(), np.split(opened, ends[:-1]), strict=True)
     )
 
 
-def _open_pattern(plan: SumsPlan, pattern: int, shares: Sequence[NDArray[np.int64]]) -> PatternSums:
-    columns = np.flatnonzero(plan.columns[pattern])
-    opened = decode_sums(open_terms([np.ascontiguousarray(share).view(np.uint64) for share in shares]), plan.bits)
-    whole = np.zeros((columns.size + 1, columns.size + 1))
-    rows, others = (places[:-1] for places in np.triu_indices(columns.size + 1))
-    whole[rows, others] = opened
-    whole[others, rows] = opened
-    count = int((plan.pattern_of == pattern).sum())
-    return PatternSums(count, columns, whole[:-1, -1], whole[:-1, :-1], *noise_deviation(plan, pattern))
+def _as_field(term: Ints) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(term).view(np.uint64)

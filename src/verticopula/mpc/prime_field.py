@@ -27,13 +27,13 @@ HALF = 2**60  # signed numbers are those below it in absolute value
 ELEMENT_BYTES = 8
 FIELD_SEED_BYTES = 16
 _BITS = 61
-_LIMB = 20
-_LIMBS = 3
-_BLOCK = 2048  # rows whose products of limbs add up below 2^53
-_BLOCKS = 1024  # blocks whose sums add up below 2^63
+LIMB_BITS = 20
+LIMBS = 3
+BLOCK_ROWS = 2048  # rows whose products of limbs add up below 2^53
+BLOCKS_AT_ONCE = 1024  # blocks whose sums add up below 2^63
 _DRAWN = 2**14  # elements drawn at a time; part of what a seed means
 _P = np.uint64(PRIME)
-_LOW = np.uint64(2**_LIMB - 1)
+_LOW = np.uint64(2**LIMB_BITS - 1)
 
 
 @intrinsic
@@ -194,8 +194,8 @@ def _split(values: Field, out: NDArray[np.float64]) -> None:
         for j in range(width):
             value = values[i, j]
             out[i, j] = np.float64(np.int64(value & _LOW))
-            out[i, width + j] = np.float64(np.int64((value >> np.uint64(_LIMB)) & _LOW))
-            out[i, 2 * width + j] = np.float64(np.int64(value >> np.uint64(2 * _LIMB)))
+            out[i, width + j] = np.float64(np.int64((value >> np.uint64(LIMB_BITS)) & _LOW))
+            out[i, 2 * width + j] = np.float64(np.int64(value >> np.uint64(2 * LIMB_BITS)))
 
 
 def gram(matrix: Field) -> Field:
@@ -203,21 +203,21 @@ def gram(matrix: Field) -> Field:
     if matrix.dtype != np.uint64 or matrix.ndim != 2:
         raise ProtocolError("a Gram matrix is that of a matrix of field elements")
     rows, width = matrix.shape
-    parts = np.zeros((_LIMBS * width, _LIMBS * width), dtype=np.uint64)
-    buffer = np.empty((min(_BLOCK, rows), _LIMBS * width))
-    for number, start in enumerate(range(0, rows, _BLOCK)):
-        block = np.ascontiguousarray(matrix[start : start + _BLOCK])
+    parts = np.zeros((LIMBS * width, LIMBS * width), dtype=np.uint64)
+    buffer = np.empty((min(BLOCK_ROWS, rows), LIMBS * width))
+    for number, start in enumerate(range(0, rows, BLOCK_ROWS)):
+        block = np.ascontiguousarray(matrix[start : start + BLOCK_ROWS])
         limbs = buffer[: block.shape[0]]
         _split(block, limbs)
         parts += (limbs.T @ limbs).astype(np.uint64)
-        if number % _BLOCKS == _BLOCKS - 1:
+        if number % BLOCKS_AT_ONCE == BLOCKS_AT_ONCE - 1:
             parts %= _P
     parts %= _P
-    blocks = parts.reshape(_LIMBS, width, _LIMBS, width)
+    blocks = parts.reshape(LIMBS, width, LIMBS, width)
     out = np.zeros((width, width), dtype=np.uint64)
-    for a in range(_LIMBS):
-        for b in range(_LIMBS):
-            out = add(out, multiply(blocks[a, :, b], element(1 << _LIMB * (a + b))))
+    for a in range(LIMBS):
+        for b in range(LIMBS):
+            out = add(out, multiply(blocks[a, :, b], element(1 << LIMB_BITS * (a + b))))
     return out
 
 

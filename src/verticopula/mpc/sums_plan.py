@@ -1,9 +1,14 @@
-"""The public plan of secure sums: whose rows, which columns, bounds on records, and how many numbers are opened."""
+"""The public plan of a study's secure sums: whose rows, what stands for each cell, bounds, noise, and how many tables.
+
+There are two openings over the same proven cells. The first is one Gram matrix of everybody's records. A record has a
+row of each column's table, times the weight of the party in the person's presence pattern, and 0 where the party does
+not know the person. The second is tables of counts of chosen pairs of columns (`mpc.table_terms`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,16 +18,10 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS
 from verticopula.mpc.gram_noise import gram_scales, share_scale, slack_of
-from verticopula.mpc.prime_field import ELEMENT_BYTES, HALF, Field
-from verticopula.mpc.proof_rounds import VerifiedCells
+from verticopula.mpc.prime_field import ELEMENT_BYTES, HALF
+from verticopula.mpc.table_noise import MOST_PAIRS, check_table_room, table_scale
 from verticopula.mpc.verified_cells import COMPUTE, CellsStatement
-from verticopula.mpc.verified_sums import (
-    LARGEST_ENTRY,
-    check_field_room,
-    map_cells,
-    stack_records,
-    term_scales,
-)
+from verticopula.mpc.verified_sums import LARGEST_ENTRY, check_field_room, term_scales
 from verticopula.schema.study_settings import COORDINATOR
 
 Ints = NDArray[np.int64]
@@ -30,6 +29,8 @@ Bools = NDArray[np.bool_]
 
 MACHINE_TOLERANCE = 1e-6  # relative: by how much a number may differ that two machines compute from the same inputs
 MOST_BODIES = 2**30 - 2**26  # bytes of all corrections: one compute party may be sent all of them in one message
+_LEAST_BOUND = 2**24  # shorter records count as this long, so that noise is never too small for whole numbers
+_ROUNDED_UP = 1.0 + 2.0**-45  # more than what rounding takes from a few products of 64-bit numbers
 
 
 @dataclass(frozen=True)
@@ -38,34 +39,73 @@ class SumsPlan:
 
     Attributes
     ----------
-    parties, widths : who has columns, and how many scores of them each
+    parties, n_columns : who has columns, and how many each
     compute : the three that hold shares and add noise; they need not have columns
-    pattern_of : (N,) every subject's pattern; -1 for none
-    columns : (P, q) which scores a pattern's sums are about, the parties' scores side by side
-    tables : for every column (P, cells, scores) what stands for each of its cells in a pattern's records, as whole
-        numbers in units of 2^-bits; 0 where the pattern is without the column
-    bits : fractional bits of a score
-    cap : of scores, in standard deviations; says how cells are pooled
-    mu : Gaussian differential privacy of everything that is opened, as long as one compute party at most is not honest
+    pattern_of : (N,) every subject's presence pattern
+    weights : (P, K) what a party's part of a record of that pattern is multiplied by; 0 where it does not know them
+    tables : for every column (cells, features) what stands for each of its cells, in units of 2^-bits
+    groups : for every column (public cells,) the cell that stands for each of its public cells, an empty value's last
+    bits : fractional bits of the tables
+    cap : of scores, in standard deviations
+    selecting : (K,) parties that know some people only, whose people base parties release their features of
+    base : (K,) parties that release them; none where there is nothing to release
+    most_tables : of the second opening
+    several_rows : whether the tables' noise covers a person whose blocks stand in different rows
+    mu : of the first opening, for a whole record, as long as one compute party at most is not honest
+    mu_tables : of the second opening, for a person; 0 where there is none
+    mu_selection : of what base parties release, for a person; 0 where they release nothing
     """
 
     parties: tuple[str, ...]
-    widths: tuple[int, ...]
+    n_columns: tuple[int, ...]
     compute: tuple[str, str, str]
     pattern_of: NDArray[np.int64]
-    columns: NDArray[np.bool_]
+    weights: NDArray[np.int64]
     tables: tuple[NDArray[np.int64], ...]
+    groups: tuple[NDArray[np.int64], ...]
     bits: int
     cap: float
+    selecting: NDArray[np.bool_]
+    base: NDArray[np.bool_]
+    most_tables: int
+    several_rows: bool
     mu: float
+    mu_tables: float
+    mu_selection: float
 
     @cached_property
-    def bounds(self) -> Ints:
-        """(P, K) largest squared norm that a party's part of a record can have, in units of 4^-bits: exact."""
-        squares = [
-            sum((table * table).sum(axis=2).max(axis=1) for table in own_tables(self, party)) for party in self.parties
-        ]
-        return np.column_stack(squares)
+    def owners(self) -> Ints:
+        """(p,) the number of every column's party."""
+        return np.repeat(np.arange(len(self.parties)), self.n_columns)
+
+    @cached_property
+    def longest(self) -> tuple[int, ...]:
+        """(K,) largest squared norm of a party's features before weights: exact."""
+        largest = [int((table * table).sum(axis=1).max()) for table in self.tables]
+        return tuple(
+            sum(square for square, owner in zip(largest, self.owners, strict=True) if owner == k)
+            for k in range(len(self.parties))
+        )
+
+    @cached_property
+    def parts(self) -> Ints:
+        """(P, K) largest squared norm that a party's part of a record can have: exact."""
+        return np.asarray(self.weights**2 * np.array(self.longest, dtype=np.int64))
+
+    @cached_property
+    def bound(self) -> int:
+        """Largest squared norm that any record can have: exact."""
+        return max(int(self.parts.sum(axis=1).max()), _LEAST_BOUND)
+
+    @cached_property
+    def width(self) -> int:
+        """Features of a whole record."""
+        return sum(table.shape[1] for table in self.tables)
+
+    @cached_property
+    def counts(self) -> Ints:
+        """(P,) people of every pattern."""
+        return np.bincount(self.pattern_of, minlength=len(self.weights)).astype(np.int64)
 
 
 def choose_compute(parties: Sequence[str], third: str = COORDINATOR) -> tuple[str, str, str]:
@@ -76,30 +116,42 @@ def choose_compute(parties: Sequence[str], third: str = COORDINATOR) -> tuple[st
     return first, second, last
 
 
+# ---- checks ------------------------------------------------------------------------------
+
+
 def check_plan(plan: SumsPlan) -> None:
     """ProtocolError where the plan contradicts itself; SettingsError where its sums would not fit in 61 bits."""
-    n_parties, n_columns, n_patterns = len(plan.parties), sum(plan.widths), plan.columns.shape[0]
-    named = len(set(plan.parties)) == n_parties > 0 and len(plan.widths) == n_parties and min(plan.widths) > 0
+    n_parties = len(plan.parties)
+    named = len(set(plan.parties)) == n_parties > 0 and len(plan.n_columns) == n_parties and min(plan.n_columns) > 0
     if not named or not len(plan.compute) == COMPUTE == len(set(plan.compute)):
         raise ProtocolError("secure sums need parties with columns, and three compute parties")
-    shapes = plan.columns.ndim == 2 and plan.columns.shape[1] == n_columns
-    if not shapes or plan.pattern_of.ndim != 1 or n_patterns == 0 or plan.pattern_of.size == 0:
+    shapes = plan.weights.ndim == 2 and plan.weights.shape[1] == n_parties and plan.weights.shape[0] > 0
+    shapes = shapes and plan.selecting.shape == plan.base.shape == (n_parties,)
+    if not shapes or plan.pattern_of.ndim != 1 or plan.pattern_of.size == 0:
         raise ProtocolError("the plan of secure sums has arrays of the wrong shape")
-    if plan.pattern_of.min() < -1 or plan.pattern_of.max() >= n_patterns:
-        raise ProtocolError("the plan of secure sums names a pattern that it does not have")
+    if plan.pattern_of.min() < 0 or plan.pattern_of.max() >= plan.weights.shape[0] or plan.counts.min() == 0:
+        raise ProtocolError("the plan of secure sums names a pattern that it does not have, or that nobody has")
     _check_tables(plan)
-    if not plan.columns.any(axis=1).all():
-        raise ProtocolError("the plan of secure sums has a pattern without columns")
     if not FEWEST_BITS <= plan.bits <= MOST_BITS:
         raise ProtocolError(f"scores have {FEWEST_BITS} to {MOST_BITS} fractional bits")
-    counts = np.bincount(plan.pattern_of[plan.pattern_of >= 0], minlength=n_patterns)
-    if counts.min() == 0:
-        raise ProtocolError("the plan of secure sums has a pattern without subjects")
-    for index, count in enumerate(counts):
-        check_field_room(int(count), pattern_bound(plan, index), plan.mu)
+    if not 0 <= plan.most_tables <= MOST_PAIRS or _has_odd_roles(plan):
+        raise ProtocolError("the plan of secure sums has too many tables, or parties of two kinds")
+    if not (_is_price(plan.mu_tables, bool(plan.most_tables)) and _is_price(plan.mu_selection, bool(plan.base.any()))):
+        raise ProtocolError("the plan of secure sums has a price without a release, or a release without a price")
+    check_field_room(plan.pattern_of.size, plan.bound, plan.mu)
     plan_slack(plan)
-    numbers = sum(int(np.prod(own_statement(plan, "", "", party).shape)) for party in plan.parties)
-    check_bodies(numbers)
+    if plan.most_tables:
+        check_table_room(plan.pattern_of.size, plan.mu_tables)
+    check_bodies(sum(int(np.prod(own_statement(plan, "", "", party).shape)) for party in plan.parties))
+
+
+def _has_odd_roles(plan: SumsPlan) -> bool:
+    """Whether a party is both a base and selecting, or there is one kind without the other."""
+    return bool((plan.base & plan.selecting).any() or (plan.base.any() and not plan.selecting.any()))
+
+
+def _is_price(mu: float, wanted: bool) -> bool:
+    return (math.isfinite(mu) and mu > 0.0) if wanted else mu == 0.0
 
 
 def check_bodies(numbers: int) -> None:
@@ -113,67 +165,77 @@ def check_bodies(numbers: int) -> None:
 
 
 def _check_tables(plan: SumsPlan) -> None:
-    """ProtocolError unless every column has a table for every pattern, which is 0 where the pattern is without it."""
-    ends = np.cumsum([table.shape[-1] for table in plan.tables]).tolist()
-    if not set(np.cumsum(plan.widths).tolist()) <= set(ends) or ends[-1:] != [sum(plan.widths)]:
+    """ProtocolError unless every column has a table and groups that name its rows, and all numbers are in range."""
+    if not len(plan.tables) == len(plan.groups) == sum(plan.n_columns):
         raise ProtocolError("the plan of secure sums has other tables than columns")
-    longest = np.zeros(plan.columns.shape[0])
-    for table, end in zip(plan.tables, ends, strict=True):
-        if table.ndim != 3 or table.shape[0] != plan.columns.shape[0] or min(table.shape) < 1 or table.shape[1] < 2:
+    longest = np.zeros(len(plan.parties))
+    for table, groups, owner in zip(plan.tables, plan.groups, plan.owners, strict=True):
+        if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 1 or groups.ndim != 1:
             raise ProtocolError("the plan of secure sums has a table of the wrong shape")
-        if max(int(table.max()), -int(table.min())) >= LARGEST_ENTRY:
+        if not np.array_equal(np.unique(groups), np.arange(table.shape[0])):
+            raise ProtocolError("the plan of secure sums pools cells into others than its tables have")
+        if _largest(table) >= LARGEST_ENTRY:
             raise ProtocolError("the plan of secure sums has numbers that are too large")
-        longest += (table.astype(np.float64) ** 2).sum(axis=2).max(axis=1)
-        here = plan.columns[:, end - table.shape[2] : end]
-        if (here != here[:, :1]).any() or table[~here[:, 0]].any():
-            raise ProtocolError("the plan of secure sums has a table for a pattern without the column")
-    if longest.max() >= HALF:  # exact bounds would not fit in 64 bits
+        longest[owner] += (table.astype(np.float64) ** 2).sum(axis=1).max()
+    if int(plan.weights.min()) < 0 or _largest(plan.weights) >= LARGEST_ENTRY:
+        raise ProtocolError("the plan of secure sums has weights that are out of range")
+    if (plan.weights.astype(np.float64) ** 2 @ longest).max() >= HALF:  # exact bounds would not fit in 64 bits
         raise SettingsError("the records of secure sums do not fit in 61 bits")
 
 
+def _largest(values: Ints) -> int:
+    return max(int(values.max()), -int(values.min())) if values.size else 0
+
+
 def same_plan(plan: SumsPlan, other: SumsPlan, tolerance: float = MACHINE_TOLERANCE) -> bool:
-    """Whether two plans are equal: tables and mu, which come from floating-point numbers, up to a tolerance."""
-    roles = (plan.parties, plan.widths, plan.compute) == (other.parties, other.widths, other.compute)
-    arrays = np.array_equal(plan.pattern_of, other.pattern_of) and np.array_equal(plan.columns, other.columns)
-    near = [table.shape for table in plan.tables] == [table.shape for table in other.tables]
-    near = near and all(
-        int(np.abs(mine - theirs).max()) <= 1.0 + tolerance * float(np.abs(theirs).max())
-        for mine, theirs in zip(plan.tables, other.tables, strict=True)
+    """Whether two plans are equal: tables, weights and mu, which come from floating-point numbers, up to a tolerance.
+
+    Groups and the cap say how cells are pooled. They must be equal: whether another plan is refused would otherwise
+    depend on what a party's people have.
+    """
+    exact = ("parties", "n_columns", "compute", "bits", "cap", "most_tables", "several_rows")
+    same = all(getattr(plan, name) == getattr(other, name) for name in exact)
+    arrays = ("pattern_of", "selecting", "base")
+    same = same and all(np.array_equal(getattr(plan, name), getattr(other, name)) for name in arrays)
+    same = same and len(plan.groups) == len(other.groups)
+    same = same and all(np.array_equal(mine, theirs) for mine, theirs in zip(plan.groups, other.groups, strict=True))
+    near = zip((plan.weights, *plan.tables), (other.weights, *other.tables), strict=True) if same else ()
+    same = same and all(_near(mine, theirs, tolerance) for mine, theirs in near)
+    same = same and np.array_equal(plan.weights > 0, other.weights > 0)
+    prices = ("mu", "mu_tables", "mu_selection")
+    return bool(same) and all(
+        math.isclose(getattr(plan, name), getattr(other, name), rel_tol=tolerance) for name in prices
     )
-    near = near and math.isclose(plan.mu, other.mu, rel_tol=tolerance)
-    # The cap is a point of a fixed grid, and decides how cells are pooled: whether another one is refused would depend
-    # on what a party's people have.
-    return roles and (plan.bits, plan.cap) == (other.bits, other.cap) and arrays and near
 
 
-def own_columns(plan: SumsPlan, party: str) -> slice:
-    """The slice of a party's scores among all scores."""
+def _near(mine: Ints, theirs: Ints, tolerance: float) -> bool:
+    return mine.shape == theirs.shape and _largest(mine - theirs) <= 1.0 + tolerance * _largest(theirs)
+
+
+# ---- a party's part ----------------------------------------------------------------------
+
+
+def own_columns(plan: SumsPlan, party: str) -> range:
+    """The numbers of a party's columns among all."""
     index = plan.parties.index(party)
-    start = sum(plan.widths[:index])
-    return slice(start, start + plan.widths[index])
+    start = sum(plan.n_columns[:index])
+    return range(start, start + plan.n_columns[index])
 
 
 def own_tables(plan: SumsPlan, party: str) -> tuple[Ints, ...]:
     """The tables of a party's columns."""
-    place, found, end = own_columns(plan, party), [], 0
-    for table in plan.tables:
-        end += table.shape[2]
-        if place.start < end <= place.stop:
-            found.append(table)
-    return tuple(found)
+    return tuple(plan.tables[j] for j in own_columns(plan, party))
 
 
 def own_rows(plan: SumsPlan, party: str) -> Bools:
     """(N,) the subjects whose cells this party shares; in the cohort's order."""
-    takes_part = np.asarray(plan.columns[:, own_columns(plan, party)].any(axis=1))
-    return np.asarray((plan.pattern_of >= 0) & takes_part[plan.pattern_of])
+    return np.asarray(plan.weights[:, plan.parties.index(party)][plan.pattern_of] > 0)
 
 
-def own_mask(plan: SumsPlan, party: str) -> Bools:
-    """(n_k, columns) whether a column of the party has a part in each of `own_rows`."""
-    ends = np.cumsum([table.shape[2] for table in own_tables(plan, party)])
-    columns = plan.columns[:, own_columns(plan, party)][:, ends - 1]
-    return np.asarray(columns[plan.pattern_of[own_rows(plan, party)]])
+def own_places(plan: SumsPlan, party: str) -> Ints:
+    """(N,) where a subject's row is among those that the party shares; -1 where it shares none."""
+    rows = own_rows(plan, party)
+    return np.where(rows, np.cumsum(rows) - 1, -1).astype(np.int64)
 
 
 def own_statement(plan: SumsPlan, study: str, digest: str, party: str) -> CellsStatement:
@@ -181,95 +243,112 @@ def own_statement(plan: SumsPlan, study: str, digest: str, party: str) -> CellsS
 
     `digest` : of the plan and all keys
     """
-    cells = tuple(table.shape[1] for table in own_tables(plan, party))
+    cells = tuple(table.shape[0] for table in own_tables(plan, party))
     return CellsStatement(study, digest, party, plan.compute, 0, int(own_rows(plan, party).sum()), cells)
 
 
 def score_cells(plan: SumsPlan, party: str, codes: Ints) -> Ints:
-    """(n_k, scores) the whole numbers that a party's cells stand for: what the maps of the sums make of them.
+    """(n_k, features) the whole numbers that a party's cells stand for in records, weights and all.
 
     `codes` : (n_k, columns) cells of `own_rows`
     """
-    patterns = plan.pattern_of[own_rows(plan, party)]
+    weights = plan.weights[plan.pattern_of[own_rows(plan, party)], plan.parties.index(party)]
     tables = own_tables(plan, party)
-    return np.hstack([table[patterns, codes[:, index]] for index, table in enumerate(tables)])
+    return np.asarray(weights[:, None] * np.hstack([table[codes[:, index]] for index, table in enumerate(tables)]))
 
 
-def pattern_bound(plan: SumsPlan, pattern: int) -> int:
-    """Largest squared norm of a whole record with its 1, in units of 4^-bits."""
-    return sum(map(int, plan.bounds[pattern])) + (1 << 2 * plan.bits)  # not in 64 bits: they could wrap around
+# ---- prices ------------------------------------------------------------------------------
 
 
 def block_factor(plan: SumsPlan, party: str) -> float:
-    """What replacing one party's part of a record moves, relative to a whole record: its mu is plan.mu times this.
+    """What replacing one party's part of a record moves the first opening by, relative to mu.
 
-    The rest of the record stays: x = (u, w) becomes y = (u, v) with |u|^2 <= A = B - B_k and |w|^2, |v|^2 <= B_k. Then
-    |x x' - y y'|^2 = 2 |u|^2 |w - v|^2 + |w w' - v v'|^2, which is largest for full lengths and, with c the cosine
-    between w and v, 4 A B_k (1 - c) + 2 B_k^2 (1 - c^2). If B_k <= A that is 8 A B_k, at c = -1; otherwise 2 B^2, at
-    c = -A/B_k. A whole record moves it by 2 B^2, so the factor is sqrt(4 f (1 - f)) with f = B_k/B, or 1. From exact
-    integers, rounded up.
+    The rest of the record stays: x = (u, w) becomes y = (u, v) with |u|^2 <= A and |w|^2, |v|^2 <= B_k, where A + B_k =
+    S is the longest that a record of the person's pattern can be. Then |x x' - y y'|^2 = 2 |u|^2 |w - v|^2 +
+    |w w' - v v'|^2, which is largest for full lengths and, with c the cosine between w and v, 4 A B_k (1 - c) +
+    2 B_k^2 (1 - c^2). If B_k <= A that is 8 A B_k, at c = -1; otherwise 2 S^2, at c = -A/B_k. The noise is for 2 B^2
+    with B the longest of all patterns, so the factor is the largest over patterns of sqrt(4 A B_k)/B or S/B. Rounded
+    up.
     """
-    index, largest = plan.parties.index(party), 0.0
-    for pattern in range(plan.columns.shape[0]):
-        part, whole = int(plan.bounds[pattern, index]), pattern_bound(plan, pattern)
-        squared = 4 * part * (whole - part) / whole**2 if 2 * part <= whole else 1.0
-        largest = max(largest, squared)
-    return min(math.sqrt(largest) * (1.0 + 2.0**-50), 1.0)
+    part = plan.parts[:, plan.parties.index(party)]
+    whole = plan.parts.sum(axis=1)
+    rest = (whole - part).astype(np.float64)
+    squared = np.where(2 * part <= whole, 4.0 * part * rest, whole.astype(np.float64) ** 2)
+    return min(math.sqrt(float(squared.max())) / plan.bound * _ROUNDED_UP, 1.0)
 
 
 def person_mu(plan: SumsPlan, *, rows_agreed: bool) -> float:
-    """The plan's mu for everything about one person.
+    """The first opening's mu for everything about one person.
 
     Where the parties do not know that rows of one person stand in one place, a coordinator may have put each party's
     block into another row. Replacing the person then moves several records, each by its block: at most the sum.
     """
     blocks = math.fsum(block_factor(plan, party) for party in plan.parties)
-    return plan.mu if rows_agreed else plan.mu * max(1.0, blocks) * (1.0 + 2.0**-50)
+    return plan.mu if rows_agreed else plan.mu * max(1.0, blocks) * _ROUNDED_UP
 
 
-def pattern_size(plan: SumsPlan, pattern: int) -> int:
-    """How many numbers are opened: the upper triangle with the appended 1, without the public corner."""
-    width = int(plan.columns[pattern].sum())
-    return width * (width + 1) // 2 + width
+def tables_person_mu(plan: SumsPlan, *, rows_agreed: bool) -> float:
+    """The second opening's mu for everything about one person, whatever pairs are chosen.
+
+    A block of party k moves m_k of m tables by sqrt(2) each. Noise of sqrt(2 m)/mu makes that mu sqrt(m_k/m); a table
+    has columns of two parties at most, so sum m_k <= 2 m, and K blocks in rows of their own cost mu sqrt(2 K) at most.
+    """
+    if rows_agreed or plan.several_rows:
+        return plan.mu_tables
+    most = len(plan.parties)
+    return plan.mu_tables * min(float(most), math.sqrt(2.0 * most)) * _ROUNDED_UP
 
 
-def share_scales(plan: SumsPlan, pattern: int) -> NDArray[np.float64]:
+def selection_deviation(plan: SumsPlan) -> float:
+    """Standard deviation of the noise on a base party's sum of a feature, in units of 2^-bits.
+
+    Replacing a person moves the features of all base parties by twice the length of a record at most, in the sum of
+    every selecting party that knows the person.
+    """
+    longest = sum(own for own, here in zip(plan.longest, plan.base, strict=True) if here)
+    return _selection_move(plan, longest) / plan.mu_selection * _ROUNDED_UP
+
+
+def selection_mu(plan: SumsPlan, party: str) -> float:
+    """What a base party's release about its own columns costs a block; 0 for other parties."""
+    index = plan.parties.index(party)
+    if not plan.base[index]:
+        return 0.0
+    return _selection_move(plan, plan.longest[index]) / selection_deviation(plan) * _ROUNDED_UP
+
+
+def _selection_move(plan: SumsPlan, longest: int) -> float:
+    return 2.0 * math.sqrt(float(max(longest, 1)) * float(plan.selecting.sum()))
+
+
+# ---- noise -------------------------------------------------------------------------------
+
+
+def gram_size(plan: SumsPlan) -> int:
+    """How many numbers the first opening has: the upper triangle."""
+    return plan.width * (plan.width + 1) // 2
+
+
+def share_scales(plan: SumsPlan) -> NDArray[np.float64]:
     """The scale of one compute party's noise on each of those numbers; two shares suffice for the plan's mu."""
-    return term_scales(int(plan.columns[pattern].sum()) + 1, pattern_bound(plan, pattern), plan.mu)
+    return term_scales(plan.width, plan.bound, plan.mu)
 
 
 def plan_slack(plan: SumsPlan) -> float:
     """What whole numbers and noise in shares add to epsilon, for any one person: for `gaussian_dp.gaussian_epsilon`."""
-    return max(
-        slack_of(pattern_size(plan, index), float(share_scales(plan, index).min()))
-        for index in range(plan.columns.shape[0])
-    )
+    slack = slack_of(gram_size(plan), share_scale(gram_scales(plan.bound, plan.mu)[0]))
+    if plan.most_tables:
+        cells = max(table.shape[0] for table in plan.tables)
+        scale = table_scale(plan.pattern_of.size, plan.mu_tables, math.sqrt(2.0))
+        slack += slack_of(plan.most_tables * cells * cells, share_scale(scale))
+    return slack
 
 
-def pattern_records(
-    plan: SumsPlan, pattern: int, index: int, cells: Mapping[str, VerifiedCells], places: Mapping[str, Ints]
-) -> tuple[Field, Field]:
-    """Compute party `index`'s two shares of one pattern's records, the appended 1 in the last column.
+def noise_deviation(plan: SumsPlan) -> tuple[float, float]:
+    """Standard deviations off and on the diagonal once all three compute parties have added their shares.
 
-    `places` : party -> (N,) where a subject's row is among those that the party shared
+    In units of the tables times the weights, which are whole numbers.
     """
-    subjects = np.flatnonzero(plan.pattern_of == pattern)
-    everybody = np.ones(subjects.size, dtype=np.bool_)
-    parts = []
-    for party in plan.parties:
-        here = np.asarray(plan.columns[pattern, own_columns(plan, party)])
-        if here.any():
-            starts = np.cumsum([0, *(table.shape[2] for table in own_tables(plan, party))])[:-1]
-            tables = [
-                table[pattern] if here[start] else table[pattern, :, :0]
-                for table, start in zip(own_tables(plan, party), starts, strict=True)
-            ]
-            parts.append((everybody, map_cells(cells[party], tables, rows=places[party][subjects])))
-    return stack_records(index, parts, 1 << plan.bits)
-
-
-def noise_deviation(plan: SumsPlan, pattern: int) -> tuple[float, float]:
-    """Standard deviations off and on the diagonal once all three compute parties have added their shares, in scores."""
     factor = math.sqrt(COMPUTE) / 4.0**plan.bits
-    off, diagonal = (share_scale(scale) for scale in gram_scales(pattern_bound(plan, pattern), plan.mu))
+    off, diagonal = (share_scale(scale) for scale in gram_scales(plan.bound, plan.mu))
     return factor * off, factor * diagonal

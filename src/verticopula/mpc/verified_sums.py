@@ -1,9 +1,10 @@
 """Sums of products of scores that are public maps of verified cells, modulo p = 2^61 - 1, opened with noise.
 
 A public table gives each cell of a column a whole number for each of the column's features (a score in fixed point,
-±1 sketches). A record's features are then one row of each column's table: no record is clipped, and
+indicators). A record has one row of each column's table, times the public weight of its dealer there: no record is
+clipped, and
 
-    B = sum over columns of the largest squared norm of a row of its table
+    B = sum over dealers of weight^2 times the sum over columns of the largest squared norm of a row of the table
 
 bounds a record's squared norm by arithmetic, whatever its dealer would like. The map is affine in the cells
 (`verified_cells.py`), so every compute party applies it to its own shares; the constant goes to S_0. With both = S_i +
@@ -19,7 +20,8 @@ its own term is a number that it knows, added to the opened sum, and tells nothi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
@@ -42,11 +44,9 @@ from verticopula.mpc.prime_field import (
     multiply_one,
     subtract,
 )
-from verticopula.mpc.proof_rounds import VerifiedCells
-from verticopula.mpc.verified_cells import COMPUTE, CellsStatement, column_starts, held_indices
+from verticopula.mpc.verified_cells import COMPUTE, CellsStatement, column_starts
 from verticopula.privacy.noise import Noise
 
-Bools = NDArray[np.bool_]
 ScoreTables = Sequence[Ints]
 
 LARGEST_ENTRY = 2**31  # entries of tables are below it, so their differences and squares are exact
@@ -75,66 +75,80 @@ def tables_bound(tables: ScoreTables) -> int:
     return largest
 
 
-def map_cells(cells: VerifiedCells, tables: ScoreTables, rows: Ints | None = None) -> tuple[Field, Field]:
-    """(n, q) a compute party's two shares of the features, the columns' features side by side.
+@dataclass(frozen=True)
+class CellMap:
+    """A dealer's tables as an affine map of what it shares: features = slopes'x + constant.
 
-    Parameters
+    Attributes
     ----------
-    tables : for each column (cells, features)
-    rows : which rows, in this order; all of them where it is None
+    starts : (columns + 1,) where each column's shared numbers begin in a row
+    ends : (columns + 1,) where each column's features begin in a record's part
+    slopes : (numbers, most features of a column)
+    constant : (features,)
     """
-    held = cells.held
-    statement = held.statement
+
+    starts: Ints
+    ends: Ints
+    slopes: Field
+    constant: Field
+
+
+def make_map(statement: CellsStatement, tables: ScoreTables) -> CellMap:
+    """The map of a dealer's cells to features."""
     check_tables(statement, tables)
     starts = np.array((*column_starts(statement), statement.width), dtype=np.int64)
     ends = np.concatenate([[0], np.cumsum([table.shape[1] for table in tables])]).astype(np.int64)
-    slopes = np.zeros((statement.width, max((table.shape[1] for table in tables), default=0)), dtype=np.uint64)
+    slopes = np.zeros((statement.width, max(table.shape[1] for table in tables)), dtype=np.uint64)
     for table, start, stop in zip(tables, starts[:-1], starts[1:], strict=True):
         slopes[start:stop, : table.shape[1]] = encode_signed(table[:-1] - table[-1])
-    constant = encode_signed(np.concatenate([table[-1] for table in tables]))
-    shares = []
-    chosen = np.arange(statement.rows) if rows is None else rows
-    for index, share in zip(held_indices(held.index), (held.first, held.second), strict=True):
-        mapped = np.zeros((chosen.size, int(ends[-1])), dtype=np.uint64)
-        _map_rows(share, chosen, starts, ends, slopes, mapped)
-        if index == 0:
-            mapped = add(mapped, constant)
-        shares.append(mapped)
-    return shares[0], shares[1]
+    return CellMap(starts, ends, slopes, encode_signed(np.concatenate([table[-1] for table in tables])))
 
 
-@njit(cache=True, nogil=True)
-def _map_rows(share: Field, chosen: Ints, starts: Ints, ends: Ints, slopes: Field, out: Field) -> None:
-    for row in range(chosen.size):
-        for column in range(starts.size - 1):
-            for place in range(starts[column], starts[column + 1]):
-                x = share[chosen[row], place]
-                for feature in range(ends[column + 1] - ends[column]):
-                    here = ends[column] + feature
-                    out[row, here] = add_one(out[row, here], multiply_one(x, slopes[place, feature]))
-
-
-def stack_records(index: int, parts: Sequence[tuple[Bools, tuple[Field, Field]]], unit: int) -> tuple[Field, Field]:
-    """(N, q + 1) compute party `index`'s shares of whole records: 0 for a missing part, `unit` in the last column.
+def map_records(
+    share: Field, index: int, places: Ints, weights: Ints, chosen: CellMap, out: Field, offset: int
+) -> None:
+    """Write one share of one dealer's part of records into `out`; what is there for others stays.
 
     Parameters
     ----------
-    parts : for each dealer the (N,) rows that it shares and its features' two shares, of these rows in this order
+    share : (n, numbers) the share number `index`; the constants go to share 0
+    places : (rows,) the dealer's row of each record; -1 where it has none
+    weights : (rows,) what its part is multiplied by
+    out : (rows, features of a whole record)
+    offset : where the part begins in a record
     """
-    if not 0 < unit < LARGEST_ENTRY:
-        raise ProtocolError("the appended number is out of range")
-    whole: list[Field] = []
-    for place, number in enumerate(held_indices(index)):
-        columns = []
-        for rows, shares in parts:
-            if shares[place].shape[0] != int(rows.sum()):
-                raise ProtocolError("a dealer has shared other rows than the plan says")
-            filled = np.zeros((rows.size, shares[place].shape[1]), dtype=np.uint64)
-            filled[rows] = shares[place]
-            columns.append(filled)
-        last = np.full((columns[0].shape[0], 1), unit if number == 0 else 0, dtype=np.uint64)
-        whole.append(np.concatenate([*columns, last], axis=1))
-    return whole[0], whole[1]
+    constant = chosen.constant if index == 0 else np.zeros_like(chosen.constant)
+    weights_there = encode_signed(weights)
+    _map_rows(share, places, weights_there, chosen.starts, chosen.ends, chosen.slopes, constant, out, offset)
+
+
+@njit(cache=True, nogil=True)
+def _map_rows(
+    share: Field,
+    places: Ints,
+    weights: Field,
+    starts: Ints,
+    ends: Ints,
+    slopes: Field,
+    constant: Field,
+    out: Field,
+    offset: int,
+) -> None:
+    zero = np.uint64(0)
+    for row in range(places.size):
+        if places[row] < 0:
+            continue
+        for feature in range(constant.size):
+            out[row, offset + feature] = constant[feature]
+        for column in range(starts.size - 1):
+            for place in range(starts[column], starts[column + 1]):
+                x = share[places[row], place]
+                for feature in range(ends[column + 1] - ends[column]):
+                    if slopes[place, feature] != zero:  # public, like all of the map
+                        here = offset + ends[column] + feature
+                        out[row, here] = add_one(out[row, here], multiply_one(x, slopes[place, feature]))
+        for feature in range(constant.size):
+            out[row, offset + feature] = multiply_one(out[row, offset + feature], weights[row])
 
 
 # ---- room --------------------------------------------------------------------------------
@@ -173,12 +187,12 @@ def term_scales(width: int, bound: int, mu: float) -> NDArray[np.float64]:
 
     Parameters
     ----------
-    width : columns of a whole record, the appended one among them
+    width : features of a whole record
     bound : of a whole record's squared norm
     """
     off, diagonal = (share_scale(scale) for scale in gram_scales(bound, mu))
     rows, columns = np.triu_indices(width)
-    return np.where(rows == columns, diagonal, off)[:-1]
+    return np.where(rows == columns, diagonal, off)
 
 
 def draw_term_noise(noise: Noise, scales: NDArray[np.float64], *label: str) -> Ints:
@@ -190,12 +204,22 @@ def draw_term_noise(noise: Noise, scales: NDArray[np.float64], *label: str) -> I
     return drawn
 
 
-def gram_term(first: Field, second: Field) -> Field:
-    """One compute party's term of X'X: its upper triangle, row by row, without the corner that everybody knows."""
-    if first.shape != second.shape:
-        raise ProtocolError("the two shares of a matrix have the same shape")
-    whole = subtract(gram(add(first, second)), gram(second))
-    return np.asarray(whole[np.triu_indices(first.shape[1])][:-1])
+def gram_term(blocks: Iterable[tuple[Field, Field]]) -> Field:
+    """One compute party's term of X'X: its upper triangle, row by row.
+
+    Parameters
+    ----------
+    blocks : some rows of both of its shares at a time
+    """
+    whole: Field | None = None
+    for first, second in blocks:
+        if first.shape != second.shape:
+            raise ProtocolError("the two shares of a matrix have the same shape")
+        part = subtract(gram(add(first, second)), gram(second))
+        whole = part if whole is None else add(whole, part)
+    if whole is None:
+        raise ProtocolError("there are no records to add up")
+    return np.asarray(whole[np.triu_indices(len(whole))])
 
 
 def zero_term(index: int, keys: Mapping[int, bytes], size: int) -> Field:
@@ -214,15 +238,19 @@ def zero_term(index: int, keys: Mapping[int, bytes], size: int) -> Field:
     return total
 
 
-def noised_term(index: int, records: tuple[Field, Field], keys: Mapping[int, bytes], noise: Ints) -> Field:
-    """What compute party `index` sends: its term of X'X, with its noise and its share of zero.
+def noised_term(index: int, term: Field, keys: Mapping[int, bytes], noise: Ints) -> Field:
+    """What compute party `index` sends: its term of the sums, with its noise and its share of zero.
+
+    Parameters
+    ----------
+    term : what its shares add up to
+    keys, noise : for this term only
 
     Privacy
     -------
-    To the coordinator, which gets all three: their sum, a Gram matrix with noise, and nothing else. Any two of the
-    noises cover a person's whole record.
+    To the coordinator, which gets all three: their sum, with noise, and nothing else. Any two of the noises cover one
+    person.
     """
-    term = gram_term(*records)
     if noise.shape != term.shape:
         raise ProtocolError("the noise does not have the shape of the term")
     return add(add(term, encode_signed(noise)), zero_term(index, keys, term.size))

@@ -141,5 +141,7 @@ _IN_WORDS = {
     "ranks": "noisy ranks",
     "marginal": "noisy counts",
     "moments": "noisy sums over all parties' columns",
+    "tables": "noisy tables of pairs of all parties' columns",
+    "selection": "noisy sums of your columns by presence",
     "exact": "EXACT VALUES",
 }

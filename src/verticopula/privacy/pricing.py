@@ -145,6 +145,25 @@ class Pricing:
             **self._gaussian(mu, mu_person),
         )
 
+    def tables(self, n_subjects: int, mu: float, mu_person: float, *, joint: str = "") -> Release:
+        """A party's part in tables of chosen pairs under secret sharing, whatever pairs are chosen; as `moments`."""
+        return Release(
+            **self._common(ALL_COLUMNS, n_subjects),
+            what="tables",
+            mechanism="discrete Gaussian on tables of chosen pairs under secret sharing",
+            joint=joint,
+            **self._gaussian(mu, mu_person),
+        )
+
+    def selection(self, n_subjects: int, mu: float) -> Release:
+        """A party's own features, added up over those whom other parties know, with Gaussian noise."""
+        return Release(
+            **self._common(ALL_COLUMNS, n_subjects),
+            what="selection",
+            mechanism="discrete Gaussian on sums of features by presence",
+            **self._gaussian(mu, mu),
+        )
+
     def _gaussian(self, mu: float, mu_person: float) -> dict[str, Any]:
         """What a Gaussian release costs; ranges from the data leave nothing to count with."""
         known = not self.bounds_from_data

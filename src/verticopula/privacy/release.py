@@ -18,11 +18,12 @@ ALL_COLUMNS = "*"  # what stands in an entry's column where it is about all of t
 
 @dataclass(frozen=True)
 class Release:
-    """One release of one column; `moments` are of all of a party's columns, together with the other parties'.
+    """One release of one column; `moments` and `tables` are of all of a party's columns, together with the other
+    parties', and `selection` is of all of its own.
 
     Attributes
     ----------
-    what : `ranks`, `marginal`, `moments`, or `exact` (no noise at all: epsilon is infinite)
+    what : `ranks`, `marginal`, `moments`, `tables`, `selection`, or `exact` (no noise at all: epsilon is infinite)
     mechanism : how it was made, for a reader
     epsilon : per comparison (`ranks`), per person's value in this column (`marginal`); infinite where the noise is
         Gaussian, so that a reader who does not know `mu` counts too much and never too little
@@ -45,7 +46,7 @@ class Release:
     study: str
     party: str
     column: str
-    what: Literal["ranks", "marginal", "moments", "exact"]
+    what: Literal["ranks", "marginal", "moments", "tables", "selection", "exact"]
     mechanism: str
     n_subjects: int
     epsilon: float

@@ -13,7 +13,7 @@ from verticopula.schema.methods import OWN_VARIANT
 
 @dataclass(frozen=True)
 class PresenceRequest:
-    """Who is known to you, column by column? (Public in this setting.)"""
+    """Who is known to you, column by column, or in a strict study at all? (Public in this setting.)"""
 
     study: str
     method: str
@@ -22,11 +22,21 @@ class PresenceRequest:
 
 @dataclass(frozen=True)
 class PresenceReply:
-    """(N, p_k) mask over the cohort, in the schema's column order, and the party's signature of it."""
+    """Who is known to the party, and its signature of that.
+
+    Attributes
+    ----------
+    observed : (N, p_k) mask over the cohort, in the schema's column order; (N, 1) in a strict study, where an empty
+        value of somebody whom the party knows is private
+    empties : in a strict study, whether each column has empty values among those whom the party knows; () otherwise
+    """
+
+    LATER = ("empties",)
 
     party: str
     observed: NDArray[np.bool_]
     signature: bytes
+    empties: tuple[bool, ...] = ()
     version: int = MESSAGE_VERSION
 
 
@@ -36,15 +46,19 @@ class SignedPresence:
 
     Attributes
     ----------
-    counts : observed subjects per column, in the schema's order
+    counts : observed subjects per column, in the schema's order; in a strict study all those whom the party knows
     mask : hexadecimal digest of the mask
     signature : of `study_proposal.presence_statement`
+    empties : as in `PresenceReply`
     """
+
+    LATER = ("empties",)
 
     party: str
     counts: tuple[int, ...]
     mask: str
     signature: bytes
+    empties: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,8 @@ class StudyProposal:
     presence : in the order of the federation's parties
     ranks, marginals : (p,) epsilon of every column's ranks in a round, and of its marginal; empty where there is none
     deviations : (p,) standard deviation of the noise on a column's cell counts; empty unless the method is strict
-    mu : (K,) what secure sums may cost a person's block at each party at most; empty likewise
+    mu : (3, K) what the first opening, the tables and the features by presence may cost a person's block at each
+        party at most; (0,) likewise
     subjects : (N,) whose exact values a regression on raw columns asks for; None for other methods
     variant : which algorithm the method's name stands for (`schema/methods.py`)
 

@@ -5,30 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError
 from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.messages import GaussianMarginsReply, Reply
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.marginals import Marginal
-from verticopula.stats.rank_release import Masks
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count, settle_margin
+from verticopula.stats.strict.noise_budget import StrictBudget
+
+Bools = NDArray[np.bool_]
 
 _FURTHEST = 50.0  # standard deviations: no noise is ever further off
 
 
 def gather_margins(
-    federation: Federation, replies: Mapping[str, Reply], observed: Masks, deviations: Mapping[ColumnKey, float]
+    federation: Federation, replies: Mapping[str, Reply], known: Mapping[str, Bools], budget: StrictBudget
 ) -> dict[ColumnKey, Marginal]:
-    """Margins by column, checked for shape and range before anything is computed from them."""
+    """Margins by column, checked for shape and range before anything is computed from them.
+
+    Parameters
+    ----------
+    known : party -> (N,) whom it knows
+    """
     marginals: dict[ColumnKey, Marginal] = {}
     what = "the margins of its columns"
     for key, cells in column_parts(federation, replies, GaussianMarginsReply, lambda reply: reply.cells, what):
-        column, n, deviation = federation.column(key), int(observed[key].sum()), deviations[key]
-        size, reach = gaussian_cell_count(column, n, deviation), _FURTHEST * (deviation + 3.0)
+        column, n, deviation = federation.column(key), int(known[key.party].sum()), budget.deviations[key]
+        empty = budget.empties[key]
+        size, reach = gaussian_cell_count(column, n, deviation) + empty, _FURTHEST * (deviation + 3.0)
         fits = cells.dtype == np.int64 and cells.shape == (size,)
         fits = fits and int(cells.min()) >= -reach and int(cells.max()) <= n + reach
         if not fits or (size == 2 and int(cells[0]) + int(cells[1]) != n):
             raise ProtocolError(f"{key}: the noisy cells are missing or have the wrong shape or range")
-        marginals[key] = settle_margin(column, cells, n, deviation)
+        marginals[key] = settle_margin(column, cells, n, deviation, may_be_empty=empty)
     return marginals

@@ -67,6 +67,8 @@ from verticopula.protocol.strict_messages import (
     SumsRequest,
     SumsShareReply,
     SumsShareRequest,
+    TablesReply,
+    TablesRequest,
 )
 from verticopula.protocol.study_messages import (
     BlockReply,
@@ -150,6 +152,8 @@ __all__ = [
     "SumsRequest",
     "SumsShareReply",
     "SumsShareRequest",
+    "TablesReply",
+    "TablesRequest",
     "UpdateReply",
     "UpdateRequest",
     "fingerprint",

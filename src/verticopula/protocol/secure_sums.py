@@ -1,4 +1,5 @@
-"""Secure sums in rounds: public keys, dealings, six rounds of proofs, noised terms; then their sum is opened.
+"""Secure sums in rounds: public keys, dealings, six rounds of proofs, noised terms of the first opening; then those of
+the tables that the coordinator chooses, from the same proven shares.
 
 The coordinator relays ciphertexts that it cannot open, and gets three terms of which only the sum means anything. In a
 federation of two parties the third compute party is an organisation without data, or the coordinator itself, which then
@@ -7,17 +8,19 @@ has a handler of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import PartyUnavailable, ProtocolError
-from verticopula.mpc.opened_sums import PatternSums, open_sums
-from verticopula.mpc.sums_plan import SumsPlan, check_plan, pattern_size
+from verticopula.mpc.opened_sums import OpenedCounts, OpenedProducts, open_counts, open_products
+from verticopula.mpc.sums_plan import SumsPlan, check_plan, gram_size, own_tables, selection_deviation
+from verticopula.mpc.table_noise import check_pairs, table_sizes
 from verticopula.mpc.verified_cells import CellsStatement
+from verticopula.mpc.verified_sums import LARGEST_ENTRY
 from verticopula.protocol.messages import (
     CloseReply,
     CloseRequest,
@@ -33,6 +36,8 @@ from verticopula.protocol.messages import (
     SumsRequest,
     SumsShareReply,
     SumsShareRequest,
+    TablesReply,
+    TablesRequest,
     fingerprint,
 )
 from verticopula.protocol.proof_routes import (
@@ -49,7 +54,10 @@ from verticopula.protocol.proof_routes import (
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.study_settings import COORDINATOR
 
-Answer = TypeVar("Answer", SumsKeyReply, SumsShareReply, SumsProofReply, SumsReply)
+Ints = NDArray[np.int64]
+Answer = TypeVar("Answer", SumsKeyReply, SumsShareReply, SumsProofReply, SumsReply, TablesReply)
+
+_FURTHEST = 50.0  # standard deviations: no noise is ever further off
 
 
 class ComputeHandler(Protocol):
@@ -101,19 +109,45 @@ class _RelayedMessages:
         return tuple(self._bodies[dealer] for dealer in bodies_to(self.statements, receiver))
 
 
+@dataclass(frozen=True)
+class SecureOpenings:
+    """Everything that secure sums open.
+
+    Attributes
+    ----------
+    products : the first opening
+    selection : base party -> its features by presence
+    tables : the second opening; none where no pair was chosen
+    """
+
+    products: OpenedProducts
+    selection: Mapping[str, Ints]
+    tables: tuple[OpenedCounts, ...]
+
+
+ChoosePairs = Callable[[OpenedProducts, Mapping[str, Ints]], Ints]
+
+
+def no_tables(products: OpenedProducts, selection: Mapping[str, Ints]) -> Ints:
+    """Chooses no pair."""
+    return np.zeros((0, 2), dtype=np.int64)
+
+
 def secure_sums(
     plan: SumsPlan,
     study: str,
     method: str,
     own: ComputeHandler | None = None,
     evidence: PlanEvidence | None = None,
-) -> Rounds[tuple[PatternSums, ...]]:
-    """Nine rounds; the sums of every pattern, in the plan's order.
+    choose: ChoosePairs = no_tables,
+) -> Rounds[SecureOpenings]:
+    """Nine rounds, and a tenth where pairs are chosen.
 
     Parameters
     ----------
     own : the coordinator's handler, where it is a compute party of the plan; None otherwise
     evidence : from which parties compute the plan themselves
+    choose : the pairs of the second opening, from what was opened before
 
     Raises
     ------
@@ -133,10 +167,12 @@ def secure_sums(
     requests = {name: SumsShareRequest(study, method, plan, keys, evidence) for name in everybody}
     replies = yield from _run_round(requests, own)
     relayed = _RelayedMessages(statements_of(plan, study, fingerprint((plan, keys))))
+    selection: dict[str, Ints] = {}
     for name in everybody:
         dealt = _reply_of(name, replies, SumsShareReply)
         relayed.take(DEAL, name, dealt.boxes)
         relayed.take_body(name, dealt.body)
+        selection |= _checked_selection(name, dealt, plan)
     del replies, dealt
     for number, step in enumerate(STEPS[1:], start=1):
         asked = {
@@ -148,10 +184,20 @@ def secure_sums(
         replies = yield from _ask(asked, own, relayed)
         for name in asked:
             relayed.take(step, name, _reply_of(name, replies, SumsProofReply).boxes)
-    sums = {name: SumsRequest(study, method, plan, keys, relayed.boxes(name, len(STEPS))) for name in plan.compute}
+    boxes = {name: relayed.boxes(name, len(STEPS)) for name in plan.compute}
+    sums = {name: SumsRequest(study, method, plan, keys, boxes[name]) for name in plan.compute}
     replies = yield from _ask(sums, own, relayed)
-    terms = [_checked_terms(name, _reply_of(name, replies, SumsReply), plan) for name in plan.compute]
-    return open_sums(plan, terms)
+    terms = [_checked_term(name, _reply_of(name, replies, SumsReply), gram_size(plan)) for name in plan.compute]
+    products = open_products(plan, terms)
+    pairs = choose(products, selection)
+    if not len(pairs):
+        return SecureOpenings(products, selection, ())
+    check_pairs(pairs, len(plan.tables), plan.most_tables)
+    wanted = {name: TablesRequest(study, method, plan, keys, pairs, boxes[name]) for name in plan.compute}
+    replies = yield from _ask(wanted, own, relayed)
+    size = sum(table_sizes([len(table) for table in plan.tables], pairs))
+    terms = [_checked_term(name, _reply_of(name, replies, TablesReply), size) for name in plan.compute]
+    return SecureOpenings(products, selection, open_counts(plan, pairs, terms))
 
 
 def close_sums(name: str, study: str) -> Rounds[None]:
@@ -162,7 +208,7 @@ def close_sums(name: str, study: str) -> Rounds[None]:
 
 
 def _ask(
-    requests: Mapping[str, SumsProofRequest] | Mapping[str, SumsRequest],
+    requests: Mapping[str, SumsProofRequest] | Mapping[str, SumsRequest] | Mapping[str, TablesRequest],
     own: ComputeHandler | None,
     relayed: _RelayedMessages,
 ) -> Rounds[dict[str, Reply]]:
@@ -197,8 +243,22 @@ def _reply_of(name: str, replies: Mapping[str, Reply], kind: type[Answer]) -> An
     return reply
 
 
-def _checked_terms(name: str, reply: SumsReply, plan: SumsPlan) -> tuple[NDArray[np.int64], ...]:
-    sizes = [(pattern_size(plan, pattern),) for pattern in range(plan.columns.shape[0])]
-    if [term.shape for term in reply.terms] != sizes or any(term.dtype != np.int64 for term in reply.terms):
+def _checked_term(name: str, reply: SumsReply | TablesReply, size: int) -> Ints:
+    if reply.term.shape != (size,) or reply.term.dtype != np.int64:
         raise ProtocolError(f"party {name!r} sent sums of the wrong shape")
-    return reply.terms
+    return reply.term
+
+
+def _checked_selection(name: str, reply: SumsShareReply, plan: SumsPlan) -> dict[str, Ints]:
+    """A base party's features by presence; ProtocolError where they do not have the plan's shape or range."""
+    if name not in plan.parties or not plan.base[plan.parties.index(name)]:
+        if reply.selection.size:
+            raise ProtocolError(f"party {name!r} sent features that nobody asked for")
+        return {}
+    shape = (int(plan.selecting.sum()), sum(table.shape[1] for table in own_tables(plan, name)))
+    if reply.selection.shape != shape or reply.selection.dtype != np.int64:
+        raise ProtocolError(f"party {name!r} sent features by presence of the wrong shape")
+    reach = plan.pattern_of.size * LARGEST_ENTRY + _FURTHEST * (selection_deviation(plan) + 3.0)
+    if reply.selection.size and float(np.abs(reply.selection.astype(np.float64)).max()) > reach:
+        raise ProtocolError(f"party {name!r} sent features by presence that are out of range")
+    return {name: reply.selection}

@@ -30,7 +30,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, propose, sign_presences
 from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.schema.methods import find_method
+from verticopula.schema.methods import STRICT, find_method
 from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.marginals import Marginal, cell_count
 from verticopula.stats.rank_release import CollectedReleases, Masks, RankRelease
@@ -87,11 +87,14 @@ def collect(
 def ask_presence(
     federation: Federation, study: str, method: str
 ) -> Rounds[tuple[dict[ColumnKey, NDArray[np.bool_]], tuple[SignedPresence, ...]]]:
-    """One round: who is observed where, and what every party signed about it."""
+    """One round: who is observed where, and what every party signed about it.
+
+    In a strict study all columns of a party are about those whom it knows: what is empty among them is private.
+    """
     replies = yield {p.name: PresenceRequest(study, method) for p in federation.parties}
-    observed = gather_presence(federation, replies)
+    observed = gather_presence(federation, replies, method)
     signed = {name: reply for name, reply in replies.items() if isinstance(reply, PresenceReply)}
-    return observed, sign_presences(federation, signed)
+    return observed, sign_presences(federation, signed, method)
 
 
 def ask_consent(federation: Federation, proposal: StudyProposal) -> Rounds[None]:
@@ -110,18 +113,23 @@ def ask_consent(federation: Federation, proposal: StudyProposal) -> Rounds[None]
             raise ProtocolError(f"party {party.name!r} did not accept the others' consent")
 
 
-def gather_presence(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, NDArray[np.bool_]]:
+def gather_presence(
+    federation: Federation, replies: Mapping[str, Reply], method: str = ""
+) -> dict[ColumnKey, NDArray[np.bool_]]:
     """Masks by column, checked for shape."""
     masks: dict[ColumnKey, NDArray[np.bool_]] = {}
     sizes: set[int] = set()
+    by_party = method == STRICT.name
     for party in federation.parties:
         reply = replies[party.name]
         if not isinstance(reply, PresenceReply) or reply.observed.ndim != 2:
             raise ProtocolError(f"party {party.name!r} did not answer who is observed")
-        if reply.observed.shape[1] != len(party.columns):
+        width = 1 if by_party else len(party.columns)
+        if reply.observed.shape[1] != width or len(reply.empties) != (len(party.columns) if by_party else 0):
             raise ProtocolError(f"party {party.name!r} answered for a different number of columns")
         sizes.add(reply.observed.shape[0])
-        masks |= {ColumnKey(party.name, c.name): reply.observed[:, i] for i, c in enumerate(party.columns)}
+        whole = np.broadcast_to(reply.observed, (reply.observed.shape[0], len(party.columns)))
+        masks |= {ColumnKey(party.name, c.name): np.asarray(whole[:, i]) for i, c in enumerate(party.columns)}
     if len(sizes) != 1:
         raise ProtocolError("the parties answered for cohorts of different sizes")
     return masks

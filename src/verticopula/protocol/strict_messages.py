@@ -42,9 +42,12 @@ class GaussianMarginsReply:
 
 @dataclass(frozen=True)
 class PlanEvidence:
-    """What the plan of secure sums follows from, party by party: masks, and margins as their parties signed them."""
+    """What the plan of secure sums follows from, party by party: whom it knows, and margins as it signed them.
 
-    masks: tuple[NDArray[np.bool_], ...]
+    `known` : (N,) for every party
+    """
+
+    known: tuple[NDArray[np.bool_], ...]
     margins: tuple[GaussianMarginsReply, ...]
 
 
@@ -89,11 +92,17 @@ class SumsShareReply:
     """The party's dealing: sealed bundles in the order of `proof_routes.routes_from`, and its body, in clear.
 
     Both are empty from a party without cells to share.
+
+    Attributes
+    ----------
+    selection : (selecting parties, features) a base party's noisy sums of its own features over those whom each
+        selecting party knows; (0, 0) from others
     """
 
     party: str
     boxes: tuple[bytes, ...]
     body: bytes
+    selection: NDArray[np.int64]
     version: int = MESSAGE_VERSION
 
 
@@ -143,15 +152,43 @@ class SumsRequest:
 
 @dataclass(frozen=True, repr=False)
 class SumsReply:
-    """Per pattern, the compute party's noised term of the upper triangle of the Gram matrix, without its last entry.
-
-    The last column is the 1 that is appended to every record, so the last entry is the public number of subjects.
-    """
+    """The compute party's noised term of the Gram matrix: its upper triangle, row by row."""
 
     party: str
-    terms: tuple[NDArray[np.int64], ...]
+    term: NDArray[np.int64]
     version: int = MESSAGE_VERSION
 
 
-SecureRequest = SumsKeyRequest | SumsShareRequest | SumsProofRequest | SumsRequest
-SecureReply = SumsKeyReply | SumsShareReply | SumsProofReply | SumsReply
+@dataclass(frozen=True, repr=False)
+class TablesRequest:
+    """Add up the tables of these pairs of columns from the same proven cells, add noise, send your term.
+
+    There is one choice of pairs a study.
+
+    Attributes
+    ----------
+    pairs : (m, 2) numbers of columns among all, the smaller one first
+    boxes, bodies : as in `SumsRequest`
+    """
+
+    study: str
+    method: str
+    plan: SumsPlan
+    keys: tuple[SignedPublicKey, ...]
+    pairs: NDArray[np.int64]
+    boxes: tuple[tuple[bytes, ...], ...]
+    bodies: tuple[bytes, ...] = ()
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class TablesReply:
+    """The compute party's noised term of all tables, one after the other."""
+
+    party: str
+    term: NDArray[np.int64]
+    version: int = MESSAGE_VERSION
+
+
+SecureRequest = SumsKeyRequest | SumsShareRequest | SumsProofRequest | SumsRequest | TablesRequest
+SecureReply = SumsKeyReply | SumsShareReply | SumsProofReply | SumsReply | TablesReply

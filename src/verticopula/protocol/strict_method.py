@@ -1,4 +1,4 @@
-"""Strict: margins and second moments with noise for a whole person, then the coordinator fits a copula to them.
+"""Strict: margins and two openings with noise for a whole person, then the coordinator fits a copula to them.
 
 No rank and no row of anybody is released. See docs/explanation/strict.md for what each round says, to whom, and why.
 """
@@ -9,10 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verticopula.data.missingness import Missingness, summarise_missingness
-from verticopula.mpc.opened_sums import PatternSums
-from verticopula.mpc.sums_plan import SumsPlan, block_factor, check_bodies, own_rows, person_mu
+from verticopula.mpc.opened_sums import OpenedProducts
+from verticopula.mpc.sums_plan import (
+    block_factor,
+    check_bodies,
+    own_rows,
+    person_mu,
+    selection_mu,
+    tables_person_mu,
+)
 from verticopula.privacy.budget import StudyBudget
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.gathered_margins import gather_margins
@@ -21,36 +29,54 @@ from verticopula.protocol.messages import (
     GaussianMarginsRequest,
     MarginQuery,
     PlanEvidence,
+    fingerprint,
 )
-from verticopula.protocol.secure_sums import ComputeHandler, secure_sums
+from verticopula.protocol.secure_sums import ComputeHandler, SecureOpenings, secure_sums
 from verticopula.protocol.shared_rounds import Rounds, ask_consent, ask_presence
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, are_rows_agreed, propose
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
 from verticopula.schema.study_settings import COORDINATOR, check_parties
-from verticopula.stats.copula import FittedCopula, Layout
+from verticopula.stats.copula import Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, find_unidentified
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.rank_release import Masks
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
-from verticopula.stats.strict.score_plan import plan_sums
-from verticopula.stats.strict.strict_fit import fit_strict
-from verticopula.stats.strict.tuning import STRICT_TUNING
+from verticopula.stats.strict.opened_fit import fit_opened
+from verticopula.stats.strict.score_plan import (
+    StrictPlan,
+    plan_sums,
+    read_gram,
+    read_selection,
+    read_tables,
+)
+from verticopula.stats.tilting.study_fit import ChosenTables, choose_tables
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class StrictReleases:
-    """Everything that a strict study releases."""
+    """Everything that a strict study releases.
+
+    Attributes
+    ----------
+    plan : of both openings
+    opened : what they opened
+    chosen : what the first opening says, and which tables were opened
+    """
 
     layout: Layout
     observed: Masks
     missingness: Missingness
     budget: StrictBudget
     marginals: Mapping[ColumnKey, Marginal]
-    plan: SumsPlan
-    sums: tuple[PatternSums, ...]
+    plan: StrictPlan
+    opened: SecureOpenings
+    chosen: ChosenTables
 
 
 def strict(
@@ -59,32 +85,47 @@ def strict(
     study: str,
     side: CoordinatorSide,
 ) -> Rounds[FitResult]:
-    """Thirteen rounds: who is observed, two of consent, margins, and nine of secure sums; then the fit."""
-    opened = yield from open_all(federation, budget, study, side.progress, side.compute_handler, side.context)
-    fit = fit_strict(
-        opened.sums,
-        opened.plan,
-        opened.layout,
-        opened.marginals,
-        opened.budget,
-        opened.missingness,
+    """Thirteen rounds and one where tables are chosen: who is known, two of consent, margins, secure sums; then the
+    fit.
+    """
+    released = yield from open_all(federation, budget, study, side.progress, side.compute_handler, side.context)
+    plan = released.plan
+    fit = fit_opened(
+        plan.openings,
+        released.chosen,
+        read_tables(plan, released.opened.tables),
+        released.layout,
+        released.marginals,
+        plan.sums.parties,
+        side.rng,
         lambda done, most: side.progress("fitting", done, most),
     )
     return FitResult(
-        FittedCopula(opened.layout, fit.marginals, fit.correlation),
-        opened.marginals,
+        fit.copula,
+        released.marginals,
         fit.report,
-        opened.missingness,
+        released.missingness,
         {},
-        unidentified=find_unidentified(fit.correlation, opened.layout, fit.report.overlap),
+        unidentified=find_unidentified(fit.copula.correlation, released.layout, fit.report.overlap),
         strict=fit.strict,
-        spending=StrictSpending(
-            opened.budget.deviations,
-            opened.plan.mu,
-            person_mu(opened.plan, rows_agreed=are_rows_agreed(side.context.alignment)),
-            {party: block_factor(opened.plan, party) for party in opened.plan.parties},
-            {party: int(own_rows(opened.plan, party).sum()) for party in opened.plan.parties},
-        ),
+        spending=spending_of(released, rows_agreed=are_rows_agreed(side.context.alignment)),
+    )
+
+
+def spending_of(released: StrictReleases, *, rows_agreed: bool) -> StrictSpending:
+    """What a study has spent, as its parties' ledgers have it."""
+    plan, budget = released.plan.sums, released.budget
+    known = {party: int(own_rows(plan, party).sum()) for party in plan.parties}
+    return StrictSpending(
+        budget.deviations,
+        plan.mu,
+        person_mu(plan, rows_agreed=rows_agreed),
+        {party: block_factor(plan, party) if known[party] else 0.0 for party in plan.parties},
+        known,
+        plan.mu_tables,
+        tables_person_mu(plan, rows_agreed=rows_agreed),
+        {party: cost for party in plan.parties if (cost := selection_mu(plan, party)) > 0.0},
+        frozenset(key for key, empty in budget.empties.items() if empty),
     )
 
 
@@ -100,7 +141,8 @@ def open_all(
     check_parties(federation, STRICT)
     observed, presence = yield from ask_presence(federation, study, STRICT.name)
     missingness = summarise_missingness(observed)
-    budget = plan_strict(federation, study_budget, missingness.observed)
+    empties = dict(zip(federation.keys, (flag for said in presence for flag in said.empties), strict=True))
+    budget = plan_strict(federation, study_budget, missingness.observed, missingness.n_subjects, empties)
     check_shared_size(federation, observed, budget)
     progress("asking for consent", 0, 4)
     proposal = propose(federation, study_budget, study, STRICT.name, presence, missingness.n_subjects, context)
@@ -114,18 +156,36 @@ def open_all(
         )
         for party in federation.parties
     }
-    marginals = gather_margins(federation, replies, observed, budget.deviations)
+    known = {party.name: observed[ColumnKey(party.name, party.columns[0].name)] for party in federation.parties}
+    marginals = gather_margins(federation, replies, known, budget)
     evidence = PlanEvidence(
-        tuple(np.column_stack([observed[ColumnKey(p.name, c.name)] for c in p.columns]) for p in federation.parties),
+        tuple(known.values()),
         tuple(reply for p in federation.parties if isinstance(reply := replies[p.name], GaussianMarginsReply)),
     )
     progress("secure sums", 2, 4)
-    layout = Layout.of({key: federation.column(key) for key in federation.keys})
-    plan = plan_sums(federation, layout, observed, marginals, budget, rows_agreed=are_rows_agreed(context.alignment))
-    own = compute_handler if COORDINATOR in plan.compute else None
-    sums = yield from secure_sums(plan, study, STRICT.name, own, evidence)
+    plan = plan_sums(federation, known, marginals, budget, rows_agreed=are_rows_agreed(context.alignment))
+    chosen: list[ChosenTables] = []
+
+    def choose(products: OpenedProducts, selection: Mapping[str, Ints]) -> Ints:
+        chosen.append(choose_pairs(federation, plan, products, selection))
+        return np.array(chosen[-1].pairs, dtype=np.int64).reshape(-1, 2)
+
+    own = compute_handler if COORDINATOR in plan.sums.compute else None
+    opened = yield from secure_sums(plan.sums, study, STRICT.name, own, evidence, choose)
     progress("secure sums", 4, 4)
-    return StrictReleases(layout, observed, missingness, budget, marginals, plan, sums)
+    layout = Layout.of({key: federation.column(key) for key in federation.keys})
+    return StrictReleases(layout, observed, missingness, budget, marginals, plan, opened, chosen[-1])
+
+
+def choose_pairs(
+    federation: Federation, plan: StrictPlan, products: OpenedProducts, selection: Mapping[str, Ints]
+) -> ChosenTables:
+    """What the first opening says, and the pairs of the second. Draws are from a generator that everybody knows."""
+    keys = list(federation.keys)
+    response = keys.index(federation.response) if federation.response in keys else None
+    rng = np.random.default_rng(int(fingerprint(plan.sums), 16))
+    gram, reading = read_gram(plan, products), read_selection(plan, selection)
+    return choose_tables(plan.openings, gram, reading, rng, response)
 
 
 def check_shared_size(federation: Federation, observed: Masks, budget: StrictBudget) -> None:
@@ -134,14 +194,11 @@ def check_shared_size(federation: Federation, observed: Masks, budget: StrictBud
     How cells are pooled follows from the noisy margins. Nothing is known of those here, so every column counts with
     the most cells that it may be pooled to.
     """
-    numbers = 0
-    for party in federation.parties:
-        keys = [ColumnKey(party.name, column.name) for column in party.columns]
-        people = int(np.logical_or.reduce([observed[key] for key in keys]).sum())
-        numbers += people * sum(_most_cells(federation, key, observed, budget) - 1 for key in keys)
-    check_bodies(numbers)
+    check_bodies(
+        sum(int(observed[key].sum()) * (_most_cells(federation, key, observed, budget) - 1) for key in federation.keys)
+    )
 
 
 def _most_cells(federation: Federation, key: ColumnKey, observed: Masks, budget: StrictBudget) -> int:
     cells = gaussian_cell_count(federation.column(key), int(observed[key].sum()), budget.deviations[key])
-    return min(cells, STRICT_TUNING.most_cells)
+    return min(cells, TILTED_TUNING.most_cells) + budget.empties[key]

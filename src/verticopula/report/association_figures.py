@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ Bools = NDArray[np.bool_]
 
 MOST_COMPARED_ROWS = 5_000
 FEWEST_COMMON = 30
+MOST_TILTED = 20
 
 
 def describe_correlation(subject: ReportData) -> dict[str, Any]:
@@ -110,8 +112,8 @@ def party_pairs(subject: ReportData) -> list[dict[str, Any]]:
     found = []
     for a in range(len(names)):
         for b in range(a, len(names)):
-            if a == b and not strict.raw_error[a, a] > 0.0:
-                continue  # a single column has nobody to be associated with
+            if not strict.raw_error[a, b] > 0.0:
+                continue  # no two ordered columns
             found.append(
                 {
                     "first": names[a],
@@ -123,6 +125,16 @@ def party_pairs(subject: ReportData) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def tilted_pairs(subject: ReportData) -> dict[str, Any]:
+    """Of a strict study, the pairs whose tables tilt the copula: those that add most, and how many there are."""
+    pairs = subject.result.strict.pairs if subject.result.strict is not None else ()
+    return {
+        "total": len(pairs),
+        "opened": sum(pair.opened for pair in pairs),
+        "shown": [asdict(pair) for pair in pairs[:MOST_TILTED]],
+    }
 
 
 def realised_errors(subject: ReportData) -> dict[str, Any] | None:
@@ -140,10 +152,10 @@ def realised_errors(subject: ReportData) -> dict[str, Any] | None:
         labels, values, observed = _indicators(
             subject, keys, {k: real[k].values for k in keys}, {k: real[k].observed for k in keys}
         )
-        _, synthetic, _ = _indicators(subject, keys, drawn, {k: np.ones(MOST_COMPARED_ROWS, dtype=bool) for k in keys})
+        _, synthetic, filled = _indicators(subject, keys, drawn, {k: np.isfinite(drawn[k]) for k in keys})
         owner = [key for key, name in labels]
         found, common = rank_correlation(values[:MOST_COMPARED_ROWS], observed[:MOST_COMPARED_ROWS])
-        made, _ = rank_correlation(synthetic, np.ones_like(synthetic, dtype=bool))
+        made, _ = rank_correlation(synthetic, filled)
         enough = (common >= FEWEST_COMMON) & np.isfinite(found + made)
         points += [
             [labels[k][1], labels[j][1], round(float(found[j, k]), 3), round(float(made[j, k]), 3)]

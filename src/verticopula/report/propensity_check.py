@@ -8,6 +8,7 @@ distribution would give. For a logistic score that is known; for a tree it comes
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def propensity_scores(subject: ReportData) -> list[dict[str, Any]]:
     Synthetic rows are drawn with the observed subjects' margins, because the real rows are observed subjects.
     """
     copula = subject.result.copula
-    alike = type(copula)(copula.layout, subject.result.observed_marginals, copula.correlation)
+    alike = replace(copula, marginals=subject.result.observed_marginals)
     groups = {name: [name] for name in subject.real}
     if len(subject.real) == len(subject.federation.parties) > 1:
         groups["all parties"] = list(subject.real)
@@ -50,6 +51,11 @@ def propensity_scores(subject: ReportData) -> list[dict[str, Any]]:
         rows = rng.permutation(rows)[:MOST_CLASSIFIED_ROWS]
         keys = [ColumnKey(name, c.name) for name in names for c in subject.federation.party(name).columns]
         drawn = alike.sample(rows.size, rng)
+        complete = np.flatnonzero(np.isfinite(np.column_stack([drawn[key] for key in keys])).all(axis=1))
+        if complete.size < FEWEST_ROWS:
+            found.append({"label": label, "rows": int(complete.size)})
+            continue
+        rows, drawn = rows[: complete.size], {key: drawn[key][complete] for key in keys}
         real = _features(subject, keys, {k: subject.real[k.party].columns[k.column].values[rows] for k in keys})
         both = np.vstack([real, _features(subject, keys, drawn)])
         found.append({"label": label, "rows": int(rows.size), **compare(both, rng)})

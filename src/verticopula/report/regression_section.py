@@ -26,7 +26,8 @@ def regression_section(subject: ReportData) -> dict[str, Any] | None:
         spread = 0.0
         if row["party"]:
             key = ColumnKey(row["party"], row["column"])
-            spread = float(np.std(feature_values(subject, key, row["feature"], drawn)))
+            filled = {key: drawn[key][np.isfinite(drawn[key])]}
+            spread = float(np.std(feature_values(subject, key, row["feature"], filled))) if filled[key].size else 0.0
         rows.append({**row, "name": f"{row['party']}.{row['feature']}" if row["party"] else "intercept", "sd": spread})
     return {**facts, "rows": rows}
 

@@ -99,6 +99,7 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "realised": realised,
         "strict_fit": result.strict,
         "party_pairs": association_figures.party_pairs(subject),
+        "tilted_pairs": association_figures.tilted_pairs(subject),
         "scores": propensity_check.propensity_scores(subject),
         "regression": regression,
         "moving": moving,

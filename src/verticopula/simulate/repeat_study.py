@@ -69,7 +69,7 @@ def quicker(fitted: FittedStudy) -> StudySettings:
 def draw_from_copula(fitted: FittedStudy, rng: np.random.Generator) -> dict[str, AlignedTable]:
     """Subjects from the copula, known to parties in the real study's pattern."""
     result, federation = fitted.result, fitted.federation
-    values = result.copula.sample(result.n_subjects, rng)
+    values = result.copula.draw_people(result.n_subjects, rng)
     known = np.repeat(
         [pattern for pattern, _ in result.missingness.patterns],
         [count for _, count in result.missingness.patterns],
@@ -85,6 +85,7 @@ def draw_from_copula(fitted: FittedStudy, rng: np.random.Generator) -> dict[str,
             spare = int(seen.sum()) - result.missingness.observed[key]
             if spare > 0:  # single empty cells inside the party's blocks
                 seen[rng.choice(np.flatnonzero(seen), size=spare, replace=False)] = False
-            columns[column.name] = EncodedColumn(values[key], seen)
+            seen &= np.isfinite(values[key])  # empty values that the copula itself has
+            columns[column.name] = EncodedColumn(np.where(seen, values[key], 0.0), seen)
         cohort[name] = AlignedTable(party, columns)
     return cohort

@@ -110,6 +110,10 @@ class FittedCopula:
         )
         return self.decode(parts, n_rows)
 
+    def draw_people(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
+        """Rows that are independent of each other, as people are: here those of `sample`."""
+        return self.sample(n_rows, rng)
+
     def decode(self, latents: Iterable[Floats], n_rows: int) -> dict[ColumnKey, Floats]:
         """Values from latents that come in parts of (rows, q), `n_rows` in all."""
         decoders = [self.decoder(key, part) for key, part in zip(self.layout.keys, self.layout.slices, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,13 @@ class StrictSpending:
     Attributes
     ----------
     deviations : column -> standard deviation of the noise on each of its cell counts
-    mu : Gaussian differential privacy of the sums, for a whole record
+    mu : Gaussian differential privacy of the first opening, for a whole record
     mu_person : for a whole person, whose blocks may stand in several records where rows were not agreed on
-    factors : party -> what replacing its block moves the sums by, relative to a whole person
-    subjects : party -> how many people's records it had a part in
+    factors : party -> what replacing its block moves the first opening by, relative to a whole person
+    subjects : party -> how many people it knows
+    tables, tables_person : of the second opening, for a block and for a person, whatever pairs are chosen
+    selection : party -> what it released of its own features by presence costs a block
+    empties : columns with empty values among those whom their party knows
     """
 
     deviations: Mapping[ColumnKey, float]
@@ -59,6 +62,10 @@ class StrictSpending:
     mu_person: float
     factors: Mapping[str, float]
     subjects: Mapping[str, int]
+    tables: float = 0.0
+    tables_person: float = 0.0
+    selection: Mapping[str, float] = field(default_factory=dict)
+    empties: frozenset[ColumnKey] = frozenset()
 
 
 @dataclass(frozen=True)

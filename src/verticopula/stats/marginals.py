@@ -261,12 +261,14 @@ class Marginal:
     probabilities : (C,) over the column's public cells
     repair : total absolute change of the probabilities by settling the tails and the projection to the simplex
     rarest : share below which a category cannot be told from an empty one, or has too few people to learn from
+    empty : share of empty values among those whom the party knows; `probabilities` are of the others
     """
 
     column: Column
     probabilities: Floats
     repair: float
     rarest: float = field(default=0.0, kw_only=True)
+    empty: float = field(default=0.0, kw_only=True)
 
     @classmethod
     def from_release(cls, column: Column, noisy_counts: Ints, n_observed: int, epsilon: float) -> Marginal:

@@ -27,7 +27,9 @@ from verticopula.stats.printed.bernstein_margins import PrintedMarginal
 from verticopula.stats.printed.row_order_ranks import as_number
 from verticopula.stats.refinement import RefineReport
 from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.tilting.tilted_study import TiltedStudyCopula
 from verticopula.study.fitted_study import FittedStudy
+from verticopula.study.saved_tilting import tilted_from_dict, tilted_to_dict
 
 STUDY_FORMAT = 2
 _VERSIONS_OF = ("verticopula", "numpy", "numba", "opendp", "cryptography")
@@ -84,6 +86,7 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
                 "cell_probabilities": copula.marginals[key].probabilities.tolist(),
                 "observed_cell_probabilities": result.observed_marginals[key].probabilities.tolist(),
                 "marginal_repair": copula.marginals[key].repair,
+                **_empty_values(copula.marginals[key], result.observed_marginals[key]),
                 **_printed_margin(copula.marginals[key]),
             }
             for key in copula.layout.keys
@@ -100,6 +103,7 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
         "margin_sensitivity": result.margin_sensitivity,
         "unidentified": [asdict(pair) for pair in result.unidentified],
         **({} if result.strict is None else {STRICT.name: result.strict.to_dict()}),
+        **({"tilted": tilted_to_dict(copula)} if isinstance(copula, TiltedStudyCopula) else {}),
         **({} if result.spending is None else {"sums": _sums(result.spending)}),
     }
 
@@ -118,17 +122,32 @@ def _printed_margin(marginal: Marginal) -> dict[str, Any]:
     return {"as_printed": {**own, "choices": asdict(marginal.choices)}}
 
 
+def _empty_values(marginal: Marginal, observed: Marginal) -> dict[str, float]:
+    """Shares of empty values; left out where there are none."""
+    if marginal.empty == 0.0 and observed.empty == 0.0:
+        return {}
+    return {"empty_share": marginal.empty, "observed_empty_share": observed.empty}
+
+
 def _read_marginal(column: Column, saved: Mapping[str, Any], shares: str) -> Marginal:
     """One column's margin, as it was written."""
     probabilities, repair, raw = np.array(saved[shares]), saved["marginal_repair"], saved.get("as_printed")
     if raw is None:
-        return Marginal(column, probabilities, repair)
+        empty = saved.get("empty_share" if shares == "cell_probabilities" else "observed_empty_share", 0.0)
+        return Marginal(column, probabilities, repair, empty=empty)
     coefficients, choices = np.array(raw["coefficients"], dtype=np.float64), PrintedChoices(**raw["choices"])
     return PrintedMarginal(column, probabilities, repair, raw["low"], raw["high"], coefficients, choices)
 
 
 def _sums(spending: StrictSpending) -> dict[str, Any]:
-    return {"mu": spending.mu, "factors": dict(spending.factors), "subjects": dict(spending.subjects)}
+    """All that the price needs, but for the margins' noise, which stands with their columns."""
+    prices = ("mu", "mu_person", "tables", "tables_person")
+    parties = ("factors", "subjects", "selection")
+    return {
+        **{name: getattr(spending, name) for name in prices},
+        **{name: dict(getattr(spending, name)) for name in parties},
+        "empties": sorted([key.party, key.column] for key in spending.empties),
+    }
 
 
 def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResult:
@@ -149,8 +168,9 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
     if correlation.shape != (q, q) or not np.all(np.isfinite(correlation)):
         raise VerticopulaError("the saved study's correlation matrix has the wrong shape")
     report = raw["report"]
+    copula = FittedCopula(layout, marginals, correlation)
     return FitResult(
-        copula=FittedCopula(layout, marginals, correlation),
+        copula=tilted_from_dict(copula, raw["tilted"]) if "tilted" in raw else copula,
         report=FitReport(
             overlap=np.array(report["overlap"], dtype=np.int64),
             standard_error=np.array(report["standard_error"]),
@@ -181,4 +201,5 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
 
 def _read_spending(raw: dict[str, Any], deviations: dict[ColumnKey, float]) -> StrictSpending:
     """What `_sums` wrote; older files have one mu for a record and a person."""
-    return StrictSpending(deviations, **{"mu_person": raw["mu"], **raw})
+    empties = frozenset(ColumnKey(*key) for key in raw.get("empties", ()))
+    return StrictSpending(deviations, **{"mu_person": raw["mu"], **raw, "empties": empties})

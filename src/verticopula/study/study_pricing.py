@@ -60,12 +60,18 @@ def _price_printed(
 def _price_strict(
     federation: Federation, study: str, pricings: dict[str, Pricing], result: FitResult, spent: StrictSpending
 ) -> Iterator[Release]:
-    """Every party's margins and its part in the sums."""
+    """Every party's margins, its part in both openings, and its features by presence."""
     for party in federation.parties:
         pricing, factor = pricings[party.name], spent.factors[party.name]
         for column in party.columns:
             key = ColumnKey(party.name, column.name)
-            n = result.missingness.observed[key]
-            yield pricing.gaussian_marginal(column, n, margin_mu(column, n, spent.deviations[key]))
+            n, deviation = result.missingness.observed[key], spent.deviations[key]
+            mu = margin_mu(column, n, deviation, may_be_empty=key in spent.empties)
+            yield pricing.gaussian_marginal(column, n, mu)
+        known, selection = spent.subjects[party.name], spent.selection.get(party.name, 0.0)
         if factor > 0.0:
-            yield pricing.moments(spent.subjects[party.name], spent.mu * factor, spent.mu_person, joint=study)
+            yield pricing.moments(known, spent.mu * factor, spent.mu_person, joint=study)
+        if known and spent.tables > 0.0:
+            yield pricing.tables(known, spent.tables, spent.tables_person, joint=f"{study}, tables")
+        if selection > 0.0:
+            yield pricing.selection(known, selection)

@@ -238,7 +238,15 @@ def _missing(fitted: FittedStudy) -> Iterator[StudyWarning]:
 def _strict(report: StrictReport | None) -> Iterator[StudyWarning]:
     if report is None:
         return
-    if report.unsupported:
+    if not report.learnt:
+        yield StudyWarning(
+            "nothing-learnt",
+            "care",
+            "Nothing could be learnt about how columns depend on each other at this budget",
+            "No correlation and no table stands out of the noise. Synthetic columns are independent of each other.",
+            "Use the margins only. More subjects, fewer columns or a larger epsilon would help.",
+        )
+    elif report.unsupported:
         pairs = [f"{a} and {b}" if a != b else f"within {a}" for a, b in report.unsupported]
         yield StudyWarning(
             "unsupported",
@@ -254,14 +262,6 @@ def _strict(report: StrictReport | None) -> Iterator[StudyWarning]:
             f"{count_of(len(report.flat), 'column')} with nearly all values in one cell",
             f"Nothing can be learnt about their associations at this budget: {join_names(list(report.flat))}.",
             "They are drawn independently of everything else. A coarser column, or a larger epsilon, would help.",
-        )
-    if not report.converged:
-        yield StudyWarning(
-            "not-converged",
-            "care",
-            f"The fit had not settled after {count_of(report.iterations, 'round')}",
-            f"In the last round a correlation still moved by {report.change:.1e}.",
-            "Small moves do little harm; large ones mean that the data hardly determine the model.",
         )
 
 

@@ -92,12 +92,13 @@ def _refinement_lines(result: FitResult) -> Iterator[str]:
         yield "Margins moved most from what was observed: " + ", ".join(f"{k} by {v:.3f}" for k, v in moves[:3])
 
 
+_SHOWN_PAIRS = 10
+
+
 def _strict_lines(report: StrictReport) -> Iterator[str]:
-    state = "settled" if report.converged else "NOT settled"
-    yield (
-        f"{STRICT.name.capitalize()} fit: {state} after {report.iterations} round(s); "
-        f"{report.patterns} pattern(s) opened, {report.left_out:,} subject(s) in none"
-    )
+    yield f"{STRICT.name.capitalize()} fit, over {report.patterns:,} pattern(s) of parties that know a person"
+    if not report.learnt:
+        yield "  NOTHING could be learnt about dependence at this budget: columns are independent of each other"
     yield (
         f"  {report.rank} factor(s) out of the noise; correlations lie around them with a standard deviation of "
         f"{report.spread_within:.3f} inside a party, {report.spread_between:.3f} between parties"
@@ -106,13 +107,30 @@ def _strict_lines(report: StrictReport) -> Iterator[str]:
     names = report.parties
     for a in range(len(names)):
         for b in range(a, len(names)):
-            if a == b and not report.raw_error[a, a] > 0.0:
-                continue
+            if not report.raw_error[a, b] > 0.0:
+                continue  # no two ordered columns
             where = names[a] if a == b else f"{names[a]} and {names[b]}"
             mark = "" if report.supported[a, b] else "  NOT SUPPORTED by the data at this budget"
             known = np.isfinite(report.raw_error[a, b])  # otherwise no opened sum is about the two
             realised = f"{report.realised_error[a, b]:.3f}" if known else "nothing opened"
             yield f"    {where}: {report.expected_error[a, b]:.3f} / {realised}{mark}"
+    yield from _pair_lines(report)
+
+
+def _pair_lines(report: StrictReport) -> Iterator[str]:
+    """Which tables tilt the copula, and by how much."""
+    if not report.pairs:
+        return
+    opened = sum(pair.opened for pair in report.pairs)
+    yield (
+        f"  tables: {opened} opened, {len(report.pairs) - opened} more pair(s) tilted by products; distance between a "
+        "pair's table and the copula's (as expected before / as added):"
+    )
+    for pair in report.pairs[:_SHOWN_PAIRS]:
+        how = "" if pair.opened else " (products)"
+        yield f"    {pair.first} and {pair.second}{how}: {pair.missed:.3f} / {pair.added:.3f}"
+    if len(report.pairs) > _SHOWN_PAIRS:
+        yield f"    and {len(report.pairs) - _SHOWN_PAIRS} more pair(s)"
 
 
 def margin_shifts(result: FitResult) -> list[tuple[str, float]]:

@@ -19,10 +19,7 @@ from verticopula.protocol.messages import (
     CloseRequest,
     Reply,
     Request,
-    SumsKeyRequest,
-    SumsProofRequest,
-    SumsRequest,
-    SumsShareRequest,
+    SecureRequest,
 )
 from verticopula.protocol.party.ready_studies import ReadyStudies
 from verticopula.protocol.party.sums_handler import SumsHandler
@@ -66,7 +63,7 @@ class ComputeParty:
             raise VersionMismatch(
                 f"party {self.name!r} speaks message version {MESSAGE_VERSION}, the coordinator {request.version}"
             )
-        if not isinstance(request, SumsKeyRequest | SumsShareRequest | SumsProofRequest | SumsRequest | CloseRequest):
+        if not isinstance(request, SecureRequest | CloseRequest):
             raise PolicyRefused(f"party {self.name!r} computes and holds no data: it answers no such request")
         check_study_name(self.name, request.study)
         with self._lock:
@@ -102,7 +99,7 @@ class ComputeParty:
 
     def _check_roles(self, plan: SumsPlan) -> None:
         """ProtocolError unless who shares how much with whom is as this party's own federation file has it."""
-        if (plan.parties, plan.widths, plan.compute) != self._roles:
+        if (plan.parties, plan.n_columns, plan.compute) != self._roles:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other parties, columns or roles")
         logger.info("party %s computes for %s", self.name, ", ".join(plan.parties))
 

@@ -66,7 +66,7 @@ from verticopula.protocol.party.printed_handler import PrintedHandler
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.party.strict_handler import StrictHandler
 from verticopula.protocol.party.study_consents import StudyConsents
-from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of
+from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of, said_presence
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
 from verticopula.schema.methods import PRINTED_VARIANT, RAW_REGRESSION, STRICT
@@ -174,9 +174,9 @@ class LocalParty:
             )
         if isinstance(request, PresenceRequest):
             self._check_method(request.method)
-            observed = self.table.observed()
-            signed = b"" if self.consents is None else self.consents.sign_presence(request.study, observed)
-            return PresenceReply(self.name, observed, signed)
+            presence = said_presence(self.table.observed(), request.method)
+            signed = b"" if self.consents is None else self.consents.sign_presence(request.study, presence)
+            return PresenceReply(self.name, presence.mask, signed, presence.empties)
         if isinstance(request, ConsentRequest):
             consent = self._consent_to(request.proposal)
             return ConsentReply(self.name, consent.until, consent.signature)
@@ -213,7 +213,7 @@ class LocalParty:
         """The party's signed consent to a whole study, if its policy and its steward agree. Nothing is charged."""
         if self.consents is not None:
             self._check_method(proposal.method)
-            self.consents.check(proposal, self.table.observed())
+            self.consents.check(proposal, said_presence(self.table.observed(), proposal.method))
         entries = self._price_proposal(proposal)
 
         def approve() -> list[Release]:

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.mpc.sums_plan import MACHINE_TOLERANCE, SumsPlan, block_factor, own_rows, person_mu, same_plan
+from verticopula.mpc.sums_plan import (
+    MACHINE_TOLERANCE,
+    SumsPlan,
+    block_factor,
+    own_rows,
+    person_mu,
+    same_plan,
+    selection_mu,
+    tables_person_mu,
+)
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
@@ -36,21 +45,19 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.study_proposal import are_rows_agreed, own_columns_of, own_place_of, strict_budget_of
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
-from verticopula.stats.copula import Layout
-from verticopula.stats.marginals import Marginal, to_cells
 from verticopula.stats.strict.gaussian_margins import (
+    code_values,
     gaussian_cell_count,
     margin_mu,
     release_gaussian_cells,
-    settle_margin,
 )
 from verticopula.stats.strict.score_plan import plan_sums, share_cells, sums_roles
 from verticopula.storage.records import RecordStore
 
-Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _SMALLEST_DEVIATION, _LARGEST_DEVIATION = 1e-9, 1e9
 
@@ -94,18 +101,27 @@ class StrictHandler:
     # ---- margins -------------------------------------------------------------------------
 
     def price_all(self, proposal: StudyProposal) -> list[Release]:
-        """The ledger entries of a whole study, its sums at what they may cost at most."""
-        mu = float(proposal.mu[own_place_of(proposal, self.name)]) if proposal.mu.size else math.nan
-        if not (math.isfinite(mu) and mu > 0.0):
+        """The ledger entries of a whole study, its openings at what they may cost at most."""
+        if proposal.mu.shape != (3, len(proposal.presence)) or not (
+            np.isfinite(proposal.mu).all() and (proposal.mu >= 0.0).all() and (proposal.mu[0] > 0.0).all()
+        ):
             raise PolicyRefused(f"party {self.name!r}: mu must be positive")
-        known = int(self.table.observed().any(axis=1).sum())
+        own, person = proposal.mu[:, own_place_of(proposal, self.name)].tolist(), self._person_limits(proposal)
         margins = GaussianMarginsRequest(proposal.study, proposal.method, self.planned_queries(proposal))
-        moments = self.pricing(proposal.study).moments(known, mu, self._person_limit(proposal))
-        return [*self.price_margins(margins), moments]
+        pricing, known = self.pricing(proposal.study), self._n_known()
+        entries = [*self.price_margins(margins), pricing.moments(known, own[0], person[0])]
+        if own[1] > 0.0:
+            entries.append(pricing.tables(known, own[1], person[1]))
+        if own[2] > 0.0:
+            entries.append(pricing.selection(known, own[2]))
+        return entries
 
-    def _person_limit(self, proposal: StudyProposal) -> float:
-        """The most that the sums may cost a person: what all blocks may cost, where every party has a mu of its own."""
-        return math.fsum(proposal.mu) if proposal.unit == Unit.BLOCK.value else float(proposal.mu.max())
+    def _person_limits(self, proposal: StudyProposal) -> tuple[float, float]:
+        """The most that both openings may cost a person: what all blocks may, where every party has a mu of its own."""
+        gram, tables = proposal.mu[0], proposal.mu[1]
+        if proposal.unit == Unit.BLOCK.value:
+            return math.fsum(gram), math.fsum(tables)
+        return float(gram.max()), float(tables.max())
 
     def planned_queries(self, proposal: StudyProposal) -> tuple[MarginQuery, ...]:
         """The margins that a proposal asks of this party."""
@@ -119,8 +135,10 @@ class StrictHandler:
         self._check_queries(request)
         pricing, entries = self.pricing(request.study), []
         for query in request.queries:
-            column, n = self.table.party.column(query.column), self._n_observed(query.column)
-            entries.append(pricing.gaussian_marginal(column, n, margin_mu(column, n, query.deviation)))
+            column, n = self.table.party.column(query.column), self._n_known()
+            empty = self._has_empties(query.column)
+            mu = margin_mu(column, n, query.deviation, may_be_empty=empty)
+            entries.append(pricing.gaussian_marginal(column, n, mu))
         return entries
 
     def check_margins(self, request: GaussianMarginsRequest, key: str) -> None:
@@ -133,7 +151,7 @@ class StrictHandler:
             )
 
     def release_margins(self, request: GaussianMarginsRequest, key: str) -> GaussianMarginsReply:
-        """Noisy cell counts of all columns.
+        """Noisy cell counts of all columns; an empty value of somebody whom the party knows is a cell, too.
 
         Privacy
         -------
@@ -146,9 +164,9 @@ class StrictHandler:
         study, cells = self.noise_label or request.study, []
         for query in request.queries:
             column, encoded = self.table.party.column(query.column), self.table.columns[query.column]
-            values = encoded.values[encoded.observed]
-            n_cells = gaussian_cell_count(column, values.size, query.deviation)
-            places = to_cells(values, column, n_cells)
+            n_cells = gaussian_cell_count(column, self._n_known(), query.deviation)
+            places = code_values(encoded, column, self._known(), n_cells)
+            n_cells += self._has_empties(query.column)
             label = (study, column.name, "gaussian cells")
             cells.append(release_gaussian_cells(places, n_cells, query.deviation, self.noise, *label))
         reply = GaussianMarginsReply(self.name, tuple(cells), b"")
@@ -162,8 +180,16 @@ class StrictHandler:
             if not _SMALLEST_DEVIATION <= query.deviation <= _LARGEST_DEVIATION:  # False for NaN, too
                 raise PolicyRefused(f"party {self.name!r}, column {query.column!r}: the noise cannot be of this size")
 
-    def _n_observed(self, column: str) -> int:
-        return int(self.table.columns[column].observed.sum())
+    def _known(self) -> Bools:
+        """(N,) whom the party has a value of."""
+        return np.asarray(self.table.observed().any(axis=1))
+
+    def _n_known(self) -> int:
+        return int(self._known().sum())
+
+    def _has_empties(self, column: str) -> bool:
+        """Whether somebody whom the party knows has no value in the column."""
+        return not self.table.columns[column].observed[self._known()].all()
 
     # ---- sums ----------------------------------------------------------------------------
 
@@ -185,7 +211,7 @@ class StrictHandler:
         if study not in self._sums_handlers:
             self._sums_handlers[study] = SumsHandler(
                 self.name,
-                lambda plan: share_cells(plan, self.name, self.table, self._margins(study)),
+                lambda plan: share_cells(plan, self.name, self.table),
                 records=self.records,
                 noise=self.noise,
                 authenticity=self.authenticity,
@@ -199,28 +225,39 @@ class StrictHandler:
 
         Privacy
         -------
-        What is opened is mu-Gaussian differentially private with plan.mu for a person, and plan.mu times
-        `block_factor` for what this party holds about one. It is paid for once per plan and secret: who has lost the
-        secret draws other noise, and pays again.
+        The first opening is mu-Gaussian differentially private with plan.mu for a person, and plan.mu times
+        `block_factor` for what this party holds about one. The second is so with plan.mu_tables, whatever pairs are
+        chosen: it is entered now, since only compute parties are told of the choice. What a base party releases about
+        its own columns costs `selection_mu`. All of it is paid for once per plan and secret: who has lost the secret
+        draws other noise, and pays again.
         """
-        self._margins(study)
+        self._check_margins_sent(study)
         self._check_plan(plan)
         rows_agreed = self.consents is None or self._check_computed(self.consents, study, plan, evidence)
-        factor = block_factor(plan, self.name)
-        if factor == 0.0:
-            return  # none of its columns is in any pattern: nothing of it is opened
+        if not own_rows(plan, self.name).any():
+            return  # it knows nobody: nothing of it is opened
         public = self._sums_handler(study).handle(SumsKeyRequest(study, STRICT.name))
-        joint = fingerprint((study, digest))  # the same at every party of this release, and of no other
-        known, person = int(own_rows(plan, self.name).sum()), person_mu(plan, rows_agreed=rows_agreed)
+        block = plan.mu * block_factor(plan, self.name), plan.mu_tables, selection_mu(plan, self.name)
+        person = person_mu(plan, rows_agreed=rows_agreed), tables_person_mu(plan, rows_agreed=rows_agreed)
         if self.consents is not None:
-            self._check_limits(self.consents.agreed(study), plan.mu * factor, person)
-        entry = self.pricing(study).moments(known, plan.mu * factor, person, joint=joint)
-        self.charge([entry], fingerprint((self.name, study, plan, public)))
+            self._check_limits(self.consents.agreed(study), block, person)
+        pricing, known, entries = self.pricing(study), self._n_known(), []
+        if block[0] > 0.0:
+            # the same at every party of this release, and of no other
+            entries.append(pricing.moments(known, block[0], person[0], joint=fingerprint((study, digest))))
+        if block[1] > 0.0:
+            entries.append(pricing.tables(known, block[1], person[1], joint=fingerprint((study, digest, "tables"))))
+        if block[2] > 0.0:
+            entries.append(pricing.selection(known, block[2]))
+        self.charge(entries, fingerprint((self.name, study, plan, public)))
 
-    def _check_limits(self, proposal: StudyProposal, block: float, person: float) -> None:
-        """ProtocolError if the sums cost more than was consented to."""
-        most = float(proposal.mu[own_place_of(proposal, self.name)]), self._person_limit(proposal)
-        if block > most[0] * (1.0 + MACHINE_TOLERANCE) or person > most[1] * (1.0 + MACHINE_TOLERANCE):
+    def _check_limits(
+        self, proposal: StudyProposal, block: tuple[float, float, float], person: tuple[float, float]
+    ) -> None:
+        """ProtocolError if the openings cost more than was consented to."""
+        own = proposal.mu[:, own_place_of(proposal, self.name)].tolist()
+        limits = zip((*block, *person), (*own, *self._person_limits(proposal)), strict=True)
+        if any(cost > most * (1.0 + MACHINE_TOLERANCE) for cost, most in limits):
             raise ProtocolError(f"party {self.name!r}: the sums would cost more than was consented to")
 
     def _check_plan(self, plan: SumsPlan) -> None:
@@ -232,7 +269,7 @@ class StrictHandler:
         if self.federation is None:
             raise ProtocolError(f"party {self.name!r} has no federation file, so it takes no part in secure sums")
         parties, widths, compute = sums_roles(self.federation)
-        if plan.parties != parties or plan.widths != widths:
+        if plan.parties != parties or plan.n_columns != widths:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other parties or columns")
         if plan.compute != compute:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other compute parties")
@@ -251,18 +288,12 @@ class StrictHandler:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums came without masks and margins")
         federation = consents.federation
         proposal = consents.check_evidence(study, evidence)
-        observed = {
-            ColumnKey(party.name, column.name): mask[:, index]
-            for party, mask in zip(federation.parties, evidence.masks, strict=True)
-            for index, column in enumerate(party.columns)
-        }
-        deviations = dict(zip(federation.keys, map(float, proposal.deviations), strict=True))
-        replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
-        marginals = gather_margins(federation, replies, observed, deviations)
-        layout = Layout.of({key: federation.column(key) for key in federation.keys})
-        rows_agreed = are_rows_agreed(proposal.alignment)
+        known = {party.name: mask for party, mask in zip(federation.parties, evidence.known, strict=True)}
         budget = strict_budget_of(federation, proposal)
-        expected = plan_sums(federation, layout, observed, marginals, budget, rows_agreed=rows_agreed)
+        replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
+        marginals = gather_margins(federation, replies, known, budget)
+        rows_agreed = are_rows_agreed(proposal.alignment)
+        expected = plan_sums(federation, known, marginals, budget, rows_agreed=rows_agreed).sums
         if not same_plan(plan, expected):
             raise ProtocolError(
                 f"party {self.name!r}: the plan of secure sums is not the one that follows from masks, "
@@ -270,18 +301,10 @@ class StrictHandler:
             )
         return rows_agreed
 
-    def _margins(self, study: str) -> dict[str, Marginal]:
-        """The party's margins as everybody can compute them from what it has sent."""
+    def _check_margins_sent(self, study: str) -> None:
         record = self.records.get(self._record_name(study))
-        reply = None if record is None else self.stored(record["request"])
-        if record is None or reply is None:
-            raise ProtocolError(f"party {self.name!r} has sent no margins in this study, so it has no scores")
-        return {
-            column.name: settle_margin(column, cells, self._n_observed(column.name), deviation)
-            for column, cells, deviation in zip(
-                self.table.party.columns, reply.cells, record["deviations"], strict=True
-            )
-        }
+        if record is None or self.stored(record["request"]) is None:
+            raise ProtocolError(f"party {self.name!r} has sent no margins in this study, so it has no cells to share")
 
     def _record_name(self, study: str) -> str:
         return f"strict/{self.name}/{study}"

@@ -14,9 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from verticopula.errors import ProtocolError
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.protocol.messages import (
@@ -29,6 +26,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.study_proposal import (
     NO_CONTEXT,
+    Presence,
     StudyContext,
     check_proposal,
     consent_statement,
@@ -36,15 +34,12 @@ from verticopula.protocol.study_proposal import (
     margins_statement,
     mask_digest,
     own_place_of,
-    presence_counts,
     presence_statement,
 )
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Federation
 from verticopula.storage.records import RecordStore
-
-Bools = NDArray[np.bool_]
 
 _ONE_AT_A_TIME = threading.Lock()  # from reading a record to writing it
 _CLOCK_SLACK = 300.0  # seconds by which a clock may be set back
@@ -102,35 +97,35 @@ class StudyConsents:
     days: Callable[[], float] = lambda: 30.0
     clock: Callable[[], float] = time.time
 
-    def sign_presence(self, study: str, observed: Bools) -> bytes:
-        """The party's signature of who is observed at it."""
-        message = presence_statement(study, self.party, presence_counts(observed), mask_digest(observed))
-        return self.authenticity.sign(message)
+    def sign_presence(self, study: str, presence: Presence) -> bytes:
+        """The party's signature of who is known to it."""
+        said = presence.counts, mask_digest(presence.mask), presence.empties
+        return self.authenticity.sign(presence_statement(study, self.party, *said))
 
     def sign_margins(self, study: str, reply: GaussianMarginsReply) -> GaussianMarginsReply:
         """The reply with the party's signature of its margins in this study."""
         return replace(reply, signature=self.authenticity.sign(margins_statement(self.agreed(study), reply)))
 
-    def check(self, proposal: StudyProposal, observed: Bools) -> None:
+    def check(self, proposal: StudyProposal, presence: Presence) -> None:
         """ProtocolError unless this is the proposal that the party computes itself, about the cohort it knows."""
         check_proposal(self.federation, proposal)
-        said = StudyContext(proposal.requester, proposal.purpose, proposal.alignment, proposal.cohort, proposal.seed)
-        if (said.alignment, said.cohort) != (self.context.alignment, self.context.cohort):
+        context = StudyContext(proposal.requester, proposal.purpose, proposal.alignment, proposal.cohort, proposal.seed)
+        if (context.alignment, context.cohort) != (self.context.alignment, self.context.cohort):
             raise ProtocolError(f"party {self.party!r}: the proposal is about another cohort")
-        if said != self.context:
+        if context != self.context:
             raise ProtocolError(
                 f"party {self.party!r}: who asks, why, or the seed is not what was said when the study was opened"
             )
-        if proposal.n_subjects != observed.shape[0]:
+        if proposal.n_subjects != presence.mask.shape[0]:
             raise ProtocolError(f"party {self.party!r}: the proposal is about a cohort of another size")
         own = proposal.presence[own_place_of(proposal, self.party)]
-        if (own.counts, own.mask) != (presence_counts(observed), mask_digest(observed)):
+        if (own.counts, own.mask, own.empties) != (presence.counts, mask_digest(presence.mask), presence.empties):
             raise ProtocolError(f"party {self.party!r}: the proposal is about other subjects than it has")
-        for presence in proposal.presence:
-            message = presence_statement(proposal.study, presence.party, presence.counts, presence.mask)
-            if not self.authenticity.verify(presence.party, message, presence.signature):
+        for said in proposal.presence:
+            message = presence_statement(proposal.study, said.party, said.counts, said.mask, said.empties)
+            if not self.authenticity.verify(said.party, message, said.signature):
                 raise ProtocolError(
-                    f"party {self.party!r}: who is observed at {presence.party!r} is not signed by that party"
+                    f"party {self.party!r}: who is observed at {said.party!r} is not signed by that party"
                 )
         known = self._read(proposal.study)
         if known is not None and fingerprint(known.proposal) != fingerprint(proposal):
@@ -216,11 +211,10 @@ class StudyConsents:
     def check_evidence(self, study: str, evidence: PlanEvidence) -> StudyProposal:
         """The agreed proposal, if masks and margins are those that their parties signed; ProtocolError otherwise."""
         proposal = self.agreed(study)
-        if len(evidence.masks) != len(proposal.presence) or len(evidence.margins) != len(proposal.presence):
+        if len(evidence.known) != len(proposal.presence) or len(evidence.margins) != len(proposal.presence):
             raise ProtocolError(f"party {self.party!r}: masks or margins of a party are missing")
-        for presence, mask, margins in zip(proposal.presence, evidence.masks, evidence.margins, strict=True):
-            fits = mask.shape == (proposal.n_subjects, len(presence.counts))
-            if not fits or mask_digest(mask) != presence.mask:
+        for presence, known, margins in zip(proposal.presence, evidence.known, evidence.margins, strict=True):
+            if known.shape != (proposal.n_subjects,) or mask_digest(known[:, None]) != presence.mask:
                 raise ProtocolError(f"party {self.party!r}: the mask of {presence.party!r} is not the one it signed")
             message = margins_statement(proposal, margins)
             signed = self.authenticity.verify(presence.party, message, margins.signature)

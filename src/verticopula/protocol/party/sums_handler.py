@@ -1,8 +1,9 @@
 """A party's handler of secure sums: it shares and proves its own cells, checks the others', and adds up shares.
 
-One record per study holds a secret, the plan that the party has bound itself to, what it has fixed in the proofs, and
-its noise. It is stored before anything leaves, so the same request gets the same bytes again. A compute party adds up
-one set of proven shares in a study, with one noise, and refuses any other.
+One record per study holds a secret, the plan that the party has bound itself to, what it has fixed in the proofs, the
+pairs whose tables it has added up, and its noise. It is stored before anything leaves, so the same request gets the
+same bytes again. A compute party adds up one set of proven shares in a study, once for the Gram matrix and once for
+the tables of one choice of pairs, each with noise of its own, and refuses any other.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, VersionMismatch
 from verticopula.mpc import sums_plan
-from verticopula.mpc.proof_rounds import CellsDealer
+from verticopula.mpc.gram_noise import share_scale
+from verticopula.mpc.opening_terms import gram_terms, tables_terms
+from verticopula.mpc.proof_rounds import CellsDealer, VerifiedCells
 from verticopula.mpc.sealed_messages import SECRET_BYTES, Authenticity, SealedChannel, SignedPublicKey
 from verticopula.mpc.sums_plan import SumsPlan
+from verticopula.mpc.table_noise import check_pairs, pairs_move, table_scale, table_sizes
 from verticopula.mpc.verified_sums import draw_term_noise, noised_term
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import (
@@ -34,11 +38,15 @@ from verticopula.protocol.messages import (
     SumsRequest,
     SumsShareReply,
     SumsShareRequest,
+    TablesReply,
+    TablesRequest,
     fingerprint,
 )
 from verticopula.protocol.party.proof_session import ProofRecords, ProofSession
 from verticopula.protocol.party.sums_record import SumsRecord, pack_noise, unpack_noise
 from verticopula.protocol.proof_routes import statements_of
+from verticopula.stats.strict.gaussian_margins import count_deviation
+from verticopula.stats.strict.score_plan import sum_selected
 from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
@@ -96,19 +104,40 @@ class SumsHandler:
                 return self._share(request)
             if isinstance(request, SumsProofRequest):
                 return self._prove(request)
+            if isinstance(request, TablesRequest):
+                return self._add_tables(request)
             return self._add_up(request)
 
     # ---- sharing and proving -------------------------------------------------------------
 
     def _share(self, request: SumsShareRequest) -> SumsShareReply:
-        """The party's cells in sealed shares.
+        """The party's cells in sealed shares; and a base party's features by presence, with noise.
 
         Privacy
         -------
         To each compute party: two of three shares, uniform whatever the cells are. To the coordinator: ciphertexts
         that it cannot open, whose sizes follow from the plan, and a body that it cannot tell from uniform elements.
+        Of a base party also sums of its own features over those whom other parties know, with discrete Gaussian
+        noise: mu is `sums_plan.selection_mu` for what it holds about a person.
         """
-        return SumsShareReply(self.party, *self._session(request).deal())
+        boxes, body = self._session(request).deal()
+        return SumsShareReply(self.party, boxes, body, self._selection(request))
+
+    def _selection(self, request: SumsShareRequest) -> Ints:
+        """The released sums: from the record, or drawn and recorded now."""
+        plan = request.plan
+        if self.party not in plan.parties or not plan.base[plan.parties.index(self.party)]:
+            return np.zeros((0, 0), dtype=np.int64)
+        kept = self._kept(request.study)
+        width = sum(table.shape[1] for table in sums_plan.own_tables(plan, self.party))
+        if not kept.selection:
+            sums = sum_selected(plan, self.party, self._own_cells(plan))
+            scale = count_deviation(sums_plan.selection_deviation(plan)) * (1.0 + 2.0**-50)
+            label = (self._noise_label or request.study, "selection")
+            released = self._noise.discrete_gaussian(sums.reshape(-1), scale, *label)
+            kept = replace(kept, selection=pack_noise(released))
+            self._keep(request.study, kept)
+        return unpack_noise(kept.selection).reshape(-1, width)
 
     def _prove(self, request: SumsProofRequest) -> SumsProofReply:
         """The party's messages of one round of all proofs."""
@@ -119,7 +148,7 @@ class SumsHandler:
             return SumsProofReply(self.party, (), True)
         return SumsProofReply(self.party, session.answer(request.step, request.boxes), False)
 
-    def _session(self, request: SumsShareRequest | SumsProofRequest | SumsRequest) -> ProofSession:
+    def _session(self, request: SumsShareRequest | SumsProofRequest | SumsRequest | TablesRequest) -> ProofSession:
         """The proofs of a study, with what was stored of them."""
         digest, study, plan = self._bind(request), request.study, request.plan
         if study not in self._sessions:
@@ -141,57 +170,105 @@ class SumsHandler:
     # ---- adding up -----------------------------------------------------------------------
 
     def _add_up(self, request: SumsRequest) -> SumsReply | SumsProofReply:
-        """This compute party's term of every pattern's Gram matrix, with its noise and its share of zero.
+        """This compute party's term of the Gram matrix, with its noise and its share of zero.
 
         Privacy
         -------
         To the coordinator, which gets all three: their sum, a Gram matrix with noise, and nothing else. Any two of
         the noises cover one person's whole record at the plan's mu: what cells can stand for is bounded by the
-        plan's tables, and that they are cells has been proven.
+        plan's tables and weights, and that they are cells has been proven.
         """
-        plan, study = request.plan, request.study
-        if self.party not in plan.compute:
+        proven = self._proven_cells(request)
+        if proven is None:
+            return SumsProofReply(self.party, (), True)
+        cells, inputs = proven
+        plan, index = request.plan, request.plan.compute.index(self.party)
+        noise = self._noise_for(request, inputs)
+        term = gram_terms(plan, index, cells)
+        return SumsReply(self.party, noised_term(index, term, self._zero_keys(request, "zero"), noise).astype(np.int64))
+
+    def _add_tables(self, request: TablesRequest) -> TablesReply | SumsProofReply:
+        """This compute party's term of the tables of one choice of pairs, with noise and a share of zero of their own.
+
+        Privacy
+        -------
+        To the coordinator, which gets all three: their sum, tables of counts with noise, and nothing else. Any two of
+        the noises cover one person at the plan's `mu_tables`, whatever the pairs are: the party checks their number
+        and takes the noise from it, and adds up one choice only.
+        """
+        plan = request.plan
+        check_pairs(request.pairs, len(plan.tables), plan.most_tables)
+        proven = self._proven_cells(request)
+        if proven is None:
+            return SumsProofReply(self.party, (), True)
+        cells, inputs = proven
+        index, choice = plan.compute.index(self.party), fingerprint(("pairs", request.pairs))
+        noise = self._tables_noise_for(request, inputs, choice)
+        term = tables_terms(plan, index, cells, request.pairs)
+        keys = self._zero_keys(request, "zero tables", choice)
+        return TablesReply(self.party, noised_term(index, term, keys, noise).astype(np.int64))
+
+    def _proven_cells(self, request: SumsRequest | TablesRequest) -> tuple[dict[str, VerifiedCells], str] | None:
+        """Everybody's proven cells and a digest of the shares; None where the party lacks the bodies."""
+        if self.party not in request.plan.compute:
             raise ProtocolError(f"party {self.party!r} is no compute party of this study")
-        session, channel = self._session(request), self._channel(study)
+        session = self._session(request)
         if request.bodies:
             session.take_bodies(request.bodies)
-        if session.lacks_bodies:
-            return SumsProofReply(self.party, (), True)
-        cells, inputs = session.conclude(request.boxes)
-        noise, digest = self._noise_for(request, inputs), self._kept(study).plan
-        index = plan.compute.index(self.party)
-        others = {i: name for i, name in enumerate(plan.compute) if i != index}
-        places = {party: np.cumsum(sums_plan.own_rows(plan, party)) - 1 for party in plan.parties}
-        terms, start = [], 0
-        for pattern in range(plan.columns.shape[0]):
-            records = sums_plan.pattern_records(plan, pattern, index, cells, places)
-            keys = {i: channel.common_key(name, "zero", digest, str(pattern)) for i, name in others.items()}
-            stop = start + sums_plan.pattern_size(plan, pattern)
-            terms.append(noised_term(index, records, keys, noise[start:stop]).astype(np.int64))
-            start = stop
-        return SumsReply(self.party, tuple(terms))
+        return None if session.lacks_bodies else session.conclude(request.boxes)
+
+    def _zero_keys(self, request: SumsRequest | TablesRequest, *label: str) -> dict[int, bytes]:
+        """Keys in common with each other compute party, for one term only."""
+        channel, digest = self._channel(request.study), self._kept(request.study).plan
+        purpose, *rest = label
+        return {
+            number: channel.common_key(name, purpose, digest, *rest)
+            for number, name in enumerate(request.plan.compute)
+            if name != self.party
+        }
 
     def _noise_for(self, request: SumsRequest, inputs: str) -> Ints:
         """The noise on these shares: from the record, or drawn and recorded now."""
         kept, plan = self._kept(request.study), request.plan
         if not kept.noise:
             label = (self._noise_label or request.study, "sums")
-            drawn = [
-                draw_term_noise(self._noise, sums_plan.share_scales(plan, pattern), *label, str(pattern))
-                for pattern in range(plan.columns.shape[0])
-            ]
-            kept = replace(kept, inputs=inputs, noise=pack_noise(np.concatenate(drawn)))
+            drawn = draw_term_noise(self._noise, sums_plan.share_scales(plan), *label)
+            kept = replace(kept, inputs=inputs, noise=pack_noise(drawn))
             self._keep(request.study, kept)
+        self._check_inputs(kept, inputs)
+        return unpack_noise(kept.noise)
+
+    def _tables_noise_for(self, request: TablesRequest, inputs: str, choice: str) -> Ints:
+        """The noise on these tables: from the record, or drawn and recorded now; ProtocolError for a second choice."""
+        kept, plan = self._kept(request.study), request.plan
+        if not kept.inputs:
+            raise ProtocolError(f"party {self.party!r}: tables are chosen after the first opening")
+        self._check_inputs(kept, inputs)
+        if not kept.choice:
+            move = pairs_move(request.pairs, plan.owners, several_rows=plan.several_rows)
+            scale = share_scale(table_scale(plan.pattern_of.size, plan.mu_tables, move))
+            size = sum(table_sizes([len(table) for table in plan.tables], request.pairs))
+            label = (self._noise_label or request.study, "tables")
+            drawn = draw_term_noise(self._noise, np.full(size, scale), *label)
+            kept = replace(kept, choice=choice, tables_noise=pack_noise(drawn))
+            self._keep(request.study, kept)
+        if kept.choice != choice:
+            raise ProtocolError(
+                f"party {self.party!r} has added up tables of other pairs in this study: the same noise on two sums "
+                "would show their difference"
+            )
+        return unpack_noise(kept.tables_noise)
+
+    def _check_inputs(self, kept: SumsRecord, inputs: str) -> None:
         if kept.inputs != inputs:
             raise ProtocolError(
                 f"party {self.party!r} has added up other shares in this study before: the same noise on two sums "
                 "would show their difference"
             )
-        return unpack_noise(kept.noise)
 
     # ---- the study's record --------------------------------------------------------------------
 
-    def _bind(self, request: SumsShareRequest | SumsProofRequest | SumsRequest) -> str:
+    def _bind(self, request: SumsShareRequest | SumsProofRequest | SumsRequest | TablesRequest) -> str:
         """The digest of this plan and these keys, to which the party is bound now; ProtocolError for any others."""
         self._check_keys(request.study, request.plan, request.keys)
         digest, kept = fingerprint((request.plan, request.keys)), self._kept(request.study)

@@ -22,12 +22,18 @@ class SumsRecord:
     proofs : dealer -> what it has fixed in that dealer's proof (`mpc.proof_rounds`)
     inputs : digest of the shares that it has added up; "" before
     noise : its noise on them, as base64 of 64-bit integers; "" before
+    selection : what it has released of its own features by presence, likewise; "" before
+    choice : digest of the pairs whose tables it has added up; "" before
+    tables_noise : its noise on those; "" before
     """
 
     secret: str
     plan: str = ""
     inputs: str = ""
     noise: str = ""
+    selection: str = ""
+    choice: str = ""
+    tables_noise: str = ""
     proofs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.tables import EncodedColumn
 from verticopula.mpc.gram_noise import SMOOTHING
 from verticopula.privacy.noise import Noise
 from verticopula.schema.federation import Column
@@ -16,6 +17,7 @@ from verticopula.stats.marginals import (
     cell_count,
     project_to_simplex,
     settle_tails,
+    to_cells,
 )
 
 Ints = NDArray[np.int64]
@@ -36,9 +38,24 @@ def gaussian_cell_count(column: Column, n_observed: int, deviation: float) -> in
     return MARGIN_TUNING.continuous_cells(2.0 * math.sqrt(2.0) * n_observed / deviation)
 
 
-def margin_mu(column: Column, n_observed: int, deviation: float) -> float:
-    """How many standard deviations of that noise one person moves the column's cell counts."""
-    return cell_sensitivity(gaussian_cell_count(column, n_observed, deviation)) / deviation
+def margin_mu(column: Column, n_known: int, deviation: float, *, may_be_empty: bool = False) -> float:
+    """How many standard deviations of that noise one person moves the column's cell counts.
+
+    Parameters
+    ----------
+    n_known : people that the column's party knows
+    deviation : of the noise on a count
+    may_be_empty : whether an empty value is one more cell
+    """
+    return cell_sensitivity(gaussian_cell_count(column, n_known, deviation) + may_be_empty) / deviation
+
+
+def code_values(encoded: EncodedColumn, column: Column, known: NDArray[np.bool_], n_cells: int) -> Ints:
+    """(n_known,) the public cells of those whom the party knows; `n_cells` for an empty value."""
+    codes = np.full(int(known.sum()), n_cells, dtype=np.int64)
+    filled = encoded.observed[known]
+    codes[filled] = to_cells(encoded.values[known][filled], column, n_cells)
+    return codes
 
 
 def release_gaussian_cells(cells: Ints, n_cells: int, deviation: float, noise: Noise, *label: str) -> Ints:
@@ -51,7 +68,7 @@ def release_gaussian_cells(cells: Ints, n_cells: int, deviation: float, noise: N
     of 1 where there are two cells and only the first is counted (the number of observed subjects is public). The
     discrete Gaussian of variance `deviation`^2 + 9 is post-processing of the continuous one (`mpc.gram_noise`).
     """
-    scale = math.sqrt(deviation**2 + SMOOTHING**2) * (1.0 + 2.0**-50)
+    scale = count_deviation(deviation) * (1.0 + 2.0**-50)
     counts = np.bincount(cells, minlength=n_cells).astype(np.int64)
     if n_cells == 2:
         first = noise.discrete_gaussian(counts[:1], scale, *label)
@@ -59,14 +76,37 @@ def release_gaussian_cells(cells: Ints, n_cells: int, deviation: float, noise: N
     return noise.discrete_gaussian(counts, scale, *label)
 
 
-def settle_margin(column: Column, noisy: Ints, n_observed: int, deviation: float) -> Marginal:
-    """The observed subjects' margin from noisy cells: tails settled, then the nearest probabilities."""
-    if n_observed == 0:
-        return Marginal.unknown(column, noisy.size)
-    raw, scale = noisy / n_observed, math.sqrt(deviation**2 + SMOOTHING**2)
-    settled = raw
+def settle_margin(
+    column: Column, noisy: Ints, n_known: int, deviation: float, *, may_be_empty: bool = False
+) -> Marginal:
+    """The margin of those whom the party knows from noisy cells: tails settled, then the nearest probabilities.
+
+    Parameters
+    ----------
+    noisy : (C,) counts, those of empty values last where there may be some
+    n_known : people
+    deviation : of the noise on a count
+    """
+    n_cells = noisy.size - may_be_empty
+    if n_known == 0:
+        return Marginal.unknown(column, n_cells)
+    raw, scale = noisy / n_known, count_deviation(deviation)
+    settled = raw.copy()
     if column.kind in ("continuous", "count"):
-        settled = settle_tails(raw, scale / n_observed)
+        settled[:n_cells] = settle_tails(raw[:n_cells], scale / n_known)
     probabilities = project_to_simplex(settled)
-    rarest = MARGIN_TUNING.rarest_share(n_observed, scale)
-    return Marginal(column, probabilities, float(np.sum(np.abs(probabilities - raw))), rarest=rarest)
+    repair, rarest = float(np.sum(np.abs(probabilities - raw))), MARGIN_TUNING.rarest_share(n_known, scale)
+    filled = float(probabilities[:n_cells].sum())
+    values = probabilities[:n_cells] / filled if filled > 0.0 else np.full(n_cells, 1.0 / n_cells)
+    return Marginal(column, values, repair, rarest=rarest, empty=1.0 - filled if may_be_empty else 0.0)
+
+
+def margin_shares(marginal: Marginal, *, may_be_empty: bool) -> NDArray[np.float64]:
+    """(C,) shares of all public cells, that of empty values last where there may be some."""
+    values = (1.0 - marginal.empty) * marginal.probabilities
+    return np.append(values, marginal.empty) if may_be_empty else values
+
+
+def count_deviation(deviation: float) -> float:
+    """Standard deviation of the whole numbers that are added to counts."""
+    return math.sqrt(deviation**2 + SMOOTHING**2)

@@ -1,118 +1,256 @@
-"""What a party shares of its values, and the public plan of the sums over it."""
+"""What a party shares of its values, and the public plan of the sums over it: floating-point plans in whole numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
+from verticopula.mpc.fixed_point import FEWEST_BITS
+from verticopula.mpc.opened_sums import OpenedCounts, OpenedProducts
 from verticopula.mpc.sums_plan import (
     SumsPlan,
     block_factor,
     check_plan,
     choose_compute,
-    own_mask,
+    own_columns,
     own_rows,
     person_mu,
+    selection_deviation,
 )
-from verticopula.mpc.verified_cells import COMPUTE
 from verticopula.mpc.verified_sums import choose_field_bits
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.schema.units import Unit
-from verticopula.stats.copula import Layout, latent_count
-from verticopula.stats.marginals import Marginal, to_cells
-from verticopula.stats.strict.latent_scores import choose_cap, share_column
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.strict.gaussian_margins import code_values, count_deviation, margin_shares
 from verticopula.stats.strict.noise_budget import StrictBudget
-from verticopula.stats.strict.opened_patterns import choose_patterns
-from verticopula.stats.strict.pattern_weights import choose_weights
+from verticopula.stats.tilting.opening_plan import CodedColumn, OpeningPlan, plan_openings
+from verticopula.stats.tilting.openings import OpenedGram, OpenedTable
+from verticopula.stats.tilting.selection import SelectionReading
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
 
 Ints = NDArray[np.int64]
-Masks = Mapping[ColumnKey, NDArray[np.bool_]]
+Bools = NDArray[np.bool_]
 
-_ROUNDING = 1.01  # rounded to whole numbers, scores may be a little longer
+_ROUNDING = 1.1  # rounded to whole numbers, records may be a little longer
+_WEIGHT_BITS = 9  # of a record's fractional bits, those of weights; tables have the rest, within these limits
+_MOST_TABLE_BITS = 16
 
 
-def share_cells(plan: SumsPlan, party: str, table: AlignedTable, marginals: Mapping[str, Marginal]) -> Ints:
-    """(n_k, columns) the pooled cells that a party shares, in the plan's rows; 0 where a column has no part in a row.
+@dataclass(frozen=True)
+class StrictPlan:
+    """The plan of a strict study's openings, as the protocol and as the fit have it.
 
-    `marginals` : by column name, as `settle_margin` makes them of what the party released
+    Attributes
+    ----------
+    sums : what is opened, in whole numbers
+    openings : the same for the fit: tables and weights are those of `sums`
     """
-    rows, mask = own_rows(plan, party), own_mask(plan, party)
-    codes = np.zeros(mask.shape, dtype=np.int64)
-    for index, column in enumerate(table.party.columns):
-        encoded, marginal = table.columns[column.name], marginals[column.name]
-        here = mask[:, index]
-        if rows.size != encoded.observed.size or not encoded.observed[rows][here].all():
-            raise ProtocolError(f"party {party!r}: the plan counts on values that it does not have")
-        cells = to_cells(encoded.values[rows][here], column, marginal.probabilities.size)
-        codes[here, index] = share_column(marginal, plan.cap).groups[cells]
-    return codes
+
+    sums: SumsPlan
+    openings: OpeningPlan
+
+
+# ---- planning ----------------------------------------------------------------------------
 
 
 def sums_roles(federation: Federation) -> tuple[tuple[str, ...], tuple[int, ...], tuple[str, str, str]]:
-    """Who has columns, how many scores of them each, and the three that compute: from the federation file alone."""
+    """Who has columns, how many each, and the three that compute: from the federation file alone."""
     parties = tuple(party.name for party in federation.parties)
-    widths = tuple(sum(latent_count(column) for column in party.columns) for party in federation.parties)
+    widths = tuple(len(party.columns) for party in federation.parties)
     return parties, widths, choose_compute(parties, federation.network.compute or COORDINATOR)
 
 
 def plan_sums(
     federation: Federation,
-    layout: Layout,
-    observed: Masks,
+    known: Mapping[str, Bools],
     marginals: Mapping[ColumnKey, Marginal],
     budget: StrictBudget,
     *,
     rows_agreed: bool = True,
-) -> SumsPlan:
-    """Which sums are opened and what cells stand for in them: from masks, noisy margins and the budget, all public.
+) -> StrictPlan:
+    """Which sums are opened and what cells stand for in them: from presence, noisy margins and the budget, all public.
 
     For unit `block` the sums' mu is the largest that leaves no party's part in them above what it may spend. Unless the
     parties agree on whose rows are the same person's, one person may stand in several rows, and the sums' mu for a
     person is what all blocks move together (`person_mu`).
+
+    Parameters
+    ----------
+    known : party -> (N,) whom it knows
+    marginals : of those, from noisy counts
+    rows_agreed : whether the parties know which rows are one person's
     """
     parties, widths, compute = sums_roles(federation)
-    seen = np.column_stack([observed[key] for key, s in zip(layout.keys, layout.slices, strict=True) for _ in _each(s)])
-    mu = budget.moments_mu() if budget.unit is Unit.PERSON else min(map(budget.moments_mu, budget.totals))
-    cap = choose_cap(mu, max(int(seen.any(axis=1).sum()), 1), len(layout.keys))
-    shared = [share_column(marginals[key], cap) for key in layout.keys]
-    squares = np.array([column.largest for column in shared])
-    opened = choose_patterns(seen, math.sqrt(COMPUTE / 2.0) / mu)
-    if not opened.counts.size:
+    whom = np.column_stack([known[party] for party in parties])
+    if not whom.any():
         raise SettingsError("nobody has a value in any column")
-    present = opened.columns[:, [part.start for part in layout.slices]]
-    owners = np.array([parties.index(key.party) for key in layout.keys])
-    longest = np.column_stack([(present * squares)[:, owners == k].sum(axis=1) for k in range(len(parties))])
-    weights = choose_weights(opened.counts, longest, math.sqrt(COMPUTE / 2.0) / mu)
-    lengths = weights * longest
-    bits = min(
-        choose_field_bits(int(n), _ROUNDING * (float(row.sum()) + 1.0), mu)
-        for n, row in zip(opened.counts, lengths, strict=True)
+    several = budget.unit is Unit.PERSON and not rows_agreed
+    split = budget.parts()
+    if several:  # what the choice of tables counts with; noise follows from the pairs
+        split = replace(split, tables=split.tables / min(len(parties), math.sqrt(2.0 * len(parties))))
+    people = {key: max(int(known[key.party].sum()), 1) for key in federation.keys}
+    opening = plan_openings(
+        code_columns(federation, marginals, budget),
+        whom,
+        split,
+        [margin_shares(marginals[key], may_be_empty=budget.empties[key]) for key in federation.keys],
+        np.array([count_deviation(budget.deviations[key]) / people[key] for key in federation.keys]),
     )
-    tables = tuple(
-        np.rint((present[:, j] * np.sqrt(weights[:, owners[j]]))[:, None, None] * column.shared * 2.0**bits).astype(
-            np.int64
-        )
-        for j, column in enumerate(shared)
+    tables_mu = budget.parts().tables
+    selects = bool(opening.selecting.any() and not opening.selecting.all() and split.selection > 0.0)
+    bits, tables, weights = round_plan(opening, split.gram / len(parties))
+    plan = SumsPlan(
+        parties=parties,
+        n_columns=widths,
+        compute=compute,
+        pattern_of=opening.pattern_of,
+        weights=weights,
+        tables=tables,
+        groups=tuple(column.groups.astype(np.int64) for column in opening.columns),
+        bits=bits,
+        cap=opening.cap,
+        selecting=opening.selecting,
+        base=~opening.selecting if selects else np.zeros_like(opening.selecting),
+        most_tables=TILTED_TUNING.most_tables if tables_mu > 0.0 else 0,
+        several_rows=several,
+        mu=split.gram,
+        mu_tables=tables_mu,
+        mu_selection=split.selection if selects else 0.0,
     )
-    plan = SumsPlan(parties, widths, compute, opened.pattern_of, opened.columns, tables, bits, cap, mu)
-    if budget.unit is Unit.BLOCK:
-        factors = {party: block_factor(plan, party) for party in parties}
-        # A party in no opened pattern has no part in the sums, and does not limit them. Nor has one whose noisy margins
-        # have pooled each of its columns to one cell; where that is all of them, the sums are of nothing but noise.
-        limits = [budget.moments_mu(party) / own for party, own in factors.items() if own > 0.0]
-        plan = replace(plan, mu=min(limits, default=mu) * (1.0 - 2.0**-50))
-    elif not rows_agreed:
-        plan = replace(plan, mu=mu * mu / person_mu(plan, rows_agreed=False) * (1.0 - 2.0**-50))
+    plan = _price(plan, budget, rows_agreed=rows_agreed)
     check_plan(plan)
+    return StrictPlan(plan, _rounded_openings(opening, plan))
+
+
+def code_columns(
+    federation: Federation, marginals: Mapping[ColumnKey, Marginal], budget: StrictBudget
+) -> list[CodedColumn]:
+    """What is public about every column before the first opening."""
+    numbers = {party.name: number for number, party in enumerate(federation.parties)}
+    return [
+        CodedColumn(
+            marginals[key].probabilities.size,
+            federation.column(key).kind != "nominal",
+            numbers[key.party],
+            budget.empties[key],
+        )
+        for key in federation.keys
+    ]
+
+
+def round_plan(opening: OpeningPlan, mu: float) -> tuple[int, tuple[Ints, ...], Ints]:
+    """(fractional bits of tables, tables, weights) in whole numbers, as fine as sums over everybody leave room for.
+
+    The fit is made with these numbers, so that rounding costs nothing but a little length.
+    """
+    total = choose_field_bits(int(opening.counts.sum()), _ROUNDING, mu)
+    bits = min(max(total - _WEIGHT_BITS, FEWEST_BITS), _MOST_TABLE_BITS)
+    tables = tuple(np.rint(feature.table * 2.0**bits).astype(np.int64) for feature in opening.features)
+    whole = np.rint(opening.weights * 2.0 ** (total - bits)).astype(np.int64)
+    return bits, tables, np.where(opening.patterns, np.maximum(whole, 1), 0)
+
+
+def _price(plan: SumsPlan, budget: StrictBudget, *, rows_agreed: bool) -> SumsPlan:
+    """The plan at the largest prices that the budget allows."""
+    down = 1.0 - 2.0**-40
+    if budget.unit is Unit.BLOCK:
+        factors = {party: block_factor(plan, party) for party in plan.parties}
+        # A party that knows nobody has no part in the sums, and does not limit them. Nor has one whose noisy margins
+        # have pooled each of its columns to one cell; where that is all of them, the sums are of nothing but noise.
+        gram = [budget.parts(party).gram / own for party, own in factors.items() if own > 0.0]
+        whole = sum(own for own, here in zip(plan.longest, plan.base, strict=True) if here)
+        selection = [
+            budget.parts(party).selection * math.sqrt(max(whole, 1) / max(own, 1))
+            for party, own, here in zip(plan.parties, plan.longest, plan.base, strict=True)
+            if here
+        ]
+        return replace(plan, mu=min(gram, default=plan.mu) * down, mu_selection=min(selection, default=0.0) * down)
+    if not rows_agreed:
+        return replace(plan, mu=plan.mu * plan.mu / person_mu(plan, rows_agreed=False) * down)
     return plan
 
 
-def _each(part: slice) -> range:
-    return range(part.stop - part.start)
+def _rounded_openings(opening: OpeningPlan, plan: SumsPlan) -> OpeningPlan:
+    """The plan that the fit is made with: tables and weights in whole numbers."""
+    features = tuple(
+        replace(feature, table=table / 2.0**plan.bits)
+        for feature, table in zip(opening.features, plan.tables, strict=True)
+    )
+    return replace(opening, features=features, weights=plan.weights.astype(np.float64))
+
+
+# ---- a party's part ----------------------------------------------------------------------
+
+
+def share_cells(plan: SumsPlan, party: str, table: AlignedTable) -> Ints:
+    """(n_k, columns) the pooled cells that a party shares, in the plan's rows."""
+    rows, observed = own_rows(plan, party), table.observed()
+    if not np.array_equal(rows, observed.any(axis=1)):
+        raise ProtocolError(f"party {party!r}: the plan counts on people whom it does not know")
+    codes = []
+    for number, column in zip(own_columns(plan, party), table.party.columns, strict=True):
+        encoded, groups = table.columns[column.name], plan.groups[number]
+        empty = not encoded.observed[rows].all()
+        codes.append(groups[code_values(encoded, column, rows, groups.size - empty)])
+    return np.column_stack(codes)
+
+
+def sum_selected(plan: SumsPlan, party: str, codes: Ints) -> Ints:
+    """(selecting parties, features) sums of a base party's features over those whom each of them knows.
+
+    Parameters
+    ----------
+    codes : as `share_cells` makes them
+    """
+    rows = own_rows(plan, party)
+    features = np.hstack([plan.tables[j][codes[:, place]] for place, j in enumerate(own_columns(plan, party))])
+    whom = plan.weights[:, plan.selecting][plan.pattern_of[rows]] > 0
+    return np.asarray(whom.T.astype(np.int64) @ features)
+
+
+# ---- what was opened ---------------------------------------------------------------------
+
+
+def read_gram(plan: StrictPlan, opened: OpenedProducts) -> OpenedGram:
+    """The first opening, for the fit."""
+    return plan.openings.gram(opened.products, opened.deviation_off)
+
+
+def read_selection(plan: StrictPlan, released: Mapping[str, Ints]) -> SelectionReading | None:
+    """What base parties released, for the fit; None where they released nothing.
+
+    Parameters
+    ----------
+    released : base party -> (selecting parties, features) noisy sums, in units of 2^-bits
+    """
+    sums = plan.sums
+    if not sums.base.any():
+        return None
+    present = (sums.weights > 0) * sums.counts[:, None]
+    both = present.T @ (sums.weights > 0)  # people whom two parties know
+    means = []
+    for number, party in enumerate(sums.parties):
+        if sums.base[number]:
+            whole = np.zeros((len(sums.parties), released[party].shape[1]))
+            whole[sums.selecting] = released[party] / 2.0**sums.bits
+            means.append(whole / np.maximum(both[:, number], 1)[:, None])
+    counts = np.maximum(both[:, sums.base].min(axis=1), 1)
+    deviation = count_deviation(selection_deviation(sums)) / 2.0**sums.bits
+    return SelectionReading(plan.openings.base, sums.selecting, np.hstack(means), deviation / counts)
+
+
+def read_tables(plan: StrictPlan, opened: Sequence[OpenedCounts]) -> tuple[OpenedTable, ...]:
+    """The second opening, for the fit."""
+    people = plan.openings.people
+    found = []
+    for table in opened:
+        n = max(int(people[table.pair]), 1)
+        found.append(OpenedTable(table.pair, table.counts / n, table.deviation / n, int(people[table.pair])))
+    return tuple(found)

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.formatting import json_numbers
-from verticopula.schema.federation import ColumnKey
-from verticopula.stats.marginals import Marginal
-from verticopula.stats.pairwise import FitReport
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TiltedPair:
+    """Two columns whose table tilts the copula.
+
+    Attributes
+    ----------
+    first, second : the columns, as `party.column`
+    opened : whether their table was opened; otherwise products of features say what it is like
+    missed : total variation distance between table and copula, as the first opening let one expect
+    added : the distance between the table that is believed and the copula's own
+    """
+
+    first: str
+    second: str
+    opened: bool
+    missed: float
+    added: float
 
 
 @dataclass(frozen=True)
@@ -27,36 +43,38 @@ class StrictReport:
     ----------
     rank : factors that stand out of the noise
     spread_within, spread_between : standard deviation of correlations around the factors, inside a party and across
-    iterations, converged, change : rounds made; whether nothing moved any more; largest move in the last
-    patterns, left_out : patterns opened; subjects in none of them
+    patterns : of parties that know a person
     parties : their names, in the order of the next ones
     raw_error : (K, K) standard error of one correlation from noise and overlap alone; inf where nobody was counted
-        with both
+        with both, 0 where there is no pair of ordered columns
     expected_error : (K, K) the same with the help of all other pairs; noise, sampling and the factors' own error, not
         what is left of selection
     realised_error : (K, K) root mean square of what the noisy correlations are away from the fitted ones
     supported : (K, K) whether the data support a correlation of the two parties at this budget
     flat : columns whose noisy margin has all mass in one cell
+    pairs : those that tables tilt, the most important first; none in a study of an earlier version
+    learnt : whether anything stood out of the noise; otherwise columns are drawn independently
+    misfit : mean total variation distance between the believed tables and the rows that the fit ended with
     """
 
     rank: int
     spread_within: float
     spread_between: float
-    iterations: int
-    converged: bool
-    change: float
     patterns: int
-    left_out: int
     parties: tuple[str, ...]
     raw_error: Floats
     expected_error: Floats
     realised_error: Floats
     supported: Bools
     flat: tuple[str, ...]
+    pairs: tuple[TiltedPair, ...] = ()
+    learnt: bool = True
+    misfit: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for files and reports; None where an error is infinite."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["pairs"] = [asdict(pair) for pair in self.pairs]
         plain: dict[str, Any] = json_numbers(
             {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
         )
@@ -70,8 +88,9 @@ class StrictReport:
             for name, kind in _ARRAYS.items()
         }
         names = {name: tuple(raw[name]) for name in ("parties", "flat")}
-        known = {field.name: raw[field.name] for field in fields(cls)}
-        return cls(**{**known, **arrays, **names})
+        known = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
+        pairs = tuple(TiltedPair(**pair) for pair in raw.get("pairs", ()))
+        return cls(**{**known, **arrays, **names, "pairs": pairs})
 
     @property
     def unsupported(self) -> tuple[tuple[str, str], ...]:
@@ -86,22 +105,6 @@ _ARRAYS: dict[str, type] = {
     "realised_error": np.float64,
     "supported": np.bool_,
 }
-
-
-@dataclass(frozen=True)
-class StrictFit:
-    """What a strict study found.
-
-    Attributes
-    ----------
-    correlation : (q, q) of the latents
-    marginals : of the population
-    """
-
-    correlation: Floats
-    marginals: Mapping[ColumnKey, Marginal]
-    report: FitReport
-    strict: StrictReport
 
 
 def by_parties(squares: Floats, counted: Bools, owners: Ints, n_parties: int) -> Floats:

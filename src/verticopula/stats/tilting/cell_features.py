@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.stats.strict.latent_scores import LatentScore
-from verticopula.stats.strict.tuning import STRICT_TUNING
+from verticopula.stats.tilting.latent_scores import LatentScore
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
@@ -64,8 +63,8 @@ def make_features(column: PooledColumn, cap: float, *, centred: bool) -> CellFea
     middle = 0.5 * (float(score.scores.min()) + float(score.scores.max()))
     offset = 0.0 if centred or column.empty else middle
     half = max(float(np.max(np.abs(score.scores - offset))), 1e-9)
-    squared = 0.0 if score.is_flat else 1.0 / (half * max(score.slope(), STRICT_TUNING.weakest_slope))
-    scale = math.sqrt(min(squared, STRICT_TUNING.most_square / half**2))
+    squared = 0.0 if score.is_flat else 1.0 / (half * max(score.slope(), TUNING.weakest_slope))
+    scale = math.sqrt(min(squared, TUNING.most_square / half**2))
     features = [np.append(scale * (score.scores - offset), np.zeros(column.n_cells - filled))]
     if filled > 2:
         features.append(

@@ -2,7 +2,7 @@
 
 One pass, without a loop between steps: products of scores become covariances by the released margins, covariances
 become latent correlations by the bridge of the two step functions, and these are moved towards a few factors and
-towards nothing (`strict.factor_structure`). Where nothing stands out of the noise the result is the identity.
+towards nothing (`factor_structure`). Where nothing stands out of the noise the result is the identity.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from threadpoolctl import threadpool_limits
 
 from verticopula.stats.bridge import hermite_coefficients, invert_series
 from verticopula.stats.matrix_repair import nearest_correlation
-from verticopula.stats.strict.factor_structure import (
+from verticopula.stats.tilting.cell_features import CellFeatures, features_mean
+from verticopula.stats.tilting.factor_structure import (
     FactorStructure,
     fit_structure,
     group_pairs,
     start_structure,
 )
-from verticopula.stats.tilting.cell_features import CellFeatures, features_mean
 from verticopula.stats.tilting.openings import OpenedGram, feature_places
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import latent_cuts

@@ -34,8 +34,6 @@ Ints = NDArray[np.int64]
 class _Listed(Protocol):
     @property
     def n_cells(self) -> int: ...
-    @property
-    def may_be_empty(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class BudgetSplit:
 
     Attributes
     ----------
-    margins, gram, tables : margins, first and second opening; no tables where all columns have two cells
+    margins, gram, tables : margins, first and second opening; no tables where all columns have two cells of values
     selection : base features by presence; 0 where nothing is missing or nobody knows everybody
     """
 
@@ -61,7 +59,7 @@ def split_budget(mu: float, coded: Sequence[_Listed], *, corrected: bool) -> Bud
     ----------
     corrected : whether base features by presence are released
     """
-    tables_matter = any(c.n_cells + c.may_be_empty > 2 for c in coded)
+    tables_matter = any(c.n_cells > 2 for c in coded)
     fewness = min(1.0, TUNING.few_columns / len(coded))
     margins = math.sqrt(fewness) * (TUNING.margins_share if tables_matter else TUNING.copula_only_margins)
     tables = fewness * TUNING.tables_share if tables_matter else 0.0

@@ -19,17 +19,17 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def choose_row_weights(known: Bools, longest: Floats, n_columns: Ints, noise: float) -> Floats:
-    """(N, K) weights; 0 where a party does not know a person.
+def choose_row_weights(patterns: Bools, counts: Ints, longest: Floats, n_columns: Ints, noise: float) -> Floats:
+    """(P, K) weights; 0 where a party does not know a pattern's people.
 
     Parameters
     ----------
-    known : (N, K)
+    patterns : (P, K) presence patterns
+    counts : (P,) people of each
     longest : (K,) largest squared length of a party's features
     n_columns : (K,) how many columns a party has
     noise : standard deviation of the noise on a sum of products, for records of squared length 1
     """
-    patterns, place, counts = np.unique(known, axis=0, return_inverse=True, return_counts=True)
     pairs = np.outer(n_columns, n_columns).astype(np.float64)
 
     def lost(logs: Floats) -> float:
@@ -41,12 +41,12 @@ def choose_row_weights(known: Bools, longest: Floats, n_columns: Ints, noise: fl
         variance = np.where(met, (noise**2 + squares) / safe**2, np.inf)
         return float(np.sum(pairs / (1.0 / TUNING.prior_variance + 1.0 / variance)))
 
-    start = np.zeros(known.shape[1])
+    start = np.zeros(patterns.shape[1])
     if len(patterns) == 1:
         logs = start
     else:
         logs = minimize(lost, start, method="L-BFGS-B", bounds=[(-4.0, 4.0)] * start.size).x
-    return np.asarray(_weights(patterns, longest, np.exp(logs))[place.reshape(-1)])
+    return _weights(patterns, longest, np.exp(logs))
 
 
 def _weights(patterns: Bools, longest: Floats, sizes: Floats) -> Floats:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.stats.strict.score_model import solve_shift
 from verticopula.stats.tilting.cell_features import CellFeatures, features_mean
+from verticopula.stats.tilting.latent_scores import solve_shift
 from verticopula.stats.tilting.openings import OpenedGram, OpenedTable, feature_places
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
@@ -50,8 +50,13 @@ class SelectionReading:
 
 def find_base_columns(known: Bools, owners: Ints) -> tuple[Bools, Bools]:
     """(p,) columns of parties that know (all but) everybody, and (K,) which parties do not."""
-    selecting = known.mean(axis=0) < 1.0 - TUNING.base_lack
-    return np.asarray(~selecting[owners]), np.asarray(selecting)
+    base = find_base_parties(known.sum(axis=0) / max(len(known), 1))
+    return np.asarray(base[owners]), np.asarray(~base)
+
+
+def find_base_parties(shares: Floats) -> Bools:
+    """(K,) the parties that know (all but) everybody, from the shares of people that they know."""
+    return np.asarray(shares >= 1.0 - TUNING.base_lack)
 
 
 def selection_deviation(features: Sequence[CellFeatures], base: Bools, n_selecting: int, mu: float) -> float:

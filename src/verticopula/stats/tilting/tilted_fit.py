@@ -193,13 +193,21 @@ def _average(models: Sequence[TiltedCopula]) -> TiltedCopula:
     return replace(models[-1], tables=tables, tilts=tilts)
 
 
-def draw_rows(fit: TiltedFit, n_rows: int, *, rng: np.random.Generator, threads: int = 1) -> RowSweeper:
-    """New rows of a fitted model, with the believed tables."""
-    rows = start_rows(fit.model, n_rows, rng, threads)
-    compiled = fit.model.compile()
-    for _ in range(TUNING.fresh_sweeps):
+def draw_rows(
+    model: TiltedCopula, targets: Mapping[Pair, Floats], n_rows: int, *, rng: np.random.Generator, threads: int = 1
+) -> RowSweeper:
+    """New rows of a fitted model, with the believed tables and otherwise the model's own.
+
+    Parameters
+    ----------
+    targets : pair -> the believed table
+    """
+    rows = start_rows(model, n_rows, rng, threads)
+    compiled = model.compile()
+    for _ in range(TUNING.fresh_sweeps if model.tables else 0):
         rows.sweep(compiled)
-    settle_rows(fit.model, rows, fit.targets, TUNING.settling_sweeps, TUNING.settling_pull)
+    wanted = {**targets, **_own_tables(model, rows, targets)}
+    settle_rows(model, rows, wanted, TUNING.settling_sweeps, TUNING.settling_pull)
     return rows
 
 

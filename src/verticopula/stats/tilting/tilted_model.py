@@ -84,15 +84,22 @@ class TiltedCopula:
         )
 
 
-def start_rows(model: TiltedCopula, n_rows: int, rng: np.random.Generator, threads: int = 1) -> RowSweeper:
-    """Rows of the copula without tables, to be swept."""
+def start_rows(
+    model: TiltedCopula, n_rows: int, rng: np.random.Generator, threads: int = 1, *, spread: bool = True
+) -> RowSweeper:
+    """Rows of the copula without tables, to be swept.
+
+    Parameters
+    ----------
+    spread : whether cells of columns without a latent come as often as their shares say, without sampling error
+    """
     q = len(model.correlation)
     root = np.linalg.cholesky(model.correlation) if q else np.zeros((0, 0))
     z = (rng.standard_normal((n_rows, q)) @ root.T).astype(np.float32)
     y = np.zeros((n_rows, len(model.columns)), dtype=np.uint8)
     for j, column in enumerate(model.columns):
         shares = column.shares
-        drawn = _spread_cells(shares / shares.sum(), n_rows, rng)
+        drawn = (_spread_cells if spread else _draw_cells)(shares / shares.sum(), n_rows, rng)
         k = model.latent_of[j]
         if k >= 0:
             filled = np.searchsorted(latent_cuts(column)[1:-1], z[:, k], side="right")
@@ -107,6 +114,11 @@ def _spread_cells(shares: Floats, n_rows: int, rng: np.random.Generator) -> Ints
     ends[-1] = 1.0
     drawn = np.searchsorted(ends, (np.arange(n_rows) + rng.random()) / n_rows, side="right")
     return np.asarray(rng.permutation(np.minimum(drawn, shares.size - 1)), dtype=np.int64)
+
+
+def _draw_cells(shares: Floats, n_rows: int, rng: np.random.Generator) -> Ints:
+    """(n,) cells, each drawn by itself."""
+    return np.asarray(rng.choice(shares.size, n_rows, p=shares), dtype=np.int64)
 
 
 def settle_rows(model: TiltedCopula, rows: RowSweeper, wanted: Mapping[Pair, Floats], sweeps: int, pull: float) -> None:

@@ -10,11 +10,12 @@ class TiltedTuning:
     """Chosen constants of pooling, openings, choice of tables and fit.
 
     `margins_share`, `tables_share`, `nominal_weight`, `shape_weight`, `rarest_share`, `smooth_length`, `own_part`,
-    `product_part`, `enough_gain`, `settling_sweeps` and `settling_pull` were chosen on generated tables (random
-    Bayesian networks and latent classes of 14 and 15 columns, 40,000 people) and on the public table magic in 16 cells
-    a column, at (0.8, 1e-5); most of them lie on a plateau. `copula_only_margins` was chosen on generated binary
-    columns; `few_columns`, `selection_share`, `regression_ridge` and `most_ridge` on `make_sme` (71,827 people, epsilon
-    1 and 3) with seeds that no page reports; `response_weight` on magic. The others were chosen by hand, not tuned.
+    `product_part`, `enough_gain`, `settling_sweeps`, `settling_pull`, `fitted_rows` and `fresh_sweeps` were chosen on
+    generated tables (random Bayesian networks and latent classes of 14 and 15 columns, 40,000 people) and on the
+    public table magic in 16 cells a column, at (0.8, 1e-5); most of them lie on a plateau. `copula_only_margins` was
+    chosen on generated binary columns; `few_columns`, `selection_share`, `regression_ridge` and `most_ridge` on
+    `make_sme` (71,827 people, epsilon 1 and 3) with seeds that no page reports, and `score_caps` and `most_square`
+    there, too, with 20,000 people as well; `response_weight` on magic. The others were chosen by hand, not tuned.
     No constant was chosen on NLTCS, ACS, BR2000, Adult, shoppers or SBA loans.
 
     Attributes
@@ -22,6 +23,7 @@ class TiltedTuning:
     most_cells : pooled cells of a column, but for an empty one
     rarest_share : a rarer cell is pooled
     empty_deviations : a cell within so many standard deviations of its noise counts as empty
+    no_empty_deviations : a column whose empty values are within so many of them is taken for one without any
     margins_share, tables_share : parts of mu^2 for margins and for the second opening; the first opening has the rest
     few_columns : with more columns than this, tables get less in inverse proportion, and margins in proportion to the
         root of it: the copula has to say more
@@ -34,6 +36,18 @@ class TiltedTuning:
     regression_ridge, most_ridge : of regressions on the base, relative to the mean square of its features, for each
         standard deviation of noise on a mean product; and at most
     selection_rows : rows of the model that show what selection does
+    score_caps : least and largest cap of a cell's mean latent, before scores get variance 1
+    most_square : largest square that one column's score may have, where one normal column has about 1.5
+    rarest_value : a score is standardised as if either end were at least this frequent
+    weakest_slope : of a score on its latent, where one divides by it
+    flat_variance : a score with less says nothing about its latent
+    farthest_shift : of a latent in the population, in standard deviations
+    most_factors : of the correlations' structure
+    inside_weight : what a pair inside a party counts for the factors, so that a party's own structure does not pass
+        for a common factor
+    most_residual : largest variance of correlations around the factors
+    least_loading : added to a factor's mean squared loading
+    real_factor : mean squared loading from which a factor is counted in the report
     prior_variance : of a correlation about which nothing is known, where row weights are chosen
     nominal_weight, shape_weight, empty_weight : squared length of a nominal column's indicators, of an ordered
         column's second feature and of the indicator of an empty value in a record, where a normal score has about 1.5
@@ -57,6 +71,7 @@ class TiltedTuning:
     most_tilt : largest theta
     settling_sweeps, settling_pull : of the last sweeps, which take sampling error out of the rows' tables
     averaged_sweeps : over which theta, and the model's own tables, are averaged before that
+    fitted_rows : least and most rows that a fit works with, whatever the number of people is
     fresh_sweeps : of rows that are drawn anew
     most_settled : pairs without theta whose tables are settled, too; with more of them none is
     """
@@ -64,6 +79,7 @@ class TiltedTuning:
     most_cells: int = 16
     rarest_share: float = 0.004
     empty_deviations: float = 2.0
+    no_empty_deviations: float = 3.0
     margins_share: float = 0.2
     tables_share: float = 0.55
     few_columns: int = 20
@@ -75,6 +91,17 @@ class TiltedTuning:
     regression_ridge: float = 4.0
     most_ridge: float = 0.3
     selection_rows: int = 30_000
+    score_caps: tuple[float, float] = (0.2, 2.0)
+    most_square: float = 4.0
+    rarest_value: float = 0.01
+    weakest_slope: float = 0.05
+    flat_variance: float = 0.1
+    farthest_shift: float = 2.0
+    most_factors: int = 8
+    inside_weight: float = 0.1
+    most_residual: float = 0.1
+    least_loading: float = 1e-3
+    real_factor: float = 0.01
     prior_variance: float = 0.02
     nominal_weight: float = 1.0
     shape_weight: float = 0.3
@@ -102,7 +129,8 @@ class TiltedTuning:
     settling_sweeps: int = 1
     settling_pull: float = 1.0
     averaged_sweeps: int = 8
-    fresh_sweeps: int = 30
+    fitted_rows: tuple[int, int] = (20_000, 60_000)
+    fresh_sweeps: int = 15
     most_settled: int = 300
 
 

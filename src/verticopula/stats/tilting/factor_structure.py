@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,6 +43,8 @@ class FactorStructure:
     @property
     def rank(self) -> int:
         """Factors that explain at least a hundredth of a column on average."""
+        if not len(self.loadings):  # no column has anything to say
+            return 0
         return int(np.sum(np.mean(self.loadings**2, axis=0) > TUNING.real_factor))
 
     @property
@@ -68,6 +70,8 @@ def posterior_variance(structure: FactorStructure, variance: Floats) -> Floats:
     J H^-1 J' with H the Gauss-Newton Hessian of all pairs and J the derivative of l_j'l_k. tau^2 is taken one standard
     error larger than found: in much noise one cannot tell whether there is anything but the factors, or any of them.
     """
+    if not variance.size:  # no column has anything to say
+        return variance
     structure = replace(structure, spread=structure.spread + _spread_errors(structure, variance))
     used = structure.loadings[:, np.mean(structure.loadings**2, axis=0) > TUNING.least_loading]
     q, factors = used.shape

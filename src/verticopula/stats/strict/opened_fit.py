@@ -1,0 +1,293 @@
+"""What a strict study found, from all that was opened: the tilted copula in the terms of a `FitResult`.
+
+All of it is computed from released numbers and costs no budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from threadpoolctl import threadpool_limits
+
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.copula import Layout, indicators_to_latents
+from verticopula.stats.marginals import Marginal
+from verticopula.stats.matrix_repair import Repair, nearest_correlation
+from verticopula.stats.pairwise import FitReport
+from verticopula.stats.strict.strict_report import StrictReport, TiltedPair, by_parties
+from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
+from verticopula.stats.tilting.cell_features import features_mean
+from verticopula.stats.tilting.factor_structure import posterior_variance
+from verticopula.stats.tilting.opening_plan import OpeningPlan
+from verticopula.stats.tilting.openings import OpenedTable
+from verticopula.stats.tilting.pair_choice import expected_table
+from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.study_fit import ChosenTables, fit_openings
+from verticopula.stats.tilting.tilted_fit import TiltedFit
+from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_threads
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_RAREST_INDICATOR = 1e-3
+
+
+@dataclass(frozen=True)
+class StrictFit:
+    """What a strict study found.
+
+    Attributes
+    ----------
+    copula : of the population
+    report : repairs
+    strict : which pairs were tilted, and what can be relied on
+    """
+
+    copula: TiltedStudyCopula
+    report: FitReport
+    strict: StrictReport
+
+
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator, unused-ignore]
+def fit_opened(
+    plan: OpeningPlan,
+    chosen: ChosenTables,
+    tables: Sequence[OpenedTable],
+    layout: Layout,
+    marginals: Mapping[ColumnKey, Marginal],
+    parties: Sequence[str],
+    rng: np.random.Generator,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    n_rows: int | None = None,
+) -> StrictFit:
+    """The copula of the population, from what was opened.
+
+    Parameters
+    ----------
+    tables : of the second opening, in the order of `chosen.pairs`
+    layout : of the plan's columns
+    marginals : of the observed, settled from noisy cells
+    parties : their names, in the order of the plan's numbers
+    rng : of the rows that the fit works with
+    n_rows : how many those are; None for as many as there are people, within limits
+    """
+    size = int(np.clip(plan.counts.sum(), *TILTED_TUNING.fitted_rows)) if n_rows is None else n_rows
+    fit = fit_openings(plan, chosen, tables, size, rng, threads=usable_threads(), progress=progress)
+    found = {
+        key: population_margin(column, marginals[key])
+        for key, column in zip(layout.keys, fit.model.columns, strict=True)
+    }
+    repaired = correlate_latents(fit, chosen, layout, found)
+    copula = TiltedStudyCopula(layout, found, repaired.correlation, fit.model, fit.targets)
+    return StrictFit(
+        copula,
+        _report(plan, chosen, layout, marginals, repaired),
+        summarise(plan, chosen, fit, layout, parties, repaired.correlation),
+    )
+
+
+def population_margin(column: PooledColumn, observed: Marginal) -> Marginal:
+    """A column's margin in the population: values, and how many are empty."""
+    n_cells = observed.probabilities.size
+    values = np.maximum(column.probabilities[:n_cells], 0.0)
+    total = float(values.sum())
+    shares = values / total if total > 0.0 else np.full(n_cells, 1.0 / n_cells)
+    empty = float(column.probabilities[n_cells:].sum()) / float(column.probabilities.sum())
+    return replace(observed, probabilities=shares, empty=empty)
+
+
+def correlate_latents(
+    fit: TiltedFit, chosen: ChosenTables, layout: Layout, marginals: Mapping[ColumnKey, Marginal]
+) -> Repair:
+    """Latent correlations of the layout's latents that go with the model.
+
+    Pairs of ordered columns have the copula's; where a table tilts the pair, that of the rows. Categories have what the
+    rows' indicators say, to first order; they are uncorrelated with what no table ties them to.
+    """
+    rows, columns, latent_of = fit.rows, fit.model.columns, fit.model.latent_of
+    q = len(layout.labels)
+    correlation = np.eye(q)
+    copula = chosen.population.copula.correlation
+    unknown = np.zeros(q, dtype=np.bool_)
+    for j, part in enumerate(layout.slices):
+        if part.stop - part.start > 1:
+            unknown[part] = _unlearnt(columns[j], part.stop - part.start)
+        for k, other in enumerate(layout.slices[:j]):
+            single = part.stop - part.start == 1 and other.stop - other.start == 1
+            if (k, j) in fit.model.tables:
+                block = _rows_correlation(rows.y, rows.z, columns, latent_of, (j, k), (part, other))
+            elif single and min(latent_of[j], latent_of[k]) >= 0:
+                block = np.array([[copula[latent_of[j], latent_of[k]]]])
+            else:
+                continue
+            correlation[part, other], correlation[other, part] = block, block.T
+    transform = indicators_to_latents(layout, marginals, unknown)
+    inside = layout.nominal_blocks() | np.eye(q, dtype=np.bool_)
+    latent = transform @ np.where(inside, 0.0, correlation) @ transform.T
+    latent = np.clip(np.where(inside, 0.0, latent), -0.999, 0.999)
+    np.fill_diagonal(latent, 1.0)
+    return nearest_correlation(latent)
+
+
+def _unlearnt(column: PooledColumn, size: int) -> Bools:
+    """(categories,) those that share a pooled cell with others, or have next to no mass."""
+    groups = column.groups[:size]
+    sizes = np.bincount(groups, minlength=column.n_cells)
+    return np.asarray((sizes[groups] > 1) | (column.probabilities[:size] < _RAREST_INDICATOR))
+
+
+def _rows_correlation(
+    y: NDArray[np.uint8],
+    z: NDArray[np.float32],
+    columns: Sequence[PooledColumn],
+    latent_of: Ints,
+    pair: tuple[int, int],
+    parts: tuple[slice, slice],
+) -> Floats:
+    """(latents of the first, of the second) correlations in the rows, indicators taken as binary columns."""
+    filled = np.ones(len(y), dtype=np.bool_)
+    for j in pair:
+        filled &= y[:, j] < columns[j].n_filled
+    if filled.sum() < 2:
+        return np.zeros((parts[0].stop - parts[0].start, parts[1].stop - parts[1].start))
+    units = []
+    for j, part in zip(pair, parts, strict=True):
+        size = part.stop - part.start
+        if size == 1 and latent_of[j] >= 0:
+            own = z[filled, latent_of[j]].astype(np.float64)
+            units.append(((own - own.mean()) / max(float(own.std()), 1e-9))[:, None])
+        elif size == 1:  # nothing is learnt of it
+            units.append(np.zeros((int(filled.sum()), 1)))
+        else:
+            units.append(_unit_indicators(y[filled, j], columns[j], size))
+    return np.asarray(np.clip(units[0].T @ units[1] / filled.sum(), -0.999, 0.999))
+
+
+def _unit_indicators(y: NDArray[np.uint8], column: PooledColumn, size: int) -> Floats:
+    """(n, categories) centred indicators over the density at their threshold: covariances are then latent ones."""
+    hit = (y[:, None] == np.arange(column.n_cells)).astype(np.float64)
+    share = hit.mean(axis=0)
+    threshold = ndtri(np.clip(share, _RAREST_INDICATOR, 1.0 - _RAREST_INDICATOR))
+    density = np.exp(-0.5 * threshold**2) / math.sqrt(2.0 * math.pi)
+    return np.asarray(((hit - share) / density)[:, column.groups[:size]])
+
+
+def _report(
+    plan: OpeningPlan,
+    chosen: ChosenTables,
+    layout: Layout,
+    marginals: Mapping[ColumnKey, Marginal],
+    repaired: Repair,
+) -> FitReport:
+    """Repairs, and the error of every latent correlation before anything is shrunk."""
+    copula, gram = chosen.population.copula, chosen.population.gram
+    widths = [part.stop - part.start for part in layout.slices]
+    column_of = np.repeat(np.arange(len(layout.keys)), widths)
+    owners = plan.owners[column_of]
+    spread = np.concatenate([_feature_spreads(plan, j, width) for j, width in enumerate(widths)])
+    totals, people = gram.totals[np.ix_(owners, owners)], gram.people[np.ix_(owners, owners)]
+    noise = gram.deviation / np.maximum(totals * np.outer(spread, spread), 1e-12)
+    error = np.sqrt(np.minimum(noise**2 + 1.0 / np.maximum(people, 1.0), 1.0))
+    latent = np.where(np.array(widths)[column_of] == 1, copula.latent_of[column_of], -1)
+    held = np.flatnonzero(latent >= 0)
+    own = copula.variance[np.ix_(latent[held], latent[held])]
+    error[np.ix_(held, held)] = np.sqrt(np.where(np.isfinite(own), own, 1.0))
+    error[layout.nominal_blocks()] = 0.0
+    np.fill_diagonal(error, 0.0)
+    off = ~np.eye(len(copula.correlation), dtype=bool) & np.isfinite(copula.variance)
+    change = np.abs(copula.correlation - copula.noisy)[off]
+    return FitReport(
+        overlap=plan.people[np.ix_(column_of, column_of)].astype(np.int64),
+        standard_error=error,
+        shrink_rank=copula.structure.rank,
+        shrink_change=float(change.mean()) if change.size else 0.0,
+        psd_change=repaired.change,
+        smallest_eigenvalue=repaired.smallest_eigenvalue_before,
+        marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
+    )
+
+
+def _feature_spreads(plan: OpeningPlan, j: int, width: int) -> Floats:
+    """(latents,) standard deviation of what stands for each of a column's latents in the first opening."""
+    features, column = plan.features[j], plan.columns[j]
+    squares = column.shares @ features.table**2 - features_mean(features, column) ** 2
+    deviations = np.sqrt(np.maximum(squares, 1e-9))
+    if features.score is not None:  # also where a nominal column's categories are pooled to two cells
+        return np.full(width, deviations[0])
+    return np.asarray(deviations[column.groups[:width]])
+
+
+def summarise(
+    plan: OpeningPlan,
+    chosen: ChosenTables,
+    fit: TiltedFit,
+    layout: Layout,
+    parties: Sequence[str],
+    correlation: Floats,
+) -> StrictReport:
+    """Which pairs were tilted, and what can be relied on, party by party."""
+    copula, k = chosen.population.copula, len(parties)
+    structure, variance = copula.structure, copula.variance
+    held = np.flatnonzero(copula.latent_of >= 0)
+    owners = plan.owners[held]
+    counted, known = structure.groups >= 0, np.isfinite(variance)
+    expected = by_parties(posterior_variance(structure, variance), counted, owners, k)
+    met = by_parties(known.astype(np.float64), counted, owners, k) > 0.0
+    residual = np.where(known, copula.noisy - copula.correlation, 0.0)
+    pairs = _tilted_pairs(plan, chosen, fit, layout)
+    tied = np.zeros((k, k), dtype=np.bool_)
+    for a, b in fit.model.tables:
+        tied[plan.owners[a], plan.owners[b]] = tied[plan.owners[b], plan.owners[a]] = True
+    alone = np.diag(np.bincount(plan.owners, minlength=k) < 2)  # a single column has nobody to be associated with
+    ordered = by_parties(np.ones(variance.shape), counted, owners, k) > 0.0
+    blocks = layout.nominal_blocks() | np.eye(len(layout.labels), dtype=np.bool_)
+    largest = float(np.max(np.abs(correlation[~blocks]), initial=0.0))
+    return StrictReport(
+        rank=structure.rank,
+        spread_within=float(np.sqrt(structure.spread[0])),
+        spread_between=float(np.sqrt(structure.spread[1])),
+        patterns=len(plan.patterns),
+        parties=tuple(parties),
+        raw_error=np.where(met, by_parties(variance, counted & known, owners, k), np.where(ordered, np.inf, 0.0)),
+        expected_error=expected,
+        realised_error=by_parties(residual**2, counted, owners, k),
+        supported=np.where(ordered, met & (expected <= TUNING.largest_error), tied | alone),
+        flat=tuple(str(layout.keys[j]) for j in range(len(layout.keys)) if _is_flat(plan, j)),
+        pairs=pairs,
+        learnt=bool(pairs) or largest > TUNING.largest_error,
+        misfit=fit.misfit[-1] if fit.misfit else 0.0,
+    )
+
+
+def _is_flat(plan: OpeningPlan, j: int) -> bool:
+    """Whether a column's noisy margin has (all but) all mass in one cell."""
+    score = plan.features[j].score
+    if score is not None:
+        return plan.features[j].scale == 0.0
+    return bool(plan.columns[j].shares.max() >= TUNING.nearly_all)
+
+
+def _tilted_pairs(plan: OpeningPlan, chosen: ChosenTables, fit: TiltedFit, layout: Layout) -> tuple[TiltedPair, ...]:
+    """The pairs that tables tilt, those that add most first."""
+    spreads = {e.pair: e.spread.squared for e in chosen.evidence}
+    found = []
+    for (a, b), target in fit.targets.items():
+        alone = expected_table(fit.model.columns, chosen.population.copula, (a, b))
+        found.append(
+            TiltedPair(
+                first=str(layout.keys[a]),
+                second=str(layout.keys[b]),
+                opened=(a, b) in chosen.pairs,
+                missed=min(TILTED_TUNING.distance_factor * math.sqrt(spreads.get((a, b), 0.0)), 1.0),
+                added=0.5 * float(np.abs(target - alone).sum()),
+            )
+        )
+    return tuple(sorted(found, key=lambda pair: -pair.added))

@@ -1,0 +1,98 @@
+"""From openings to synthetic rows: the choice of tables after the first opening, and the fit after the second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from verticopula.stats.tilting.opening_plan import OpeningPlan
+from verticopula.stats.tilting.openings import OpenedGram, OpenedTable
+from verticopula.stats.tilting.pair_choice import PairEvidence, choose_pairs, read_products, weigh_pairs
+from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.population_fit import WholePopulation, fit_population
+from verticopula.stats.tilting.selection import SelectionReading
+from verticopula.stats.tilting.table_prior import TableReading
+from verticopula.stats.tilting.tilted_fit import TiltedFit, fit_tilted, refine_margins
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
+
+
+@dataclass(frozen=True)
+class ChosenTables:
+    """What the first opening says, and which tables are to be opened.
+
+    Attributes
+    ----------
+    population : copula and margins of everybody
+    readings : what products of features say about every pair's table
+    evidence : how much of that the copula leaves unexplained
+    pairs : to be opened, the most valuable first
+    """
+
+    population: WholePopulation
+    readings: tuple[TableReading, ...]
+    evidence: tuple[PairEvidence, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+
+def choose_tables(
+    plan: OpeningPlan,
+    gram: OpenedGram,
+    selection: SelectionReading | None,
+    rng: np.random.Generator,
+    response: int | None = None,
+) -> ChosenTables:
+    """The population as the first opening shows it, and the pairs whose tables pay for their noise.
+
+    Parameters
+    ----------
+    selection : base features by presence; None where nothing is to be corrected
+    rng : public: the choice depends on it
+    response : the column that models will be made for, if there is one: its pairs count more
+    """
+    population = fit_population(gram, plan.features, plan.columns, plan.owners, selection, rng=rng)
+    readings = read_products(population.gram, plan.features, population.columns, plan.owners)
+    evidence = weigh_pairs(readings, population.columns, population.copula)
+    pairs: list[tuple[int, int]] = []
+    if plan.split.tables > 0.0:
+        pairs = choose_pairs(evidence, population.columns, plan.people, plan.split.tables, TUNING.most_tables, response)
+    return ChosenTables(population, tuple(readings), tuple(evidence), tuple(pairs))
+
+
+def settle_tables(
+    plan: OpeningPlan, chosen: ChosenTables, tables: Sequence[OpenedTable]
+) -> tuple[tuple[PooledColumn, ...], tuple[OpenedTable, ...]]:
+    """Columns with margins that the tables have contributed to, and everybody's tables from opened ones."""
+    corrected = chosen.population.correct(tables)
+    return refine_margins(chosen.population.columns, corrected, plan.deviations), corrected
+
+
+def fit_openings(
+    plan: OpeningPlan,
+    chosen: ChosenTables,
+    tables: Sequence[OpenedTable],
+    n_rows: int,
+    rng: np.random.Generator,
+    *,
+    threads: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> TiltedFit:
+    """The tilted copula and synthetic rows, from all that was opened.
+
+    Parameters
+    ----------
+    tables : of the second opening, in the order of `chosen.pairs`
+    n_rows : that the fit works with
+    """
+    columns, corrected = settle_tables(plan, chosen, tables)
+    return fit_tilted(
+        columns,
+        chosen.population.copula,
+        corrected,
+        chosen.readings,
+        n_rows,
+        rng=rng,
+        threads=threads,
+        progress=progress,
+    )
