@@ -1,4 +1,4 @@
-"""Ranks as the paper's v_ii' defines them: ties are broken by row number."""
+"""Ranks as the paper's v_ii' defines them: ties are broken by row number. And noisy ranks in order."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ def rank_by_row(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     ranks = np.empty(values.size, dtype=np.int64)
     ranks[np.argsort(values, kind="stable")] = np.arange(1, values.size + 1)
+    return ranks
+
+
+def rank_at_random(values: NDArray[np.float64], words: NDArray[np.uint64]) -> Ints:
+    """(n,) ranks from 1 to n; equal values in the order of their random words."""
+    ranks = np.empty(values.size, dtype=np.int64)
+    ranks[np.lexsort((words, values))] = np.arange(1, values.size + 1)
     return ranks
 
 
