@@ -18,8 +18,8 @@ JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) +
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-audit test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
-        bench-sdv bench-smartnoise tables tables-smoke test-gan clean
+.PHONY: help demo demo-network test test-audit test-experiments test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
+        bench-sdv bench-smartnoise tables tables-smoke test-gan docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -70,12 +70,16 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 # Neighbouring tests stay in one process as long as there is work for all: their fixtures start processes of their own.
 # JOBS=0 runs everything in one.
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
+SHORT    = not slow and not network and not processes and not audit and not experiments and not docs and not gan and not install
 
 test: $(STAMP)-browser  ## the test suite on all cores (JOBS=...), without slow checks and long network tables
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not network and not processes and not audit and not gan and not install"
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(SHORT)"
 
 test-audit: $(STAMP)-dev  ## the audit against correct mechanisms and against planted faults
 	$(BIN)/python -m pytest $(PARALLEL) -m "audit and not slow"
+
+test-experiments: $(STAMP)-dev  ## the paper's experiments and the benchmarks in miniature
+	$(BIN)/python -m pytest $(PARALLEL) -m "experiments and not slow and not gan"
 
 test-processes: $(STAMP)-dev  ## the short fault and intruder tables: real processes, killed and attacked (a minute)
 	$(BIN)/python -m pytest $(PARALLEL) -m "processes and not network"
@@ -84,7 +88,7 @@ test-install: $(STAMP)-dev  ## the wheel, built and installed into an empty envi
 	$(BIN)/python -m pytest -m install
 
 test-pandas3: $(VENV)-pandas3/.installed  ## make test with pandas 3, without SDMetrics, which does not support it
-	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "not slow and not network and not processes and not audit and not gan and not install and not sdmetrics"
+	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "$(SHORT) and not sdmetrics"
 
 $(VENV)-pandas3/.installed: $(STAMP)-browser
 	@echo "installing into $(VENV)-pandas3 …"
@@ -114,7 +118,7 @@ $(STAMP)-gan: $(STAMP)-dev
 test-gan: $(STAMP)-gan  ## the Vertigan baseline (installs PyTorch)
 	$(BIN)/python -m pytest -m gan
 
-tables-smoke: $(STAMP)-dev  ## the paper's tables in miniature (a minute; part of make test)
+tables-smoke: $(STAMP)-dev  ## the paper's tables in miniature (a minute; part of make test-experiments)
 	$(BIN)/python -m pytest tests/experiments/test_tables_smoke.py
 
 TABLES_OUT ?= experiments-out
@@ -161,6 +165,18 @@ bench-sdv: $(STAMP)-dev  ## VCDS against SDV's GaussianCopulaSynthesizer (makes 
 
 bench-smartnoise: $(STAMP)-dev  ## strict mode against SmartNoise's MST with a trusted curator (makes .venv-smartnoise)
 	$(BIN)/python -m benchmarks smartnoise
+
+$(STAMP)-docs: $(STAMP)-dev
+	@echo "installing Sphinx into $(VENV) …"
+	$(PIP) install -e '.[docs]'
+	@touch $@
+
+SITE = build/site
+
+docs: $(STAMP)-docs  ## the documentation site, in build/site/html; warnings are errors
+	@mkdir -p $(SITE)/source
+	$(BIN)/python -m sphinx -q -W --keep-going -E -c docs $(SITE)/source $(SITE)/html
+	$(BIN)/python -m pytest -m docs
 
 clean:  ## remove environments, caches and demo output
 	rm -rf $(VENV) .venv-* $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,5 +1,7 @@
 """Every exception verticopula raises on purpose, in one tree; and its warnings.
 
+::
+
     VerticopulaError
     ├── SchemaError            the federation file or a table does not fit; lists every problem
     ├── SettingsError          a method, unit, epsilon or option that makes no sense

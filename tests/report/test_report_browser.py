@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from tests.report.test_report_hostile import hostile_subject, regression_of
 from verticopula.datasets import make_sme
@@ -18,16 +16,6 @@ from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import write_report
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 WIDTHS = (1280, 375)
 LOAD_SECONDS = 2.0
 PATIENCE = 180_000.0  # milliseconds that a busy machine may need for anything
@@ -36,19 +24,6 @@ KINDS_OF_TEXT = (
     *(".warning.stop .tag", ".warning.care .tag", ".warning.note .tag", ".warning.care p"),
 )
 MARKS = "[...document.querySelectorAll('.plot, canvas')].map(e => [e.id, Number(e.dataset.marks)])"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = next((found for name in NAMES if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.fail(
-            f"no browser on the PATH ({', '.join(NAMES)}); `make test` installs one, or: apt-get install chromium"
-        )
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, headless=True, args=list(FLAGS))
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ STORED_NAMES = {"strict/"}  # of records in a party's vault: they stay, whatever
 COMMANDS_OF_THE_SAME_NAME = {"forecast", "provision"}
 
 
+@cache
 def trees() -> list[tuple[Path, ast.Module]]:
     return [(path.relative_to(HOME), ast.parse(path.read_text("utf-8"))) for path in FILES]
 

@@ -1,0 +1,127 @@
+"""Settings of the documentation site, and its pages: `make docs` builds it, and warnings are errors.
+
+Sphinx reads a copy of the pages in build/site/source. There links lead to the site's own pages also where they lead out
+of docs/ in the repository; the contents list is that of docs/README.md; commands are described by their own help.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.cli import get_docs_for_click
+
+import verticopula
+from verticopula.cli.app import app as commands
+
+project = html_title = "verticopula"
+release = version = verticopula.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+default_role = "literal"  # as in Markdown
+suppress_warnings = ["ref.python"]  # an attribute's name is no link, whatever else has the same name
+
+html_theme = "furo"
+html_show_copyright = False
+html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["wide_tables.css"]
+myst_heading_anchors = 4
+copybutton_prompt_text = "$ "
+
+_ROUTING = ", ".join(f"set_{method}_request" for method in ("fit", "predict", "score", "transform"))
+autodoc_default_options = {"members": True, "exclude-members": f"model_config, model_post_init, {_ROUTING}"}
+autodoc_member_order = "bysource"
+python_maximum_signature_line_length = 80
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+
+ROOT = Path(__file__).resolve().parents[1]
+# Where the site has pages of the repository that stand outside of docs/.
+OUTSIDE = {
+    "README.md": "index.md",
+    "docs/README.md": "index.md",
+    "CONTRIBUTING.md": "development/contributing.md",
+    "SECURITY.md": "development/security.md",
+    "CHANGELOG.md": "development/changelog.md",
+    "experiments/README.md": "results/experiments.md",
+    "experiments/results/missing.md": "results/missing.md",
+}
+_LINK = re.compile(r"\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+_ENTRY = re.compile(r"^(\s*)(\*{0,2}[a-zA-Z_][\w, *]*?) : (.*)$")
+_LISTS = ("Parameters", "Attributes", "Returns", "Raises")
+
+
+def on_site(path: str) -> str | None:
+    """Where the site has a file of the repository; None where it has not."""
+    if path in OUTSIDE:
+        return "/" + OUTSIDE[path]
+    return path.removeprefix("docs") if path.startswith("docs/") else None
+
+
+def read_page(path: str) -> str:
+    """A page of the repository, with links as the site has them; to what the site does not have there is none."""
+    source = ROOT / path
+
+    def led(match: re.Match[str]) -> str:
+        there = (source.parent / match[1]).resolve()
+        place = on_site(there.relative_to(ROOT).as_posix())
+        return "]" if place is None else f"]({place}{match[2] or ''})"
+
+    return _LINK.sub(led, source.read_text("utf-8"))
+
+
+def contents() -> str:
+    """The contents list, from docs/README.md: a caption for every heading, a page for every link."""
+    parts = []
+    for section in read_page("docs/README.md").split("\n## ")[1:]:
+        caption, body = section.split("\n", 1)
+        pages = [match[1].removesuffix(".md") for match in _LINK.finditer(body)]
+        if caption == "Reference":
+            pages.append("/reference/commands")
+        listed = "\n".join(dict.fromkeys(pages))
+        parts.append(f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```\n")
+    return "\n".join(parts)
+
+
+def describe_commands() -> str:
+    """All commands, from their own help."""
+    command = typer.main.get_command(commands)
+    context = typer.Context(command, info_name="verticopula")
+    text = get_docs_for_click(obj=command, ctx=context, name="verticopula", title="Commands")
+    return re.sub(r"\[bold\](.*?)\[/\]", r"**\1**", text)
+
+
+def write_pages(folder: Path) -> None:
+    """All pages, as the site has them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    docs = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    pages = {place: read_page(path) for path in (*docs, *OUTSIDE) if (place := on_site(path)) is not None}
+    pages["/index.md"] = read_page("README.md") + "\n" + contents()
+    pages["/reference/commands.md"] = describe_commands()
+    for place, text in pages.items():
+        target = folder / place.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    shutil.copytree(ROOT / "docs/images", folder / "images")
+
+
+def place_descriptions(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings say `name : what it is`, since types stand in signatures; napoleon expects the description below."""
+    listed, found = False, []
+    for place, line in enumerate(lines):
+        if line.strip() in _LISTS and place + 1 < len(lines) and set(lines[place + 1].strip()) == {"-"}:
+            listed = True
+        elif listed and (match := _ENTRY.match(line)):
+            indent, names, said = match.groups()
+            found += [f"{indent}{names}", f"{indent}    {said}"]
+            continue
+        found.append(line)
+    lines[:] = found
+
+
+def setup(app: Any) -> None:
+    write_pages(Path(app.srcdir))
+    app.connect("autodoc-process-docstring", place_descriptions, priority=400)
