@@ -169,17 +169,13 @@ def _as_text(series: pl.Series) -> pl.Series:
 
 def _encode_categories(series: pl.Series, column: Column) -> EncodedColumn:
     codes = {str(category).strip(): float(code) for code, category in enumerate(column.categories or ())}
-    text = _as_text(series).to_list()
-    values = np.zeros(len(text))
-    observed = np.zeros(len(text), dtype=bool)
-    unlisted = np.zeros(len(text), dtype=bool)
-    for row, cell in enumerate(text):
-        if cell is None:
-            continue
-        if cell in codes:
-            values[row], observed[row] = codes[cell], True
-        else:
-            unlisted[row] = cell.lower() not in _EMPTY
+    text = _as_text(series)
+    # Every distinct text once: a listed category's code, -1 for an empty cell, -2 for what is not listed.
+    distinct = text.unique().drop_nulls().to_list()
+    meanings = [codes.get(cell, -1.0 if cell.lower() in _EMPTY else -2.0) for cell in distinct]
+    found = text.replace_strict(distinct, meanings, default=-1.0, return_dtype=pl.Float64).fill_null(-1.0).to_numpy()
+    observed, unlisted = found >= 0.0, found == -2.0
+    values = np.where(observed, found, 0.0)
     count = int(unlisted.sum())
     if not count:
         return EncodedColumn(values, observed)
