@@ -132,11 +132,13 @@ OTHER_DATA  = Original-C VCDS EVCDS Refined Refined-aligned
 # Interrupted after the first line, it leaves all tables with fewer data sets; called again, it goes on.
 tables: $(STAMP)-$(if $(filter loky,$(BACKEND)),dev,cluster)  ## the paper's tables in full, to experiments-out/ (a day of one core; JOBS=..., BACKEND=loky|dask|ray)
 	$(TABLES) --headline --replications 30
-	$(TABLES) --replications 30
 	$(TABLES) --headline --judges paper --replications 100
+	$(TABLES) --replications 30
 	$(TABLES) --methods $(OTHER_DATA) --epsilons 1 --sizes 1000 5000 --effects uniform --replications 30
 	$(TABLES) --methods $(OTHER_DATA) --epsilons 1 --sizes 1000 5000 --seed-offset 1000 --replications 30
+	$(RUN) missing $(HOW)
 	$(RUN) open_choices $(HOW)
+	$(RUN) judge_or_data $(HOW)
 	$(RUN) table8 $(HOW)
 
 check: $(STAMP)-dev  ## ruff, mypy (strict on src), and that rooms import only from rooms below

@@ -47,6 +47,13 @@ ENTRIES = {
         "half an hour of one core",
         "open_choices.md",
     ),
+    "judge_or_data": Entry(
+        "experiments.judge_or_data",
+        "judge_or_data",
+        "Whether the paper's judge or the synthetic rows lose accuracy: logistic, N = 1000.",
+        "three minutes of one core",
+        "judge_or_data.md",
+    ),
     "theory": Entry(
         "experiments.theory.command",
         "theory",

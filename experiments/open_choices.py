@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +59,7 @@ READINGS: Mapping[str, PrintedChoices] = {
     "to the nearest": replace(OUR_READING, round_up=False),
     "Eq. 8 by index": replace(OUR_READING, reorder=False),
     "given 1:(j−1)": replace(OUR_READING, given_response=False),
+    "ties at random": replace(OUR_READING, ties_by_row=False),
     FREE: OUR_READING,
 }
 # Of the judge: what BIC's 2N f is where the errors' variance is taken as known, and Algorithm 4 as it stands.
@@ -93,23 +96,40 @@ def check(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Measured:
-    """Every reading on every data set."""
+    """Every reading on every data set; what the folder has of the same data sets is not computed again."""
     numbers = range(options.seed_offset, options.seed_offset + options.replications)
+    said = {"subjects": options.subjects, "replications": options.replications, "small_design": options.quick}
+    said |= {"first": options.seed_offset} if options.seed_offset else {}
+    found = read_found(options.places.results / "open_choices.json", said)
     tasks = [(method, model, number) for method in options.methods for model in options.models for number in numbers]
-    found: dict[str, dict[str, list[float]]] = {}
+    added: dict[str, dict[str, list[float]]] = {}
     for name, scores in run_all(
         measure,
         tasks,
         options.subjects,
         options.quick,
+        {name: tuple(scores) for name, scores in found.items()},
         label="data sets",
         backend=options.backend,
         jobs=options.jobs,
     ):
         for reading, error in scores.items():
-            found.setdefault(name, {}).setdefault(reading, []).append(error)
-    said = {"subjects": options.subjects, "replications": options.replications, "small_design": options.quick}
-    return said, {name: found[name] for name in sorted(found)}
+            added.setdefault(name, {}).setdefault(reading, []).append(error)
+    for name, scores in added.items():
+        found[name] = found.get(name, {}) | scores
+    return said, {name: in_order(found[name]) for name in sorted(found)}
+
+
+def read_found(path: Path, said: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
+    """RMSE by design and reading that an earlier run found on the same data sets."""
+    record = Record.read(path) if path.exists() else None
+    return dict(record.results) if record is not None and dict(record.settings) == dict(said) else {}
+
+
+def in_order(scores: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """Readings as they are listed here, judges after them."""
+    places = {name: place for place, name in enumerate((*KINDS, *READINGS, *JUDGES["linear"]))}
+    return {name: scores[name] for name in sorted(scores, key=places.__getitem__)}
 
 
 def present(record: Record, places: Places) -> list[Table]:
@@ -142,15 +162,20 @@ def list_effects(record: Record) -> dict[str, list[tuple[str, str, str]]]:
     return tables
 
 
-def measure(task: tuple[str, Model, int], n_subjects: int, quick: bool) -> tuple[str, dict[str, float]]:
-    """RMSE by reading, of one method on one data set."""
+def measure(
+    task: tuple[str, Model, int], n_subjects: int, quick: bool, known: Mapping[str, Collection[str]]
+) -> tuple[str, dict[str, float]]:
+    """RMSE by reading, of one method on one data set; without those that are known."""
     method, model, number = task
     if method == DESIGN:
-        return f"real data, {model}, {COMPLETE}", measure_kinds(model, number, n_subjects, quick)
+        name = f"real data, {model}, {COMPLETE}"
+        return name, {} if name in known else measure_kinds(model, number, n_subjects, quick)
     cell = Cell(model, MECHANISMS[method], n_subjects)
+    label = f"{method} as printed, {model}, {cell.mechanism}"
+    done = known.get(label, ())
     drawn = draw(cell, number, Settings(SMALL_DESIGN if quick else {}).make_design(cell))
-    names = [name for name in READINGS if method != "vcds" or name not in LATENT_READINGS]
-    found = {}
+    names = [name for name in READINGS if name not in done and (method != "vcds" or name not in LATENT_READINGS)]
+    found, others = {}, {}
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in names:
@@ -158,7 +183,7 @@ def measure(task: tuple[str, Model, int], n_subjects: int, quick: bool) -> tuple
             found[name] = rmse(fit_rows(x, y, model), drawn.data.coef)
             if name == OURS:
                 others = {judge: rmse(fit_rows(x, y, model, judge), drawn.data.coef) for judge in JUDGES[model]}
-    return f"{method} as printed, {model}, {cell.mechanism}", found | others
+    return label, found | others
 
 
 def measure_kinds(model: Model, number: int, n_subjects: int, quick: bool) -> dict[str, float]:

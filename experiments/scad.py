@@ -92,6 +92,14 @@ def trace_scad(
     ----------
     n_effective : real subjects behind the rows; None for as many as there are rows
     """
+    points, rule = trace_points(x, y, model=model, n_effective=n_effective, fit_intercept=fit_intercept)
+    return choose_fits(points, find_family(FAMILIES[model]), rule)
+
+
+def trace_points(
+    x: ArrayLike, y: ArrayLike, *, model: Model, n_effective: float | None = None, fit_intercept: bool = True
+) -> tuple[list[PathPoint], RefitRule]:
+    """The path that both rules choose from, as far as it matters, and what a column costs on it."""
     rows, response = _checked(x, y, model)
     family = find_family(FAMILIES[model])
     design = standardise(Features.plain(rows, [f"x{j + 1}" for j in range(rows.shape[1])]), centre=fit_intercept)
@@ -102,7 +110,7 @@ def trace_scad(
     path = trace_path(
         design, response, family, Penalty.build("scad"), strengths, fit_intercept=fit_intercept, refit=rule
     )
-    return choose_fits(take_until_worse(path, family, rule), family, rule)
+    return take_until_worse(path, family, rule), rule
 
 
 def take_until_worse(path: Iterable[PathPoint], family: Family, rule: RefitRule) -> list[PathPoint]:

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 SME_METHODS = (
     *("Single-VCDS", "CC-VCDS", "Impute-VCDS", "VCDS"),
     *("Single-EVCDS", "CC-EVCDS", "Impute-EVCDS", "EVCDS"),
-    *("IEVCDS", "Refined"),
+    *("EVCDS-free", "IEVCDS", "IEVCDS-free", "Refined", "Refined-aligned"),
 )
 SUBJECTS, TEST_CASES, SPLITS = 71_827, 92, 10
 EPSILON = 1.0
@@ -81,9 +81,14 @@ def split_study(study: SmeStudy, number: int, *, test_cases: int = TEST_CASES) -
     )
 
 
-def measure(federation: Federation, split: Split, method: str, seed: int) -> SmeScores:
-    """One method on one split."""
-    study = Study(federation, split.tables, "binomial", EPSILON, seed)
+def make_study(federation: Federation, split: Split, seed: int) -> Study:
+    """What the parties hold, for the methods."""
+    return Study(federation, split.tables, "binomial", EPSILON, seed)
+
+
+def measure(study: Study, split: Split, method: str) -> SmeScores:
+    """One method on the study of one split; free and aligned rows of a method share what was fitted on it."""
+    federation = study.federation
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outcome = METHODS[method](study)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,7 @@ from verticopula.errors import VerticopulaError
 from verticopula.privacy.statement import format_epsilon
 
 COLUMNS = ("method", "recall", "recall_se", "auc", "auc_se", "n_selected", "recall_half", "relevant", "irrelevant")
+FREE, ALIGNED = "-free", "-aligned"  # end the labels of a method's other rows
 Kept = dict[str, Any]
 
 
@@ -34,22 +36,37 @@ def run(
     folder: Path, *, subjects: int, splits: int, methods: Sequence[str], backend: str = "loky", jobs: int = 1
 ) -> None:
     """What is not there yet."""
-    wanted = [(method, split) for split in range(splits) for method in methods]
-    left = [pair for pair in wanted if not locate(folder, subjects, *pair).exists()]
-    for _ in run_all(run_one, left, folder, subjects, label="fits of table 8", backend=backend, jobs=jobs):
+    tasks = []
+    for split in range(splits):
+        left: dict[str, list[str]] = {}
+        for method in methods:
+            if not locate(folder, subjects, method, split).exists():
+                left.setdefault(method.removesuffix(FREE).removesuffix(ALIGNED), []).append(method)
+        tasks += [(tuple(together), split) for together in left.values()]
+    for _ in run_all(run_together, tasks, folder, subjects, label="fits of table 8", backend=backend, jobs=jobs):
         pass
 
 
-def run_one(pair: tuple[str, int], folder: Path, subjects: int) -> None:
-    """One method on one split, kept in a file of its own."""
-    (method, split), study = pair, make_sme(subjects)
-    try:
-        found = sme.measure(study.federation, sme.split_study(study, split), method, split)
-        results: Kept = {**asdict(found), "spent": plain_spent(found.spent)}
-    except (MethodFailure, VerticopulaError, np.linalg.LinAlgError) as error:
-        results = {"failure": f"{type(error).__name__}: {error}"}
-    settings = {"subjects": subjects, "method": method, "split": split}
-    Record("table8", settings, results).save(locate(folder, subjects, method, split))
+def run_together(task: tuple[tuple[str, ...], int], folder: Path, subjects: int) -> None:
+    """Methods that share a fit on one split, each kept in its own file with the seconds that it added."""
+    (methods, number), made = task, make_sme(subjects)
+    split = sme.split_study(made, number)
+    study = sme.make_study(made.federation, split, number)
+    for method in methods:
+        began = time.process_time()
+        try:
+            found = sme.measure(study, split, method)
+            results: Kept = {**asdict(found), "spent": plain_spent(found.spent)}
+        except (MethodFailure, VerticopulaError, np.linalg.LinAlgError) as error:
+            results = {"failure": f"{type(error).__name__}: {error}"}
+        results["seconds"] = round(time.process_time() - began, 1)
+        settings = {"subjects": subjects, "method": method, "split": number}
+        Record("table8", settings, results).save(locate(folder, subjects, method, number))
+
+
+def sum_hours(folder: Path, subjects: int) -> float:
+    """Processor hours behind everything that is kept."""
+    return sum(row.get("seconds", 0.0) for rows in read_kept(folder, subjects).values() for row in rows) / 3600.0
 
 
 def read_kept(folder: Path, subjects: int) -> dict[str, list[Mapping[str, Any]]]:

@@ -158,6 +158,8 @@ def present(record: Record, places: Places) -> list[Table]:
     cells, tables = summarise_folder(folder, paper)
     sme_table.write_csv(folder, said["subjects"])
     hours = {f"Table{'s 1 to 3' if n == 'table1' else f' {n[-1]}'}": h for n, h in sum_hours(cells).items()}
+    if (spent := sme_table.sum_hours(folder, said["subjects"])) > 0.0:
+        hours["Table 8"] = spent
     labels = {UNIFORM: "effects of many sizes", FRESH: "fresh data sets"}
     hours |= {labels[name]: sum(sum_hours(found).values()) for name, (found, _) in others.items()}
     contents = Contents(

@@ -25,6 +25,21 @@ def test_a_small_run_measures_every_reading(tmp_path: Path) -> None:
     assert evcds[FREE] != evcds[OURS]
 
 
+def test_a_run_computes_only_what_is_not_there(tmp_path: Path) -> None:
+    path, options = tmp_path / "open_choices.json", ["--quick", "--methods", "vcds", "--out", str(tmp_path)]
+    assert main(["open_choices", *options, "--models", "linear"]) == 0
+    name, whole = "vcds as printed, linear, complete", json.loads(path.read_text("utf-8"))
+    kept = {reading: errors for reading, errors in whole["results"][name].items() if reading != "Spearman"}
+    kept["h = 1"] = [0.5]  # were it computed again, it would be another
+    path.write_text(json.dumps(whole | {"results": {name: kept}}), "utf-8")
+    assert main(["open_choices", *options, "--models", "linear"]) == 0
+    again = json.loads(path.read_text("utf-8"))["results"][name]
+    assert again == whole["results"][name] | {"h = 1": [0.5]}
+    assert list(again) == list(whole["results"][name])
+    assert main(["open_choices", *options, "--models", "linear", "--seed-offset", "7"]) == 0
+    assert json.loads(path.read_text("utf-8"))["results"][name]["h = 1"] != [0.5]
+
+
 def test_readings_differ_from_ours_in_one_point_each() -> None:
     ours = READINGS[OURS]
     for name, reading in READINGS.items():

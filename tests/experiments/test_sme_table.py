@@ -60,6 +60,24 @@ def test_on_the_complete_truth_most_relevant_variables_are_found() -> None:
     assert np.corrcoef(predicted, study.truth.probability)[0, 1] > 0.95
 
 
+def test_free_and_aligned_rows_share_a_fit() -> None:
+    made = make_sme(1_500)
+    split = sme.split_study(made, 0)
+    study = sme.make_study(made.federation, split, 0)
+    aligned = sme.measure(study, split, "EVCDS")
+    fitted = dict(study.fitted)
+    free = sme.measure(study, split, "EVCDS-free")
+    assert list(study.fitted.values()) == list(fitted.values())
+    assert free.auc != aligned.auc
+    assert free.spent.person == aligned.spent.person
+
+
+def test_hours_are_those_of_all_kept_fits(tmp_path: Path) -> None:
+    sme_table.run(tmp_path, subjects=1_500, splits=1, methods=["Single-VCDS", "CC-VCDS"])
+    kept = sme_table.read_kept(tmp_path, 1_500)
+    assert sme_table.sum_hours(tmp_path, 1_500) == sum(rows[0]["seconds"] for rows in kept.values()) / 3600 > 0
+
+
 def test_lines_of_the_table_by_hand() -> None:
     spent = {"client": 1.0, "block": "inf", "person": "inf", "note": ""}
     rows = [

@@ -24,7 +24,7 @@ from verticopula.stats.printed.bernstein_margins import (
 from verticopula.stats.printed.ordered_latents import draw_latents, draw_missing, sort_by_ranks
 from verticopula.stats.printed.rank_correlation import kendall, spearman
 from verticopula.stats.printed.rounds_at_client import PrintedRound, impute_column, latent_spline, margin_spline
-from verticopula.stats.printed.row_order_ranks import as_number, rank_by_row
+from verticopula.stats.printed.row_order_ranks import as_number, order_ranks, rank_at_random, rank_by_row
 
 Floats = NDArray[np.float64]
 NUMBER = Column(name="x", kind="continuous", bounds=(-10, 10))
@@ -49,6 +49,23 @@ def test_ranks_are_those_of_the_papers_comparisons() -> None:
             wins[i, other] = float(values[i] > values[other])  # v_ii', i < i'
             wins[other, i] = 1.0 - wins[i, other]
     np.testing.assert_array_equal(rank_by_row(values), 1 + wins.sum(axis=1))
+
+
+def test_ties_at_random_follow_their_random_words() -> None:
+    values, words = np.array([2.0, 1.0, 2.0, 2.0, 0.0]), np.array([7, 1, 9, 3, 5], dtype=np.uint64)
+    np.testing.assert_array_equal(rank_at_random(values, words), [4, 2, 5, 3, 1])
+
+
+def test_noisy_ranks_are_ordered_with_the_earlier_row_first() -> None:
+    ranks = np.random.default_rng(10).integers(3, 25, 60)
+    order, begins, ends = order_ranks(ranks)
+    np.testing.assert_array_equal(order, sorted(range(60), key=lambda i: (ranks[i], i)))
+    np.testing.assert_array_equal(begins, [(ranks < ranks[i]).sum() for i in order])
+    np.testing.assert_array_equal(ends, [(ranks <= ranks[i]).sum() for i in order])
+
+
+def test_nobody_ranked_is_no_order() -> None:
+    assert all(found.size == 0 for found in order_ranks(np.zeros(0, dtype=np.int64)))
 
 
 def test_categories_are_numbers_in_the_order_of_the_schema() -> None:

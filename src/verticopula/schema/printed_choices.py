@@ -27,6 +27,7 @@ class PrintedChoices:
     own_range : a column is rescaled to [0, 1] by its own smallest and largest value; False for its public range
     reorder : x~ of Eq. (8) is a reordering of the values; False for the value at the index R~
     round_up : a discrete value is the next one above the inverse; False for the nearest
+    ties_by_row : of two equal values the later row has the larger rank; False for a random order, drawn for each column
     given_response : latent j is drawn given latents 0 to j-1, the response's among them; False for 1 to j-1
     """
 
@@ -37,6 +38,7 @@ class PrintedChoices:
     reorder: bool = True
     round_up: bool = True
     given_response: bool = True
+    ties_by_row: bool = True
 
 
 OUR_READING = PrintedChoices()

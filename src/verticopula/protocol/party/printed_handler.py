@@ -30,7 +30,7 @@ from verticopula.protocol.study_proposal import own_columns_of
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.printed.bernstein_margins import release_coefficients
 from verticopula.stats.printed.rounds_at_client import Completed, PrintedRound, impute_column, margin_spline
-from verticopula.stats.printed.row_order_ranks import as_number, rank_by_row
+from verticopula.stats.printed.row_order_ranks import as_number, rank_at_random, rank_by_row
 from verticopula.stats.ranks import flip_comparisons
 
 
@@ -141,9 +141,13 @@ class PrintedHandler:
             column, encoded.values, encoded.observed, _rounds(query), self.choices, self.replayed.get(query.column)
         )
         self.replayed[query.column] = completed
-        ranks = rank_by_row(completed.values[completed.known]).astype(np.float64)
         label = self.noise_label or request.study, column.name, "0", "coins", f"printed round {request.round_number}"
-        noisy = flip_comparisons(ranks, query.epsilon, self.noise.stream(*label))
+        values = completed.values[completed.known]
+        if self.choices.ties_by_row:
+            ranks = rank_by_row(values)
+        else:
+            ranks = rank_at_random(values, self.noise.stream(*label, "ties").words(values.size))
+        noisy = flip_comparisons(ranks.astype(np.float64), query.epsilon, self.noise.stream(*label))
         self.on_column(ranks.size * (ranks.size - 1) // 2)
         return noisy
 

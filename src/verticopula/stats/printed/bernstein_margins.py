@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numba import njit
@@ -118,10 +118,22 @@ def release_coefficients(
 
 def evaluate_bernstein(coefficients: Floats, order: int, points: Floats) -> Floats:
     """The iterated Bernstein operator of these coefficients at points in [0, 1]. Implements Eq. (9)."""
-    degree = coefficients.size - 1
+    return np.asarray(_bernstein_basis(coefficients.size - 1, points) @ iterate_bernstein(coefficients, order))
+
+
+def _bernstein_basis(degree: int, points: Floats) -> Floats:
+    """(n, l+1) values of the basis polynomials at points in [0, 1]."""
     v = np.arange(degree + 1)
-    basis = comb(degree, v) * points[:, None] ** v * (1.0 - points[:, None]) ** (degree - v)
-    return np.asarray(basis @ iterate_bernstein(coefficients, order))
+    return np.asarray(comb(degree, v) * points[:, None] ** v * (1.0 - points[:, None]) ** (degree - v))
+
+
+@lru_cache(maxsize=4)
+def _basis_on_grid(degree: int) -> Floats:
+    return _bernstein_basis(degree, _GRID)
+
+
+def _evaluate_on_grid(coefficients: Floats, order: int) -> Floats:
+    return np.asarray(_basis_on_grid(coefficients.size - 1) @ iterate_bernstein(coefficients, order))
 
 
 @dataclass(frozen=True)
@@ -155,7 +167,7 @@ class PrintedMarginal(Marginal):
     ) -> PrintedMarginal:
         """From what a party sent."""
         cells = np.zeros(cell_count(column, n_observed, epsilon))
-        raw = evaluate_bernstein(coefficients, choices.bernstein_order, _GRID)
+        raw = _evaluate_on_grid(coefficients, choices.bernstein_order)
         repair = float(np.max(np.abs(np.clip(np.maximum.accumulate(raw), 0.0, 1.0) - raw)))
         found = cls(column, cells, repair, low, high, coefficients, choices)
         shares = np.diff(found.cdf(found.upper_ends()), prepend=0.0)
@@ -164,7 +176,7 @@ class PrintedMarginal(Marginal):
     @cached_property
     def _curve(self) -> Floats:
         """The polynomial on the grid as a distribution function: its running maximum, kept in [0, 1]."""
-        raw = evaluate_bernstein(self.coefficients, self.choices.bernstein_order, _GRID)
+        raw = _evaluate_on_grid(self.coefficients, self.choices.bernstein_order)
         return np.clip(np.maximum.accumulate(raw), 0.0, 1.0)
 
     def cdf(self, values: Floats) -> Floats:

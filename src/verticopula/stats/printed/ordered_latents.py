@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from verticopula.stats.em import find_patterns, regress
 from verticopula.stats.latent_draws import draw_truncated
 from verticopula.stats.matrix_repair import clipped_root
+from verticopula.stats.printed.row_order_ranks import order_ranks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,15 +40,16 @@ def draw_latents(
     """
     n_subjects, q = observed.shape
     start = rng.standard_normal((n_subjects, q)) @ np.linalg.cholesky(correlation).T
-    latents = np.empty_like(start)
+    latents = np.empty((n_subjects, q), order="F")  # column by column in memory, as they are used
     for j in range(q):
         rows = np.flatnonzero(observed[:, j])
         latents[:, j], low, high = sort_by_ranks(start[:, j], rows, ranks[j])
         if j == 0:
             continue
-        given = np.arange(0 if given_response or j == 1 else 1, j)
-        weights = np.linalg.solve(correlation[np.ix_(given, given)], correlation[given, j])
-        variance = correlation[j, j] - float(weights @ correlation[given, j])
+        given = slice(0 if given_response or j == 1 else 1, j)
+        with_others = correlation[given, j].copy()
+        weights = np.linalg.solve(correlation[given, given], with_others)
+        variance = correlation[j, j] - float(weights @ with_others)
         mean = latents[:, given] @ weights
         latents[:, j] = draw_truncated(mean, float(np.sqrt(max(variance, 1e-12))), low, high, rng)
     return latents
@@ -59,12 +61,12 @@ def sort_by_ranks(column: Floats, rows: Ints, ranks: Ints) -> tuple[Floats, Floa
     Of equal ranks the earlier row comes first. Other rows keep their value and have no bounds.
     """
     sorted_column, low, high = column.copy(), np.full(column.size, -np.inf), np.full(column.size, np.inf)
-    order = np.argsort(ranks, kind="stable")
-    values, ordered = np.sort(column[rows]), ranks[order]
+    order, begins, ends = order_ranks(ranks)
+    values, places = np.sort(column[rows]), rows[order]
     padded = np.concatenate([[-np.inf], values, [np.inf]])
-    sorted_column[rows[order]] = values
-    low[rows[order]] = padded[np.searchsorted(ordered, ordered, side="left")]
-    high[rows[order]] = padded[np.searchsorted(ordered, ordered, side="right") + 1]
+    sorted_column[places] = values
+    low[places] = padded[begins]
+    high[places] = padded[ends + 1]
     return sorted_column, low, high
 
 

@@ -38,9 +38,10 @@ def kendall(ranks: Floats, observed: Bools) -> Floats:
     n, q = ranks.shape
     places, orders = np.full((q, n), -1, dtype=np.int32), np.zeros((q, n), dtype=np.int32)
     for j in range(q):
-        seen = observed[:, j]
-        places[j, seen] = np.unique(ranks[seen, j], return_inverse=True)[1]
-        orders[j] = np.argsort(places[j], kind="stable")
+        seen = np.flatnonzero(observed[:, j])
+        order = seen[np.argsort(ranks[seen, j], kind="stable")]
+        places[j, order] = np.cumsum(np.diff(ranks[order, j], prepend=ranks[order[:1], j]) > 0.0)
+        orders[j, : n - seen.size], orders[j, n - seen.size :] = np.flatnonzero(~observed[:, j]), order
     common = count_common(observed)
     return np.asarray(_count_agreement(places, orders) / np.maximum(common * (common - 1) / 2.0, 1.0))
 

@@ -15,6 +15,7 @@ from scipy.special import ndtr
 from verticopula.schema.federation import Column
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.printed.bernstein_margins import MonotoneSpline, ecdf_spline, settle_values
+from verticopula.stats.printed.row_order_ranks import order_ranks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -64,12 +65,10 @@ def latent_spline(values: Floats, ranks: Ints, latents: Floats, choices: Printed
     Eq. (8): x~ are the values, reordered by noisy rank; of equal ranks, the earlier row comes first. Eqs. (7) and (10):
     Z~(x~_i) is the largest latent among the subjects whose noisy rank is at most that of subject i.
     """
-    order = np.argsort(ranks, kind="stable")
-    ordered = ranks[order]
-    last = np.searchsorted(ordered, ordered, side="right") - 1
-    largest = np.maximum.accumulate(latents[order])[last]
+    order, _, ends = order_ranks(ranks)
+    largest = np.maximum.accumulate(latents[order])[ends - 1]
     sorted_values = np.sort(values)
-    perturbed = sorted_values if choices.reorder else sorted_values[ordered - 1]
+    perturbed = sorted_values if choices.reorder else sorted_values[ranks[order] - 1]
     knots = np.unique(perturbed)
     return MonotoneSpline(knots, ndtr(largest[np.searchsorted(perturbed, knots, side="right") - 1]))
 
