@@ -205,7 +205,10 @@ def test_an_interrupted_run_says_what_was_charged_and_the_next_one_adds_to_it(tm
     _, err = process.communicate(timeout=600)
     said = " ".join(err.split())
     assert process.returncode == 130, said
-    assert "interrupted; 4 releases were charged: epsilon per client 4, per person" in said
+    said = said[said.index("interrupted") :]
+    charged = len(read_ledger(ledger))  # an entry that was not yet safe on disk is taken back: nothing was drawn for it
+    assert charged in (2, 4)
+    assert said.startswith(f"interrupted; {charged} releases were charged: epsilon per client 4, per person")
     assert not (tmp_path / "out" / "study.json").exists()
     write_inputs(*study(), tmp_path)
     assert run(call, tmp_path).code == 0

@@ -91,7 +91,7 @@ def test_aligned_rows_come_in_multiples_on_the_command_line(study: Path, call: C
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--aligned"], "its rows belong to no subject"),
+        (["--aligned"], "--aligned needs a --method"),
         (["--method", "vcds", "--aligned"], "its rows belong to no subject"),
         (["--method", "evcds", "--aligned", "--rows", "61"], "multiples of the cohort's 60 subjects"),
         (["--method", "refined", "--aligned", "--rows", "59"], "multiples of the cohort's 60 subjects"),

@@ -199,7 +199,7 @@ def test_what_cannot_be_guessed_is_a_question() -> None:
 
 
 def test_dates_that_can_be_read_two_ways_are_left_out_with_a_reason() -> None:
-    table = pl.DataFrame({"id": [1, 2, 3], "day": ["12/11/2024", "1/2/2024", "31/12/2023"], "y": [0.5, 1.5, 2.5]})
+    table = pl.DataFrame({"id": [1, 2, 3], "day": ["12/11/2024", "1/2/2024", "31/12/2023"], "z": [0.5, 1.5, 2.5]})
     draft = draft_federation({"a": table})
     assert '# Left out: column "day" (dates such as 12/11/2024, which can be read two ways' in draft.to_toml()
     assert "so it is a column of a" in draft.response_why

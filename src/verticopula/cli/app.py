@@ -270,6 +270,10 @@ def run(
         raise SettingsError("--rows must be at least 1")
     study = Federation.from_toml(federation)
     console = Console(stderr=True, quiet=quiet)
+    if aligned and method is None:
+        raise SettingsError(
+            "--aligned needs a --method: of the method that is taken otherwise rows may belong to nobody"
+        )
     raw = _read_tables(study, data)
     method = method or _method_for(study, raw, console, as_printed=as_printed)
     synthesizer = Synthesizer(

@@ -268,7 +268,7 @@ def expect_in_words(federation: Federation, settings: StudySettings, tables: Map
         return ""
     row = made.rows[0]
     at = f"At epsilon {format_epsilon(settings.epsilon)} per {settings.unit}, expect"
-    said = f"{at} correlations to be off by about {row.after:.2f} and margins by about {row.margins:.2f}"
+    said = f"{at} correlations to be off by about {row.after:.1g} and margins by about {row.margins:.1g}"
     if row.after > SPENDING_AT.mostly_noise * made.strength:
         return f"{said}: correlations will be mostly noise. More people or a larger epsilon would help."
     return f"{said}, if correlations are of ordinary size ({made.strength:g}). `verticopula forecast` says more."
