@@ -137,6 +137,8 @@ def render(folder: Path, subjects: int) -> str:
         f"rates, with a known truth of {len(relevant)} relevant variables. The paper's figures stand beside ours for "
         f"orientation. Epsilon is {sme.EPSILON:g} of unit <code>variable</code>.</p>"
     )
+    if len({len(rows) for rows in kept.values()}) > 1:
+        note += "<p>Splits differ in how hard they are: methods with different numbers of them cannot be compared.</p>"
     lines = []
     for method, rows in kept.items():
         line, paper = average(rows, relevant), printed.get(method, {})

@@ -72,6 +72,13 @@ def test_free_and_aligned_rows_share_a_fit() -> None:
     assert free.spent.person == aligned.spent.person
 
 
+def test_the_page_says_where_methods_have_different_numbers_of_splits(tmp_path: Path) -> None:
+    sme_table.run(tmp_path, subjects=1_500, splits=1, methods=["Single-VCDS", "CC-VCDS"])
+    assert "cannot be compared" not in sme_table.render(tmp_path, 1_500)
+    sme_table.run(tmp_path, subjects=1_500, splits=2, methods=["CC-VCDS"])
+    assert "cannot be compared" in sme_table.render(tmp_path, 1_500)
+
+
 def test_hours_are_those_of_all_kept_fits(tmp_path: Path) -> None:
     sme_table.run(tmp_path, subjects=1_500, splits=1, methods=["Single-VCDS", "CC-VCDS"])
     kept = sme_table.read_kept(tmp_path, 1_500)
