@@ -112,8 +112,8 @@ def party_pairs(subject: ReportData) -> list[dict[str, Any]]:
     found = []
     for a in range(len(names)):
         for b in range(a, len(names)):
-            if a == b and not strict.raw_error[a, a] > 0.0:
-                continue  # a single column has nobody to be associated with
+            if not strict.raw_error[a, b] > 0.0:
+                continue  # no two ordered columns
             found.append(
                 {
                     "first": names[a],

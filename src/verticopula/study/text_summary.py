@@ -107,8 +107,8 @@ def _strict_lines(report: StrictReport) -> Iterator[str]:
     names = report.parties
     for a in range(len(names)):
         for b in range(a, len(names)):
-            if a == b and not report.raw_error[a, a] > 0.0:
-                continue
+            if not report.raw_error[a, b] > 0.0:
+                continue  # no two ordered columns
             where = names[a] if a == b else f"{names[a]} and {names[b]}"
             mark = "" if report.supported[a, b] else "  NOT SUPPORTED by the data at this budget"
             known = np.isfinite(report.raw_error[a, b])  # otherwise no opened sum is about the two

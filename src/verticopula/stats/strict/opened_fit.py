@@ -246,6 +246,7 @@ def summarise(
     tied = np.zeros((k, k), dtype=np.bool_)
     for a, b in fit.model.tables:
         tied[plan.owners[a], plan.owners[b]] = tied[plan.owners[b], plan.owners[a]] = True
+    alone = np.diag(np.bincount(plan.owners, minlength=k) < 2)  # a single column has nobody to be associated with
     ordered = by_parties(np.ones(variance.shape), counted, owners, k) > 0.0
     blocks = layout.nominal_blocks() | np.eye(len(layout.labels), dtype=np.bool_)
     largest = float(np.max(np.abs(correlation[~blocks]), initial=0.0))
@@ -255,10 +256,10 @@ def summarise(
         spread_between=float(np.sqrt(structure.spread[1])),
         patterns=len(plan.patterns),
         parties=tuple(parties),
-        raw_error=np.where(met, by_parties(variance, counted & known, owners, k), np.inf),
+        raw_error=np.where(met, by_parties(variance, counted & known, owners, k), np.where(ordered, np.inf, 0.0)),
         expected_error=expected,
         realised_error=by_parties(residual**2, counted, owners, k),
-        supported=np.where(ordered, met & (expected <= TUNING.largest_error), tied),
+        supported=np.where(ordered, met & (expected <= TUNING.largest_error), tied | alone),
         flat=tuple(str(layout.keys[j]) for j in range(len(layout.keys)) if _is_flat(plan, j)),
         pairs=pairs,
         learnt=bool(pairs) or largest > TUNING.largest_error,

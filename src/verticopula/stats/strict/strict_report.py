@@ -46,7 +46,7 @@ class StrictReport:
     patterns : of parties that know a person
     parties : their names, in the order of the next ones
     raw_error : (K, K) standard error of one correlation from noise and overlap alone; inf where nobody was counted
-        with both
+        with both, 0 where there is no pair of ordered columns
     expected_error : (K, K) the same with the help of all other pairs; noise, sampling and the factors' own error, not
         what is left of selection
     realised_error : (K, K) root mean square of what the noisy correlations are away from the fitted ones
