@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from verticopula.simulate.strict_openings import SimulatedOpenings, simulate_openings
 from verticopula.stats.marginals import project_to_simplex
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
-from verticopula.stats.tilting.opening_plan import CodedColumn, needs_selection, plan_openings
+from verticopula.stats.tilting.opening_plan import CodedColumn, plan_openings
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.population_fit import split_budget
+from verticopula.stats.tilting.selection import find_base_columns
 from verticopula.stats.tilting.study_fit import fit_openings, settle_tables
 from verticopula.stats.tilting.tilted_fit import TiltedFit
 
@@ -74,7 +75,8 @@ def simulate_opening(
     """
     owners = np.array([column.party for column in coded], dtype=np.int64)
     known = np.column_stack([(codes[:, owners == k] >= 0).any(axis=1) for k in range(int(owners.max()) + 1)])
-    split = split_budget(mu, coded, corrected=needs_selection(known, owners))
+    base, selecting = find_base_columns(known, owners)
+    split = split_budget(mu, coded, corrected=bool(base.any() and selecting.any()))
     margins, deviations = simulate_margins(codes, coded, split.margins, rng)
     opened = simulate_openings(plan_openings(coded, known, split, margins, deviations), codes, rng, response)
     return CodedStudy(opened.plan, opened.chosen, opened.tables)

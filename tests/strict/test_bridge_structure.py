@@ -122,7 +122,7 @@ def test_mixing_finds_a_fixed_point_that_repetition_runs_away_from():
     basis = np.linalg.qr(rng.standard_normal((6, 6)))[0]
     matrix = basis @ np.diag([-1.4, -0.5, 0.3, 0.6, 0.7, 0.8]) @ basis.T
     offset = rng.standard_normal(6)
-    settings = MixingSettings(memory=4, damping=0.5, ridge=1e-6, most_reach=10.0, ridge_on_sums=True)
+    settings = MixingSettings(memory=4, damping=0.5, ridge=1e-6)
     mixer, state = AndersonMixer(settings), np.zeros(6)
     for _ in range(60):
         state, mixer = mixer.next_state(state, matrix @ state + offset - state)

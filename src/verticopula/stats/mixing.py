@@ -24,17 +24,13 @@ class MixingSettings:
     memory : differences of states and steps that are kept
     damping : share of a plain step that is taken
     ridge : of the least squares for the shares, relative to the trace
-    most_reach : a correction that is this many times as large as the plain step is left out (largest entries)
     most_growth : a step this many times as long as the one before undoes the mixing; infinite to never undo it
-    ridge_on_sums : whether the ridge is on differences to the newest state instead of consecutive ones
     """
 
     memory: int
     damping: float
     ridge: float
-    most_reach: float = math.inf
     most_growth: float = math.inf
-    ridge_on_sums: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,19 +87,11 @@ class AndersonMixer:
         if not self._steps:
             return np.zeros_like(step)
         along = np.array([d @ step for d in self._steps])
-        # Strict puts the ridge on differences to the newest state, which are sums of consecutive ones. With a long
-        # memory and next to no ridge, as in regressions, these sums would be too nearly dependent.
-        sums = np.triu(np.ones(self._products.shape)) if self.settings.ridge_on_sums else np.eye(len(self._steps))
-        products = sums @ self._products @ sums.T
-        products += self.settings.ridge * np.trace(products) * np.eye(len(products))
-        shares = sums.T @ np.linalg.lstsq(products, sums @ along, rcond=None)[0]
+        ridge = self.settings.ridge * np.trace(self._products) * np.eye(len(self._products))
+        shares = np.linalg.lstsq(self._products + ridge, along, rcond=None)[0]
         correction = np.zeros_like(step)
         for share, d_state, d_step in zip(shares, self._states, self._steps, strict=True):
             correction += share * (d_state + self.settings.damping * d_step)
-        # Far-reaching corrections come from steps that are all noise.
-        limited = math.isfinite(self.settings.most_reach)
-        if limited and np.max(np.abs(correction)) > self.settings.most_reach * np.max(np.abs(step)):
-            return np.zeros_like(step)
         return correction
 
 

@@ -125,12 +125,6 @@ def find_patterns(known: Bools) -> tuple[Bools, Ints, Ints]:
     return patterns.astype(np.bool_), pattern_of.reshape(-1).astype(np.int64), counts.astype(np.int64)
 
 
-def needs_selection(known: Bools, owners: Ints) -> bool:
-    """Whether base features by presence are released: blocks are missing, and a party knows all but everybody."""
-    base, selecting = find_base_columns(known, owners)
-    return bool(selecting.any() and base.any())
-
-
 def settle_empty(margin: Floats, deviation: float) -> Floats:
     """A margin without empty values, its last cell, where these cannot be told from none."""
     if margin[-1] >= TUNING.no_empty_deviations * deviation and margin[-1] > 0.0:
