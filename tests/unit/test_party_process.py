@@ -232,6 +232,21 @@ def test_questions_leave_room_for_everything_else(slow: tuple[PartyProcess, Line
 
 
 @pytest.mark.timeout(300)
+def test_a_process_that_is_stopped_answers_no_further_question(
+    slow: tuple[PartyProcess, Line, threading.Event],
+) -> None:
+    process, line, answers = slow
+    answers.set()
+    first = ask(process, question(0))
+    assert line.sent.get()[1] == first
+    process.stop()
+    ask(process, question(1))
+    thread = next(one for one in threading.enumerate() if one.name == "questions")
+    thread.join()
+    assert line.sent.empty()
+
+
+@pytest.mark.timeout(300)
 def test_requests_that_wait_are_bounded_in_bytes(
     slow: tuple[PartyProcess, Line, threading.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:

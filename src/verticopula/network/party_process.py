@@ -63,11 +63,11 @@ class PartyProcess:
         self._sessions.start()
         threading.Thread(target=self._answer, args=(self._questions,), name="questions", daemon=True).start()
         self._answer(self._requests)
-        self._questions.put(_STOP)
         self._sessions.stop()
 
     def stop(self) -> None:
         self._requests.put(_STOP)
+        self._questions.put(_STOP)
 
     def _answer(self, requests: queue.Queue[tuple[str, bytes]]) -> None:
         """Answer these requests one after the other."""
