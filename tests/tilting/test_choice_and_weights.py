@@ -9,9 +9,9 @@ import pytest
 
 from verticopula.simulate.strict_openings import open_gram
 from verticopula.stats.tilting.cell_features import make_features
-from verticopula.stats.tilting.opening_plan import CodedColumn, find_patterns, plan_openings
+from verticopula.stats.tilting.opening_plan import CodedColumn, find_presence, plan_openings
 from verticopula.stats.tilting.openings import OpenedGram, gram_deviation
-from verticopula.stats.tilting.pair_choice import PairEvidence, choose_pairs
+from verticopula.stats.tilting.pair_choice import PairEvidence, select_pairs
 from verticopula.stats.tilting.pooling import pool_column
 from verticopula.stats.tilting.population_fit import BudgetSplit, fit_population
 from verticopula.stats.tilting.row_weights import choose_row_weights
@@ -26,27 +26,27 @@ def evidence_of(*spreads: float, evidence: float = 50.0) -> list[PairEvidence]:
 
 
 def test_pairs_without_evidence_are_never_chosen() -> None:
-    assert choose_pairs(evidence_of(1.0, 1.0, evidence=0.5), COLUMNS, PEOPLE, 1.0, 100) == []
-    assert choose_pairs([], COLUMNS, PEOPLE, 1.0, 100) == []
+    assert select_pairs(evidence_of(1.0, 1.0, evidence=0.5), COLUMNS, PEOPLE, 1.0, 100) == []
+    assert select_pairs([], COLUMNS, PEOPLE, 1.0, 100) == []
     nobody = np.zeros((6, 6))
-    assert choose_pairs(evidence_of(1.0, 1.0), COLUMNS, nobody, 1.0, 100) == []
+    assert select_pairs(evidence_of(1.0, 1.0), COLUMNS, nobody, 1.0, 100) == []
 
 
 def test_the_strongest_pair_comes_first_and_noise_limits_their_number() -> None:
     known = evidence_of(0.01, 0.3, 0.02, 0.01, 0.01)
-    quiet = choose_pairs(known, COLUMNS, PEOPLE, 5.0, 100)
+    quiet = select_pairs(known, COLUMNS, PEOPLE, 5.0, 100)
     assert quiet[0] == (0, 2)
     assert len(quiet) == 5
-    noisy = choose_pairs(known, COLUMNS, PEOPLE, 0.05, 100)
+    noisy = select_pairs(known, COLUMNS, PEOPLE, 0.05, 100)
     assert noisy[0] == (0, 2)
     assert len(noisy) < 5
-    assert len(choose_pairs(known, COLUMNS, PEOPLE, 5.0, 2)) == 2
+    assert len(select_pairs(known, COLUMNS, PEOPLE, 5.0, 2)) == 2
 
 
 def test_pairs_of_the_response_count_more() -> None:
     known = evidence_of(0.02, 0.03, 0.02)
-    assert choose_pairs(known, COLUMNS, PEOPLE, 0.1, 1) == [(0, 2)]
-    assert choose_pairs(known, COLUMNS, PEOPLE, 0.1, 1, response=3) == [(0, 3)]
+    assert select_pairs(known, COLUMNS, PEOPLE, 0.1, 1) == [(0, 2)]
+    assert select_pairs(known, COLUMNS, PEOPLE, 0.1, 1, response=3) == [(0, 3)]
 
 
 def test_spread_is_found_where_there_is_one() -> None:
@@ -65,7 +65,7 @@ def test_weighted_records_have_the_allowed_length_and_rare_parties_more_of_it() 
     known = rng.random((5_000, 3)) < np.array([0.1, 0.8, 1.0])
     known[:, 2] = True
     longest = np.array([4.0, 4.0, 8.0])
-    patterns, pattern_of, counts = find_patterns(known)
+    patterns, pattern_of, counts = find_presence(known)
     assert (patterns[pattern_of] == known).all()
     weights = choose_row_weights(patterns, counts, longest, np.array([4, 4, 8]), 2.0)[pattern_of]
     assert (weights[~known] == 0.0).all()

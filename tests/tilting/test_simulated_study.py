@@ -16,7 +16,7 @@ from verticopula.stats.tilting.opening_plan import CodedColumn, OpeningPlan, pla
 from verticopula.stats.tilting.openings import OpenedGram
 from verticopula.stats.tilting.pooling import pool_column
 from verticopula.stats.tilting.population_fit import BudgetSplit, split_budget
-from verticopula.stats.tilting.selection import selection_deviation
+from verticopula.stats.tilting.selection import selection_noise
 from verticopula.stats.tilting.tilted_model import decode_rows
 
 Codes = np.ndarray
@@ -207,7 +207,7 @@ def test_replacing_a_person_moves_selected_sums_by_no_more_than_their_noise_allo
     features = [make_features(column, 1.0, centred=True) for column in columns]
     worst = math.sqrt(sum(float((f.table.max() - f.table.min()) ** 2) for f in features)) * math.sqrt(2.0)
     mu = 0.3
-    deviation = selection_deviation(features, np.ones(3, dtype=bool), 2, mu)  # two selecting parties know the person
+    deviation = selection_noise(features, np.ones(3, dtype=bool), 2, mu)  # two selecting parties know the person
     assert worst / deviation <= mu + 1e-12
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.stats.tilting.opening_plan import OpeningPlan
-from verticopula.stats.tilting.openings import OpenedGram, OpenedTable, gram_deviation, table_deviation
+from verticopula.stats.tilting.openings import OpenedGram, OpenedTable, count_noise, gram_deviation
 from verticopula.stats.tilting.pooling import PooledColumn
-from verticopula.stats.tilting.selection import SelectionReading, base_features, selection_deviation
+from verticopula.stats.tilting.selection import SelectionReading, base_features, selection_noise
 from verticopula.stats.tilting.study_fit import ChosenTables, choose_tables
 
 Ints = NDArray[np.int64]
@@ -84,7 +84,7 @@ def open_tables(
     rng: np.random.Generator,
 ) -> tuple[OpenedTable, ...]:
     """The second opening."""
-    deviation = table_deviation(len(pairs), mu) if pairs else 0.0
+    deviation = count_noise(len(pairs), mu) if pairs else 0.0
     tables = []
     for a, b in pairs:
         both = (pooled[:, a] >= 0) & (pooled[:, b] >= 0)
@@ -106,7 +106,7 @@ def pool_codes(codes: Ints, columns: Sequence[PooledColumn]) -> Ints:
 def open_selection(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> SelectionReading:
     """What base parties release about those whom each party knows."""
     known, selecting = plan.patterns[plan.pattern_of], plan.selecting
-    deviation = selection_deviation(plan.features, plan.base, int(selecting.sum()), plan.split.selection)
+    deviation = selection_noise(plan.features, plan.base, int(selecting.sum()), plan.split.selection)
     rows = base_features(plan.features, plan.base, np.maximum(pooled, 0))
     counts = np.maximum(known.sum(axis=0), 1).astype(np.float64)
     means = np.zeros((known.shape[1], rows.shape[1]))

@@ -13,6 +13,7 @@ from verticopula.privacy.statement import format_epsilon, state_privacy
 from verticopula.schema.federation import ColumnKey
 from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
 from verticopula.schema.units import Unit
+from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
 
@@ -27,6 +28,7 @@ class WarningThresholds:
     few_in_pattern : subjects of a rare missing pattern
     piled_up : share of all mass in the outermost cell, and twice its neighbour's, that is a heap at a bound
     few_observed : subjects; with fewer a margin is mostly noise
+    noise_deviations : of a count; a column whose values are fewer cannot be told from one without any
     nearly_all : share of all mass in one cell that leaves nothing to associate
     noisy : a typical standard error of correlations above this leaves little to see
     """
@@ -35,6 +37,7 @@ class WarningThresholds:
     few_in_pattern: int = 10
     piled_up: float = 0.05
     few_observed: int = 10
+    noise_deviations: float = 4.0
     nearly_all: float = 0.995
     noisy: float = 0.25
 
@@ -153,8 +156,7 @@ def piled_up(fitted: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
 
 def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
     """Columns about which a study can say little: from masks and released margins, never from a party's own check."""
-    counts = fitted.result.missingness.observed
-    few = [key for key, count in counts.items() if count < WARN_AT.few_observed]
+    few = [key for key in fitted.result.missingness.observed if _has_few(fitted.result, key)]
     if few:
         yield StudyWarning(
             "few-observed",
@@ -178,6 +180,13 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
             f"Nothing can be learnt about their associations: {join_names(flat)}.",
             "Leave them out of conclusions, or out of the study.",
         )
+
+
+def _has_few(result: FitResult, key: ColumnKey) -> bool:
+    """Whether a column has few values, or cannot be told from one that has: in a strict study empty ones are private."""
+    known, empty = result.missingness.observed[key], result.observed_marginals[key].empty
+    noise = result.spending.deviations[key] if result.spending is not None and empty > 0.0 else 0.0
+    return known * (1.0 - empty) < max(WARN_AT.few_observed, WARN_AT.noise_deviations * noise)
 
 
 def _overlap(fitted: FittedStudy) -> Iterator[StudyWarning]:

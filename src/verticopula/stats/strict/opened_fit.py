@@ -85,7 +85,7 @@ def fit_opened(
         key: population_margin(column, marginals[key])
         for key, column in zip(layout.keys, fit.model.columns, strict=True)
     }
-    repaired = correlate_latents(fit, chosen, layout, found)
+    repaired = imply_correlations(fit, chosen, layout, found)
     copula = TiltedStudyCopula(layout, found, repaired.correlation, fit.model, fit.targets)
     return StrictFit(
         copula,
@@ -104,7 +104,7 @@ def population_margin(column: PooledColumn, observed: Marginal) -> Marginal:
     return replace(observed, probabilities=shares, empty=empty)
 
 
-def correlate_latents(
+def imply_correlations(
     fit: TiltedFit, chosen: ChosenTables, layout: Layout, marginals: Mapping[ColumnKey, Marginal]
 ) -> Repair:
     """Latent correlations of the layout's latents that go with the model.

@@ -114,7 +114,7 @@ def party_lengths(features: Sequence[CellFeatures], owners: Ints, n_parties: int
     return np.bincount(owners, weights=[f.largest for f in features], minlength=n_parties).astype(np.float64)
 
 
-def find_patterns(known: Bools) -> tuple[Bools, Ints, Ints]:
+def find_presence(known: Bools) -> tuple[Bools, Ints, Ints]:
     """((P, K) presence patterns in a fixed order, (N,) a person's pattern, (P,) people of each).
 
     Parameters
@@ -166,7 +166,7 @@ def plan_openings(
     )
     cap = choose_cap(split.gram, len(known), len(coded))
     features = tuple(make_features(column, cap, centred=bool(selecting.any())) for column in columns)
-    patterns, pattern_of, counts = find_patterns(known)
+    patterns, pattern_of, counts = find_presence(known)
     longest = party_lengths(features, owners, known.shape[1])
     widths = np.bincount(owners, minlength=known.shape[1])
     weights = choose_row_weights(patterns, counts, longest, widths, gram_deviation(1.0, split.gram))

@@ -59,7 +59,7 @@ def gram_deviation(bound: float, mu: float) -> float:
     return SHARES_FACTOR * bound / mu
 
 
-def table_deviation(n_tables: int, mu: float) -> float:
+def count_noise(n_tables: int, mu: float) -> float:
     """Standard deviation of the noise on one count, for so many tables."""
     return SHARES_FACTOR * math.sqrt(2.0 * n_tables) / mu
 

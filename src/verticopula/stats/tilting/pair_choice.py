@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from verticopula.stats.tilting.cell_features import CellFeatures
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
-from verticopula.stats.tilting.openings import OpenedGram, feature_places, table_deviation
+from verticopula.stats.tilting.openings import OpenedGram, count_noise, feature_places
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import Spread, TableReading, cell_kernel, copula_table, read_spread
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
@@ -88,7 +88,7 @@ def expected_table(columns: Sequence[PooledColumn], copula: CopulaEstimate, pair
     return copula_table(columns[pair[0]], columns[pair[1]], r)
 
 
-def choose_pairs(
+def select_pairs(
     evidence: Sequence[PairEvidence],
     columns: Sequence[PooledColumn],
     people: NDArray[np.float64],
@@ -108,7 +108,7 @@ def choose_pairs(
     worth = [e for e in evidence if e.spread.evidence >= TUNING.least_evidence and people[e.pair] > 0.0]
     found: list[tuple[float, list[int]]] = [(0.0, [])]
     for m in range(1, min(len(worth), most) + 1):
-        gains = np.array([_gain(e, columns, people[e.pair], table_deviation(m, mu)) for e in worth])
+        gains = np.array([_gain(e, columns, people[e.pair], count_noise(m, mu)) for e in worth])
         gains *= [TUNING.response_weight if response in e.pair else 1.0 for e in worth]
         order = np.argsort(-gains, kind="stable")[:m]
         found.append((float(gains[order].sum()), order.tolist()))

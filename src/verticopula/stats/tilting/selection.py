@@ -59,7 +59,7 @@ def find_base_parties(shares: Floats) -> Bools:
     return np.asarray(shares >= 1.0 - TUNING.base_lack)
 
 
-def selection_deviation(features: Sequence[CellFeatures], base: Bools, n_selecting: int, mu: float) -> float:
+def selection_noise(features: Sequence[CellFeatures], base: Bools, n_selecting: int, mu: float) -> float:
     """Standard deviation of the noise on a sum of base features, for all selecting parties together.
 
     Replacing a person moves the features by at most twice the largest length of a base record, in each of the sums

@@ -9,7 +9,7 @@ import numpy as np
 
 from verticopula.stats.tilting.opening_plan import OpeningPlan
 from verticopula.stats.tilting.openings import OpenedGram, OpenedTable
-from verticopula.stats.tilting.pair_choice import PairEvidence, choose_pairs, read_products, weigh_pairs
+from verticopula.stats.tilting.pair_choice import PairEvidence, read_products, select_pairs, weigh_pairs
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.population_fit import WholePopulation, fit_population
 from verticopula.stats.tilting.selection import SelectionReading
@@ -56,7 +56,7 @@ def choose_tables(
     evidence = weigh_pairs(readings, population.columns, population.copula)
     pairs: list[tuple[int, int]] = []
     if plan.split.tables > 0.0:
-        pairs = choose_pairs(evidence, population.columns, plan.people, plan.split.tables, TUNING.most_tables, response)
+        pairs = select_pairs(evidence, population.columns, plan.people, plan.split.tables, TUNING.most_tables, response)
     return ChosenTables(population, tuple(readings), tuple(evidence), tuple(pairs))
 
 
