@@ -102,8 +102,8 @@ def test_sums_of_four_million_rows_are_exact() -> None:
 
 def test_block_sizes_leave_no_room_for_rounding() -> None:
     largest = 2**21 - 1  # of the highest limb
-    assert prime_field._BLOCK * largest**2 < 2**53
-    assert prime_field._BLOCKS * 2**53 + PRIME < 2**64
+    assert prime_field.BLOCK_ROWS * largest**2 < 2**53
+    assert prime_field.BLOCKS_AT_ONCE * 2**53 + PRIME < 2**64
 
 
 @given(st.lists(st.integers(-(HALF - 1), HALF - 1) | st.sampled_from([-(HALF - 1), HALF - 1]), max_size=20))

@@ -114,7 +114,20 @@ def test_answered_questions_make_a_study_that_runs(tables: Path, call: Call) -> 
     federation = Federation.from_toml("federation.toml")
     assert federation.party("bank").column("sector").categories == ("K-7071", "L-7071", "M-7071")
     assert Federation.from_dict(federation.to_dict()) == federation
-    done = call("run", "federation.toml", "--data", tables, "--out", "study", "--method", "refined", "--rows", 5)
+    done = call(
+        "run",
+        "federation.toml",
+        "--data",
+        tables,
+        "--out",
+        "study",
+        "--method",
+        "refined",
+        "--epsilon",
+        60,
+        "--rows",
+        300,
+    )
     assert done.code == 0, done.err
     assert pl.read_parquet("study/synthetic/bank.parquet").schema["since"] == pl.Date
     assert call("glm", "study").code == 0

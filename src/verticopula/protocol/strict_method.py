@@ -48,9 +48,9 @@ from verticopula.stats.strict.opened_fit import fit_opened
 from verticopula.stats.strict.score_plan import (
     StrictPlan,
     plan_sums,
+    read_counts,
     read_gram,
     read_selection,
-    read_tables,
 )
 from verticopula.stats.tilting.study_fit import ChosenTables, choose_tables
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
@@ -88,33 +88,33 @@ def strict(
     """Thirteen rounds and one where tables are chosen: who is known, two of consent, margins, secure sums; then the
     fit.
     """
-    released = yield from open_all(federation, budget, study, side.progress, side.compute_handler, side.context)
-    plan = released.plan
+    releases = yield from open_all(federation, budget, study, side.progress, side.compute_handler, side.context)
+    plan = releases.plan
     fit = fit_opened(
         plan.openings,
-        released.chosen,
-        read_tables(plan, released.opened.tables),
-        released.layout,
-        released.marginals,
+        releases.chosen,
+        read_counts(plan, releases.opened.tables),
+        releases.layout,
+        releases.marginals,
         plan.sums.parties,
         side.rng,
         lambda done, most: side.progress("fitting", done, most),
     )
     return FitResult(
         fit.copula,
-        released.marginals,
+        releases.marginals,
         fit.report,
-        released.missingness,
+        releases.missingness,
         {},
-        unidentified=find_unidentified(fit.copula.correlation, released.layout, fit.report.overlap),
+        unidentified=find_unidentified(fit.copula.correlation, releases.layout, fit.report.overlap),
         strict=fit.strict,
-        spending=spending_of(released, rows_agreed=are_rows_agreed(side.context.alignment)),
+        spending=spending_of(releases, rows_agreed=are_rows_agreed(side.context.alignment)),
     )
 
 
-def spending_of(released: StrictReleases, *, rows_agreed: bool) -> StrictSpending:
+def spending_of(releases: StrictReleases, *, rows_agreed: bool) -> StrictSpending:
     """What a study has spent, as its parties' ledgers have it."""
-    plan, budget = released.plan.sums, released.budget
+    plan, budget = releases.plan.sums, releases.budget
     known = {party: int(own_rows(plan, party).sum()) for party in plan.parties}
     return StrictSpending(
         budget.deviations,

@@ -199,7 +199,7 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     if tuple(len(p.empties) for p in proposal.presence) != flags:
         raise ProtocolError("the proposal does not say which columns have empty values, or says it where nobody asks")
     if proposal.method == STRICT.name and any(len(set(p.counts)) != 1 for p in proposal.presence):
-        raise ProtocolError("in a strict study all columns of a party are about the same people")
+        raise ProtocolError(f"in a study by {STRICT.name!r} all columns of a party are about the same people")
     check_requester_and_purpose(proposal.requester, proposal.purpose)
     if proposal.method == RAW_REGRESSION and proposal.variant == OWN_VARIANT:
         subjects = proposal.subjects

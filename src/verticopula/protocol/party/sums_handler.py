@@ -134,8 +134,8 @@ class SumsHandler:
             sums = sum_selected(plan, self.party, self._own_cells(plan))
             scale = count_deviation(sums_plan.selection_deviation(plan)) * (1.0 + 2.0**-50)
             label = (self._noise_label or request.study, "selection")
-            released = self._noise.discrete_gaussian(sums.reshape(-1), scale, *label)
-            kept = replace(kept, selection=pack_noise(released))
+            noisy = self._noise.discrete_gaussian(sums.reshape(-1), scale, *label)
+            kept = replace(kept, selection=pack_noise(noisy))
             self._keep(request.study, kept)
         return unpack_noise(kept.selection).reshape(-1, width)
 

@@ -223,12 +223,12 @@ def read_gram(plan: StrictPlan, opened: OpenedProducts) -> OpenedGram:
     return plan.openings.gram(opened.products, opened.deviation_off)
 
 
-def read_selection(plan: StrictPlan, released: Mapping[str, Ints]) -> SelectionReading | None:
+def read_selection(plan: StrictPlan, sent: Mapping[str, Ints]) -> SelectionReading | None:
     """What base parties released, for the fit; None where they released nothing.
 
     Parameters
     ----------
-    released : base party -> (selecting parties, features) noisy sums, in units of 2^-bits
+    sent : base party -> (selecting parties, features) noisy sums, in units of 2^-bits
     """
     sums = plan.sums
     if not sums.base.any():
@@ -238,15 +238,15 @@ def read_selection(plan: StrictPlan, released: Mapping[str, Ints]) -> SelectionR
     means = []
     for number, party in enumerate(sums.parties):
         if sums.base[number]:
-            whole = np.zeros((len(sums.parties), released[party].shape[1]))
-            whole[sums.selecting] = released[party] / 2.0**sums.bits
+            whole = np.zeros((len(sums.parties), sent[party].shape[1]))
+            whole[sums.selecting] = sent[party] / 2.0**sums.bits
             means.append(whole / np.maximum(both[:, number], 1)[:, None])
     counts = np.maximum(both[:, sums.base].min(axis=1), 1)
     deviation = count_deviation(selection_deviation(sums)) / 2.0**sums.bits
     return SelectionReading(plan.openings.base, sums.selecting, np.hstack(means), deviation / counts)
 
 
-def read_tables(plan: StrictPlan, opened: Sequence[OpenedCounts]) -> tuple[OpenedTable, ...]:
+def read_counts(plan: StrictPlan, opened: Sequence[OpenedCounts]) -> tuple[OpenedTable, ...]:
     """The second opening, for the fit."""
     people = plan.openings.people
     found = []
