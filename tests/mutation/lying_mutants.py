@@ -256,8 +256,8 @@ LYING_MUTANTS = (
     Mutant(
         "opening-by-any-method",
         "protocol/party/member.py",
-        "if request.method not in METHODS:",
-        "if not request.method:",
+        "if request.method != RAW_REGRESSION and request.method not in METHODS:",
+        "if not request.method.isprintable():",
         "a steward would be shown a prompt that the coordinator wrote",
         one_of(CONSENT, "a_method_that_there_is_not_is_shown_to_no_steward"),
     ),

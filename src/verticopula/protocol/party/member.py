@@ -287,13 +287,14 @@ class Member:
                 f"party {self.name!r}: the coordinator's federation file is not the same as this party's own; parties, "
                 "columns, ranges, response and id rules must be equal in both"
             )
+        if request.method != RAW_REGRESSION and request.method not in METHODS:
+            # A steward, and the log, would be shown what the coordinator likes.
+            raise PolicyRefused(f"party {self.name!r} does not know the method that the study is to be opened for")
         self.policy.check(self.name, request.method, (), ())
         self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
         if len(self._table.ids) < self.policy.min_subjects:
             raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
         if request.method != RAW_REGRESSION:
-            if request.method not in METHODS:  # without it: a steward would be shown what the coordinator likes
-                raise PolicyRefused(f"party {self.name!r} does not know the method that the study is to be opened for")
             try:
                 check_roles(self.federation, METHODS[request.method])
             except SettingsError as error:
