@@ -165,7 +165,7 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
 
 
 def _has_few(result: FitResult, key: ColumnKey) -> bool:
-    """Whether a column has few values, or cannot be told from one that has: in a strict study empty ones are private."""
+    """Whether a column has few values, or cannot be told from one that has: strict keeps empty ones private."""
     known, empty = result.missingness.observed[key], result.observed_marginals[key].empty
     noise = result.spending.deviations[key] if result.spending is not None and empty > 0.0 else 0.0
     return known * (1.0 - empty) < max(WARN_AT.few_observed, WARN_AT.noise_deviations * noise)
