@@ -77,7 +77,7 @@ def test_in_strict_columns_that_nobody_or_one_subject_has_a_value_in_come_out_em
 
 
 @pytest.mark.parametrize("column", WHERE)
-@pytest.mark.parametrize("method", ["refined"])
+@pytest.mark.parametrize("method", ["refined", "strict"])
 @pytest.mark.parametrize("keep", [0, 1])
 def test_columns_that_nobody_or_one_subject_has_a_value_in(method: str, column: str, keep: int) -> None:
     fitted = fit(method, column, keep)
