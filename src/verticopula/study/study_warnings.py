@@ -9,7 +9,7 @@ import numpy as np
 
 from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, WeakPrivacyWarning
 from verticopula.formatting import count_of, format_percent, format_small, join_names
-from verticopula.privacy.statement import format_epsilon
+from verticopula.privacy.statement import format_epsilon, state_privacy
 from verticopula.schema.federation import ColumnKey
 from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
 from verticopula.schema.units import Unit
@@ -79,6 +79,7 @@ def gravest_first(warnings: Iterable[StudyWarning]) -> list[StudyWarning]:
 def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
     privacy, delta, n = fitted.privacy, fitted.settings.delta, fitted.n_subjects
     yield from privacy.study_warnings
+    yield from _earlier(fitted)
     if delta is not None and fitted.unit.needs_delta and delta * n >= 1.0:
         yield StudyWarning(
             "delta",
@@ -110,6 +111,23 @@ def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
             "Decide by the line for “person” in the table below. If that is too much, use method "
             f"'{STRICT.name}' with a delta.",
         )
+
+
+def _earlier(fitted: FittedStudy) -> Iterator[StudyWarning]:
+    """What the ledger holds beside this study's own releases."""
+    names = list(dict.fromkeys(entry.study for entry in fitted.releases if entry.study != fitted.name))
+    if not names:
+        return
+    own = state_privacy([e for e in fitted.releases if e.study == fitted.name], fitted.settings.delta)
+    yield StudyWarning(
+        "earlier",
+        "care",
+        f"The ledger holds releases of {count_of(len(names), 'earlier study', 'earlier studies')}, too",
+        "They are in all epsilons here, because releases about the same people add up. This study alone has epsilon "
+        f"{format_epsilon(own.epsilon(fitted.unit))} per {fitted.unit}; all of them together have "
+        f"{format_epsilon(fitted.privacy.epsilon(fitted.unit))}.",
+        "Earlier studies may have been overwritten or interrupted; what was charged stays charged.",
+    )
 
 
 def _range(fitted: FittedStudy) -> Iterator[StudyWarning]:
@@ -165,7 +183,7 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
 
 
 def _has_few(result: FitResult, key: ColumnKey) -> bool:
-    """Whether a column has few values, or cannot be told from one that has: strict keeps empty ones private."""
+    """Whether a column has few values, or may have: in a strict study empty values are private."""
     known, empty = result.missingness.observed[key], result.observed_marginals[key].empty
     noise = result.spending.deviations[key] if result.spending is not None and empty > 0.0 else 0.0
     return known * (1.0 - empty) < max(WARN_AT.few_observed, WARN_AT.noise_deviations * noise)
