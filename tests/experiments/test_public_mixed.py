@@ -74,5 +74,5 @@ def test_the_benchmark_compares_models(folder: Path) -> None:
         CATALOGUE.main(["public", "--quick", "--data", str(folder), "--out", str(out), "--part", "magic-models"]) == 0
     )
     found = Record.read(out / "public.json").results["models"]["magic-models"]
-    assert found["tilted"][0][1] > found["independent columns"][0][1]
+    assert found["strict"][0][1] > found["independent columns"][0][1]
     assert "gradient boosting" in (out / "public.md").read_text(encoding="utf-8")

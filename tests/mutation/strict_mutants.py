@@ -325,8 +325,8 @@ STRICT_MUTANTS = (
     Mutant(
         "selection-drawn-anew",
         "protocol/party/sums_handler.py",
-        "kept = replace(kept, selection=pack_noise(released))\n            self._keep(request.study, kept)",
-        "kept = replace(kept, selection=pack_noise(released))",
+        "kept = replace(kept, selection=pack_noise(noisy))\n            self._keep(request.study, kept)",
+        "kept = replace(kept, selection=pack_noise(noisy))",
         "asked again, a base party would release its features with other noise",
         one_of(SUMS, "base_parties_release_their_features_by_presence_once"),
     ),

@@ -42,7 +42,13 @@ def at_three():
 
 def test_correlations_are_recovered(at_three):
     truth, _, found = at_three
-    assert rmse(found.copula.correlation, truth) < 0.06
+    assert rmse(found.copula.correlation, truth) < 0.04  # three seeds gave 0.016 to 0.018
+
+
+def test_next_to_no_noise_leaves_next_to_no_error():
+    truth, made = selected(n=10_000)
+    found = fit(made, open_all(made, 1e4), n_rows=ROWS)
+    assert rmse(found.copula.correlation, truth) < 0.025  # some 3,000 people have the rarest pairs
 
 
 def test_margins_are_corrected_for_missing_blocks(at_three):
@@ -50,12 +56,12 @@ def test_margins_are_corrected_for_missing_blocks(at_three):
     before, after = [], []
     for key in (k for k in made.federation.keys if k.party in "ab"):
         column, marginal = made.column(key), found.copula.marginals[key]
-        points = np.quantile(column.values, np.linspace(0.02, 0.98, 25))
+        points = np.unique(np.quantile(column.values, np.linspace(0, 1, 200)))
         whole = np.searchsorted(np.sort(column.values), points, side="right") / column.values.size
         seen = np.sort(column.values[column.observed])
         before.append(np.max(np.abs(np.searchsorted(seen, points, side="right") / seen.size - whole)))
         after.append(np.max(np.abs(marginal.cdf(points) - whole)))
-    assert np.mean(after) < 0.7 * np.mean(before)
+    assert np.mean(after) < 0.6 * np.mean(before)
 
 
 def test_the_report_says_what_can_be_relied_on(at_three):
@@ -157,7 +163,7 @@ def test_one_row_and_forty_people_teach_nothing_and_it_is_said() -> None:
 def test_blocks_have_a_price_of_their_own():
     truth, made = selected(n=5_000)
     found = fit(made, open_all(made, 10.0, unit="block"), n_rows=ROWS)
-    assert rmse(found.copula.correlation, truth) < 0.06
+    assert rmse(found.copula.correlation, truth) < 0.05
 
 
 def test_nominal_columns_keep_their_association():
