@@ -55,6 +55,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.party.study_openings import StudyOpenings
 from verticopula.protocol.study_opening import open_study
 from verticopula.protocol.study_proposal import consent_statement, federation_fingerprint, presence_statement
 from verticopula.storage.vault import Vault
@@ -605,20 +606,27 @@ def test_a_policy_that_is_tightened_while_the_steward_thinks_holds_for_what_was_
         two.handle(ConsentRequest(proposal))
 
 
-def test_two_questions_at_once_are_one_consent() -> None:
+def test_two_questions_at_once_are_one_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second yes does not forget what was asked for after the first."""
     first, second, replies = threading.Event(), threading.Event(), list[Reply]()
-    gates = [first, second]
+    gates, entered, ask = [first, second], list[str](), StudyOpenings.ask
 
     def thinks(question: ConsentQuestion) -> None:
         if not question.is_opening:
             assert gates.pop(0).wait(60.0)
 
+    def enters(self: StudyOpenings, question: ConsentQuestion) -> None:
+        entered.append(question.study)
+        ask(self, question)
+
+    monkeypatch.setattr(StudyOpenings, "ask", enters)
     one = placed(ask_steward=thinks)
     request = ConsentRequest(proposal_for(one))
     threads = [threading.Thread(target=lambda: replies.append(one.handle(request))) for _ in range(2)]
     for thread in threads:
         thread.start()
+    while len(entered) < 2:  # neither knows that the other will be told yes
+        time.sleep(0.01)
     first.set()
     while gates or not replies:  # the second question is asked when the first is answered
         time.sleep(0.01)
