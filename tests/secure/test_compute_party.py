@@ -26,6 +26,7 @@ from verticopula.protocol.messages import (
     SumsProofRequest,
     SumsRequest,
     SumsShareRequest,
+    TablesRequest,
 )
 from verticopula.protocol.party.compute_party import ComputeParty
 from verticopula.protocol.party.sums_handler import SumsHandler
@@ -145,8 +146,9 @@ def test_a_study_over_members_and_a_third() -> None:
     assert np.isfinite(fitted.result_.copula.correlation).all()
     kinds = [type(request) for request in way.asked["notary"]]
     assert kinds[:2] == [SumsKeyRequest, SumsShareRequest]
-    assert set(kinds[2:-1]) == {SumsProofRequest}
-    assert kinds[-1] is SumsRequest
+    first = kinds.index(SumsRequest)
+    assert set(kinds[2:first]) == {SumsProofRequest}
+    assert kinds[first + 1 :] in ([], [TablesRequest])  # noise decides whether tables are chosen
 
 
 def test_in_one_process_somebody_plays_the_third() -> None:
@@ -156,7 +158,8 @@ def test_in_one_process_somebody_plays_the_third() -> None:
 
 def test_a_restarted_third_gives_the_same_bytes_until_the_study_is_over(tmp_path: Path) -> None:
     _, way = run(notary(FolderRecords(tmp_path)))
-    keys, *_, sums = way.asked["notary"]
+    keys = way.asked["notary"][0]
+    sums = next(request for request in way.asked["notary"] if isinstance(request, SumsRequest))
     again = notary(FolderRecords(tmp_path))
     lacking = again.handle(sums)  # large bodies are not kept on disk, and are sent once more
     assert isinstance(lacking, SumsProofReply)
