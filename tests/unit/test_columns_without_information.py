@@ -22,7 +22,10 @@ FEDERATION = make_federation(
     }
 )
 WHERE = {column.name: party.name for party in FEDERATION.parties for column in party.columns}
-pytestmark = pytest.mark.filterwarnings("ignore::verticopula.errors.CellsWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::verticopula.errors.CellsWarning"),
+    pytest.mark.filterwarnings("ignore::verticopula.errors.NotPrivateWarning"),
+]
 
 
 def tables(column: str, keep: int, *, constant: bool) -> dict[str, pl.DataFrame]:
@@ -43,9 +46,12 @@ def tables(column: str, keep: int, *, constant: bool) -> dict[str, pl.DataFrame]
     return {p.name: frame.select("subject_id", *(c.name for c in p.columns)) for p in FEDERATION.parties}
 
 
-def fit(method: str, column: str, keep: int, *, constant: bool = False, epsilon: float = 8.0) -> Synthesizer:
+def fit(
+    method: str, column: str, keep: int, *, constant: bool = False, epsilon: float = 8.0, seed: int | None = None
+) -> Synthesizer:
     strict: dict[str, Any] = {"unit": "person", "delta": 1e-6} if method == "strict" else {"unit": "variable"}
-    return Synthesizer(FEDERATION, method, epsilon, **strict).fit(tables(column, keep, constant=constant))
+    synthesizer = Synthesizer(FEDERATION, method, epsilon, random_state=seed, **strict)
+    return synthesizer.fit(tables(column, keep, constant=constant))
 
 
 def assert_sane(fitted: Synthesizer) -> None:
@@ -80,7 +86,8 @@ def test_in_strict_columns_that_nobody_or_one_subject_has_a_value_in_come_out_em
 @pytest.mark.parametrize("method", ["refined", "strict"])
 @pytest.mark.parametrize("keep", [0, 1])
 def test_columns_that_nobody_or_one_subject_has_a_value_in(method: str, column: str, keep: int) -> None:
-    fitted = fit(method, column, keep)
+    # In `strict` a noisy margin says how many values there are, and now and then it says too many: a seed for it.
+    fitted = fit(method, column, keep, seed=1 if method == "strict" else None)
     assert_sane(fitted)
     said = fitted.summary()
     assert "1 column with fewer than 10 observed subjects" in said

@@ -239,9 +239,9 @@ def test_a_process_that_is_stopped_answers_no_further_question(
     answers.set()
     first = ask(process, question(0))
     assert line.sent.get()[1] == first
+    thread = next(one for one in threading.enumerate() if one.name == "questions")  # before it may have ended
     process.stop()
     ask(process, question(1))
-    thread = next(one for one in threading.enumerate() if one.name == "questions")
     thread.join()
     assert line.sent.empty()
 

@@ -14,7 +14,9 @@ from verticopula.schema.federation import ColumnKey
 from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.fit_result import FitResult
+from verticopula.stats.strict.gaussian_margins import count_deviation
 from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict.tuning_strict import STRICT_TUNING
 from verticopula.study.fitted_study import FittedStudy
 
 
@@ -38,7 +40,7 @@ class WarningThresholds:
     piled_up: float = 0.05
     few_observed: int = 10
     noise_deviations: float = 4.0
-    nearly_all: float = 0.995
+    nearly_all: float = STRICT_TUNING.nearly_all
     noisy: float = 0.25
 
 
@@ -185,7 +187,7 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
 def _has_few(result: FitResult, key: ColumnKey) -> bool:
     """Whether a column has few values, or may have: in a strict study empty values are private."""
     known, empty = result.missingness.observed[key], result.observed_marginals[key].empty
-    noise = result.spending.deviations[key] if result.spending is not None and empty > 0.0 else 0.0
+    noise = count_deviation(result.spending.deviations[key]) if result.spending is not None and empty > 0.0 else 0.0
     return known * (1.0 - empty) < max(WARN_AT.few_observed, WARN_AT.noise_deviations * noise)
 
 
