@@ -34,7 +34,7 @@ ENTRIES = {
     "table7": _table(7, "The same, logistic"),
     "table8": _table(8, "All methods on the SME study", "hours"),
     "missing": Entry(
-        "experiments.missing.command",
+        "experiments.missing.missing_command",
         "missing",
         "Refined rows against the paper, EVCDS and IEVCDS where blocks are missing at random, by one judge.",
         "4 hours of one core",
@@ -55,21 +55,21 @@ ENTRIES = {
         "judge_or_data.md",
     ),
     "theory": Entry(
-        "experiments.theory.command",
+        "experiments.theory.theory_command",
         "theory",
         "Theorems 1 to 3 and 5 to 9 against simulation.",
         "6 minutes",
         "theory.html, theory/points.csv, theory/verdicts.csv",
     ),
     "person": Entry(
-        "experiments.person.command",
+        "experiments.person.person_command",
         "person",
         "All methods at equal epsilon for a whole person.",
         "hours",
         "person.csv, person.html",
     ),
     "real": Entry(
-        "experiments.real.command",
+        "experiments.real.real_command",
         "real",
         "Table 8's methods on a CSV file of your own.",
         "minutes to hours, by the file's size",

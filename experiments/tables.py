@@ -12,7 +12,6 @@ from experiments.draws import Cell
 from experiments.judge import JUDGE_NAMES
 from experiments.methods import HEADLINE, MECHANISMS, METHODS, NEEDS_TORCH, TABLES, YARDSTICKS
 from experiments.open_choices import list_effects
-from experiments.page import Contents, render
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import (
     NOISELESS,
@@ -26,6 +25,7 @@ from experiments.results import (
     write_csv,
 )
 from experiments.runner import SMALL_DESIGN, Settings, list_tasks, list_wanted, run_tasks
+from experiments.tables_page import Contents, render
 from reporting.catalogue import Measured, Places
 from reporting.records import Record, write_text
 from reporting.tables import Table

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import beta, binom
 
-from experiments.theory.findings import Check, Panel, Point, Verdict, fit_slope, judge_rate, of_series, point
 from experiments.theory.gaussian import fit, make_federation, make_tables
+from experiments.theory.theory_findings import Check, Panel, Point, Verdict, fit_slope, judge_rate, of_series, point
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import Column
 from verticopula.stats.margin_curves import conditional_sensitivity

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.theory.findings import (
+from experiments.theory.theory_findings import (
     Check,
     Panel,
     Point,

@@ -8,8 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from experiments.theory.findings import Check, Panel, Point, Slope, Verdict, fit_slope, judge_rate, of_series, point
 from experiments.theory.theorem1 import flip_prob
+from experiments.theory.theory_findings import (
+    Check,
+    Panel,
+    Point,
+    Slope,
+    Verdict,
+    fit_slope,
+    judge_rate,
+    of_series,
+    point,
+)
 from verticopula.privacy.noise import SeededNoise
 from verticopula.stats.ranks import flip_comparisons
 

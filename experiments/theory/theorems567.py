@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from experiments.theory.findings import (
+from experiments.theory.gaussian import ROUNDS, fit, make_federation, make_tables, margin_at
+from experiments.theory.theorem1 import correlate_known_scale, variance_factor
+from experiments.theory.theory_findings import (
     WITHIN,
     Check,
     Panel,
@@ -25,8 +27,6 @@ from experiments.theory.findings import (
     of_series,
     point,
 )
-from experiments.theory.gaussian import ROUNDS, fit, make_federation, make_tables, margin_at
-from experiments.theory.theorem1 import correlate_known_scale, variance_factor
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from scipy.stats import shapiro
 
 from experiments.central_path import trace_path
-from experiments.theory.findings import (
+from experiments.theory.gaussian import fit, make_federation, make_tables
+from experiments.theory.theorem1 import DECAY, draw_columns
+from experiments.theory.theory_findings import (
     Check,
     Panel,
     Point,
@@ -21,8 +23,6 @@ from experiments.theory.findings import (
     of_series,
     point,
 )
-from experiments.theory.gaussian import fit, make_federation, make_tables
-from experiments.theory.theorem1 import DECAY, draw_columns
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_design import Features, standardise
 from verticopula.glm.penalties import Penalty

@@ -10,7 +10,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.draws import Cell
 from experiments.methods import ORACLE, ORIGINAL
-from experiments.missing.page import render
+from experiments.missing.missing_page import render
 from experiments.missing.verdicts import CHECKS, METHODS, Lead, compare, count_verdicts
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import CellRows, summarise

@@ -9,8 +9,8 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.draws import Cell, draw
-from experiments.person.methods import METHODS, NEEDS_TORCH
-from experiments.person.page import ZERO, Line, describe_small, find_threshold
+from experiments.person.person_methods import METHODS, NEEDS_TORCH
+from experiments.person.person_page import ZERO, Line, describe_small, find_threshold
 from experiments.runner import Settings
 from experiments.study import Study
 from verticopula.privacy.accounting import Coins, composed_epsilon

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.real import description as d
-from experiments.real.command import tabulate_spreads
+from experiments.real.real_command import tabulate_spreads
 from experiments.real.utility import DevianceScale, margin_distance
 from experiments.sme import fit_tables
 from experiments.study import NOTHING_PROTECTED, Outcome

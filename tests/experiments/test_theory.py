@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from experiments.__main__ import main
-from experiments.theory import command, corollaries12, theorem1, theorem2, theorem3, theorems89, theorems567
-from experiments.theory.findings import (
+from experiments.theory import corollaries12, theorem1, theorem2, theorem3, theorems89, theorems567, theory_command
+from experiments.theory.theory_findings import (
     Point,
     Slope,
     average,
@@ -20,7 +20,7 @@ from experiments.theory.findings import (
     judge_rate,
     root_mean_square,
 )
-from experiments.theory.page import points_to_csv, verdicts_to_csv
+from experiments.theory.theory_page import points_to_csv, verdicts_to_csv
 
 
 def make_points(means, error: float = 0.01) -> list[Point]:
@@ -184,14 +184,14 @@ def test_the_command_writes_page_points_and_verdicts(tmp_path: Path) -> None:
 
 def test_checks_survive_being_written(tmp_path: Path) -> None:
     check = theorem2.run(quick=True)
-    command.keep(tmp_path, "2", False, [check], 1.5)
-    kept, seconds = command.read_kept(tmp_path, False)
+    theory_command.keep(tmp_path, "2", False, [check], 1.5)
+    kept, seconds = theory_command.read_kept(tmp_path, False)
     assert (points_to_csv(kept), verdicts_to_csv(kept), seconds) == (
         points_to_csv([check]),
         verdicts_to_csv([check]),
         1.5,
     )
-    assert command.read_kept(tmp_path, True) == ([], 0.0)
+    assert theory_command.read_kept(tmp_path, True) == ([], 0.0)
 
 
 def test_an_unknown_theorem_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from experiments.baselines import vertigan
 from experiments.designs import Model
 from experiments.draws import Cell, draw
-from experiments.person.methods import METHODS
+from experiments.person.person_methods import METHODS
 from experiments.runner import SMALL_DESIGN, Settings
 from experiments.study import MethodFailure
 from verticopula.privacy.gaussian_dp import compose

@@ -11,7 +11,7 @@ from pathlib import Path
 from experiments.draws import Cell
 from experiments.methods import ORACLE
 from experiments.metrics import METRIC_NAMES
-from experiments.person.methods import ASKS_FOR_MORE, METHODS, NEVER_FINITE
+from experiments.person.person_methods import ASKS_FOR_MORE, METHODS, NEVER_FINITE
 from experiments.results import WITHIN, CellRows, read_cells
 from reporting.figures import COLORS, new_figure, to_svg
 from reporting.pages import html_page

@@ -18,8 +18,8 @@ from experiments.draws import Cell, Drawn, draw
 from experiments.judge import JudgeName, judge
 from experiments.methods import ORACLE
 from experiments.metrics import score_coef
-from experiments.person.methods import FOR_MISSING, METHODS, NEEDS_TORCH
-from experiments.person.page import ORIGINAL, ZERO, lines_to_csv, read_lines, render
+from experiments.person.person_methods import FOR_MISSING, METHODS, NEEDS_TORCH
+from experiments.person.person_page import ORIGINAL, ZERO, lines_to_csv, read_lines, render
 from experiments.runner import SMALL_DESIGN, Settings, Task
 from experiments.scad import SeparatedClassesError, fit_oracle, trace_scad
 from experiments.store import Entry, Replication, locate, name_entry, read, write

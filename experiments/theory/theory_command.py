@@ -12,8 +12,8 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from experiments.theory import corollaries12, theorem1, theorem2, theorem3, theorems89, theorems567
-from experiments.theory.findings import Check, from_dict, to_dict
-from experiments.theory.page import name_verdict, points_to_csv, render, verdicts_to_csv
+from experiments.theory.theory_findings import Check, from_dict, to_dict
+from experiments.theory.theory_page import name_verdict, points_to_csv, render, verdicts_to_csv
 from reporting.catalogue import Measured, Places
 from reporting.parallel import run_all
 from reporting.records import Record, write_text

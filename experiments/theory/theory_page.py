@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from experiments.theory.findings import Check, Panel, Verdict
+from experiments.theory.theory_findings import Check, Panel, Verdict
 from reporting.figures import COLORS, new_figure, to_svg
 from reporting.pages import html_page
 from reporting.tables import to_csv, to_html

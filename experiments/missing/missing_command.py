@@ -12,7 +12,7 @@ from experiments.designs import Model
 from experiments.draws import CASES, MODELS, Cell
 from experiments.judge import JUDGE_NAMES
 from experiments.methods import ORACLE, ORIGINAL
-from experiments.missing.page import render
+from experiments.missing.missing_page import render
 from experiments.missing.verdicts import EPSILON, METHODS, NOISELESS_METHODS
 from experiments.paper import read_tables
 from experiments.results import NOISELESS, read_cells
