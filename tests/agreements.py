@@ -108,8 +108,8 @@ def proposal_of(
             (signed,) = sign_presences(only_party(federation, name), {name: own}, method)
         else:
             digest = mask_digest(said.mask)
-            message = presence_statement(study, other.name, said.counts, digest, said.empties)
-            signed = SignedPresence(other.name, said.counts, digest, signer.sign(message), said.empties)
+            message = presence_statement(study, other.name, said.counts, digest)
+            signed = SignedPresence(other.name, said.counts, digest, signer.sign(message))
         presence.append(signed)
     if method == RAW_REGRESSION:
         asked = np.ones(n_subjects, dtype=bool) if subjects is None else subjects

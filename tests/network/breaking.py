@@ -83,8 +83,9 @@ class Breaker:
         if fault is not None:
             self.happen(fault)
 
-    def happen(self, fault: dict[str, Any]) -> None:
-        append_line(self._done, {**fault, "time": time.time(), "ledgers": digest_ledgers()})
+    def happen(self, fault: dict[str, Any], ledgers: dict[str, str] | None = None) -> None:
+        held = digest_ledgers() if ledgers is None else ledgers
+        append_line(self._done, {**fault, "time": time.time(), "ledgers": held})
         if fault["signal"] == _DISK_IS_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.kill(os.getpid(), signal.Signals[fault["signal"]])
@@ -143,10 +144,11 @@ def break_party(breaker: Breaker) -> None:
         # A party that was started anew may ask for the bodies first: that says nothing about anybody.
         said = "lacks bodies" if b'"lacks_bodies":true' in body[:1000] else topic
         breaker.tell(what=said, key=key, digest=hashlib.sha256(body).hexdigest(), paid=paid)
+        fault, ledgers = breaker.armed("sent"), digest_ledgers()  # then: other threads answer the next round meanwhile
         sent = send(self, peer, topic, key, body)
-        if breaker.armed("sent"):
+        if fault is not None:
             time.sleep(0.1)  # the link sends from a thread of its own
-            breaker.at("sent")
+            breaker.happen(fault, ledgers)
         return sent
 
     def breaking_append(self: Any, releases: Any, *rest: Any, **more: Any) -> None:

@@ -54,7 +54,7 @@ def rounds_of(method: str, last_update: int) -> list[str]:
         updates = [f"update {number}" for number in (0, last_update // 2, last_update)]
         return [*opening, "response", "design", "strength", *updates, "coefficients", *end]
     if method == "strict":
-        return [*opening, "margins", "keys", "shares", *PROOFS, "sums", "block", *end]
+        return [*opening, "margins", "keys", "shares", *PROOFS, "sums", "tables", "block", *end]
     ranks = [f"ranks {number}" for number in range(2, METHODS[method].get("rounds", 1) + 1)]
     return [*opening, "release", *ranks, "block", *end]
 
@@ -85,8 +85,8 @@ def _fine_points(method: str, last_update: int) -> dict[str, tuple[tuple[str, ..
     return consent | {
         "vcds": {"release": RELEASE_POINTS},
         "ievcds": {"ranks 3": RELEASE_POINTS},
-        "strict": {"margins": RELEASE_POINTS, "keys": STEP_POINTS, "shares": SHARE_POINTS, "sums": STEP_POINTS}
-        | dict.fromkeys(PROOFS, STEP_POINTS),
+        "strict": {"margins": RELEASE_POINTS, "shares": SHARE_POINTS}
+        | dict.fromkeys(("keys", *PROOFS, "sums", "tables"), STEP_POINTS),
         "raw-glm": {
             "response": RELEASE_POINTS,
             "design": DESIGN_POINTS,

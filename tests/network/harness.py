@@ -43,7 +43,7 @@ def small_federation(deadline: float = 60.0) -> Federation:
                 {
                     "name": "left",
                     "column": [
-                        {"name": "y", "kind": "binary"},
+                        {"name": "y", "kind": "binary", "required": True},
                         {"name": "x1", "kind": "continuous", "bounds": [-6, 6]},
                     ],
                 },
@@ -74,6 +74,14 @@ def small_tables(n: int = 120, seed: int = 3) -> dict[str, pl.DataFrame]:
         "middle": pl.DataFrame({"subject_id": ids, "x2": x[:, 1]}).filter(pl.Series(known)),
         "right": pl.DataFrame({"subject_id": ids, "x3": levels, "x4": x[:, 3]}).reverse(),
     }
+
+
+def tables_beyond_a_copula() -> dict[str, pl.DataFrame]:
+    """As `small_tables`, with two columns that no copula fits: a strict study with enough epsilon opens their table."""
+    tables = small_tables()
+    apart = pl.when(pl.col("x3") == "mid").then(5.0).otherwise(0.2)
+    tables["right"] = tables["right"].with_columns(x4=apart * pl.when(pl.col("x4") > 0).then(1).otherwise(-1))
+    return tables
 
 
 @dataclass

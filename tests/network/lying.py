@@ -195,9 +195,9 @@ def proposed_alone(scene: Scene, study: str, method: str, **settings: Any) -> St
         else:
             said = said_presence(accomplice_mask(scene, party.name), method)
             digest = mask_digest(said.mask)
-            message = presence_statement(study, party.name, said.counts, digest, said.empties)
+            message = presence_statement(study, party.name, said.counts, digest)
             signature = signs_as(scene, party.name).sign(message)
-            signed = SignedPresence(party.name, said.counts, digest, signature, said.empties)
+            signed = SignedPresence(party.name, said.counts, digest, signature)
         presence.append(signed)
     if method == RAW_REGRESSION:
         return propose_raw(federation, study, tuple(presence), settings["subjects"], context)

@@ -13,7 +13,7 @@ import pytest
 from tests.builders import make_federation
 from tests.network.attackers import LogTail
 from tests.network.faults import BREAKING
-from tests.network.harness import network, small_federation, small_tables
+from tests.network.harness import network, small_federation, tables_beyond_a_copula
 from verticopula.errors import ProtocolError
 from verticopula.network.network_demo import free_port
 from verticopula.network.study_records import COMPUTE_FOLDER
@@ -33,9 +33,7 @@ def two_parties(**roles: str) -> tuple[Federation, dict[str, pl.DataFrame]]:
         for name in ("left", "right")
     }
     network = {"host": "localhost", "port": free_port(), "deadline": 60.0, **roles}
-    tables = small_tables()
-    apart = pl.when(pl.col("x3") == "mid").then(5.0).otherwise(0.2)  # no copula has that: a table is opened
-    tables["right"] = tables["right"].with_columns(x4=apart * pl.when(pl.col("x4") > 0).then(1).otherwise(-1))
+    tables = tables_beyond_a_copula()
     federation = Federation.from_dict({**make_federation(chosen).to_dict(), "network": network})
     return federation, {name: tables[name] for name in chosen}
 

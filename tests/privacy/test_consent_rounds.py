@@ -55,7 +55,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
-from verticopula.protocol.party.study_openings import StudyOpenings
+from verticopula.protocol.party.study_admission import StudyAdmission
 from verticopula.protocol.study_opening import open_study
 from verticopula.protocol.study_proposal import consent_statement, federation_fingerprint, presence_statement
 from verticopula.storage.vault import Vault
@@ -451,7 +451,7 @@ def test_questions_that_wait_together_get_one_no() -> None:
     assert len(set(refused)) == 1
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(120)
 def test_other_studies_go_on_while_the_steward_thinks() -> None:
     """About the opening of another study, and about its releases."""
     began, may_answer, is_slow = threading.Event(), threading.Event(), list[bool]()
@@ -468,7 +468,7 @@ def test_other_studies_go_on_while_the_steward_thinks() -> None:
     is_slow.append(True)
     questions: list[Request] = [opening("three", purpose="an audit"), ConsentRequest(proposal)]
     for number, question in enumerate(questions):
-        thread = threading.Thread(target=one.handle, args=(question,))
+        thread = threading.Thread(target=one.handle, args=(question,), daemon=True)
         thread.start()
         began.wait()
         one.handle((RELEASE, CloseRequest("study"))[number])
@@ -609,18 +609,18 @@ def test_a_policy_that_is_tightened_while_the_steward_thinks_holds_for_what_was_
 def test_two_questions_at_once_are_one_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second yes does not forget what was asked for after the first."""
     first, second, replies = threading.Event(), threading.Event(), list[Reply]()
-    gates, entered, ask = [first, second], list[str](), StudyOpenings.ask
+    gates, entered, ask = [first, second], list[str](), StudyAdmission.ask
 
     def thinks(question: ConsentQuestion) -> None:
         if not question.is_opening:
             assert gates.pop(0).wait(60.0)
 
-    def enters(self: StudyOpenings, question: ConsentQuestion) -> None:
+    def enters(self: StudyAdmission, question: ConsentQuestion) -> None:
         if not question.is_opening:
             entered.append(question.study)
         ask(self, question)
 
-    monkeypatch.setattr(StudyOpenings, "ask", enters)
+    monkeypatch.setattr(StudyAdmission, "ask", enters)
     one = placed(ask_steward=thinks)
     request = ConsentRequest(proposal_for(one))
     threads = [threading.Thread(target=lambda: replies.append(one.handle(request))) for _ in range(2)]

@@ -28,7 +28,7 @@ TABLES = {
     name: pl.DataFrame({"subject_id": [f"s{i}" for i in range(60)], column: VALUES[:, k]})
     for k, (name, column) in enumerate({"hub": "y", "bank": "x"}.items())
 }
-METHODS, CAPS = 'methods = ["vcds"]\n', "[caps]\nclient = 8.0\n"
+METHODS, CAPS = 'methods = ["refined"]\n', "[caps]\nclient = 8.0\n"
 
 
 @pytest.fixture
@@ -235,6 +235,6 @@ def test_a_party_that_began_without_rules_may_go_on_without(tmp_path: Path) -> N
     assert file.current() == Policy()
     os.remove(path)
     with pytest.raises(PolicyRefused):
-        file.check("bank", "vcds", (), ())
+        file.check("bank", "refined", (), ())
     with pytest.raises(SchemaError):
         PolicyFile(path, "bank")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release, hash_line, spent_on, spent_on_people
 from verticopula.privacy.statement import party_epsilons
 from verticopula.schema.federation import IdRule
+from verticopula.storage import blobs, records
 from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.id_sketch import SKETCH_SIZE, canonical_id, hash_people, is_same_table, sketch_ids, smallest
 from verticopula.storage.known_tables import TableAccount
@@ -689,6 +691,91 @@ def test_old_copies_and_lost_files_are_noticed(folder: Path, change: Callable[[P
     if change is not lose_ledger:
         with pytest.raises(LedgerError):
             inspect_vault(folder)
+
+
+# ---- records of studies ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(folder: Path) -> Path:
+    """The same vault with two records, one of which has changed; beside it the copies from before that."""
+    with Vault.open(folder) as vault:
+        vault.studies.put("no", {"said": 1})
+        vault.studies.put("noise", {"drawn": False})
+        shutil.copytree(folder / "studies", folder.with_name("copy"))
+        vault.studies.put("noise", {"drawn": True})
+    return folder
+
+
+def put_back_one(folder: Path) -> None:
+    for path in folder.with_name("copy").iterdir():
+        shutil.copy(path, folder / "studies" / path.name)
+
+
+def lose_one(folder: Path) -> None:
+    next((folder / "studies").iterdir()).unlink()
+
+
+def lose_all(folder: Path) -> None:
+    shutil.rmtree(folder / "studies")
+
+
+def stray_record(folder: Path) -> None:
+    shutil.copy(next((folder / "studies").iterdir()), folder / "studies" / f"{'c' * 64}.bin")
+
+
+def torn_state(folder: Path) -> None:
+    (folder / "records.json").write_text("[")
+
+
+@pytest.mark.parametrize("change", [put_back_one, lose_one, lose_all, stray_record, torn_state])
+def test_records_that_are_lost_or_old_are_noticed(kept: Path, change: Callable[[Path], None]) -> None:
+    """Without them noise would be drawn anew on what was paid for once, and a steward's no be forgotten."""
+    change(kept)
+    for _ in range(2):  # the refusal has mended nothing
+        with pytest.raises(LedgerError, match=r"records of studies are missing, or were put back.*newest copy"):
+            Vault.open(kept)
+
+
+def test_records_of_an_earlier_version_are_taken_as_they_are_and_watched_from_then_on(kept: Path) -> None:
+    (kept / "records.json").unlink()
+    Vault.open(kept).close()
+    put_back_one(kept)
+    with pytest.raises(LedgerError, match="records of studies"):
+        Vault.open(kept)
+
+
+@pytest.mark.parametrize("dies_at", range(1, 4), ids=["said", "stored", "settled"])
+def test_a_crash_while_a_record_is_put_leaves_a_vault_that_opens(
+    kept: Path, dies_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the record is on disk, after it, and in the middle of a full disk; then the next record is put."""
+    written, write = [0], records.write_atomically
+
+    def fail(path: Path, data: bytes, **more: Any) -> None:
+        written[0] += 1
+        if written[0] == dies_at:
+            raise OSError(errno.ENOSPC, "no space left")
+        write(path, data, **more)
+
+    with Vault.open(kept) as vault:
+        with monkeypatch.context() as patch:
+            patch.setattr(records, "write_atomically", fail)
+            patch.setattr(blobs, "write_atomically", fail)
+            with pytest.raises(OSError, match="no space"):
+                vault.studies.put("noise", {"drawn": "again"})
+        shutil.copytree(kept, kept.with_name("crashed"))
+        vault.studies.put("another", {})
+    for folder in (kept, kept.with_name("crashed")):
+        with Vault.open(folder) as vault:
+            assert vault.studies.get("noise") == {"drawn": "again" if dies_at == 3 else True}
+
+
+def test_records_that_are_put_at_the_same_time_leave_a_vault_that_opens(folder: Path) -> None:
+    with Vault.open(folder) as vault, ThreadPoolExecutor(4) as several:
+        list(several.map(lambda number: vault.studies.put(str(number % 5), {"n": number}), range(40)))
+    with Vault.open(folder) as vault:
+        assert all(vault.studies.get(str(number)) is not None for number in range(5))
 
 
 def test_tables_and_their_key_cannot_be_lost_unseen(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_64_mib_of_bits_do_not_become_512_mib() -> None:
     count = 8 * 64 * 2**20
     header = (
         b'{"kind":"PresenceReply","fields":{"party":"a","observed":{"dtype":"bool","stored":"bits","shape":[%d]},'
-        b'"signature":0,"version":2}}' % count
+        b'"signature":0,"version":%d}}' % (count, MESSAGE_VERSION)
     )
     message, peak = peak_of(PREFIX.pack(b"VCMS", WIRE_FORMAT, len(header)) + header + bytes(count // 8))
     assert message is None
@@ -201,12 +201,14 @@ def test_64_mib_of_bits_do_not_become_512_mib() -> None:
     "header",
     [
         b'{"kind":"ResponseReply","fields":{"party":"a","values":{"dtype":"float64","stored":"f8","shape":[%d]},'
-        b'"version":2}}' % 2**60,
+        b'"version":%d}}' % (2**60, MESSAGE_VERSION),
         b'{"kind":"PresenceReply","fields":{"party":"a","observed":{"dtype":"bool","stored":"bits","shape":[%d,%d]},'
-        b'"signature":0,"version":2}}' % (2**20, 2**20),
+        b'"signature":0,"version":%d}}' % (2**20, 2**20, MESSAGE_VERSION),
         b"[" * MAX_HEADER,
         b"[" + b"[]," * (MAX_HEADER // 3 - 1) + b"0]",
-        b'{"kind":"CompletedRanksReply","fields":{"party":"a","ranks":[' + b"{}," * 10**6 + b'{}],"version":2}}',
+        b'{"kind":"CompletedRanksReply","fields":{"party":"a","ranks":['
+        + b"{}," * 10**6
+        + b'{}],"version":%d}}' % MESSAGE_VERSION,
         b"1" * MAX_HEADER,
     ],
     ids=["2**60 numbers", "2**40 bits", "deep", "wide", "many arrays", "digits"],

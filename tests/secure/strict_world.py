@@ -17,13 +17,13 @@ from tests.network.harness import small_federation, small_tables
 from tests.secure.sums_world import Recorded
 from verticopula.data.tables import align_tables
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import SumsPlan, score_cells
+from verticopula.mpc.sums_plan import SumsPlan, features_of_cells
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.strict_method import StrictReleases, open_all
 from verticopula.schema.federation import Federation
-from verticopula.stats.strict.score_plan import share_cells
+from verticopula.stats.strict.strict_plan import pool_cells
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import Transport, drive
 
@@ -88,9 +88,9 @@ def same(first: StrictReleases, second: StrictReleases) -> bool:
 def cells_of(party: LocalParty, plan: SumsPlan) -> NDArray[np.int64]:
     """The cells that a party shares, which nobody but a test can have."""
     handler = party._strict
-    return share_cells(plan, handler.name, handler.table)
+    return pool_cells(plan, handler.name, handler.table)
 
 
 def integers_of(party: LocalParty, plan: SumsPlan) -> NDArray[np.int64]:
     """What they stand for in the sums."""
-    return score_cells(plan, party._strict.name, cells_of(party, plan))
+    return features_of_cells(plan, party._strict.name, cells_of(party, plan))

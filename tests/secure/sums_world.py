@@ -13,7 +13,7 @@ from benchmarks.sums_plans import CELLS, all_pairs, make_plan
 from verticopula.errors import PartyUnavailable
 from verticopula.mpc import sums_plan
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import SumsPlan, choose_compute, own_tables
+from verticopula.mpc.sums_plan import SumsPlan, choose_compute, own_features
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.sums_handler import SumsHandler
@@ -79,7 +79,7 @@ class World:
         index, rows = plan.parties.index(party), []
         for person, cells in enumerate(self.cells[party]):
             weight = int(plan.weights[plan.pattern_of[person], index])
-            parts = [own_tables(plan, party)[j][max(int(cell), 0)] for j, cell in enumerate(cells)]
+            parts = [own_features(plan, party)[j][max(int(cell), 0)] for j, cell in enumerate(cells)]
             rows.append(weight * np.concatenate(parts))
         return np.array(rows)
 

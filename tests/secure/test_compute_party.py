@@ -34,7 +34,7 @@ from verticopula.protocol.secure_sums import close_sums
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.methods import STRICT, VCDS
 from verticopula.schema.study_settings import check_roles
-from verticopula.stats.strict.score_plan import sums_roles
+from verticopula.stats.strict.strict_plan import sums_roles
 from verticopula.storage.records import FolderRecords, MemoryRecords
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -78,6 +78,11 @@ def run(third: ComputeParty, study: Federation = NOTARY) -> tuple[Synthesizer, K
     fitted = Synthesizer(study, "strict", 6.0, 1e-6)
     assert fitted.make_compute_handler(MemoryRecords(), shared_authenticity(KEY)) is None
     return fitted.fit_transport(way, study=STUDY), way
+
+
+def asked_for_sums(way: Kept) -> SumsRequest:
+    """The request for the first opening; one for tables may have followed."""
+    return next(request for request in way.asked["notary"] if isinstance(request, SumsRequest))
 
 
 # ---- roles ------------------------------------------------------------------------------------
@@ -151,6 +156,16 @@ def test_a_study_over_members_and_a_third() -> None:
     assert kinds[first + 1 :] in ([], [TablesRequest])  # noise decides whether tables are chosen
 
 
+def test_the_third_is_not_told_what_the_plan_follows_from() -> None:
+    """It cannot compute the plan, so it needs nobody's margins; parties with data get all of them."""
+    _, way = run(notary())
+    shown = {
+        name: [request.evidence is not None for request in asked if isinstance(request, SumsShareRequest)]
+        for name, asked in way.asked.items()
+    }
+    assert shown == {**{party.name: [True] for party in NOTARY.parties}, "notary": [False]}
+
+
 def test_in_one_process_somebody_plays_the_third() -> None:
     fitted = Synthesizer(NOTARY, "strict", 6.0, 1e-6).fit(tables())
     assert np.isfinite(fitted.result_.copula.correlation).all()
@@ -189,9 +204,8 @@ def test_a_restarted_third_gives_the_same_bytes_until_the_study_is_over(tmp_path
 )
 def test_the_third_takes_roles_from_its_own_file_only(change: dict[str, Any]) -> None:
     _, way = run(notary())
-    shares, sums = way.asked["notary"][1], way.asked["notary"][-1]
+    shares, sums = way.asked["notary"][1], asked_for_sums(way)
     assert isinstance(shares, SumsShareRequest)
-    assert isinstance(sums, SumsRequest)
     fresh = notary()
     fresh.handle(SumsKeyRequest(STUDY, "strict"))
     for request in (shares, sums):
@@ -218,8 +232,7 @@ def test_noise_is_used_for_one_set_of_shares() -> None:
     name = SumsHandler.record_name("notary", STUDY)
     records = MemoryRecords()
     records.put(name, {**way.handlers["notary"]._records.get(name), "inputs": "00" * 32})
-    sums = way.asked["notary"][-1]
-    assert isinstance(sums, SumsRequest)
+    sums = asked_for_sums(way)
     bodies = next(request.bodies for request in way.asked["notary"] if isinstance(request, SumsProofRequest))
     with pytest.raises(ProtocolError, match="added up other shares"):
         notary(records).handle(replace(sums, bodies=bodies))

@@ -23,7 +23,7 @@ from verticopula.mpc.sums_plan import (
     check_plan,
     choose_compute,
     own_columns,
-    own_tables,
+    own_features,
     plan_slack,
     selection_deviation,
     selection_mu,
@@ -31,12 +31,12 @@ from verticopula.mpc.sums_plan import (
     tables_person_mu,
 )
 from verticopula.mpc.table_noise import (
-    block_moves,
+    block_sensitivities,
     check_table_room,
-    pairs_move,
     table_bits,
     table_deviation,
     table_scale,
+    tables_sensitivity,
 )
 from verticopula.privacy.gaussian_dp import compose, gaussian_delta, gaussian_epsilon, mu_of
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
@@ -162,7 +162,7 @@ def weighted_distance(before: np.ndarray, after: np.ndarray, bound: float, mu: f
 def all_parts(plan: SumsPlan, party: str, pattern: int = 0) -> np.ndarray:
     """Every part of a record that a party's cells can make."""
     weight = int(plan.weights[pattern, plan.parties.index(party)])
-    return np.array([weight * np.concatenate(rows) for rows in itertools.product(*own_tables(plan, party))])
+    return np.array([weight * np.concatenate(rows) for rows in itertools.product(*own_features(plan, party))])
 
 
 def test_replacing_one_person_never_moves_the_sums_by_more_than_mu() -> None:
@@ -190,7 +190,7 @@ def test_the_noise_of_a_plan_covers_every_replacement(pattern: str) -> None:
     plan = World(cells, mu=0.4).plan()
     assert len(plan.weights) == 4
     pairs = np.array([[0, 1], [0, 2], [1, 2]])
-    scale = share_scale(table_scale(4, plan.mu_tables, pairs_move(pairs, plan.owners, several_rows=False)))
+    scale = share_scale(table_scale(4, plan.mu_tables, tables_sensitivity(pairs, plan.owners, several_rows=False)))
     for record in itertools.product(range(3), repeat=len(pattern)):
         for name, value in zip(pattern, record, strict=True):
             cells[name][target, 0] = value
@@ -242,9 +242,9 @@ def test_a_block_is_charged_for_the_pattern_where_it_weighs_most() -> None:
     assert expected < 1.0
     assert expected <= block_factor(plan, "b") <= expected * (1.0 + 1e-12)
     flat = [
-        table if owner != 1 else np.zeros_like(table) for table, owner in zip(plan.tables, plan.owners, strict=True)
+        table if owner != 1 else np.zeros_like(table) for table, owner in zip(plan.features, plan.owners, strict=True)
     ]
-    assert block_factor(replace(plan, tables=tuple(flat)), "b") == 0.0
+    assert block_factor(replace(plan, features=tuple(flat)), "b") == 0.0
 
 
 # ---- how far one person moves the tables -----------------------------------------------------------
@@ -252,8 +252,8 @@ def test_a_block_is_charged_for_the_pattern_where_it_weighs_most() -> None:
 
 def everybody_replaced(plan: SumsPlan, pairs: np.ndarray, columns: list[int]) -> float:
     """How far all ways to replace these columns of one row move all tables, in counts."""
-    cells, largest = [len(plan.tables[j]) for j in columns], 0.0
-    before = dict.fromkeys(range(len(plan.tables)), 0)
+    cells, largest = [len(plan.features[j]) for j in columns], 0.0
+    before = dict.fromkeys(range(len(plan.features)), 0)
     for after in itertools.product(*map(range, cells)):
         now = {**before, **dict(zip(columns, after, strict=True))}
         moved = sum(2 for a, b in pairs.tolist() if (now[a], now[b]) != (before[a], before[b]))
@@ -267,14 +267,16 @@ def test_tables_move_by_what_their_noise_is_for() -> None:
     rows, columns = np.triu_indices(4, 1)
     for size in (1, 3, 6):
         pairs = np.column_stack([rows, columns])[rng.permutation(6)[:size]].astype(np.int64)
-        assert everybody_replaced(plan, pairs, [0, 1, 2, 3]) <= pairs_move(pairs, plan.owners, several_rows=False)
-        own = block_moves(pairs, plan.owners, 3)
+        assert everybody_replaced(plan, pairs, [0, 1, 2, 3]) <= tables_sensitivity(
+            pairs, plan.owners, several_rows=False
+        )
+        own = block_sensitivities(pairs, plan.owners, 3)
         for k, party in enumerate(plan.parties):
             moved = everybody_replaced(plan, pairs, list(own_columns(plan, party)))
             assert moved == pytest.approx(own[k])
-        apart = pairs_move(pairs, plan.owners, several_rows=True)
+        apart = tables_sensitivity(pairs, plan.owners, several_rows=True)
         assert apart == pytest.approx(sum(own))  # blocks in rows of their own, each replaced
-        assert apart >= pairs_move(pairs, plan.owners, several_rows=False) * (1.0 - 1e-12)
+        assert apart >= tables_sensitivity(pairs, plan.owners, several_rows=False) * (1.0 - 1e-12)
 
 
 def test_tables_price_of_a_person_whose_blocks_stand_apart() -> None:
@@ -287,8 +289,8 @@ def test_tables_price_of_a_person_whose_blocks_stand_apart() -> None:
     for _ in range(200):
         chosen = rng.permutation(rows.size)[: rng.integers(1, 9)]
         pairs = np.column_stack([rows, columns])[chosen].astype(np.int64)
-        noise = pairs_move(pairs, plan.owners, several_rows=False) / plan.mu_tables
-        worst = max(worst, sum(block_moves(pairs, plan.owners, 8)) / noise)
+        noise = tables_sensitivity(pairs, plan.owners, several_rows=False) / plan.mu_tables
+        worst = max(worst, sum(block_sensitivities(pairs, plan.owners, 8)) / noise)
     assert 0.8 * stated < worst <= stated
     covered = replace(plan, several_rows=True)
     assert tables_person_mu(covered, rows_agreed=False) == plan.mu_tables
@@ -382,4 +384,4 @@ def test_bounds_that_would_wrap_around_in_64_bits_are_refused() -> None:
     names = ("a", "b", "c", "d")
     plan = make_plan(dict.fromkeys(names, 1), np.ones((3, 4), dtype=bool), 0.4, names[:3])
     with pytest.raises(SettingsError, match="do not fit in 61 bits"):
-        check_plan(replace(plan, tables=tuple(np.full_like(table, 2**31 - 1) for table in plan.tables)))
+        check_plan(replace(plan, features=tuple(np.full_like(table, 2**31 - 1) for table in plan.features)))

@@ -118,7 +118,7 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
     ("lie", "said"),
     [
         (with_plan(lambda plan: replace(plan, mu=1.01 * plan.mu)), "not the one that follows"),
-        (with_plan(lambda plan: replace(plan, tables=tuple(table // 2 for table in plan.tables))), "not the one"),
+        (with_plan(lambda plan: replace(plan, features=tuple(table // 2 for table in plan.features))), "not the one"),
         (with_plan(lambda plan: replace(plan, cap=plan.cap * (1 + 9e-7))), "not the one that follows"),
         (with_plan(without_one), "not the one that follows"),
         (with_plan(louder_pattern), "not the one that follows"),

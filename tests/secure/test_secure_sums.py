@@ -106,7 +106,7 @@ def test_base_parties_release_their_features_by_presence_once(world: World) -> N
     (sums,) = opened.selection.values()
     expected = [
         sum(
-            np.concatenate([plan.tables[6][row[0]], plan.tables[7][row[1]]])
+            np.concatenate([plan.features[6][row[0]], plan.features[7][row[1]]])
             for row, whom in zip(world.cells["d"], world.known[:, k], strict=True)
             if whom
         )
@@ -557,10 +557,10 @@ def test_plans_that_contradict_themselves_are_refused(world: World) -> None:
         replace(plan, weights=-plan.weights),
         replace(plan, weights=plan.weights * 2**28),
         replace(plan, weights=np.vstack([plan.weights, plan.weights[:1]])),
-        replace(plan, tables=plan.tables[:-1]),
-        replace(plan, tables=(plan.tables[0][:-1], *plan.tables[1:])),
-        replace(plan, tables=(plan.tables[0][:, :0], *plan.tables[1:])),
-        replace(plan, tables=(plan.tables[0] * 2**22, *plan.tables[1:])),
+        replace(plan, features=plan.features[:-1]),
+        replace(plan, features=(plan.features[0][:-1], *plan.features[1:])),
+        replace(plan, features=(plan.features[0][:, :0], *plan.features[1:])),
+        replace(plan, features=(plan.features[0] * 2**22, *plan.features[1:])),
         replace(plan, groups=plan.groups[:-1]),
         replace(plan, groups=(plan.groups[0][:-1], *plan.groups[1:])),
         replace(plan, groups=(plan.groups[0] + 1, *plan.groups[1:])),
@@ -578,7 +578,7 @@ def test_plans_that_contradict_themselves_are_refused(world: World) -> None:
         with pytest.raises(ProtocolError):
             next(secure_sums(bad, STUDY, "strict"))
     with pytest.raises(SettingsError, match="61 bits"):
-        next(secure_sums(replace(plan, tables=tuple(table * 2**12 for table in plan.tables)), STUDY, "strict"))
+        next(secure_sums(replace(plan, features=tuple(table * 2**12 for table in plan.features)), STUDY, "strict"))
     with pytest.raises(SettingsError, match="61 bits"):
         next(secure_sums(replace(plan, mu_tables=1e-12), STUDY, "strict"))
     with pytest.raises(SettingsError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.secure.strict_world import (
 from tests.secure.sums_world import Dropping, NoNoise, Recorded
 from verticopula.errors import (
     BudgetExceeded,
+    LedgerError,
     PartyUnavailable,
     PolicyRefused,
     ProtocolError,
@@ -41,8 +43,8 @@ from verticopula.mpc.sums_plan import (
     SumsPlan,
     block_factor,
     own_columns,
+    own_features,
     own_rows,
-    own_tables,
     selection_mu,
     share_scales,
 )
@@ -69,6 +71,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.proof_routes import STEPS
+from verticopula.protocol.strict_method import StrictReleases
 from verticopula.protocol.wire import encode
 from verticopula.schema.study_settings import COORDINATOR
 
@@ -263,8 +266,8 @@ def test_a_plan_with_a_longer_part_is_priced_for_real() -> None:
     """Left's part becomes nearly all of the record, so its block moves the sums by as much as a person."""
 
     def longer(plan: SumsPlan) -> SumsPlan:
-        own = len(own_tables(plan, "left"))
-        return replace(plan, tables=(*(2 * t for t in plan.tables[:own]), *(t // 30 for t in plan.tables[own:])))
+        own = len(own_features(plan, "left"))
+        return replace(plan, features=(*(2 * t for t in plan.features[:own]), *(t // 30 for t in plan.features[own:])))
 
     parties = make_parties()
     with pytest.raises(VerticopulaError):  # the coordinator itself goes on with another plan
@@ -285,8 +288,8 @@ def test_a_plan_with_a_longer_part_is_priced_for_real() -> None:
         lambda plan: replace(plan, mu=math.nan),
         lambda plan: replace(plan, mu_tables=math.inf),
         lambda plan: replace(plan, bits=30),
-        lambda plan: replace(plan, tables=tuple(table * 10**6 for table in plan.tables)),
-        lambda plan: replace(plan, tables=tuple(table[::2] for table in plan.tables)),
+        lambda plan: replace(plan, features=tuple(table * 10**6 for table in plan.features)),
+        lambda plan: replace(plan, features=tuple(table[::2] for table in plan.features)),
         lambda plan: replace(plan, groups=tuple(groups[:-1] for groups in plan.groups)),
         lambda plan: replace(plan, weights=np.where(plan.weights > 0, plan.weights, 1)),
     ],
@@ -324,7 +327,7 @@ def test_what_cells_stand_for_is_what_the_noise_is_chosen_for() -> None:
     """Longer scores of one party's cells mean more noise: there is no bound apart from them that could be too small."""
     plan = release(make_parties()).plan.sums
     for longer in (
-        replace(plan, tables=(10 * plan.tables[0], *plan.tables[1:])),
+        replace(plan, features=(10 * plan.features[0], *plan.features[1:])),
         replace(plan, weights=plan.weights * [3, 1, 1]),
     ):
         assert longer.bound > plan.bound
@@ -337,13 +340,13 @@ def add_party(plan: SumsPlan, name: str, width: int) -> SumsPlan:
     more = replace(plan, parties=(*plan.parties, name), n_columns=(*plan.n_columns, width), weights=weights)
     more = replace(more, selecting=np.append(plan.selecting, False), base=np.append(plan.base, True))
     tables, groups = (np.full((2, 1), 1000),) * width, (np.arange(2),) * width
-    return replace(more, tables=plan.tables + tables, groups=plan.groups + groups)
+    return replace(more, features=plan.features + tables, groups=plan.groups + groups)
 
 
 def widen_right(plan: SumsPlan) -> SumsPlan:
     """The plan with one more column of a party that takes part."""
-    tables, groups = (*plan.tables, plan.tables[-1]), (*plan.groups, plan.groups[-1])
-    return replace(plan, n_columns=(*plan.n_columns[:-1], plan.n_columns[-1] + 1), tables=tables, groups=groups)
+    tables, groups = (*plan.features, plan.features[-1]), (*plan.groups, plan.groups[-1])
+    return replace(plan, n_columns=(*plan.n_columns[:-1], plan.n_columns[-1] + 1), features=tables, groups=groups)
 
 
 @pytest.mark.parametrize(
@@ -498,6 +501,29 @@ def test_who_has_lost_its_secret_pays_again(tmp_path: Path) -> None:
         assert [e.what for e in parties["left"].ledger] == ["marginal", "marginal", *openings, *openings]
 
 
+@pytest.mark.parametrize("lost", [6, 12], ids=["before shares", "before sums"])
+def test_records_of_studies_put_back_from_an_old_copy_are_refused(lost: int, tmp_path: Path) -> None:
+    """Secret and keys are old ones, so is what was paid; the noise would be new, and free."""
+    old, now = tmp_path / "old", tmp_path / "left" / "studies"
+    with open_vaults(tmp_path) as vaults:
+        parties = make_parties(vaults=vaults)
+        with pytest.raises(PartyUnavailable, match="left"):
+            release(parties, Dropping(parties, "left", lost))
+        shutil.copytree(now, old)
+        first = release(parties)
+    shutil.rmtree(now)
+    shutil.copytree(old, now)
+    with pytest.raises(LedgerError, match="records of studies"), open_vaults(tmp_path) as vaults:
+        _check_same(first, make_parties(vaults=vaults))
+
+
+def _check_same(first: StrictReleases, parties: dict[str, LocalParty]) -> None:
+    """What would happen otherwise."""
+    spent = len(parties["left"].ledger)
+    again = release(parties)
+    assert same(first, again) or len(parties["left"].ledger) > spent, "other noise, and nothing was charged"
+
+
 def test_without_a_vault_a_new_process_pays_again() -> None:
     parties = make_parties()
     release(parties)
@@ -517,7 +543,7 @@ def test_one_silent_compute_party_leaves_the_promised_noise() -> None:
     found = [*gap[upper] / products.deviation_off, *np.diag(gap) / products.deviation_on]
     assert len(found) > 20
     assert kstest(np.array(found) * math.sqrt(1.5), "norm").pvalue > 1e-4
-    codes = np.full((plan.pattern_of.size, len(plan.tables)), -1)
+    codes = np.full((plan.pattern_of.size, len(plan.features)), -1)
     for name in NAMES:
         rows = own_rows(plan, name)
         codes[np.ix_(rows, np.array(own_columns(plan, name)))] = cells_of(parties[name], plan)

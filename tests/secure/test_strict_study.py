@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from scipy.spatial.distance import pdist
 
-from tests.builders import make_federation
+from tests.builders import all_required, make_federation
 from tests.members import KEY, make_members
 from tests.secure.byte_statistics import chi_square_of_bytes, low_bytes
 from tests.secure.strict_world import FEDERATION, STUDY, TABLES, cells_of, make_parties, release, request
@@ -31,14 +31,14 @@ from verticopula.mpc import sums_plan
 from verticopula.mpc.prime_field import pack_field
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import (
+    features_of_cells,
     own_columns,
     own_rows,
     own_statement,
-    score_cells,
     selection_deviation,
     share_scales,
 )
-from verticopula.mpc.table_noise import pairs_move
+from verticopula.mpc.table_noise import tables_sensitivity
 from verticopula.mpc.verified_cells import CellsBundle, encode_cells
 from verticopula.protocol import strict_method
 from verticopula.protocol.messages import SumsRequest, SumsShareReply, fingerprint
@@ -49,7 +49,7 @@ from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
-from verticopula.stats.strict.score_plan import share_cells, sum_selected
+from verticopula.stats.strict.strict_plan import pool_cells, sum_selected
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import FolderRecords, MemoryRecords
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -379,7 +379,7 @@ def gapped_federation() -> Federation:
     for party in raw["party"]:
         if party["name"] == "middle":
             party["column"].append({"name": "x2b", "kind": "nominal", "categories": ["0", "1", "2"]})
-    return Federation.from_dict(raw)
+    return all_required(Federation.from_dict(raw), but=GAPS)
 
 
 def moved_by(opened: StrictReleases, federation: Federation, table: dict[str, AlignedTable]) -> np.ndarray:
@@ -398,12 +398,12 @@ def moved_by(opened: StrictReleases, federation: Federation, table: dict[str, Al
         counts = np.bincount(codes, minlength=cells + opened.budget.empties[key])
         found += list((counts[:1] if counts.size == 2 else counts) / deviation)
     plan = opened.plan.sums
-    own = {name: share_cells(plan, name, table[name]) for name in plan.parties}
+    own = {name: pool_cells(plan, name, table[name]) for name in plan.parties}
     records, everything = [], []
     for name in plan.parties:
         rows, codes = own_rows(plan, name), own[name]
-        record = np.zeros((rows.size, sum(plan.tables[j].shape[1] for j in own_columns(plan, name))), dtype=np.int64)
-        record[rows] = score_cells(plan, name, codes)
+        record = np.zeros((rows.size, sum(plan.features[j].shape[1] for j in own_columns(plan, name))), dtype=np.int64)
+        record[rows] = features_of_cells(plan, name, codes)
         whole = np.full((rows.size, codes.shape[1]), -1)
         whole[rows] = codes
         records.append(record)
@@ -412,11 +412,11 @@ def moved_by(opened: StrictReleases, federation: Federation, table: dict[str, Al
             found += list(sum_selected(plan, name, codes).ravel() / selection_deviation(plan))
     whole = np.column_stack(records)
     found += list((whole.T @ whole)[np.triu_indices(plan.width)] / (math.sqrt(2.0) * share_scales(plan)))
-    cells, pairs = np.column_stack(everything), np.array(list(itertools.combinations(range(len(plan.tables)), 2)))
-    noise = pairs_move(pairs, plan.owners, several_rows=plan.several_rows) / plan.mu_tables
+    cells, pairs = np.column_stack(everything), np.array(list(itertools.combinations(range(len(plan.features)), 2)))
+    noise = tables_sensitivity(pairs, plan.owners, several_rows=plan.several_rows) / plan.mu_tables
     for a, b in pairs:
         both = (cells[:, a] >= 0) & (cells[:, b] >= 0)
-        counts = np.zeros((len(plan.tables[a]), len(plan.tables[b])))
+        counts = np.zeros((len(plan.features[a]), len(plan.features[b])))
         np.add.at(counts, (cells[both, a], cells[both, b]), 1.0)
         found += list(counts.ravel() / noise)
     return np.array(found)
@@ -429,7 +429,7 @@ def test_replacing_a_person_or_a_block_moves_everything_together_by_mu_at_most(u
 
     Margins, features by presence, products and tables; with empty values, too, where columns have some.
     """
-    federation, frames = (gapped_federation(), with_gaps()) if gaps else (FEDERATION, TABLES)
+    federation, frames = (gapped_federation(), with_gaps()) if gaps else (all_required(FEDERATION), TABLES)
     parties = make_parties(frames, federation, seed=1)
     opened = release(parties, budget=request(4.0, unit, federation), federation=federation)
     plan = opened.plan.sums
@@ -475,8 +475,8 @@ def test_what_is_opened_is_what_the_tables_hold() -> None:
     records = []
     for name in plan.parties:
         rows = own_rows(plan, name)
-        whole = np.zeros((rows.size, sum(plan.tables[j].shape[1] for j in own_columns(plan, name))))
-        whole[rows] = score_cells(plan, name, share_cells(plan, name, exact[name]))
+        whole = np.zeros((rows.size, sum(plan.features[j].shape[1] for j in own_columns(plan, name))))
+        whole[rows] = features_of_cells(plan, name, pool_cells(plan, name, exact[name]))
         records.append(whole)
     everything = np.column_stack(records)
     products = everything.T @ everything / 4.0**plan.bits
@@ -486,6 +486,42 @@ def test_what_is_opened_is_what_the_tables_hold() -> None:
     known = exact["middle"].observed().any(axis=1)
     assert empty["x2"] == pytest.approx(1.0 - seen[known].mean(), abs=4 * 3.0 / known.sum())
     assert empty["y"] == 0.0
+
+
+def test_whether_anybody_has_an_empty_value_changes_nothing_that_is_public() -> None:
+    """Presence, price, plan and the shape of all that is opened: the schema says where empty values may be."""
+    federation, frames = gapped_federation(), with_gaps()
+    full = {
+        name: table.with_columns(pl.col(c).fill_null(1) for c in GAPS if c in table.columns)
+        for name, table in frames.items()
+    }
+    shown = []
+    for tables in (frames, full):
+        parties = make_parties(tables, federation, seed=2)
+        opened = release(parties, budget=request(6.0, federation=federation), federation=federation)
+        plan = opened.plan.sums
+        masks = {key: mask.tobytes() for key, mask in opened.observed.items()}
+        sizes = {key: marginal.probabilities.size for key, marginal in opened.marginals.items()}
+        shown.append((masks, opened.budget, sizes, plan.weights.shape, plan.pattern_of.tobytes()))
+    assert shown[0] == shown[1]
+
+
+def test_an_empty_value_in_a_required_column_is_a_value_to_everybody_else() -> None:
+    """It counts as the first cell, and the party that holds it is told."""
+    federation = all_required(gapped_federation())
+    parties = make_parties(with_gaps(), federation, seed=2)
+    table = parties["middle"].table
+    assert any("empty in a required column" in note for note in table.columns["x2"].notes)
+    opened = release(parties, budget=request(9e3, federation=federation), federation=federation)
+    assert not any(opened.budget.empties.values())
+    known = table.observed().any(axis=1)
+    codes = pool_cells(opened.plan.sums, "middle", table)
+    empty = ~table.columns["x2"].observed[known]
+    assert empty.any()
+    assert (codes[empty, 0] == 0).all()
+    marginal = next(m for key, m in opened.marginals.items() if key.column == "x2")
+    assert marginal.empty == 0.0
+    assert marginal.probabilities[0] >= empty.mean() - 12.0 / known.sum()
 
 
 def test_a_replaced_value_moves_one_count_or_two() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.secure.byte_statistics import chi_square_of_bytes, low_bytes
 from tests.secure.sums_world import KEY, STUDY, Recorded, World, run, some_cells
-from verticopula.mpc.opening_terms import gram_terms, tables_terms
+from verticopula.mpc.opening_terms import products_term, tables_term
 from verticopula.mpc.prime_field import add, encode_signed, expand_field, pack_field, subtract
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import own_statement
@@ -81,9 +81,9 @@ def test_a_term_is_hidden_by_a_key_that_the_curious_party_lacks(kind: type) -> N
     session.take_bodies(first.bodies)
     cells, _ = session.conclude(asked.boxes)
     if kind is SumsRequest:
-        term, label, noise_name = gram_terms(plan, 1, cells), ("zero",), "noise"
+        term, label, noise_name = products_term(plan, cells), ("zero",), "noise"
     else:
-        term, noise_name = tables_terms(plan, 1, cells, asked.pairs), "tables_noise"
+        term, noise_name = tables_term(plan, cells, asked.pairs), "tables_noise"
         label = ("zero tables", fingerprint(("pairs", asked.pairs)))
     digest, channels = fingerprint((plan, asked.keys)), {}
     for name in "ab":

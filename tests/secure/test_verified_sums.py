@@ -20,16 +20,16 @@ from verticopula.mpc.prime_field import HALF, PRIME, add, decode_signed, encode_
 from verticopula.mpc.proof_rounds import VerifiedCells
 from verticopula.mpc.verified_cells import CellsStatement, encode_cells, held_indices
 from verticopula.mpc.verified_sums import (
+    check_features,
     check_field_room,
-    check_tables,
     choose_field_bits,
     draw_term_noise,
+    features_bound,
     gram_term,
     make_map,
     map_records,
     noised_term,
     open_terms,
-    tables_bound,
     term_scales,
     zero_term,
 )
@@ -138,7 +138,7 @@ def test_bounds_are_the_largest_over_all_records() -> None:
     tables = make_tables(statement)
     records = itertools.product(*(range(cells) for cells in statement.cells))
     largest = max(int((features_of(np.array([record]), tables) ** 2).sum()) for record in records)
-    assert tables_bound(tables) == largest
+    assert features_bound(tables) == largest
 
 
 def test_tables_that_do_not_fit_are_refused() -> None:
@@ -154,7 +154,7 @@ def test_tables_that_do_not_fit_are_refused() -> None:
         [large, *tables[1:]],
     ):
         with pytest.raises(ProtocolError, match=r"map of 'd'"):
-            check_tables(statement, wrong)
+            check_features(statement, wrong)
         with pytest.raises(ProtocolError, match=r"map of 'd'"):
             map_cells(cells, wrong)
 
@@ -210,7 +210,7 @@ def test_proven_cells_give_the_sums_with_the_noise_of_all_three() -> None:
     statements, rows, codes = two_dealers()
     held = [Session(statement, values).run() for statement, values in zip(statements, codes, strict=True)]
     expected = exact_sums(statements, rows, codes)
-    bound, mu = sum(w**2 * tables_bound(make_tables(s)) for w, s in enumerate(statements, start=1)), 0.5
+    bound, mu = sum(w**2 * features_bound(make_tables(s)) for w, s in enumerate(statements, start=1)), 0.5
     check_field_room(N, bound, mu)
     scales = term_scales(sum(3 * len(s.cells) for s in statements), bound, mu)
     noises = [draw_term_noise(SeededNoise(index), scales, "terms") for index in range(3)]

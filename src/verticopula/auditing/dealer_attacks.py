@@ -30,7 +30,7 @@ from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, no_pairs
 from verticopula.auditing.trials import run_trials
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.prime_field import HALF, PRIME
-from verticopula.mpc.sums_plan import SumsPlan, own_rows, own_statement, own_tables, score_cells
+from verticopula.mpc.sums_plan import SumsPlan, features_of_cells, own_features, own_rows, own_statement
 from verticopula.mpc.verified_cells import column_starts
 from verticopula.privacy.noise import Noise
 from verticopula.schema.defaults import DEFAULT_DELTA
@@ -93,9 +93,9 @@ class ForgedRelease:
             if party == self.dealer:
                 parts.append(self._forged_scores())
             elif own_rows(plan, party).any():
-                parts.append(score_cells(plan, party, everybody[party]).astype(object))
+                parts.append(features_of_cells(plan, party, everybody[party]).astype(object))
             else:
-                width = sum(table.shape[1] for table in own_tables(plan, party))
+                width = sum(table.shape[1] for table in own_features(plan, party))
                 parts.append(np.zeros((plan.pattern_of.size, width), dtype=object))
         rows = np.hstack(parts)
         return [int(number) % PRIME for number in (rows.T @ rows)[np.triu_indices(plan.width)]]
@@ -117,7 +117,7 @@ class ForgedRelease:
         values = self.forge().values.astype(object)
         edges = (*column_starts(statement), statement.width)
         scores = []
-        for column, table in enumerate(own_tables(self.plan, self.dealer)):
+        for column, table in enumerate(own_features(self.plan, self.dealer)):
             whole = table.astype(object)
             scores.append(values[:, edges[column] : edges[column + 1]] @ (whole[:-1] - whole[-1]) + whole[-1])
         return np.hstack(scores) * int(self.plan.weights[0, self.plan.parties.index(self.dealer)])
@@ -130,7 +130,9 @@ class ForgedRelease:
 
 def find_target(plan: SumsPlan, dealer: str, copies: int) -> Target:
     """The first person of every copy, in the dealer's column where a large number moves the scores most."""
-    slopes = [np.linalg.norm((table[:-1] - table[-1]).astype(np.float64), axis=1) for table in own_tables(plan, dealer)]
+    slopes = [
+        np.linalg.norm((table[:-1] - table[-1]).astype(np.float64), axis=1) for table in own_features(plan, dealer)
+    ]
     column = max(range(len(slopes)), key=lambda k: (slopes[k].size > 1 and slopes[k].max() > 0, slopes[k].max()))
     cell = int(np.argmax(slopes[column]))
     others = [k for k in np.argsort(slopes[column]).tolist() if k != cell]

@@ -34,7 +34,7 @@ from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.mpc.sums_plan import SumsPlan, own_columns
-from verticopula.mpc.verified_sums import tables_bound
+from verticopula.mpc.verified_sums import features_bound
 from verticopula.privacy.gaussian_dp import compose, gaussian_epsilon
 from verticopula.privacy.noise import Noise, SeededNoise
 from verticopula.privacy.release import Release
@@ -46,8 +46,8 @@ from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
-from verticopula.stats.strict.noise_budget import plan_strict
-from verticopula.stats.strict.score_plan import plan_sums
+from verticopula.stats.strict.noise_budget import plan_strict_budget
+from verticopula.stats.strict.strict_plan import plan_strict_sums
 from verticopula.storage.ledger import Ledger
 
 Floats = NDArray[np.float64]
@@ -101,7 +101,8 @@ class MarginsRelease:
         for name, deviation in self.deviations.items():
             column, values = table.party.column(name), table.columns[name].values
             size = gaussian_cell_count(column, values.size, deviation)
-            found.append(np.bincount(to_cells(values, column, size), minlength=size))
+            cells = to_cells(values, column, size)  # nobody is without a value, also where there is a cell for it
+            found.append(np.bincount(cells, minlength=size + table.party.may_be_empty(name)))
         return self._standardise(found)
 
     def _standardise(self, cells: Sequence[Ints]) -> Floats:
@@ -126,10 +127,10 @@ def plan_of(synthesizer: Synthesizer) -> SumsPlan:
     )
     people = {party: rows[:, known.parties.index(party)] for party in known.parties}
     counts = {key: int(people[key.party].sum()) for key in federation.keys}
-    empties = {key: key in result.spending.empties for key in federation.keys}
-    budget = plan_strict(federation, synthesizer.budget, counts, known.n_subjects, empties)
-    plan = plan_sums(federation, people, result.observed_marginals, budget).sums
-    if (result.spending.tables > 0.0) != (plan.most_tables > 0):
+    budget = plan_strict_budget(federation, synthesizer.budget, counts, known.n_subjects)
+    plan = plan_strict_sums(federation, people, result.observed_marginals, budget).sums
+    same_empties = result.spending.empties == {key for key, empty in budget.empties.items() if empty}
+    if (result.spending.tables > 0.0) != (plan.most_tables > 0) or not same_empties:
         raise SettingsError("the study is of an earlier version, whose openings cannot be attacked any more")
     return replace(plan, mu=result.spending.mu, mu_tables=result.spending.tables)
 
@@ -144,14 +145,14 @@ def narrow(plan: SumsPlan, most: int = MOST_COLUMNS) -> SumsPlan:
     tables, groups, n_columns = [], [], []
     for k, party in enumerate(plan.parties):
         numbers = list(own_columns(plan, party))
-        longest = {j: tables_bound([plan.tables[j]]) for j in numbers}
-        kept = [j for j in sorted(numbers, key=lambda j: plan.tables[j].shape[1]) if longest[j] > 0][:each]
+        longest = {j: features_bound([plan.features[j]]) for j in numbers}
+        kept = [j for j in sorted(numbers, key=lambda j: plan.features[j].shape[1]) if longest[j] > 0][:each]
         factor = math.sqrt(plan.longest[k] / max(sum(longest[j] for j in kept), 1))
         kept = kept or numbers[:1]
-        tables += [np.trunc(plan.tables[j] * factor).astype(np.int64) for j in kept]
+        tables += [np.trunc(plan.features[j] * factor).astype(np.int64) for j in kept]
         groups += [plan.groups[j] for j in kept]
         n_columns.append(len(kept))
-    return replace(plan, n_columns=tuple(n_columns), tables=tuple(tables), groups=tuple(groups))
+    return replace(plan, n_columns=tuple(n_columns), features=tuple(tables), groups=tuple(groups))
 
 
 def plan_sums_attacks(plan: SumsPlan, party: str | None) -> list[tuple[str, SumsNeighbours]]:

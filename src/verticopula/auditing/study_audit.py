@@ -191,11 +191,11 @@ def _terms(synthesizer: Synthesizer) -> StudyTerms:
     return StudyTerms(
         synthesizer.federation,
         synthesizer.result_.budgets,
-        synthesizer.budget.sampler,
-        synthesizer.method,
+        synthesizer.study_.budget.sampler,
+        synthesizer.study_.settings.method,
         delta,
         bounds_from_data=from_data,
-        budget=synthesizer.budget,
+        budget=synthesizer.study_.budget,
     )
 
 

@@ -32,7 +32,7 @@ from verticopula.errors import SettingsError
 from verticopula.mpc.opened_sums import OpenedCounts, OpenedProducts, open_counts, open_products
 from verticopula.mpc.proof_rounds import CellsDealer, VerifiedCells
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.mpc.sums_plan import SumsPlan, own_columns, own_rows, own_tables, plan_slack, score_cells
+from verticopula.mpc.sums_plan import SumsPlan, features_of_cells, own_columns, own_features, own_rows, plan_slack
 from verticopula.mpc.table_noise import table_sizes
 from verticopula.privacy.gaussian_dp import gaussian_epsilon
 from verticopula.privacy.noise import Keystream, Noise
@@ -189,25 +189,25 @@ def all_deviations(plan: SumsPlan, pairs: Ints) -> Floats:
     """The standard deviation that is claimed for every opened number."""
     off, diagonal, counts = claimed_deviations(plan, pairs)
     rows, columns = np.triu_indices(plan.width)
-    sizes = table_sizes([len(table) for table in plan.tables], pairs)
+    sizes = table_sizes([len(table) for table in plan.features], pairs)
     return np.concatenate([np.where(rows == columns, diagonal, off), np.full(sum(sizes), counts)])
 
 
 def exact_sums(plan: SumsPlan, cells: Cells, pairs: Ints) -> Floats:
     """What would be opened without noise: products, then tables."""
-    records, codes = [], np.full((plan.pattern_of.size, len(plan.tables)), -1)
+    records, codes = [], np.full((plan.pattern_of.size, len(plan.features)), -1)
     for party in plan.parties:
         rows = own_rows(plan, party)
-        width = sum(table.shape[1] for table in own_tables(plan, party))
+        width = sum(table.shape[1] for table in own_features(plan, party))
         whole = np.zeros((rows.size, width))
         if rows.any():
-            whole[rows] = score_cells(plan, party, cells[party]) / 2.0**plan.bits
+            whole[rows] = features_of_cells(plan, party, cells[party]) / 2.0**plan.bits
             codes[np.ix_(rows, np.array(own_columns(plan, party)))] = cells[party]
         records.append(whole)
     everything = np.hstack(records)
     found = [(everything.T @ everything)[np.triu_indices(plan.width)]]
     for a, b in pairs.tolist():
-        counts = np.zeros((len(plan.tables[a]), len(plan.tables[b])))
+        counts = np.zeros((len(plan.features[a]), len(plan.features[b])))
         both = (codes[:, a] >= 0) & (codes[:, b] >= 0)
         np.add.at(counts, (codes[both, a], codes[both, b]), 1.0)
         found.append(counts.reshape(-1))

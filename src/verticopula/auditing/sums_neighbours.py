@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from verticopula.auditing.mechanism_audit import Neighbours
 from verticopula.errors import SettingsError
 from verticopula.mpc.sums_plan import SumsPlan, block_factor, own_columns
-from verticopula.mpc.table_noise import block_moves, pairs_move
+from verticopula.mpc.table_noise import block_sensitivities, tables_sensitivity
 from verticopula.privacy.gaussian_dp import compose
 from verticopula.schema.units import Unit
 
@@ -58,7 +58,7 @@ class SumsNeighbours:
 def replaced_record(plan: SumsPlan, *, pattern: int = 0, subjects: int = SUBJECTS) -> SumsNeighbours:
     """One person of a pattern becomes another one, at all parties."""
     one = cut_plan(plan, pattern, subjects)
-    columns = [_opposites(one, number) for number in range(len(one.tables))]
+    columns = [_opposites(one, number) for number in range(len(one.features))]
     moved = _choose(columns, 0.0)  # the two records are orthogonal
     pairs = _moving_pairs(one, moved)
     return SumsNeighbours(one, _pair(one, columns, moved), Unit.PERSON, _person_mu(one, pairs), pairs)
@@ -70,7 +70,7 @@ def replaced_block(plan: SumsPlan, party: str, *, pattern: int = 0, subjects: in
     index = one.parties.index(party)
     if one.parts[0, index] == 0:
         raise SettingsError(f"party {party!r} has no part in this pattern")
-    columns = [_opposites(one, number) for number in range(len(one.tables))]
+    columns = [_opposites(one, number) for number in range(len(one.features))]
     own = one.owners == index
     rest = int(one.parts[0].sum()) - int(one.parts[0, index])
     moved = np.zeros(own.size, dtype=np.bool_)
@@ -78,7 +78,7 @@ def replaced_block(plan: SumsPlan, party: str, *, pattern: int = 0, subjects: in
     pairs = _moving_pairs(one, moved)
     mu = one.mu * block_factor(one, party)
     if len(pairs):
-        share = block_moves(pairs, one.owners, len(one.parties))[index] / _move(one, pairs)
+        share = block_sensitivities(pairs, one.owners, len(one.parties))[index] / _sensitivity(one, pairs)
         mu = compose([mu, one.mu_tables * share])
     return SumsNeighbours(one, _pair(one, columns, moved), Unit.BLOCK, mu, pairs)
 
@@ -99,8 +99,8 @@ def _person_mu(plan: SumsPlan, pairs: Ints) -> float:
     return compose([plan.mu, plan.mu_tables]) if len(pairs) else plan.mu
 
 
-def _move(plan: SumsPlan, pairs: Ints) -> float:
-    return pairs_move(pairs, plan.owners, several_rows=plan.several_rows)
+def _sensitivity(plan: SumsPlan, pairs: Ints) -> float:
+    return tables_sensitivity(pairs, plan.owners, several_rows=plan.several_rows)
 
 
 def _moving_pairs(plan: SumsPlan, moved: NDArray[np.bool_]) -> Ints:
@@ -132,7 +132,7 @@ def repeat_subjects(plan: SumsPlan, copies: int) -> SumsPlan:
 def claimed_deviations(plan: SumsPlan, pairs: Ints) -> tuple[float, float, float]:
     """Standard deviations that the claim needs: of products off and on the diagonal, and of counts."""
     needed = plan.bound / plan.mu / 4.0**plan.bits
-    counts = _move(plan, pairs) / plan.mu_tables if len(pairs) else 1.0
+    counts = _sensitivity(plan, pairs) / plan.mu_tables if len(pairs) else 1.0
     return needed, float(np.sqrt(2.0) * needed), counts
 
 
@@ -148,7 +148,7 @@ class _Opposites:
 
 def _opposites(plan: SumsPlan, number: int) -> _Opposites:
     """Of a column in the plan's only pattern."""
-    table = plan.tables[number].astype(np.float64) * float(plan.weights[0, plan.owners[number]])
+    table = plan.features[number].astype(np.float64) * float(plan.weights[0, plan.owners[number]])
     products = table @ table.T
     longest = int(np.argmax(np.diag(products)))
     other = int(np.argmin(products[longest]))
@@ -170,7 +170,7 @@ def _choose(columns: list[_Opposites], target: float) -> NDArray[np.bool_]:
 def _pair(plan: SumsPlan, columns: list[_Opposites], moved: NDArray[np.bool_]) -> Neighbours[Cells]:
     """The others are the same in both data sets; what they are does not matter."""
     rng = np.random.default_rng(0)
-    others = np.column_stack([rng.integers(0, len(table), plan.pattern_of.size) for table in plan.tables])
+    others = np.column_stack([rng.integers(0, len(table), plan.pattern_of.size) for table in plan.features])
     first = np.array([column.longest for column in columns])
     second = np.where(moved, [column.other for column in columns], first)
     sides = []

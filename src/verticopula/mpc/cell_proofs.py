@@ -74,7 +74,7 @@ from verticopula.mpc.prime_field import (
     weighted_gram,
 )
 from verticopula.mpc.verified_cells import (
-    COMPUTE,
+    N_COMPUTE,
     CellsStatement,
     Codes,
     HeldCells,
@@ -121,11 +121,11 @@ def pieces_of(statement: CellsStatement) -> tuple[ProofPiece, ...]:
     names = statement.compute
     if statement.dealer in names:
         dealer = names.index(statement.dealer)
-        after, last = (dealer + 1) % COMPUTE, (dealer + 2) % COMPUTE
+        after, last = (dealer + 1) % N_COMPUTE, (dealer + 2) % N_COMPUTE
         return ProofPiece((after, last), (names[after],)), ProofPiece((dealer,), (names[last],))
     return tuple(
         ProofPiece((index,), tuple(name for i, name in enumerate(names) if index in held_indices(i)))
-        for index in range(COMPUTE)
+        for index in range(N_COMPUTE)
     )
 
 

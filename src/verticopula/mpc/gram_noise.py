@@ -1,7 +1,7 @@
 """Gaussian noise in shares: how much of it, and what it is worth.
 
-**What is released.** For a set of people, the upper triangle of G = sum of x x', where x is a person's vector with a 1
-appended and |x|^2 <= B; each entry once.
+**What is released.** For a set of people, the upper triangle of G = sum of x x', where x is a person's record of
+features and |x|^2 <= B; each entry once.
 
 **How far one person moves it.** Replacing x by y changes G by D = x x' - y y', and
 |D|_F^2 = |x|^4 + |y|^4 - 2 (x.y)^2 <= 2 B^2. Off the diagonal D counts twice in the Frobenius norm and once in the

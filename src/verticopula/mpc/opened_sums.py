@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verticopula.mpc.fixed_point import decode_sums
 from verticopula.mpc.sums_plan import SumsPlan, noise_deviation
-from verticopula.mpc.table_noise import pairs_move, table_bits, table_deviation, table_sizes
+from verticopula.mpc.table_noise import table_bits, table_deviation, table_sizes, tables_sensitivity
 from verticopula.mpc.verified_sums import open_terms
 
 Ints = NDArray[np.int64]
@@ -73,8 +73,8 @@ def open_counts(plan: SumsPlan, pairs: Ints, terms: Sequence[Ints]) -> tuple[Ope
     """
     n, mu = plan.pattern_of.size, plan.mu_tables
     opened = open_terms([_as_field(term) for term in terms]) / 2.0 ** table_bits(n, mu)
-    deviation = table_deviation(n, mu, pairs_move(pairs, plan.owners, several_rows=plan.several_rows))
-    cells = [len(table) for table in plan.tables]
+    deviation = table_deviation(n, mu, tables_sensitivity(pairs, plan.owners, several_rows=plan.several_rows))
+    cells = [len(table) for table in plan.features]
     ends = np.cumsum(table_sizes(cells, pairs))
     return tuple(
         OpenedCounts((a, b), part.reshape(cells[a], cells[b]), deviation)

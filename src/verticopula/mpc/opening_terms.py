@@ -35,7 +35,7 @@ from verticopula.mpc.prime_field import (
     subtract,
 )
 from verticopula.mpc.proof_rounds import VerifiedCells
-from verticopula.mpc.sums_plan import SumsPlan, own_places, own_rows, own_tables
+from verticopula.mpc.sums_plan import SumsPlan, own_features, own_places, own_rows
 from verticopula.mpc.table_noise import check_pairs, table_bits
 from verticopula.mpc.verified_cells import column_starts, held_indices
 from verticopula.mpc.verified_sums import gram_term, make_map, map_records
@@ -49,23 +49,23 @@ _P = np.uint64(PRIME)
 _LOW = np.uint64(2**LIMB_BITS - 1)
 
 
-def gram_terms(plan: SumsPlan, index: int, cells: Mapping[str, VerifiedCells]) -> Field:
-    """Compute party `index`'s term of the first opening, without noise.
+def products_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> Field:
+    """A compute party's term of the first opening, without noise.
 
     Parameters
     ----------
-    cells : party -> its proven cells, of every party that knows somebody
+    cells : party -> its proven cells, as the compute party holds them, of every party that knows somebody
     """
-    return gram_term(_record_blocks(plan, index, cells))
+    return gram_term(_record_blocks(plan, cells))
 
 
-def _record_blocks(plan: SumsPlan, index: int, cells: Mapping[str, VerifiedCells]) -> Iterator[tuple[Field, Field]]:
+def _record_blocks(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> Iterator[tuple[Field, Field]]:
     """Both shares of some whole records at a time."""
     maps = {
-        party: make_map(held.held.statement, own_tables(plan, party)) for party, held in _dealt(plan, cells).items()
+        party: make_map(held.held.statement, own_features(plan, party)) for party, held in _dealt(plan, cells).items()
     }
     places = {party: own_places(plan, party) for party in maps}
-    widths = [sum(table.shape[1] for table in own_tables(plan, party)) for party in plan.parties]
+    widths = [sum(table.shape[1] for table in own_features(plan, party)) for party in plan.parties]
     offsets = dict(zip(plan.parties, np.cumsum([0, *widths]).tolist(), strict=False))
     for start in range(0, plan.pattern_of.size, _RECORD_ROWS):
         patterns = plan.pattern_of[start : start + _RECORD_ROWS]
@@ -74,7 +74,7 @@ def _record_blocks(plan: SumsPlan, index: int, cells: Mapping[str, VerifiedCells
             held = cells[party].held
             weights = plan.weights[patterns, plan.parties.index(party)]
             here = places[party][start : start + _RECORD_ROWS]
-            for out, number, share in zip(shares, held_indices(index), (held.first, held.second), strict=True):
+            for out, number, share in zip(shares, held_indices(held.index), (held.first, held.second), strict=True):
                 map_records(share, number, here, weights, chosen, out, offsets[party])
         yield shares[0], shares[1]
 
@@ -87,8 +87,8 @@ def _dealt(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> dict[str, Veri
     return {party: cells[party] for party in dealers}
 
 
-def tables_terms(plan: SumsPlan, index: int, cells: Mapping[str, VerifiedCells], pairs: Ints) -> Field:
-    """Compute party `index`'s term of the second opening, without noise: the tables' counts, one table after another.
+def tables_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells], pairs: Ints) -> Field:
+    """A compute party's term of the second opening, without noise: the tables' counts, one table after another.
 
     Counts are multiplied by 2^`table_bits`, so that noise in whole numbers can be finer than a person.
 
@@ -97,14 +97,14 @@ def tables_terms(plan: SumsPlan, index: int, cells: Mapping[str, VerifiedCells],
     cells : as above
     pairs : (m, 2) columns of each table
     """
-    check_pairs(pairs, len(plan.tables), plan.most_tables)
+    check_pairs(pairs, len(plan.features), plan.most_tables)
     dealt = _dealt(plan, cells)
     columns = {column for column in np.unique(pairs).tolist() if plan.parties[plan.owners[column]] in dealt}
     wanted = [(a, b) for a, b in pairs.tolist() if a in columns and b in columns]
     whole = {pair: np.zeros(_limb_shape(plan, pair), dtype=np.uint64) for pair in wanted}  # of both shares' sum
     last = {pair: np.zeros(_limb_shape(plan, pair), dtype=np.uint64) for pair in wanted}  # of the second share
     places = {party: own_places(plan, party) for party in dealt}
-    limbs = {column: np.empty((2, _TABLE_ROWS, LIMBS * len(plan.tables[column]))) for column in columns}
+    limbs = {column: np.empty((2, _TABLE_ROWS, LIMBS * len(plan.features[column]))) for column in columns}
     for number, start in enumerate(range(0, plan.pattern_of.size, _TABLE_ROWS)):
         rows = min(_TABLE_ROWS, plan.pattern_of.size - start)
         for column in columns:
@@ -123,13 +123,13 @@ def tables_terms(plan: SumsPlan, index: int, cells: Mapping[str, VerifiedCells],
         if (a, b) in whole:
             counts = subtract(_join_limbs(whole[a, b]), _join_limbs(last[a, b]))
         else:  # a party that knows nobody has no cells
-            counts = np.zeros((len(plan.tables[a]), len(plan.tables[b])), dtype=np.uint64)
+            counts = np.zeros((len(plan.features[a]), len(plan.features[b])), dtype=np.uint64)
         terms.append(multiply(counts, scale).reshape(-1))
     return np.concatenate(terms)
 
 
 def _limb_shape(plan: SumsPlan, pair: tuple[int, int]) -> tuple[int, int]:
-    return LIMBS * len(plan.tables[pair[0]]), LIMBS * len(plan.tables[pair[1]])
+    return LIMBS * len(plan.features[pair[0]]), LIMBS * len(plan.features[pair[1]])
 
 
 def _join_limbs(parts: Field) -> Field:
@@ -148,7 +148,7 @@ def _split_column(plan: SumsPlan, column: int, cells: VerifiedCells, places: Int
     held = cells.held
     start = column_starts(held.statement)[column - sum(plan.n_columns[: int(plan.owners[column])])]
     first, second = held_indices(held.index)
-    _split_rows(held.first, held.second, places, start, len(plan.tables[column]), first == 0, second == 0, out)
+    _split_rows(held.first, held.second, places, start, len(plan.features[column]), first == 0, second == 0, out)
 
 
 @njit(cache=True, nogil=True)

@@ -1,8 +1,8 @@
 """The public plan of a study's secure sums: whose rows, what stands for each cell, bounds, noise, and how many tables.
 
-There are two openings over the same proven cells. The first is one Gram matrix of everybody's records. A record has a
-row of each column's table, times the weight of the party in the person's presence pattern, and 0 where the party does
-not know the person. The second is tables of counts of chosen pairs of columns (`mpc.table_terms`).
+There are two openings over the same proven cells. The first is one Gram matrix of everybody's records. A record has the
+features of one cell of each column, times the weight of the party in the person's presence pattern, and 0 where the
+party does not know the person. The second is tables of counts of chosen pairs of columns (`opening_terms.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS
 from verticopula.mpc.gram_noise import gram_scales, share_scale, slack_of
 from verticopula.mpc.prime_field import ELEMENT_BYTES, HALF
 from verticopula.mpc.table_noise import MOST_PAIRS, check_table_room, table_scale
-from verticopula.mpc.verified_cells import COMPUTE, CellsStatement
+from verticopula.mpc.verified_cells import N_COMPUTE, CellsStatement
 from verticopula.mpc.verified_sums import LARGEST_ENTRY, check_field_room, term_scales
 from verticopula.schema.study_settings import COORDINATOR
 
@@ -43,9 +43,9 @@ class SumsPlan:
     compute : the three that hold shares and add noise; they need not have columns
     pattern_of : (N,) every subject's presence pattern
     weights : (P, K) what a party's part of a record of that pattern is multiplied by; 0 where it does not know them
-    tables : for every column (cells, features) what stands for each of its cells, in units of 2^-bits
+    features : for every column (cells, features) what stands for each of its cells, in units of 2^-bits
     groups : for every column (public cells,) the cell that stands for each of its public cells, an empty value's last
-    bits : fractional bits of the tables
+    bits : fractional bits of the features
     cap : of scores, in standard deviations
     selecting : (K,) parties that know some people only, whose people base parties release their features of
     base : (K,) parties that release them; none where there is nothing to release
@@ -61,7 +61,7 @@ class SumsPlan:
     compute: tuple[str, str, str]
     pattern_of: NDArray[np.int64]
     weights: NDArray[np.int64]
-    tables: tuple[NDArray[np.int64], ...]
+    features: tuple[NDArray[np.int64], ...]
     groups: tuple[NDArray[np.int64], ...]
     bits: int
     cap: float
@@ -81,7 +81,7 @@ class SumsPlan:
     @cached_property
     def longest(self) -> tuple[int, ...]:
         """(K,) largest squared norm of a party's features before weights: exact."""
-        largest = [int((table * table).sum(axis=1).max()) for table in self.tables]
+        largest = [int((table * table).sum(axis=1).max()) for table in self.features]
         return tuple(
             sum(square for square, owner in zip(largest, self.owners, strict=True) if owner == k)
             for k in range(len(self.parties))
@@ -100,7 +100,7 @@ class SumsPlan:
     @cached_property
     def width(self) -> int:
         """Features of a whole record."""
-        return sum(table.shape[1] for table in self.tables)
+        return sum(table.shape[1] for table in self.features)
 
     @cached_property
     def counts(self) -> Ints:
@@ -110,7 +110,7 @@ class SumsPlan:
 
 def choose_compute(parties: Sequence[str], third: str = COORDINATOR) -> tuple[str, str, str]:
     """The first three parties, or both and a third without data."""
-    if len(parties) < COMPUTE - 1 or third in parties:
+    if len(parties) < N_COMPUTE - 1 or third in parties:
         raise SettingsError("secure sums need at least two parties, none of them named as the third without data")
     first, second, last, *_ = (*parties, third)
     return first, second, last
@@ -123,7 +123,7 @@ def check_plan(plan: SumsPlan) -> None:
     """ProtocolError where the plan contradicts itself; SettingsError where its sums would not fit in 61 bits."""
     n_parties = len(plan.parties)
     named = len(set(plan.parties)) == n_parties > 0 and len(plan.n_columns) == n_parties and min(plan.n_columns) > 0
-    if not named or not len(plan.compute) == COMPUTE == len(set(plan.compute)):
+    if not named or not len(plan.compute) == N_COMPUTE == len(set(plan.compute)):
         raise ProtocolError("secure sums need parties with columns, and three compute parties")
     shapes = plan.weights.ndim == 2 and plan.weights.shape[1] == n_parties and plan.weights.shape[0] > 0
     shapes = shapes and plan.selecting.shape == plan.base.shape == (n_parties,)
@@ -131,9 +131,9 @@ def check_plan(plan: SumsPlan) -> None:
         raise ProtocolError("the plan of secure sums has arrays of the wrong shape")
     if plan.pattern_of.min() < 0 or plan.pattern_of.max() >= plan.weights.shape[0] or plan.counts.min() == 0:
         raise ProtocolError("the plan of secure sums names a pattern that it does not have, or that nobody has")
-    _check_tables(plan)
+    _check_features(plan)
     if not FEWEST_BITS <= plan.bits <= MOST_BITS:
-        raise ProtocolError(f"scores have {FEWEST_BITS} to {MOST_BITS} fractional bits")
+        raise ProtocolError(f"features have {FEWEST_BITS} to {MOST_BITS} fractional bits")
     if not 0 <= plan.most_tables <= MOST_PAIRS or _has_odd_roles(plan):
         raise ProtocolError("the plan of secure sums has too many tables, or parties of two kinds")
     if not (_is_price(plan.mu_tables, bool(plan.most_tables)) and _is_price(plan.mu_selection, bool(plan.base.any()))):
@@ -164,12 +164,12 @@ def check_bodies(numbers: int) -> None:
         )
 
 
-def _check_tables(plan: SumsPlan) -> None:
-    """ProtocolError unless every column has a table and groups that name its rows, and all numbers are in range."""
-    if not len(plan.tables) == len(plan.groups) == sum(plan.n_columns):
+def _check_features(plan: SumsPlan) -> None:
+    """ProtocolError unless every column has features and groups that name its cells, and all numbers are in range."""
+    if not len(plan.features) == len(plan.groups) == sum(plan.n_columns):
         raise ProtocolError("the plan of secure sums has other tables than columns")
     longest = np.zeros(len(plan.parties))
-    for table, groups, owner in zip(plan.tables, plan.groups, plan.owners, strict=True):
+    for table, groups, owner in zip(plan.features, plan.groups, plan.owners, strict=True):
         if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 1 or groups.ndim != 1:
             raise ProtocolError("the plan of secure sums has a table of the wrong shape")
         if not np.array_equal(np.unique(groups), np.arange(table.shape[0])):
@@ -199,7 +199,7 @@ def same_plan(plan: SumsPlan, other: SumsPlan, tolerance: float = MACHINE_TOLERA
     same = same and all(np.array_equal(getattr(plan, name), getattr(other, name)) for name in arrays)
     same = same and len(plan.groups) == len(other.groups)
     same = same and all(np.array_equal(mine, theirs) for mine, theirs in zip(plan.groups, other.groups, strict=True))
-    near = zip((plan.weights, *plan.tables), (other.weights, *other.tables), strict=True) if same else ()
+    near = zip((plan.weights, *plan.features), (other.weights, *other.features), strict=True) if same else ()
     same = same and all(_near(mine, theirs, tolerance) for mine, theirs in near)
     same = same and np.array_equal(plan.weights > 0, other.weights > 0)
     prices = ("mu", "mu_tables", "mu_selection")
@@ -222,9 +222,9 @@ def own_columns(plan: SumsPlan, party: str) -> range:
     return range(start, start + plan.n_columns[index])
 
 
-def own_tables(plan: SumsPlan, party: str) -> tuple[Ints, ...]:
-    """The tables of a party's columns."""
-    return tuple(plan.tables[j] for j in own_columns(plan, party))
+def own_features(plan: SumsPlan, party: str) -> tuple[Ints, ...]:
+    """What stands for the cells of a party's columns."""
+    return tuple(plan.features[j] for j in own_columns(plan, party))
 
 
 def own_rows(plan: SumsPlan, party: str) -> Bools:
@@ -243,17 +243,17 @@ def own_statement(plan: SumsPlan, study: str, digest: str, party: str) -> CellsS
 
     `digest` : of the plan and all keys
     """
-    cells = tuple(table.shape[0] for table in own_tables(plan, party))
+    cells = tuple(table.shape[0] for table in own_features(plan, party))
     return CellsStatement(study, digest, party, plan.compute, 0, int(own_rows(plan, party).sum()), cells)
 
 
-def score_cells(plan: SumsPlan, party: str, codes: Ints) -> Ints:
+def features_of_cells(plan: SumsPlan, party: str, codes: Ints) -> Ints:
     """(n_k, features) the whole numbers that a party's cells stand for in records, weights and all.
 
     `codes` : (n_k, columns) cells of `own_rows`
     """
     weights = plan.weights[plan.pattern_of[own_rows(plan, party)], plan.parties.index(party)]
-    tables = own_tables(plan, party)
+    tables = own_features(plan, party)
     return np.asarray(weights[:, None] * np.hstack([table[codes[:, index]] for index, table in enumerate(tables)]))
 
 
@@ -299,14 +299,23 @@ def tables_person_mu(plan: SumsPlan, *, rows_agreed: bool) -> float:
     return plan.mu_tables * min(float(most), math.sqrt(2.0 * most)) * _ROUNDED_UP
 
 
-def selection_deviation(plan: SumsPlan) -> float:
-    """Standard deviation of the noise on a base party's sum of a feature, in units of 2^-bits.
+def selection_sensitivity(longest: float, n_selecting: int) -> float:
+    """How far replacing a person moves sums of features over those whom each of some parties knows.
 
-    Replacing a person moves the features of all base parties by twice the length of a record at most, in the sum of
-    every selecting party that knows the person.
+    It moves a record by twice its length at most, in the sum of every selecting party that knows the person.
+
+    Parameters
+    ----------
+    longest : largest squared length of a record of these features
+    n_selecting : how many parties know some people only
     """
+    return 2.0 * math.sqrt(float(longest) * float(n_selecting))
+
+
+def selection_deviation(plan: SumsPlan) -> float:
+    """Standard deviation of the noise on a base party's sum of a feature, in units of 2^-bits."""
     longest = sum(own for own, here in zip(plan.longest, plan.base, strict=True) if here)
-    return _selection_move(plan, longest) / plan.mu_selection * _ROUNDED_UP
+    return selection_sensitivity(max(longest, 1), int(plan.selecting.sum())) / plan.mu_selection * _ROUNDED_UP
 
 
 def selection_mu(plan: SumsPlan, party: str) -> float:
@@ -314,11 +323,8 @@ def selection_mu(plan: SumsPlan, party: str) -> float:
     index = plan.parties.index(party)
     if not plan.base[index]:
         return 0.0
-    return _selection_move(plan, plan.longest[index]) / selection_deviation(plan) * _ROUNDED_UP
-
-
-def _selection_move(plan: SumsPlan, longest: int) -> float:
-    return 2.0 * math.sqrt(float(max(longest, 1)) * float(plan.selecting.sum()))
+    own = selection_sensitivity(max(plan.longest[index], 1), int(plan.selecting.sum()))
+    return own / selection_deviation(plan) * _ROUNDED_UP
 
 
 # ---- noise -------------------------------------------------------------------------------
@@ -338,7 +344,7 @@ def plan_slack(plan: SumsPlan) -> float:
     """What whole numbers and noise in shares add to epsilon, for any one person: for `gaussian_dp.gaussian_epsilon`."""
     slack = slack_of(gram_size(plan), share_scale(gram_scales(plan.bound, plan.mu)[0]))
     if plan.most_tables:
-        cells = max(table.shape[0] for table in plan.tables)
+        cells = max(table.shape[0] for table in plan.features)
         scale = table_scale(plan.pattern_of.size, plan.mu_tables, math.sqrt(2.0))
         slack += slack_of(plan.most_tables * cells * cells, share_scale(scale))
     return slack
@@ -349,6 +355,6 @@ def noise_deviation(plan: SumsPlan) -> tuple[float, float]:
 
     In units of the tables times the weights, which are whole numbers.
     """
-    factor = math.sqrt(COMPUTE) / 4.0**plan.bits
+    factor = math.sqrt(N_COMPUTE) / 4.0**plan.bits
     off, diagonal = (share_scale(scale) for scale in gram_scales(plan.bound, plan.mu))
     return factor * off, factor * diagonal

@@ -20,12 +20,12 @@ from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, TAIL
 from verticopula.mpc.gram_noise import share_scale
 from verticopula.mpc.prime_field import HALF
-from verticopula.mpc.verified_cells import COMPUTE
+from verticopula.mpc.verified_cells import N_COMPUTE
 
 Ints = NDArray[np.int64]
 
 MOST_PAIRS = 1000  # tables that any plan may allow
-_MOST_MOVE = 4096.0  # no person moves so many tables further, in any number of rows, among a thousand parties
+_MOST_SENSITIVITY = 4096.0  # no person moves so many tables further, in any number of rows, among a thousand parties
 
 
 def check_pairs(pairs: Ints, n_columns: int, most: int) -> None:
@@ -38,23 +38,28 @@ def check_pairs(pairs: Ints, n_columns: int, most: int) -> None:
         raise ProtocolError("the second opening names a pair twice")
 
 
-def pairs_move(pairs: Ints, owners: Ints, *, several_rows: bool) -> float:
+def row_sensitivity(n_tables: int) -> float:
+    """How far replacing one row moves so many tables."""
+    return math.sqrt(2.0 * n_tables)
+
+
+def tables_sensitivity(pairs: Ints, owners: Ints, *, several_rows: bool) -> float:
     """How far replacing a person moves all tables, rounded up."""
     if not several_rows:
-        return math.sqrt(2.0 * len(pairs)) * (1.0 + 2.0**-50)
-    return math.fsum(block_moves(pairs, owners, int(owners.max()) + 1)) * (1.0 + 2.0**-50)
+        return row_sensitivity(len(pairs)) * (1.0 + 2.0**-50)
+    return math.fsum(block_sensitivities(pairs, owners, int(owners.max()) + 1)) * (1.0 + 2.0**-50)
 
 
-def block_moves(pairs: Ints, owners: Ints, n_parties: int) -> list[float]:
+def block_sensitivities(pairs: Ints, owners: Ints, n_parties: int) -> list[float]:
     """(K,) how far replacing one party's part of a record moves all tables."""
     touched = owners[pairs] if len(pairs) else np.zeros((0, 2), dtype=np.int64)
-    return [math.sqrt(2.0 * int((touched == party).any(axis=1).sum())) for party in range(n_parties)]
+    return [row_sensitivity(int((touched == party).any(axis=1).sum())) for party in range(n_parties)]
 
 
 def table_bits(n_subjects: int, mu: float) -> int:
     """By which power of two counts are multiplied: the most for which tables fit, at most 20."""
     for bits in range(MOST_BITS, FEWEST_BITS - 1, -1):
-        noise = TAIL * math.sqrt(COMPUTE) * share_scale(_MOST_MOVE / mu * 2.0**bits)
+        noise = TAIL * math.sqrt(N_COMPUTE) * share_scale(_MOST_SENSITIVITY / mu * 2.0**bits)
         if (n_subjects << bits) + math.ceil(noise) < HALF:
             return bits
     raise SettingsError("the tables of counts do not fit in 61 bits with this noise: mu is too small")
@@ -67,14 +72,14 @@ def check_table_room(n_subjects: int, mu: float) -> None:
     table_bits(n_subjects, mu)
 
 
-def table_scale(n_subjects: int, mu: float, move: float) -> float:
-    """The standard deviation that a multiplied count needs, where a person moves the tables by `move`."""
-    return move / mu * 2.0 ** table_bits(n_subjects, mu)
+def table_scale(n_subjects: int, mu: float, sensitivity: float) -> float:
+    """The standard deviation that a multiplied count needs, where a person moves the tables by `sensitivity`."""
+    return sensitivity / mu * 2.0 ** table_bits(n_subjects, mu)
 
 
-def table_deviation(n_subjects: int, mu: float, move: float) -> float:
+def table_deviation(n_subjects: int, mu: float, sensitivity: float) -> float:
     """Standard deviation of the noise on a count once all three compute parties have added their shares."""
-    shares = math.sqrt(COMPUTE) * share_scale(table_scale(n_subjects, mu, move))
+    shares = math.sqrt(N_COMPUTE) * share_scale(table_scale(n_subjects, mu, sensitivity))
     return shares / 2.0 ** table_bits(n_subjects, mu)
 
 

@@ -43,7 +43,7 @@ from verticopula.mpc.prime_field import (
 
 Codes = NDArray[np.int64]
 
-COMPUTE = 3
+N_COMPUTE = 3
 TAG_BYTES = 32
 LEAST_SECRET = 16
 _VERSION = "verticopula verified cells 1"
@@ -93,7 +93,7 @@ class CellsStatement:
 
 def check_statement(statement: CellsStatement) -> None:
     """ProtocolError where the statement contradicts itself, or its body does not fit in one message."""
-    if len(set(statement.compute)) != COMPUTE or statement.opening < 0:
+    if len(set(statement.compute)) != N_COMPUTE or statement.opening < 0:
         raise ProtocolError("verified cells have three different compute parties, and openings count from 0")
     if statement.rows < 1 or not statement.cells or min(statement.cells) < 2:
         raise ProtocolError("verified cells need a row, and columns of at least two cells")
@@ -109,8 +109,8 @@ def verifiers_of(statement: CellsStatement) -> tuple[str, ...]:
 def body_share(statement: CellsStatement) -> int:
     """t: the share that has the body added."""
     if statement.dealer in statement.compute:
-        return (statement.compute.index(statement.dealer) + 1) % COMPUTE
-    return COMPUTE - 1
+        return (statement.compute.index(statement.dealer) + 1) % N_COMPUTE
+    return N_COMPUTE - 1
 
 
 def body_receivers(statement: CellsStatement) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def body_receivers(statement: CellsStatement) -> tuple[str, ...]:
 
 def held_indices(index: int) -> tuple[int, int]:
     """Which two shares compute party `index` holds."""
-    return index, (index + 1) % COMPUTE
+    return index, (index + 1) % N_COMPUTE
 
 
 # ---- dealing -----------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def dealing_seeds(statement: CellsStatement, codes: Codes, secret: bytes) -> tup
     content = hashlib.sha256(np.ascontiguousarray(codes).astype("<i8").tobytes()).digest()
     return tuple(
         derive_bytes(secret, "share", statement.digest, content, str(index))[:FIELD_SEED_BYTES]
-        for index in range(COMPUTE)
+        for index in range(N_COMPUTE)
     )
 
 
@@ -284,7 +284,7 @@ def own_cells(statement: CellsStatement, codes: Codes, secret: bytes, bundle: Ce
     """
     index = statement.compute.index(statement.dealer)
     seeds = dealing_seeds(statement, codes, secret)
-    others = (seeds[index], seeds[(index + 2) % COMPUTE])
+    others = (seeds[index], seeds[(index + 2) % N_COMPUTE])
     second = subtract_expanded(encode_cells(statement, codes), others)
     return HeldCells(statement, statement.dealer, expand_field(seeds[index], statement.shape), second, bundle)
 

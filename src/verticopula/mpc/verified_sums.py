@@ -44,10 +44,10 @@ from verticopula.mpc.prime_field import (
     multiply_one,
     subtract,
 )
-from verticopula.mpc.verified_cells import COMPUTE, CellsStatement, column_starts
+from verticopula.mpc.verified_cells import N_COMPUTE, CellsStatement, column_starts
 from verticopula.privacy.noise import Noise
 
-ScoreTables = Sequence[Ints]
+FeatureTables = Sequence[Ints]
 
 LARGEST_ENTRY = 2**31  # entries of tables are below it, so their differences and squares are exact
 
@@ -55,7 +55,7 @@ LARGEST_ENTRY = 2**31  # entries of tables are below it, so their differences an
 # ---- public maps -------------------------------------------------------------------------
 
 
-def check_tables(statement: CellsStatement, tables: ScoreTables) -> None:
+def check_features(statement: CellsStatement, tables: FeatureTables) -> None:
     """ProtocolError unless there is a table of whole numbers for every column, with a row for every cell."""
     if len(tables) != len(statement.cells):
         raise ProtocolError(f"the map of {statement.dealer!r}'s cells needs a table for each column")
@@ -66,7 +66,7 @@ def check_tables(statement: CellsStatement, tables: ScoreTables) -> None:
             raise ProtocolError(f"the map of {statement.dealer!r}'s cells has numbers that are too large")
 
 
-def tables_bound(tables: ScoreTables) -> int:
+def features_bound(tables: FeatureTables) -> int:
     """The largest squared norm that the features of one dealer's part of a record can have."""
     largest = 0
     for table in tables:
@@ -93,9 +93,9 @@ class CellMap:
     constant: Field
 
 
-def make_map(statement: CellsStatement, tables: ScoreTables) -> CellMap:
+def make_map(statement: CellsStatement, tables: FeatureTables) -> CellMap:
     """The map of a dealer's cells to features."""
-    check_tables(statement, tables)
+    check_features(statement, tables)
     starts = np.array((*column_starts(statement), statement.width), dtype=np.int64)
     ends = np.concatenate([[0], np.cumsum([table.shape[1] for table in tables])]).astype(np.int64)
     slopes = np.zeros((statement.width, max(table.shape[1] for table in tables)), dtype=np.uint64)
@@ -229,7 +229,7 @@ def zero_term(index: int, keys: Mapping[int, bytes], size: int) -> Field:
     ----------
     keys : other compute party -> a key that the two have in common, for this vector only
     """
-    if set(keys) != set(range(COMPUTE)) - {index}:
+    if set(keys) != set(range(N_COMPUTE)) - {index}:
         raise ProtocolError("a compute party has a key in common with each of the two others")
     total = np.zeros(size, dtype=np.uint64)
     for other, key in keys.items():
@@ -258,8 +258,8 @@ def noised_term(index: int, term: Field, keys: Mapping[int, bytes], noise: Ints)
 
 def open_terms(terms: Sequence[Field]) -> Ints:
     """The sum of all three compute parties' terms, as signed numbers."""
-    if len(terms) != COMPUTE or any(term.dtype != np.uint64 or term.shape != terms[0].shape for term in terms):
-        raise ProtocolError(f"sums are opened with {COMPUTE} terms of one shape")
+    if len(terms) != N_COMPUTE or any(term.dtype != np.uint64 or term.shape != terms[0].shape for term in terms):
+        raise ProtocolError(f"sums are opened with {N_COMPUTE} terms of one shape")
     if any(term.size and int(term.max()) >= PRIME for term in terms):
         raise ProtocolError("a number is not an element of the field")
     return decode_signed(add(add(terms[0], terms[1]), terms[2]))

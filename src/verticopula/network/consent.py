@@ -81,7 +81,8 @@ class ConsentPrompt:
         if question.seeded:
             console.print(Text(_SEEDED, style="bold red"), soft_wrap=True)
         if question.is_opening:
-            console.print(Text(_OPENING[question.alignment]), soft_wrap=True)
+            said = _KNOWN if question.method == STRICT.name else "which of your cells are empty"
+            console.print(Text(_OPENING[question.alignment].format(mask=said)), soft_wrap=True)
             console.print(Text("Let it begin? [y/N] ", style="bold"), end="")
             return
         table = Table("column", "what leaves", "people", "how", "epsilon")
@@ -103,7 +104,7 @@ class ConsentPrompt:
         for unit, cap in policy.caps.model_dump(exclude_none=True).items():
             used = getattr(counted, unit)
             console.print(f"  cap per {unit}: {cap:g}, of which {max(cap - used, 0.0):.3g} are left after this study")
-        console.print("  Nothing leaves before every party has said yes to exactly this.")
+        console.print("  None of this leaves before every party has said yes to exactly this.")
         console.print(Text("Do you consent? [y/N] ", style="bold"), end="")
 
 
@@ -131,11 +132,12 @@ _SEEDED = (
 )
 _OPENING = {
     "hash": "  First it finds the subjects that the parties have in common. Keyed hashes of your subject ids\n"
-    "  leave, and which of your cells are empty; no value does. The releases themselves are another question.",
+    "  leave, and {mask}; no value does. The releases themselves are another question.",
     "psi": "  First it finds the subjects that the parties have in common. Masked points of your subject ids\n"
-    "  leave, and which of your cells are empty; no value does. A lying coordinator can test guessed ids.\n"
+    "  leave, and {mask}; no value does. A lying coordinator can test guessed ids.\n"
     "  The releases themselves are another question.",
 }
+_KNOWN = "whom you have any value of, which all other parties are told, too"
 _PRINTED_MARGIN = "SMALLEST AND LARGEST VALUE, noisy margin"
 _IN_WORDS = {
     "ranks": "noisy ranks",

@@ -28,15 +28,11 @@ class PresenceReply:
     ----------
     observed : (N, p_k) mask over the cohort, in the schema's column order; (N, 1) in a strict study, where an empty
         value of somebody whom the party knows is private
-    empties : in a strict study, whether each column has empty values among those whom the party knows; () otherwise
     """
-
-    LATER = ("empties",)
 
     party: str
     observed: NDArray[np.bool_]
     signature: bytes
-    empties: tuple[bool, ...] = ()
     version: int = MESSAGE_VERSION
 
 
@@ -49,16 +45,12 @@ class SignedPresence:
     counts : observed subjects per column, in the schema's order; in a strict study all those whom the party knows
     mask : hexadecimal digest of the mask
     signature : of `study_proposal.presence_statement`
-    empties : as in `PresenceReply`
     """
-
-    LATER = ("empties",)
 
     party: str
     counts: tuple[int, ...]
     mask: str
     signature: bytes
-    empties: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from verticopula.schema.methods import find_method
 from verticopula.schema.printed_choices import OUR_READING, PrintedChoices
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import COORDINATOR
-from verticopula.stats.strict.score_plan import sums_roles
+from verticopula.stats.strict.strict_plan import sums_roles
 from verticopula.storage.records import RecordStore
 
 

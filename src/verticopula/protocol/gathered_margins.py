@@ -12,7 +12,7 @@ from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.messages import GaussianMarginsReply, Reply
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.marginals import Marginal
-from verticopula.stats.strict.gaussian_margins import gaussian_cell_count, settle_margin
+from verticopula.stats.strict.gaussian_margins import estimate_margin, gaussian_cell_count
 from verticopula.stats.strict.noise_budget import StrictBudget
 
 Bools = NDArray[np.bool_]
@@ -39,5 +39,5 @@ def gather_margins(
         fits = fits and int(cells.min()) >= -reach and int(cells.max()) <= n + reach
         if not fits or (size == 2 and int(cells[0]) + int(cells[1]) != n):
             raise ProtocolError(f"{key}: the noisy cells are missing or have the wrong shape or range")
-        marginals[key] = settle_margin(column, cells, n, deviation, may_be_empty=empty)
+        marginals[key] = estimate_margin(column, cells, n, deviation, may_be_empty=empty)
     return marginals

@@ -44,7 +44,9 @@ def evcds(federation: Federation, budget: StudyBudget, study: str, side: Coordin
 def refined(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """The shared rounds, then the coordinator undoes what missingness did, for no further budget."""
     collected = yield from collect(federation, budget, study, REFINED.name, side.context)
-    return fit_refined(collected, lambda done, most: side.progress("refining", done, most))
+    result = fit_refined(collected, lambda done, most: side.progress("refining", done, most))
+    side.progress("refining", 1, 1)  # it mostly needs far fewer rounds than it may take
+    return result
 
 
 def ievcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:

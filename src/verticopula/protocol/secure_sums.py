@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import PartyUnavailable, ProtocolError
 from verticopula.mpc.opened_sums import OpenedCounts, OpenedProducts, open_counts, open_products
-from verticopula.mpc.sums_plan import SumsPlan, check_plan, gram_size, own_tables, selection_deviation
+from verticopula.mpc.sums_plan import SumsPlan, check_plan, gram_size, own_features, selection_deviation
 from verticopula.mpc.table_noise import check_pairs, table_sizes
 from verticopula.mpc.verified_cells import CellsStatement
 from verticopula.mpc.verified_sums import LARGEST_ENTRY
@@ -164,7 +164,10 @@ def secure_sums(
     keys = tuple(_reply_of(name, replies, SumsKeyReply).key for name in everybody)
     if [key.party for key in keys] != everybody:
         raise ProtocolError("a party sent a public key under another name")
-    requests = {name: SumsShareRequest(study, method, plan, keys, evidence) for name in everybody}
+    requests = {  # who has no data computes no plan, and is told nothing that plans follow from
+        name: SumsShareRequest(study, method, plan, keys, evidence if name in plan.parties else None)
+        for name in everybody
+    }
     replies = yield from _run_round(requests, own)
     relayed = _RelayedMessages(statements_of(plan, study, fingerprint((plan, keys))))
     selection: dict[str, Ints] = {}
@@ -192,10 +195,10 @@ def secure_sums(
     pairs = choose(products, selection)
     if not len(pairs):
         return SecureOpenings(products, selection, ())
-    check_pairs(pairs, len(plan.tables), plan.most_tables)
+    check_pairs(pairs, len(plan.features), plan.most_tables)
     wanted = {name: TablesRequest(study, method, plan, keys, pairs, boxes[name]) for name in plan.compute}
     replies = yield from _ask(wanted, own, relayed)
-    size = sum(table_sizes([len(table) for table in plan.tables], pairs))
+    size = sum(table_sizes([len(table) for table in plan.features], pairs))
     terms = [_checked_term(name, _reply_of(name, replies, TablesReply), size) for name in plan.compute]
     return SecureOpenings(products, selection, open_counts(plan, pairs, terms))
 
@@ -255,7 +258,7 @@ def _checked_selection(name: str, reply: SumsShareReply, plan: SumsPlan) -> dict
         if reply.selection.size:
             raise ProtocolError(f"party {name!r} sent features that nobody asked for")
         return {}
-    shape = (int(plan.selecting.sum()), sum(table.shape[1] for table in own_tables(plan, name)))
+    shape = (int(plan.selecting.sum()), sum(table.shape[1] for table in own_features(plan, name)))
     if reply.selection.shape != shape or reply.selection.dtype != np.int64:
         raise ProtocolError(f"party {name!r} sent features by presence of the wrong shape")
     reach = plan.pattern_of.size * LARGEST_ENTRY + _FURTHEST * (selection_deviation(plan) + 3.0)

@@ -125,7 +125,7 @@ def gather_presence(
         if not isinstance(reply, PresenceReply) or reply.observed.ndim != 2:
             raise ProtocolError(f"party {party.name!r} did not answer who is observed")
         width = 1 if by_party else len(party.columns)
-        if reply.observed.shape[1] != width or len(reply.empties) != (len(party.columns) if by_party else 0):
+        if reply.observed.shape[1] != width:
             raise ProtocolError(f"party {party.name!r} answered for a different number of columns")
         sizes.add(reply.observed.shape[0])
         whole = np.broadcast_to(reply.observed, (reply.observed.shape[0], len(party.columns)))

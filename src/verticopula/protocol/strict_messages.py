@@ -76,7 +76,8 @@ class SumsKeyReply:
 class SumsShareRequest:
     """Bind yourself to this plan and these keys, and share your cells among the plan's compute parties.
 
-    `evidence` : from which a party computes the plan itself; None only among handlers without an agreement
+    `evidence` : from which a party computes the plan itself; None for who has no data, and among handlers without an
+        agreement
     """
 
     study: str

@@ -43,11 +43,11 @@ from verticopula.stats.fit_result import FitResult, StrictSpending, find_unident
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.rank_release import Masks
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
-from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
-from verticopula.stats.strict.opened_fit import fit_opened
-from verticopula.stats.strict.score_plan import (
+from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict_budget
+from verticopula.stats.strict.strict_fit import fit_strict
+from verticopula.stats.strict.strict_plan import (
     StrictPlan,
-    plan_sums,
+    plan_strict_sums,
     read_counts,
     read_gram,
     read_selection,
@@ -90,7 +90,7 @@ def strict(
     """
     releases = yield from open_all(federation, budget, study, side.progress, side.compute_handler, side.context)
     plan = releases.plan
-    fit = fit_opened(
+    fit = fit_strict(
         plan.openings,
         releases.chosen,
         read_counts(plan, releases.opened.tables),
@@ -141,8 +141,7 @@ def open_all(
     check_parties(federation, STRICT)
     observed, presence = yield from ask_presence(federation, study, STRICT.name)
     missingness = summarise_missingness(observed)
-    empties = dict(zip(federation.keys, (flag for said in presence for flag in said.empties), strict=True))
-    budget = plan_strict(federation, study_budget, missingness.observed, missingness.n_subjects, empties)
+    budget = plan_strict_budget(federation, study_budget, missingness.observed, missingness.n_subjects)
     check_shared_size(federation, observed, budget)
     progress("asking for consent", 0, 4)
     proposal = propose(federation, study_budget, study, STRICT.name, presence, missingness.n_subjects, context)
@@ -163,7 +162,7 @@ def open_all(
         tuple(reply for p in federation.parties if isinstance(reply := replies[p.name], GaussianMarginsReply)),
     )
     progress("secure sums", 2, 4)
-    plan = plan_sums(federation, known, marginals, budget, rows_agreed=are_rows_agreed(context.alignment))
+    plan = plan_strict_sums(federation, known, marginals, budget, rows_agreed=are_rows_agreed(context.alignment))
     chosen: list[ChosenTables] = []
 
     def choose(products: OpenedProducts, selection: Mapping[str, Ints]) -> Ints:

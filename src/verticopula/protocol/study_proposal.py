@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.sums_plan import MACHINE_TOLERANCE
 from verticopula.privacy.budget import StudyBudget, plan_budget
-from verticopula.protocol.look_alikes import has_odd_characters
+from verticopula.protocol.confusables import has_disallowed_script
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
     PresenceReply,
@@ -31,7 +31,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import METHODS, OWN_VARIANT, PRINTED_VARIANT, RAW_REGRESSION, STRICT, find_method
-from verticopula.stats.strict.noise_budget import StrictBudget, is_base, plan_strict
+from verticopula.stats.strict.noise_budget import StrictBudget, is_base, plan_strict_budget
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -78,8 +78,8 @@ def propose(
     variant: str = OWN_VARIANT,
 ) -> StudyProposal:
     """The proposal of a study by a method that adds noise."""
-    counts, empties = _counts(federation, presence), _empties(federation, presence)
-    ranks, marginals, deviations, mu = plan_numbers(federation, budget, method, counts, n_subjects, empties)
+    counts = _counts(federation, presence)
+    ranks, marginals, deviations, mu = plan_numbers(federation, budget, method, counts, n_subjects)
     return StudyProposal(
         study=study,
         method=method,
@@ -149,21 +149,18 @@ class Presence:
     ----------
     mask : (N, p_k) observed cells; (N, 1) in a strict study: those whom the party has a value of
     counts : per column, how many of them
-    empties : in a strict study, whether each column has empty values among them; () otherwise
     """
 
     mask: Bools
     counts: tuple[int, ...]
-    empties: tuple[bool, ...]
 
 
 def said_presence(observed: Bools, method: str) -> Presence:
     """What a party with these observed cells says in a study by that method."""
     if method != STRICT.name:
-        return Presence(observed, presence_counts(observed), ())
+        return Presence(observed, presence_counts(observed))
     known = np.asarray(observed.any(axis=1))
-    empties = tuple(not bool(full) for full in np.asarray(observed[known].all(axis=0)))
-    return Presence(known[:, None], (int(known.sum()),) * observed.shape[1], empties)
+    return Presence(known[:, None], (int(known.sum()),) * observed.shape[1])
 
 
 def sign_presences(
@@ -176,7 +173,7 @@ def sign_presences(
         counts = presence_counts(reply.observed)
         if method == STRICT.name:
             counts *= len(party.columns)
-        found.append(SignedPresence(party.name, counts, mask_digest(reply.observed), reply.signature, reply.empties))
+        found.append(SignedPresence(party.name, counts, mask_digest(reply.observed), reply.signature))
     return tuple(found)
 
 
@@ -195,9 +192,6 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
         raise ProtocolError("the proposal is about other parties or columns than this party's federation file")
     if any(not 0 <= count <= proposal.n_subjects for p in proposal.presence for count in p.counts):
         raise ProtocolError("the proposal has more observed subjects than the cohort has")
-    flags = widths if proposal.method == STRICT.name else (0,) * len(widths)
-    if tuple(len(p.empties) for p in proposal.presence) != flags:
-        raise ProtocolError("the proposal does not say which columns have empty values, or says it where nobody asks")
     if proposal.method == STRICT.name and any(len(set(p.counts)) != 1 for p in proposal.presence):
         raise ProtocolError(f"in a study by {STRICT.name!r} all columns of a party are about the same people")
     check_requester_and_purpose(proposal.requester, proposal.purpose)
@@ -213,8 +207,7 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     settings = (budget.unit.value, budget.epsilon_ranks, budget.epsilon_marginals, budget.delta)
     rest = (budget.sampler, budget.rounds, budget.per_round)
     counts = tuple(_counts(federation, proposal.presence).values())
-    empties = tuple(_empties(federation, proposal.presence).values())
-    expected = _recomputed(federation, (*settings, *rest), proposal.method, counts, proposal.n_subjects, empties)
+    expected = _recomputed(federation, (*settings, *rest), proposal.method, counts, proposal.n_subjects)
     said = (proposal.ranks, proposal.marginals, proposal.deviations, proposal.mu)
     if not all(_same(one, other) for one, other in zip(said, expected, strict=True)):
         raise ProtocolError("the proposal's noise is not what its settings and this party's federation file give")
@@ -242,7 +235,7 @@ def check_requester_and_purpose(requester: str, purpose: str) -> None:
         raise ProtocolError(f"who asks and why is said in at most {_LONGEST_PURPOSE} characters each")
     if not all(character.isprintable() or character in _BLANK for character in requester + purpose):
         raise ProtocolError("who asks and why is one line each, without control characters")
-    if has_odd_characters(requester) or has_odd_characters(purpose):
+    if has_disallowed_script(requester) or has_disallowed_script(purpose):
         raise ProtocolError("who asks and why is said in letters in wide use, each word in those of one alphabet")
 
 
@@ -268,8 +261,8 @@ def budget_of(federation: Federation, proposal: StudyProposal) -> StudyBudget:
 
 def strict_budget_of(federation: Federation, proposal: StudyProposal) -> StrictBudget:
     """The budget of a strict study, as this party computes it."""
-    counts, empties = _counts(federation, proposal.presence), _empties(federation, proposal.presence)
-    return plan_strict(federation, budget_of(federation, proposal), counts, proposal.n_subjects, empties)
+    counts = _counts(federation, proposal.presence)
+    return plan_strict_budget(federation, budget_of(federation, proposal), counts, proposal.n_subjects)
 
 
 def own_columns_of(proposal: StudyProposal, party: str) -> slice:
@@ -306,10 +299,9 @@ def mask_digest(observed: Bools) -> str:
     return hashlib.sha256(shape + np.packbits(np.ascontiguousarray(observed)).tobytes()).hexdigest()
 
 
-def presence_statement(study: str, party: str, counts: Sequence[int], mask: str, empties: Sequence[bool] = ()) -> bytes:
+def presence_statement(study: str, party: str, counts: Sequence[int], mask: str) -> bytes:
     """What a party signs about its mask."""
-    said = ("presence", study, party, tuple(counts), mask)
-    return fingerprint((*said, tuple(map(bool, empties))) if empties else said).encode()
+    return fingerprint(("presence", study, party, tuple(counts), mask)).encode()
 
 
 def points_statement(study: str, federation: str, masked_by: Sequence[str], count: int, digest: str) -> bytes:
@@ -343,26 +335,19 @@ def _counts(federation: Federation, presence: Sequence[SignedPresence]) -> dict[
     return dict(zip(federation.keys, (count for p in presence for count in p.counts), strict=True))
 
 
-def _empties(federation: Federation, presence: Sequence[SignedPresence]) -> dict[ColumnKey, bool]:
-    """Whether columns have empty values; none has where nobody said."""
-    said = [flag for p in presence for flag in (p.empties or (False,) * len(p.counts))]
-    return dict(zip(federation.keys, said, strict=True))
-
-
 def plan_numbers(
     federation: Federation,
     budget: StudyBudget,
     method: str,
     counts: Mapping[ColumnKey, int],
     n_subjects: int,
-    empties: Mapping[ColumnKey, bool] | None = None,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Ranks, marginals, deviations and mu of a proposal with this budget."""
     if find_method(method).ranks:
         plan = plan_budget(federation, budget, counts, n_subjects)
         ranks = np.array([plan[key].epsilon_ranks for key in federation.keys])
         return ranks, np.array([plan[key].epsilon_marginal for key in federation.keys]), _NONE, _NONE
-    strict = plan_strict(federation, budget, counts, n_subjects, empties)
+    strict = plan_strict_budget(federation, budget, counts, n_subjects)
     limits = strict.limits([party.name for party in federation.parties])
     base = [is_base(counts[ColumnKey(party.name, party.columns[0].name)], n_subjects) for party in federation.parties]
     selection = [split.selection if here else 0.0 for split, here in zip(limits, base, strict=True)]
@@ -377,7 +362,6 @@ def _recomputed(
     method: str,
     counts: tuple[int, ...],
     n_subjects: int,
-    empties: tuple[bool, ...],
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """A party's own numbers. Parties of one process compute the same, and a calibration takes a second."""
     unit, ranks, marginals, delta, sampler, rounds, per_round = settings
@@ -393,7 +377,7 @@ def _recomputed(
         per_round=per_round,
     )
     known = dict(zip(federation.keys, counts, strict=True))
-    return plan_numbers(federation, budget, method, known, n_subjects, dict(zip(federation.keys, empties, strict=True)))
+    return plan_numbers(federation, budget, method, known, n_subjects)
 
 
 def _same(said: Floats, expected: Floats) -> bool:

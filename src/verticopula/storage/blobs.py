@@ -14,6 +14,8 @@ from weakref import WeakValueDictionary
 
 from verticopula.errors import LedgerError
 
+SEAL_BYTES = 32
+
 _KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -95,8 +97,8 @@ class FolderBlobs(KeyLocks):
             raw = self._path(key).read_bytes()
         except FileNotFoundError:
             return None
-        data = raw[32:]
-        if raw[:32] != _seal(key, data):
+        data = raw[SEAL_BYTES:]
+        if raw[:SEAL_BYTES] != seal_blob(key, data):
             raise LedgerError(
                 f"{self.folder.name}/{key[:12]}….bin is damaged; put it back from a copy. What was sent before "
                 "is not made a second time"
@@ -104,8 +106,16 @@ class FolderBlobs(KeyLocks):
         return data
 
     def put(self, key: str, data: bytes) -> None:
-        write_atomically(self._path(key), _seal(key, data) + data, sync=self.is_durable)
+        write_atomically(self._path(key), seal_blob(key, data) + data, sync=self.is_durable)
         self._on_put()
+
+    def seal_of(self, key: str) -> bytes:
+        """The hash in front of a file, as it stands there; zeros where there is no file."""
+        try:
+            with self._path(key).open("rb") as file:
+                return file.read(SEAL_BYTES).ljust(SEAL_BYTES, b"\0")
+        except FileNotFoundError:
+            return bytes(SEAL_BYTES)
 
     def discard(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
@@ -116,8 +126,8 @@ class FolderBlobs(KeyLocks):
         return self.folder / f"{key}.bin"
 
 
-def _seal(key: str, data: bytes) -> bytes:
-    """The name counts too: files cannot change places."""
+def seal_blob(key: str, data: bytes) -> bytes:
+    """The hash in front of a file. The name counts too: files cannot change places."""
     return hashlib.sha256(key.encode() + data).digest()
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import threading
+from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
 
-from verticopula.storage.blobs import FolderBlobs
+from verticopula.errors import LedgerError
+from verticopula.storage.blobs import SEAL_BYTES, FolderBlobs, seal_blob, write_atomically
 
 
 class RecordStore(Protocol):
@@ -52,11 +55,18 @@ class FolderRecords:
     """Records in a folder, one file each, on the disk when `put` returns and readable by their owner only.
 
     The folder is made when the first record is put.
+
+    Parameters
+    ----------
+    state : a file that holds a digest of all records, so that one that is lost, or put back from an old copy, is
+        noticed when the folder is prepared; None where nobody looks. An earlier version made no such file.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, state: Path | None = None) -> None:
         self._blobs = FolderBlobs(folder, sync=True)
+        self._state_file, self._state = state, bytes(SEAL_BYTES)
         self._is_prepared = False
+        self._one_at_a_time = threading.Lock()
 
     def get(self, name: str) -> dict[str, Any] | None:
         data = self._blobs.get(_key(name))
@@ -65,17 +75,63 @@ class FolderRecords:
     def put(self, name: str, record: dict[str, Any]) -> None:
         if not self._is_prepared:
             self.prepare()
-        self._blobs.put(_key(name), json.dumps(record).encode())
+        key, data = _key(name), json.dumps(record).encode()
+        if self._state_file is None:
+            self._blobs.put(key, data)
+            return
+        with self._one_at_a_time:
+            before, old = self._state, self._blobs.seal_of(key)
+            # Until the record has changed, and after a crash in between, both states are right.
+            self._write_state(before, _exchange(before, old, seal_blob(key, data)))
+            try:
+                self._blobs.put(key, data)
+            finally:  # where it failed, the disk says how far it came
+                self._state = _exchange(before, old, self._blobs.seal_of(key))
+            self._write_state(self._state)
 
     def prepare(self) -> None:
-        """Make the folder, and clear away files that a crash left half written."""
+        """Make the folder, and clear away files that a crash left half written.
+
+        LedgerError where the records are not those that the state was written for.
+        """
         self._blobs.prepare()
+        if self._state_file is not None:
+            self._check_state(self._state_file)
         self._is_prepared = True
+
+    def _check_state(self, file: Path) -> None:
+        none = bytes(SEAL_BYTES)
+        seals = map(self._blobs.seal_of, self._blobs.keys())
+        self._state = reduce(lambda state, seal: _exchange(state, none, seal), seals, none)
+        if file.exists() and self._state.hex() not in _read_states(file):
+            raise LedgerError(
+                "some records of studies are missing, or were put back from an old copy; without them a release could "
+                "be made twice, and a no be forgotten; put back the newest copy of the whole folder"
+            )
+        self._write_state(self._state)
 
     def remove(self) -> None:
         """Delete the folder and every record in it."""
         shutil.rmtree(self._blobs.folder, ignore_errors=True)
-        self._is_prepared = False
+        if self._state_file is not None:
+            self._state_file.unlink(missing_ok=True)
+        self._state, self._is_prepared = bytes(SEAL_BYTES), False
+
+    def _write_state(self, *states: bytes) -> None:
+        assert self._state_file is not None
+        write_atomically(self._state_file, json.dumps([state.hex() for state in states]).encode())
+
+
+def _read_states(path: Path) -> list[str]:
+    try:
+        return list(json.loads(path.read_bytes()))
+    except (OSError, TypeError, ValueError):
+        return []
+
+
+def _exchange(state: bytes, old: bytes, new: bytes) -> bytes:
+    """The digest of all records, an exclusive or, when one with the hash `old` is replaced by one with `new`."""
+    return bytes(a ^ b ^ c for a, b, c in zip(state, old, new, strict=True))
 
 
 def _key(name: str) -> str:

@@ -4,7 +4,8 @@ ledger.jsonl   every release
 head.json      how many entries and stored replies there are; a ledger put back from an old copy does not fit it
 replies/       every noisy answer, so that the same request gets the same bytes after a restart
 fits/          where running regressions stopped
-studies/       small records, one per study
+studies/       small records: consents, refusals, the secrets and the noise of secure sums
+records.json   a digest of all of them; one that is lost or put back from an old copy does not fit it
 tables.json    whom each table is about, and which columns it had, as keyed sketches; `secret` is the key
 lock           held by the one process that uses the vault
 """
@@ -34,7 +35,7 @@ from verticopula.storage.records import FolderRecords
 logger = logging.getLogger(__name__)
 
 LEDGER, HEAD, TABLES, SECRET, LOCK = "ledger.jsonl", "head.json", "tables.json", "secret", "lock"
-REPLIES, FITS, STUDIES = "replies", "fits", "studies"
+REPLIES, FITS, STUDIES, RECORDS = "replies", "fits", "studies", "records.json"
 
 _RESTORE = "put back the newest copy of the whole folder; budget that was spent stays spent"
 
@@ -70,7 +71,7 @@ class Vault:
         self.ledger = Ledger(folder / LEDGER, on_append=self._entries_written)
         self.replies = FolderBlobs(folder / REPLIES, sync=True, on_put=self._reply_written)
         self.fits = FolderBlobs(folder / FITS, sync=False)
-        self.studies = FolderRecords(folder / STUDIES)
+        self.studies = FolderRecords(folder / STUDIES, folder / RECORDS)
         for kept in (self.replies, self.fits, self.studies):
             kept.prepare()
         _check_tables(entries, self._tables)

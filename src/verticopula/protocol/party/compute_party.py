@@ -26,7 +26,7 @@ from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.study_proposal import check_study_name
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
-from verticopula.stats.strict.score_plan import sums_roles
+from verticopula.stats.strict.strict_plan import sums_roles
 from verticopula.storage.records import RecordStore
 
 logger = logging.getLogger(__name__)

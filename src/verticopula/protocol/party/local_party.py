@@ -176,7 +176,7 @@ class LocalParty:
             self._check_method(request.method)
             presence = said_presence(self.table.observed(), request.method)
             signed = b"" if self.consents is None else self.consents.sign_presence(request.study, presence)
-            return PresenceReply(self.name, presence.mask, signed, presence.empties)
+            return PresenceReply(self.name, presence.mask, signed)
         if isinstance(request, ConsentRequest):
             consent = self._consent_to(request.proposal)
             return ConsentReply(self.name, consent.until, consent.signature)

@@ -61,12 +61,12 @@ from verticopula.protocol.messages import (
     Request,
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.protocol.party.joined_study import JoinedStudy
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.party.opening_record import OpeningRecord
 from verticopula.protocol.party.point_signatures import PointSignatures
 from verticopula.protocol.party.ready_studies import ReadyStudies
+from verticopula.protocol.party.study_admission import StudyAdmission
 from verticopula.protocol.party.study_consents import StudyConsents
-from verticopula.protocol.party.study_openings import StudyOpenings
 from verticopula.protocol.party.study_refusals import StudyRefusals
 from verticopula.protocol.study_opening import Alignment, LedgerHead
 from verticopula.protocol.study_proposal import (
@@ -174,7 +174,7 @@ class Member:
             lambda: tuple(self._account.table.split("+")),
             self._fingerprint,
         )
-        self._openings = StudyOpenings(refusals, vault.ledger, self.policy, ask_steward)
+        self._admission = StudyAdmission(refusals, vault.ledger, self.policy, ask_steward)
         self._clock = clock
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         if isinstance(self.policy, PolicyFile):
@@ -235,7 +235,7 @@ class Member:
         """
         self._check_terms(request)
         table = self._digest(request.alignment, seeded=request.seed is not None)
-        record = OpeningRecord(
+        record = JoinedStudy(
             request.method,
             request.alignment,
             request.seed,
@@ -246,7 +246,7 @@ class Member:
         )
         if self._agreed_before(request.study, record) is None:
             # Without the lock: a steward may take their time, and keeps nobody waiting.
-            self._openings.allow(request)
+            self._admission.allow(request)
             self._check_terms(request)  # the policy may have changed meanwhile
         with self._lock:
             known = self._agreed_before(request.study, record)
@@ -269,7 +269,7 @@ class Member:
         count, head = self.vault.head()
         return OpenReply(self.name, check, hashes[order], keeps, count, head, signature=signature)
 
-    def _agreed_before(self, study: str, record: OpeningRecord) -> OpeningRecord | None:
+    def _agreed_before(self, study: str, record: JoinedStudy) -> JoinedStudy | None:
         """What was agreed when the study was opened before; None if it was not, ProtocolError if it was otherwise."""
         known = self._read(study)
         if known is not None and not known.agrees(record):
@@ -330,7 +330,7 @@ class Member:
             raise PolicyRefused(f"party {self.name!r} has no id key, which alignment 'hash' needs")
         return self._key
 
-    def _hashes(self, study: str, record: OpeningRecord) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def _hashes(self, study: str, record: JoinedStudy) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Every row's hash, or its point, in the table's order; and the order in which they are sent."""
         if record.alignment == "hash":
             hashes = hash_ids(self._table.ids, study_key(self._hash_key(), study))
@@ -353,7 +353,7 @@ class Member:
             digest.update(seen.tobytes() + np.where(seen, column.values[rows], 0.0).tobytes())
         return digest.hexdigest()
 
-    def _check_unchanged(self, record: OpeningRecord) -> None:
+    def _check_unchanged(self, record: JoinedStudy) -> None:
         if self._digest(record.alignment, seeded=record.seed is not None) != record.table:
             raise ProtocolError(
                 f"party {self.name!r}: its table, or its id key, has changed since this study was opened"
@@ -391,7 +391,7 @@ class Member:
         assert self._authenticity is not None  # `_check_alignment`
         return PointSignatures(self.name, self.federation, self._fingerprint, self._authenticity, len(self._table.ids))
 
-    def _check_points(self, request: MaskRequest, record: OpeningRecord) -> None:
+    def _check_points(self, request: MaskRequest, record: JoinedStudy) -> None:
         late = record.is_placed and request.origin not in record.masked
         if record.alignment != "psi" or late:
             raise ProtocolError(f"party {self.name!r}: nothing is to be masked in this study, or no longer")
@@ -430,7 +430,7 @@ class Member:
                 self._write(request.study, placed)
         return PlaceReply(self.name, placed.n_subjects, placed.cohort)
 
-    def _check_cohort(self, request: PlaceRequest, record: OpeningRecord, own: NDArray[np.uint8]) -> None:
+    def _check_cohort(self, request: PlaceRequest, record: JoinedStudy, own: NDArray[np.uint8]) -> None:
         """ProtocolError unless the cohort's list has this party's rows where it is told they are, and nobody twice.
 
         With `hash`, whoever holds the key can tell from the list whether somebody is in the cohort. With `psi` a party
@@ -481,10 +481,10 @@ class Member:
             if _method_of(request) != record.method:
                 raise ProtocolError(f"party {self.name!r}: this study was opened for another method")
             if study not in self._parties:
-                self._parties[study] = self._make_ready(study, record)
+                self._parties[study] = self._make_ready(record)
             return self._parties[study]
 
-    def _make_ready(self, study: str, record: OpeningRecord) -> LocalParty:
+    def _make_ready(self, record: JoinedStudy) -> LocalParty:
         self._check_unchanged(record)
         positions = np.empty_like(record.positions)
         positions[self._by_id] = record.positions
@@ -509,10 +509,10 @@ class Member:
             overlapping=self._account.overlapping,
             opened_since=partial(self.vault.overlapping, self._account),
             consents=self._consents(record),
-            ask_steward=self._openings.ask,
+            ask_steward=self._admission.ask,
         )
 
-    def _consents(self, record: OpeningRecord) -> StudyConsents:
+    def _consents(self, record: JoinedStudy) -> StudyConsents:
         if self._authenticity is None:
             raise ProtocolError(f"party {self.name!r} has no key to sign with, so it cannot consent to a study")
         return StudyConsents(
@@ -525,7 +525,7 @@ class Member:
             self._clock,
         )
 
-    def _known(self, study: str) -> OpeningRecord:
+    def _known(self, study: str) -> JoinedStudy:
         record = self._read(study)
         if record is None:
             raise ProtocolError(f"party {self.name!r} was not asked to open this study")
@@ -537,11 +537,11 @@ class Member:
         """An organisation may be several parties of a study, with one vault."""
         return f"study:{self.name}/{study}"
 
-    def _read(self, study: str) -> OpeningRecord | None:
+    def _read(self, study: str) -> JoinedStudy | None:
         raw = self.vault.studies.get(self._record_name(study))
-        return None if raw is None else OpeningRecord.from_dict(raw)
+        return None if raw is None else JoinedStudy.from_dict(raw)
 
-    def _write(self, study: str, record: OpeningRecord) -> None:
+    def _write(self, study: str, record: JoinedStudy) -> None:
         self.vault.studies.put(self._record_name(study), record.to_dict())
         self._parties.pop(study, None)
 
@@ -552,7 +552,7 @@ class Member:
             party = self._parties.pop(request.study, None)
             if party is None and record.is_placed:  # a process before this one may have kept something
                 with contextlib.suppress(ProtocolError):  # of a table that has changed since, nothing is left to use
-                    party = self._make_ready(request.study, record)
+                    party = self._make_ready(record)
             if party is not None:
                 party.close(request.study)
         return CloseReply(self.name, *self.vault.head())

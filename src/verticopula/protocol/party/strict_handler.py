@@ -54,7 +54,7 @@ from verticopula.stats.strict.gaussian_margins import (
     margin_mu,
     release_gaussian_cells,
 )
-from verticopula.stats.strict.score_plan import plan_sums, share_cells, sums_roles
+from verticopula.stats.strict.strict_plan import plan_strict_sums, pool_cells, sums_roles
 from verticopula.storage.records import RecordStore
 
 Bools = NDArray[np.bool_]
@@ -136,7 +136,7 @@ class StrictHandler:
         pricing, entries = self.pricing(request.study), []
         for query in request.queries:
             column, n = self.table.party.column(query.column), self._n_known()
-            empty = self._has_empties(query.column)
+            empty = self.table.party.may_be_empty(query.column)
             mu = margin_mu(column, n, query.deviation, may_be_empty=empty)
             entries.append(pricing.gaussian_marginal(column, n, mu))
         return entries
@@ -165,10 +165,10 @@ class StrictHandler:
         for query in request.queries:
             column, encoded = self.table.party.column(query.column), self.table.columns[query.column]
             n_cells = gaussian_cell_count(column, self._n_known(), query.deviation)
-            places = code_values(encoded, column, self._known(), n_cells)
-            n_cells += self._has_empties(query.column)
+            empty = self.table.party.may_be_empty(column.name)
+            places = code_values(encoded, column, self._known(), n_cells, may_be_empty=empty)
             label = (study, column.name, "gaussian cells")
-            cells.append(release_gaussian_cells(places, n_cells, query.deviation, self.noise, *label))
+            cells.append(release_gaussian_cells(places, n_cells + empty, query.deviation, self.noise, *label))
         reply = GaussianMarginsReply(self.name, tuple(cells), b"")
         return reply if self.consents is None else self.consents.sign_margins(request.study, reply)
 
@@ -186,10 +186,6 @@ class StrictHandler:
 
     def _n_known(self) -> int:
         return int(self._known().sum())
-
-    def _has_empties(self, column: str) -> bool:
-        """Whether somebody whom the party knows has no value in the column."""
-        return not self.table.columns[column].observed[self._known()].all()
 
     # ---- sums ----------------------------------------------------------------------------
 
@@ -211,7 +207,7 @@ class StrictHandler:
         if study not in self._sums_handlers:
             self._sums_handlers[study] = SumsHandler(
                 self.name,
-                lambda plan: share_cells(plan, self.name, self.table),
+                lambda plan: pool_cells(plan, self.name, self.table),
                 records=self.records,
                 noise=self.noise,
                 authenticity=self.authenticity,
@@ -293,7 +289,7 @@ class StrictHandler:
         replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
         marginals = gather_margins(federation, replies, known, budget)
         rows_agreed = are_rows_agreed(proposal.alignment)
-        expected = plan_sums(federation, known, marginals, budget, rows_agreed=rows_agreed).sums
+        expected = plan_strict_sums(federation, known, marginals, budget, rows_agreed=rows_agreed).sums
         if not same_plan(plan, expected):
             raise ProtocolError(
                 f"party {self.name!r}: the plan of secure sums is not the one that follows from masks, "

@@ -99,8 +99,8 @@ class StudyConsents:
 
     def sign_presence(self, study: str, presence: Presence) -> bytes:
         """The party's signature of who is known to it."""
-        said = presence.counts, mask_digest(presence.mask), presence.empties
-        return self.authenticity.sign(presence_statement(study, self.party, *said))
+        said = presence_statement(study, self.party, presence.counts, mask_digest(presence.mask))
+        return self.authenticity.sign(said)
 
     def sign_margins(self, study: str, reply: GaussianMarginsReply) -> GaussianMarginsReply:
         """The reply with the party's signature of its margins in this study."""
@@ -119,10 +119,10 @@ class StudyConsents:
         if proposal.n_subjects != presence.mask.shape[0]:
             raise ProtocolError(f"party {self.party!r}: the proposal is about a cohort of another size")
         own = proposal.presence[own_place_of(proposal, self.party)]
-        if (own.counts, own.mask, own.empties) != (presence.counts, mask_digest(presence.mask), presence.empties):
+        if (own.counts, own.mask) != (presence.counts, mask_digest(presence.mask)):
             raise ProtocolError(f"party {self.party!r}: the proposal is about other subjects than it has")
         for said in proposal.presence:
-            message = presence_statement(proposal.study, said.party, said.counts, said.mask, said.empties)
+            message = presence_statement(proposal.study, said.party, said.counts, said.mask)
             if not self.authenticity.verify(said.party, message, said.signature):
                 raise ProtocolError(
                     f"party {self.party!r}: who is observed at {said.party!r} is not signed by that party"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from verticopula.errors import PolicyRefused, ProtocolError
-from verticopula.protocol.look_alikes import fold_look_alikes
+from verticopula.protocol.confusables import fold_confusables
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.schema.defaults import SECONDS_PER_DAY
@@ -126,7 +126,7 @@ def _digest(question: ConsentQuestion) -> str:
         for entry in question.proposed
     )
     seeded = ("seeded",) if question.seeded else ()
-    words = fold_look_alikes(question.requester), fold_look_alikes(question.purpose)
+    words = fold_confusables(question.requester), fold_confusables(question.purpose)
     return fingerprint((question.method, question.variant, *words, question.alignment, shown, *seeded))
 
 

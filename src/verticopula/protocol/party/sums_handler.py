@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError, VersionMismatch
 from verticopula.mpc import sums_plan
 from verticopula.mpc.gram_noise import share_scale
-from verticopula.mpc.opening_terms import gram_terms, tables_terms
+from verticopula.mpc.opening_terms import products_term, tables_term
 from verticopula.mpc.proof_rounds import CellsDealer, VerifiedCells
 from verticopula.mpc.sealed_messages import SECRET_BYTES, Authenticity, SealedChannel, SignedPublicKey
 from verticopula.mpc.sums_plan import SumsPlan
-from verticopula.mpc.table_noise import check_pairs, pairs_move, table_scale, table_sizes
+from verticopula.mpc.table_noise import check_pairs, table_scale, table_sizes, tables_sensitivity
 from verticopula.mpc.verified_sums import draw_term_noise, noised_term
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import (
@@ -46,7 +46,7 @@ from verticopula.protocol.party.proof_session import ProofRecords, ProofSession
 from verticopula.protocol.party.sums_record import SumsRecord, pack_noise, unpack_noise
 from verticopula.protocol.proof_routes import statements_of
 from verticopula.stats.strict.gaussian_margins import count_deviation
-from verticopula.stats.strict.score_plan import sum_selected
+from verticopula.stats.strict.strict_plan import sum_selected
 from verticopula.storage.records import RecordStore
 
 Ints = NDArray[np.int64]
@@ -129,7 +129,7 @@ class SumsHandler:
         if self.party not in plan.parties or not plan.base[plan.parties.index(self.party)]:
             return np.zeros((0, 0), dtype=np.int64)
         kept = self._kept(request.study)
-        width = sum(table.shape[1] for table in sums_plan.own_tables(plan, self.party))
+        width = sum(table.shape[1] for table in sums_plan.own_features(plan, self.party))
         if not kept.selection:
             sums = sum_selected(plan, self.party, self._own_cells(plan))
             scale = count_deviation(sums_plan.selection_deviation(plan)) * (1.0 + 2.0**-50)
@@ -184,7 +184,7 @@ class SumsHandler:
         cells, inputs = proven
         plan, index = request.plan, request.plan.compute.index(self.party)
         noise = self._noise_for(request, inputs)
-        term = gram_terms(plan, index, cells)
+        term = products_term(plan, cells)
         return SumsReply(self.party, noised_term(index, term, self._zero_keys(request, "zero"), noise).astype(np.int64))
 
     def _add_tables(self, request: TablesRequest) -> TablesReply | SumsProofReply:
@@ -197,14 +197,14 @@ class SumsHandler:
         and takes the noise from it, and adds up one choice only.
         """
         plan = request.plan
-        check_pairs(request.pairs, len(plan.tables), plan.most_tables)
+        check_pairs(request.pairs, len(plan.features), plan.most_tables)
         proven = self._proven_cells(request)
         if proven is None:
             return SumsProofReply(self.party, (), True)
         cells, inputs = proven
         index, choice = plan.compute.index(self.party), fingerprint(("pairs", request.pairs))
         noise = self._tables_noise_for(request, inputs, choice)
-        term = tables_terms(plan, index, cells, request.pairs)
+        term = tables_term(plan, cells, request.pairs)
         keys = self._zero_keys(request, "zero tables", choice)
         return TablesReply(self.party, noised_term(index, term, keys, noise).astype(np.int64))
 
@@ -245,9 +245,9 @@ class SumsHandler:
             raise ProtocolError(f"party {self.party!r}: tables are chosen after the first opening")
         self._check_inputs(kept, inputs)
         if not kept.choice:
-            move = pairs_move(request.pairs, plan.owners, several_rows=plan.several_rows)
-            scale = share_scale(table_scale(plan.pattern_of.size, plan.mu_tables, move))
-            size = sum(table_sizes([len(table) for table in plan.tables], request.pairs))
+            sensitivity = tables_sensitivity(request.pairs, plan.owners, several_rows=plan.several_rows)
+            scale = share_scale(table_scale(plan.pattern_of.size, plan.mu_tables, sensitivity))
+            size = sum(table_sizes([len(table) for table in plan.features], request.pairs))
             label = (self._noise_label or request.study, "tables")
             drawn = draw_term_noise(self._noise, np.full(size, scale), *label)
             kept = replace(kept, choice=choice, tables_noise=pack_noise(drawn))

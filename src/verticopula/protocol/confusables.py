@@ -1,6 +1,6 @@
-"""Words as they look on a screen, so that what a steward refused cannot come back in other letters.
+"""Confusables: words as they look on a screen, so that what a steward refused cannot come back in other letters.
 
-Unicode's own table of look-alikes (UTS #39) has six thousand entries, and no library that is maintained has it. Most
+Unicode's own table of confusables (UTS #39) has six thousand entries, and no library that is maintained has it. Most
 entries are other forms of a letter, which normalisation undoes, or letters of phonetics and of scripts that nobody
 writes a purpose in, which are refused. What is left of Latin, Greek and Cyrillic, which texts do mix, stands below.
 """
@@ -49,8 +49,8 @@ _BLANKS = "\u115f\u1160\u3164\uffa0"  # letters by their category, and nothing o
 _SIGNS = frozenset(map(chr, range(0x2B9, 0x300)))  # apostrophes and the like, which some languages count as letters
 
 
-def fold_look_alikes(text: str) -> str:
-    """The letters and digits of a text, look-alikes as one: without case, accents, blanks, signs and what cannot be
+def fold_confusables(text: str) -> str:
+    """The letters and digits of a text, confusables as one: without case, accents, blanks, signs and what cannot be
     seen.
 
     Parameters
@@ -61,8 +61,8 @@ def fold_look_alikes(text: str) -> str:
     return "".join(c for c in plain if unicodedata.category(c)[0] in "LN" or c == "|").translate(_FOLDED)
 
 
-def has_odd_characters(text: str) -> bool:
-    """Whether a letter is of no alphabet in wide use, or a word mixes alphabets that `fold_look_alikes` keeps apart.
+def has_disallowed_script(text: str) -> bool:
+    """Whether a letter is of no alphabet in wide use, or a word mixes alphabets that `fold_confusables` keeps apart.
 
     Latin, Greek and Cyrillic count as one. East Asian scripts may stand in a word with them.
 

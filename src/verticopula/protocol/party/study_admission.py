@@ -1,4 +1,4 @@
-"""How many studies may be begun, and what a steward is asked before one is."""
+"""Admission of studies: how many may be begun, and what a steward is asked before one is."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, repr=False)
-class StudyOpenings:
-    """The studies that were begun about one party's people.
+class StudyAdmission:
+    """Whether one more study about the party's people may be begun.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a party remembers of the studies that it has opened."""
+"""What a party remembers of a study that it has joined."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "p
 
 
 @dataclass(frozen=True)
-class OpeningRecord:
+class JoinedStudy:
     """What was agreed about one study.
 
     Attributes
@@ -46,11 +46,11 @@ class OpeningRecord:
     listed: int = 0
     keeps: bool | None = None
 
-    def agrees(self, other: OpeningRecord) -> bool:
+    def agrees(self, other: JoinedStudy) -> bool:
         """Whether the same was agreed, wherever the rows are."""
         return all(getattr(self, name) == getattr(other, name) for name in _AGREED)
 
-    def is_same_place(self, other: OpeningRecord) -> bool:
+    def is_same_place(self, other: JoinedStudy) -> bool:
         """Whether the rows stand in the same places of the same cohort."""
         same = (self.n_subjects, self.cohort) == (other.n_subjects, other.cohort)
         return same and np.array_equal(self.positions, other.positions)
@@ -64,6 +64,6 @@ class OpeningRecord:
         return {**vars(self), "positions": places}
 
     @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> OpeningRecord:
+    def from_dict(cls, raw: dict[str, Any]) -> JoinedStudy:
         places = np.frombuffer(base64.b64decode(raw["positions"]), dtype="<i8").astype(np.int64)
         return cls(**{**raw, "positions": places})
