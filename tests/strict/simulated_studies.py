@@ -16,7 +16,7 @@ from verticopula.stats.copula import Layout
 from verticopula.stats.fit_result import FitResult, find_unidentified
 from verticopula.stats.marginals import Marginal, to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
-from verticopula.stats.strict.opened_fit import StrictFit, fit_opened
+from verticopula.stats.strict.strict_fit import StrictFit, fit_strict
 from verticopula.stats.tilting.opening_plan import CodedColumn
 
 TYPICAL_DEVIATION = 60.0  # of the noise on a count: says how many cells a continuous column has
@@ -53,7 +53,7 @@ def fit_simulated(
         for j, key in enumerate(layout.keys)
     }
     names = [party.name for party in federation.parties]
-    return fit_opened(opened.plan, opened.chosen, opened.tables, layout, marginals, names, rng), opened
+    return fit_strict(opened.plan, opened.chosen, opened.tables, layout, marginals, names, rng), opened
 
 
 def observed_margin(federation: Federation, key: Any, shares: np.ndarray, n_cells: int) -> Marginal:

@@ -17,11 +17,11 @@ from verticopula.schema.federation import Column
 from verticopula.stats.marginals import cell_count
 from verticopula.stats.strict.gaussian_margins import (
     cell_sensitivity,
+    estimate_margin,
     gaussian_cell_count,
     release_gaussian_cells,
-    settle_margin,
 )
-from verticopula.stats.strict.noise_budget import plan_strict
+from verticopula.stats.strict.noise_budget import plan_strict_budget
 
 
 def study(n: int = 400, **seen):
@@ -68,7 +68,7 @@ def test_only_a_persons_units_make_sense():
     made = study()
     request = StudyBudget.build(made.federation, unit="variable", epsilon=1.0, delta=None)
     with pytest.raises(SettingsError, match="whole person"):
-        plan_strict(made.federation, request, dict.fromkeys(made.federation.keys, 10), 10)
+        plan_strict_budget(made.federation, request, dict.fromkeys(made.federation.keys, 10), 10)
 
 
 @pytest.mark.parametrize("n_cells", [2, 3, 7])
@@ -103,7 +103,7 @@ def test_settled_margins_are_probabilities_however_large_the_noise():
     cells = cell_count(column, 100, 1.0)
     for seed in range(20):
         noisy = release_gaussian_cells(np.zeros(100, dtype=np.int64), cells, 500.0, SeededNoise(seed), "x")
-        margin = settle_margin(column, noisy, 100, 500.0)
+        margin = estimate_margin(column, noisy, 100, 500.0)
         assert margin.probabilities.min() >= 0.0
         assert margin.probabilities.sum() == pytest.approx(1.0)
 
@@ -117,7 +117,7 @@ def test_settling_helps_a_sparse_column():
     raw, settled = [], []
     for seed in range(50):
         noisy = release_gaussian_cells(values, 41, 60.0, SeededNoise(seed), "x")
-        margin = settle_margin(column, noisy, values.size, 60.0)
+        margin = estimate_margin(column, noisy, values.size, 60.0)
         raw.append(np.max(np.abs(np.cumsum(noisy / values.size - truth))))
         settled.append(np.max(np.abs(np.cumsum(margin.probabilities - truth))))
     assert np.mean(settled) < 0.7 * np.mean(raw)

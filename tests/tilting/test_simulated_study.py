@@ -79,7 +79,7 @@ def pair_distance(real: Codes, other: Codes) -> float:
 def independent(opened: CodedStudy, n: int, rng: np.random.Generator) -> Codes:
     """Columns with the same released margins, each by itself and without sampling error of its margin."""
     found = []
-    for column in opened.settled[0]:
+    for column in opened.settled.columns:
         ends = np.cumsum(column.probabilities)
         drawn = np.searchsorted(ends / ends[-1], (np.arange(n) + 0.5) / n)
         found.append(rng.permutation(np.minimum(drawn, column.probabilities.size - 1)))
@@ -224,7 +224,7 @@ def test_missing_blocks_are_corrected_by_what_everybody_has() -> None:
     opened = simulate_opening(held, coded, mu_of(10.0, 1e-5), rng=rng)
     observed = np.bincount(codes[known, 2], minlength=8) / known.sum()
     before = np.abs(np.cumsum(observed) - np.arange(1, 9) / 8).max()
-    after = np.abs(np.cumsum(opened.settled[0][2].probabilities) - np.arange(1, 9) / 8).max()
+    after = np.abs(np.cumsum(opened.settled.columns[2].probabilities) - np.arange(1, 9) / 8).max()
     assert before > 0.1
     assert after < 0.25 * before
     assert np.abs(opened.chosen.population.copula.correlation - (0.5 * np.eye(4) + 0.5)).max() < 0.06

@@ -53,7 +53,7 @@ def test_latent_correlations_and_margins(epsilon: float, most: float) -> None:
         off = ~np.eye(held.size, dtype=bool)
         errors.append(float(np.sqrt(np.mean((opened.chosen.population.copula.correlation - truth)[off] ** 2))))
         whole, _, _ = encode(study, complete=True)
-        for j, column in enumerate(opened.settled[0]):
+        for j, column in enumerate(opened.settled.columns):
             n_cells = coded[j].n_cells
             real = np.bincount(whole[:, j], minlength=n_cells)[:n_cells] / len(whole)
             found = column.probabilities[:n_cells] / column.probabilities[:n_cells].sum()

@@ -19,10 +19,10 @@ from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.simulate.rank_simulation import Cohort, kolmogorov, same_party, scale_margin
 from verticopula.simulate.strict_openings import simulate_openings
 from verticopula.stats.marginals import Marginal
-from verticopula.stats.strict.gaussian_margins import count_deviation, gaussian_cell_count, settle_margin
-from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
-from verticopula.stats.strict.opened_fit import fit_opened
-from verticopula.stats.strict.score_plan import plan_sums
+from verticopula.stats.strict.gaussian_margins import count_deviation, estimate_margin, gaussian_cell_count
+from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict_budget
+from verticopula.stats.strict.strict_fit import fit_strict
+from verticopula.stats.strict.strict_plan import plan_strict_sums
 from verticopula.stats.tilting.opening_plan import OpeningPlan
 
 Floats = NDArray[np.float64]
@@ -58,11 +58,11 @@ def simulate_strict(
     """Errors of correlations and margins of one strict study without empty values."""
     layout, truth = cohort.truth.layout, cohort.truth
     known = {key.party: cohort.observed[:, part.start] for key, part in zip(layout.keys, layout.slices, strict=True)}
-    budget = plan_strict(federation, study_budget, cohort.counts(), cohort.n_subjects)
+    budget = plan_strict_budget(federation, study_budget, cohort.counts(), cohort.n_subjects)
     marginals = _draw_margins(cohort, budget, rng)
     more = 1.0 / cohort.reduction
     louder = replace(budget, mu=more * budget.mu, totals={name: more * mu for name, mu in budget.totals.items()})
-    planned = plan_sums(federation, known, marginals, louder)
+    planned = plan_strict_sums(federation, known, marginals, louder)
     plan = _with_deviations(
         replace(
             planned.openings,
@@ -77,7 +77,7 @@ def simulate_strict(
         budget,
     )
     opened = simulate_openings(plan, _code(cohort, marginals, known), rng)
-    fit = fit_opened(
+    fit = fit_strict(
         plan, opened.chosen, opened.tables, layout, marginals, planned.sums.parties, rng, n_rows=FITTED_ROWS
     )
     upper = np.triu(~layout.nominal_blocks(), 1)
@@ -108,7 +108,7 @@ def _draw_margins(cohort: Cohort, budget: StrictBudget, rng: np.random.Generator
         noisy = np.round(counts + count_deviation(deviation) * rng.standard_normal(n_cells)).astype(np.int64)
         if n_cells == 2:
             noisy[1] = n - noisy[0]
-        found[key] = settle_margin(column, noisy, n, deviation)
+        found[key] = estimate_margin(column, noisy, n, deviation)
     return found
 
 

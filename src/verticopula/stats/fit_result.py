@@ -54,7 +54,7 @@ class StrictSpending:
     subjects : party -> how many people it knows
     tables, tables_person : of the second opening, for a block and for a person, whatever pairs are chosen
     selection : party -> what it released of its own features by presence costs a block
-    empties : columns with empty values among those whom their party knows
+    empties : columns in which those whom their party knows may be without a value
     """
 
     deviations: Mapping[ColumnKey, float]

@@ -22,7 +22,7 @@ from verticopula.stats.marginals import Marginal, cell_count, iterate_bernstein
 
 Floats = NDArray[np.float64]
 
-_GRID = np.linspace(0.0, 1.0, 4097)
+GRID = np.linspace(0.0, 1.0, 4097)
 _UNIT = 2.0**40  # noise is drawn in whole numbers of 2^-40: finer than anybody can see, and no floating-point Laplace
 _HALVINGS = 50
 
@@ -116,24 +116,16 @@ def release_coefficients(
     return np.asarray(noisy / _UNIT)
 
 
-def evaluate_bernstein(coefficients: Floats, order: int, points: Floats) -> Floats:
-    """The iterated Bernstein operator of these coefficients at points in [0, 1]. Implements Eq. (9)."""
-    return np.asarray(_bernstein_basis(coefficients.size - 1, points) @ iterate_bernstein(coefficients, order))
-
-
-def _bernstein_basis(degree: int, points: Floats) -> Floats:
-    """(n, l+1) values of the basis polynomials at points in [0, 1]."""
-    v = np.arange(degree + 1)
-    return np.asarray(comb(degree, v) * points[:, None] ** v * (1.0 - points[:, None]) ** (degree - v))
+def evaluate_bernstein(coefficients: Floats, order: int) -> Floats:
+    """The iterated Bernstein operator of these coefficients at the points of `GRID`. Implements Eq. (9)."""
+    return np.asarray(_bernstein_basis(coefficients.size - 1) @ iterate_bernstein(coefficients, order))
 
 
 @lru_cache(maxsize=4)
-def _basis_on_grid(degree: int) -> Floats:
-    return _bernstein_basis(degree, _GRID)
-
-
-def _evaluate_on_grid(coefficients: Floats, order: int) -> Floats:
-    return np.asarray(_basis_on_grid(coefficients.size - 1) @ iterate_bernstein(coefficients, order))
+def _bernstein_basis(degree: int) -> Floats:
+    """(points, l+1) values of the basis polynomials at the points of `GRID`."""
+    v = np.arange(degree + 1)
+    return np.asarray(comb(degree, v) * GRID[:, None] ** v * (1.0 - GRID[:, None]) ** (degree - v))
 
 
 @dataclass(frozen=True)
@@ -167,7 +159,7 @@ class PrintedMarginal(Marginal):
     ) -> PrintedMarginal:
         """From what a party sent."""
         cells = np.zeros(cell_count(column, n_observed, epsilon))
-        raw = _evaluate_on_grid(coefficients, choices.bernstein_order)
+        raw = evaluate_bernstein(coefficients, choices.bernstein_order)
         repair = float(np.max(np.abs(np.clip(np.maximum.accumulate(raw), 0.0, 1.0) - raw)))
         found = cls(column, cells, repair, low, high, coefficients, choices)
         shares = np.diff(found.cdf(found.upper_ends()), prepend=0.0)
@@ -176,7 +168,7 @@ class PrintedMarginal(Marginal):
     @cached_property
     def _curve(self) -> Floats:
         """The polynomial on the grid as a distribution function: its running maximum, kept in [0, 1]."""
-        raw = _evaluate_on_grid(self.coefficients, self.choices.bernstein_order)
+        raw = evaluate_bernstein(self.coefficients, self.choices.bernstein_order)
         return np.clip(np.maximum.accumulate(raw), 0.0, 1.0)
 
     def cdf(self, values: Floats) -> Floats:
@@ -185,17 +177,17 @@ class PrintedMarginal(Marginal):
         if self.column.is_discrete:
             values, shift = np.floor(values), 0.0 if self.choices.round_up else 0.5
         position = (values + shift - self.low) / (self.high - self.low) if self.high > self.low else values - self.low
-        inside = np.interp(position, _GRID, self._curve)
+        inside = np.interp(position, GRID, self._curve)
         return np.where(values >= self.high, 1.0, np.where(values < self.low, 0.0, inside))
 
     def quantile(self, u: Floats) -> Floats:
         """The smallest value with at least this grade, on the range; whole for a discrete column."""
-        rising = (1.0 - 1e-9) * self._curve + 1e-9 * _GRID  # strictly, so that flat stretches invert
-        values = self.low + (self.high - self.low) * np.interp(u, rising, _GRID)
-        return settle_values(values, self.column, self.choices)
+        rising = (1.0 - 1e-9) * self._curve + 1e-9 * GRID  # strictly, so that flat stretches invert
+        values = self.low + (self.high - self.low) * np.interp(u, rising, GRID)
+        return round_values(values, self.column, self.choices)
 
 
-def settle_values(values: Floats, column: Column, choices: PrintedChoices) -> Floats:
+def round_values(values: Floats, column: Column, choices: PrintedChoices) -> Floats:
     """Values that the column can hold: whole numbers of a discrete one, and the schema's decimals."""
     if column.is_discrete:
         return np.asarray(np.ceil(values - 1e-9) if choices.round_up else np.rint(values))

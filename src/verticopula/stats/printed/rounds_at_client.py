@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from verticopula.schema.federation import Column
 from verticopula.schema.printed_choices import PrintedChoices
-from verticopula.stats.printed.bernstein_margins import MonotoneSpline, ecdf_spline, settle_values
+from verticopula.stats.printed.bernstein_margins import MonotoneSpline, ecdf_spline, round_values
 from verticopula.stats.printed.row_order_ranks import order_ranks
 
 Floats = NDArray[np.float64]
@@ -94,7 +94,7 @@ def impute_column(
         known = current.known
         spline = latent_spline(current.values[known], done.ranks, done.latents[known], choices)
         renewed = current.values.copy()
-        renewed[~observed] = settle_values(spline.inverse(ndtr(done.latents[~observed])), column, choices)
+        renewed[~observed] = round_values(spline.inverse(ndtr(done.latents[~observed])), column, choices)
         current = Completed((*current.rounds, done), renewed, np.ones_like(observed))
     return current
 

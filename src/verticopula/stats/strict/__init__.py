@@ -1,5 +1,5 @@
 """Method strict: what it may spend, margins with noise, the plan of its openings, and the fit to what they opened.
 
 Its model, a copula tilted by tables, is stats/tilting. It imports its neighbours in stats and what stands below;
-protocols and all above may import it. Read score_plan.py first, then opened_fit.py.
+protocols and all above may import it. Read strict_plan.py first, then strict_fit.py.
 """

@@ -50,9 +50,15 @@ def margin_mu(column: Column, n_known: int, deviation: float, *, may_be_empty: b
     return cell_sensitivity(gaussian_cell_count(column, n_known, deviation) + may_be_empty) / deviation
 
 
-def code_values(encoded: EncodedColumn, column: Column, known: NDArray[np.bool_], n_cells: int) -> Ints:
-    """(n_known,) the public cells of those whom the party knows; `n_cells` for an empty value."""
-    codes = np.full(int(known.sum()), n_cells, dtype=np.int64)
+def code_values(
+    encoded: EncodedColumn, column: Column, known: NDArray[np.bool_], n_cells: int, *, may_be_empty: bool
+) -> Ints:
+    """(n_known,) the public cells of those whom the party knows.
+
+    An empty value has the cell `n_cells` where there may be one, and otherwise the first: a column that the schema
+    calls required has no cell for it, and that somebody has none must not show.
+    """
+    codes = np.full(int(known.sum()), n_cells if may_be_empty else 0, dtype=np.int64)
     filled = encoded.observed[known]
     codes[filled] = to_cells(encoded.values[known][filled], column, n_cells)
     return codes
@@ -76,7 +82,7 @@ def release_gaussian_cells(cells: Ints, n_cells: int, deviation: float, noise: N
     return noise.discrete_gaussian(counts, scale, *label)
 
 
-def settle_margin(
+def estimate_margin(
     column: Column, noisy: Ints, n_known: int, deviation: float, *, may_be_empty: bool = False
 ) -> Marginal:
     """The margin of those whom the party knows from noisy cells: tails settled, then the nearest probabilities.

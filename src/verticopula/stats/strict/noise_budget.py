@@ -37,7 +37,7 @@ class StrictBudget:
     mu : of everything for unit `person`; the smallest of `totals` for `block`
     split : of a mu of 1
     deviations : standard deviation of the noise on each cell count of a column
-    empties : whether people whom a column's party knows may be without a value in it
+    empties : whether people whom a column's party knows may be without a value in it, as the schema says
     """
 
     unit: Unit
@@ -59,12 +59,11 @@ class StrictBudget:
         return [self.parts(party if self.totals else None) for party in parties]
 
 
-def plan_strict(
+def plan_strict_budget(
     federation: Federation,
     budget: StudyBudget,
     counts: Mapping[ColumnKey, int],
     n_subjects: int,
-    empties: Mapping[ColumnKey, bool] | None = None,
 ) -> StrictBudget:
     """The budget of a strict study; SettingsError for a unit that makes no sense here.
 
@@ -73,11 +72,10 @@ def plan_strict(
     budget : its two epsilons are added up: how they are split is decided here
     counts : how many people the party of each column knows, which is public
     n_subjects : of the cohort
-    empties : whether a column has empty values among those, which is public too; nowhere by default
     """
     if budget.unit not in (Unit.PERSON, Unit.BLOCK) or budget.delta is None:
         raise SettingsError(f"method {STRICT.name!r} protects a whole person: unit 'person' or 'block', with a delta")
-    empty = {key: bool(empties and empties[key]) for key in federation.keys}
+    empty = {key: federation.party(key.party).may_be_empty(key.column) for key in federation.keys}
     split = split_budget(
         1.0,
         [CodedColumn(_most_cells(federation.column(key)), True, 0, empty[key]) for key in federation.keys],

@@ -7,8 +7,8 @@ towards nothing (`factor_structure`). Where nothing stands out of the noise the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from verticopula.stats.bridge import hermite_coefficients, invert_series
 from verticopula.stats.matrix_repair import nearest_correlation
+from verticopula.stats.tilting.category_shifts import estimate_shifts, read_latents
 from verticopula.stats.tilting.cell_features import CellFeatures, features_mean
 from verticopula.stats.tilting.factor_structure import (
     FactorStructure,
@@ -44,6 +45,7 @@ class CopulaEstimate:
     correlation : (q, q) positive definite
     noisy, variance : (q, q) what was opened, and its variance; infinite where nobody has both
     structure : the factors that correlations were moved towards
+    shifts : nominal column -> (c, q) covariances of its indicators with the latents (`category_shifts`)
     """
 
     latent_of: Ints
@@ -51,6 +53,7 @@ class CopulaEstimate:
     noisy: Floats
     variance: Floats
     structure: FactorStructure
+    shifts: Mapping[int, Floats] = field(default_factory=dict)
 
 
 def number_latents(features: Sequence[CellFeatures]) -> Ints:
@@ -63,7 +66,7 @@ def number_latents(features: Sequence[CellFeatures]) -> Ints:
 def estimate_copula(
     gram: OpenedGram, features: Sequence[CellFeatures], columns: Sequence[PooledColumn], owners: Ints
 ) -> CopulaEstimate:
-    """The copula of the ordered columns.
+    """The copula of the ordered columns, and how categories shift their latents.
 
     Parameters
     ----------
@@ -72,18 +75,20 @@ def estimate_copula(
     """
     latent_of = number_latents(features)
     held = np.flatnonzero(latent_of >= 0)
-    noisy, variance = _noisy_correlations(gram, features, columns, owners, held)
+    coefficients = [_coefficients(features[j], columns[j]) for j in held.tolist()]
+    noisy, variance = _noisy_correlations(gram, features, columns, owners, held, coefficients)
     groups = group_pairs(owners[held], np.zeros((held.size, held.size), dtype=bool))
-    if held.size < 2:
-        empty = FactorStructure(np.zeros((held.size, 1)), np.full(2, 1e-6), groups)
-        return CopulaEstimate(latent_of, np.eye(held.size), noisy, variance, empty)
-    structure = fit_structure(start_structure(noisy, variance, groups), noisy, variance)
-    blended = structure.blend(noisy, variance)
-    np.fill_diagonal(blended, 1.0)
-    blended = np.clip(blended, -_STRONGEST_START, _STRONGEST_START)
-    np.fill_diagonal(blended, 1.0)
-    correlation = nearest_correlation(blended, floor=_SMALLEST_EIGENVALUE, projections=20).correlation
-    return CopulaEstimate(latent_of, correlation, noisy, variance, structure)
+    structure, correlation = FactorStructure(np.zeros((held.size, 1)), np.full(2, 1e-6), groups), np.eye(held.size)
+    if held.size > 1:
+        structure = fit_structure(start_structure(noisy, variance, groups), noisy, variance)
+        blended = np.clip(structure.blend(noisy, variance), -_STRONGEST_START, _STRONGEST_START)
+        np.fill_diagonal(blended, 1.0)
+        correlation = nearest_correlation(blended, floor=_SMALLEST_EIGENVALUE, projections=20).correlation
+    if not held.size:
+        return CopulaEstimate(latent_of, correlation, noisy, variance, structure)
+    latents = read_latents(features, columns, held, np.array([own[0] for own in coefficients]))
+    shifts = estimate_shifts(gram, features, columns, owners, latents, structure, correlation)
+    return CopulaEstimate(latent_of, correlation, noisy, variance, structure, shifts)
 
 
 def _noisy_correlations(
@@ -92,6 +97,7 @@ def _noisy_correlations(
     columns: Sequence[PooledColumn],
     owners: Ints,
     held: Ints,
+    coefficients: Sequence[Floats],
 ) -> tuple[Floats, Floats]:
     places = feature_places([f.table.shape[1] for f in features])
     first = np.array([places[j].start for j in held], dtype=np.int64)
@@ -105,7 +111,6 @@ def _noisy_correlations(
     filled = np.array([columns[j].shares[: columns[j].n_filled].sum() for j in held])
     units = np.outer(scale * filled, scale * filled)
     covariance = np.where(met, (products - np.outer(means, means)) / np.where(met, units, 1.0), 0.0)
-    coefficients = [_coefficients(features[j], columns[j]) for j in held]
     latent, slope = invert_series(coefficients, covariance) if held.size else (covariance, covariance)
     np.fill_diagonal(latent, 1.0)
     noise = (slope * gram.deviation / (safe * units)) ** 2

@@ -49,6 +49,10 @@ class GibbsTables:
     places : where its exp theta begin in `factors`: rows by the other column's cell, this column's cells side by side
     factors : exp theta of all tables, each of them twice
     mirrors : where the same table begins with rows by this column's cell
+    pulling : (J,) columns whose cells shift latents
+    pull_of : (p,) where a column's cells begin in `pulls`, -1 for none
+    pulls : (s, q) a cell counts exp(pulls'z)
+    pushes : (q, s) how far a cell moves the mean of every latent
     """
 
     cells: Ints
@@ -63,6 +67,23 @@ class GibbsTables:
     places: Ints
     factors: Singles
     mirrors: Ints
+    pulling: Ints
+    pull_of: Ints
+    pulls: Singles
+    pushes: Singles
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """Cells and latents, as compiled functions take them."""
+        return (
+            *(self.cells, self.latent_of, self.cuts, self.empty, self.weights, self.slopes, self.deviations),
+            *(self.pulling, self.pull_of, self.pulls, self.pushes),
+        )
+
+    @property
+    def links(self) -> tuple[Any, ...]:
+        """Tables, as compiled functions take them."""
+        return self.starts, self.others, self.places, self.factors
 
 
 @njit(cache=True, nogil=True)
@@ -78,14 +99,10 @@ def next_uniform(state: np.uint64) -> tuple[np.uint64, float]:
 @njit(cache=True, nogil=True)
 def _below(x: float, table: Floats) -> float:
     """Phi(x) to about 1e-6."""
-    place = (x + 8.0) * 256.0
-    if place <= 0.0:
-        return 0.0
-    if place >= 4096.0:
-        return 1.0
+    place = min(max((x + 8.0) * 256.0, 0.0), 4096.0)
     index = int(place)
-    part = place - index
-    return float(table[index] * (1.0 - part) + table[index + 1] * part)
+    low = table[index]
+    return float(low + (table[index + 1] - low) * (place - index))
 
 
 @njit(cache=True, nogil=True)
@@ -132,6 +149,10 @@ def _draw_one(
     weights: Floats,
     slopes: Singles,
     deviations: Floats,
+    pulling: Ints,
+    pull_of: Ints,
+    pulls: Singles,
+    pushes: Singles,
     starts: Ints,
     others: Ints,
     places: Ints,
@@ -148,10 +169,13 @@ def _draw_one(
         total = np.float32(0.0)
         for other in range(z.shape[1]):
             total += slopes[k, other] * z[i, other]
+        for other in pulling:
+            total += pushes[k, pull_of[other] + y[i, other]]
         mean, deviation = float(total), deviations[k]
         edge[0] = 0.0
+        inverse = 1.0 / deviation
         for cell in range(1, filled):
-            edge[cell] = _below((cuts[j, cell] - mean) / deviation, table)
+            edge[cell] = _below((cuts[j, cell] - mean) * inverse, table)
         edge[filled] = 1.0
         for cell in range(filled):
             chance[cell] = weights[j, cell] * (edge[cell + 1] - edge[cell])
@@ -160,6 +184,12 @@ def _draw_one(
     else:
         for cell in range(c):
             chance[cell] = weights[j, cell]
+        if pull_of[j] >= 0:
+            for cell in range(c):
+                total = np.float32(0.0)
+                for other in range(z.shape[1]):
+                    total += pulls[pull_of[j] + cell, other] * z[i, other]
+                chance[cell] *= math.exp(total)
     for place in range(starts[j], starts[j + 1]):
         first = places[place] + c * y[i, others[place]]
         for cell in range(c):
@@ -205,6 +235,10 @@ def _sweep_rows(
     weights: Floats,
     slopes: Singles,
     deviations: Floats,
+    pulling: Ints,
+    pull_of: Ints,
+    pulls: Singles,
+    pushes: Singles,
     starts: Ints,
     others: Ints,
     places: Ints,
@@ -215,10 +249,10 @@ def _sweep_rows(
     for i in range(start, stop):
         state = states[i]
         for j in range(y.shape[1]):
-            if latent_of[j] >= 0 or starts[j] < starts[j + 1]:
+            if latent_of[j] >= 0 or pull_of[j] >= 0 or starts[j] < starts[j + 1]:
                 state = _draw_one(
                     i, j, y, z, state, cells, latent_of, cuts, empty, weights, slopes, deviations,
-                    starts, others, places, factors, table, chance, edge,
+                    pulling, pull_of, pulls, pushes, starts, others, places, factors, table, chance, edge,
                 )  # fmt: skip
         states[i] = state
 
@@ -237,6 +271,10 @@ def _settle_rows(
     weights: Floats,
     slopes: Singles,
     deviations: Floats,
+    pulling: Ints,
+    pull_of: Ints,
+    pulls: Singles,
+    pushes: Singles,
     starts: Ints,
     others: Ints,
     places: Ints,
@@ -258,12 +296,12 @@ def _settle_rows(
     for i in range(start, stop):
         state = states[i]
         for j in range(y.shape[1]):
-            if latent_of[j] < 0 and starts[j] == starts[j + 1]:
+            if latent_of[j] < 0 and pull_of[j] < 0 and starts[j] == starts[j + 1]:
                 continue
             before = y[i, j]
             state = _draw_one(
                 i, j, y, z, state, cells, latent_of, cuts, empty, weights, slopes, deviations,
-                starts, others, places, live, table, chance, edge,
+                pulling, pull_of, pulls, pushes, starts, others, places, live, table, chance, edge,
             )  # fmt: skip
             after = y[i, j]
             if after == before:
@@ -291,17 +329,17 @@ def _count_rows(
 
 
 class RowSweeper:
-    """Synthetic rows that sweeps move, with the threads that move them; the first `active` ones only."""
+    """Synthetic rows that sweeps move, with the threads that move them."""
 
     def __init__(self, y: Bytes, z: Singles, rng: np.random.Generator, threads: int = 1) -> None:
         self.y, self.z = y, z
-        self.active = len(y)
         self._states = rng.integers(1, 2**63, size=len(y), dtype=np.uint64)
         self._threads = max(threads, 1)
 
     def _each(self, work: Any, size: int | None = None) -> list[Any]:
-        size = size or max(_ROWS_AT_ONCE, -(-self.active // self._threads))
-        parts = [(start, min(start + size, self.active)) for start in range(0, self.active, size)]
+        n = len(self.y)
+        size = size or max(_ROWS_AT_ONCE, -(-n // self._threads))
+        parts = [(start, min(start + size, n)) for start in range(0, n, size)]
         if self._threads == 1 or len(parts) == 1:
             return [work(*part) for part in parts]
         with ThreadPoolExecutor(self._threads) as executor:
@@ -309,10 +347,8 @@ class RowSweeper:
 
     def sweep(self, tables: GibbsTables) -> None:
         """Draw every column of every row once given all others."""
-        t = tables
-        arrays = (t.cells, t.latent_of, t.cuts, t.empty, t.weights, t.slopes, t.deviations)
-        links = (t.starts, t.others, t.places, t.factors, _NDTR)
-        self._each(lambda start, stop: _sweep_rows(start, stop, self.y, self.z, self._states, *arrays, *links))
+        arrays = (*tables.columns, *tables.links, _NDTR)
+        self._each(lambda start, stop: _sweep_rows(start, stop, self.y, self.z, self._states, *arrays))
 
     def settle(self, tables: GibbsTables, wanted: Floats, pull: float) -> None:
         """Draw every column of every row once, with a pull of all tables towards the shares that are wanted.
@@ -325,13 +361,8 @@ class RowSweeper:
         wanted : shares in the places of `factors`
         pull : 0 for a plain sweep
         """
-        t = tables
-        arrays = (t.cells, t.latent_of, t.cuts, t.empty, t.weights, t.slopes, t.deviations)
-        links = (t.starts, t.others, t.places, t.factors, _NDTR, t.mirrors, wanted, pull)
-        self._each(
-            lambda start, stop: _settle_rows(start, stop, self.y, self.z, self._states, *arrays, *links),
-            _ROWS_SETTLED,
-        )
+        arrays = (*tables.columns, *tables.links, _NDTR, tables.mirrors, wanted, pull)
+        self._each(lambda start, stop: _settle_rows(start, stop, self.y, self.z, self._states, *arrays), _ROWS_SETTLED)
 
     def count(self, first: Ints, second: Ints, width: Ints, places: Ints, size: int) -> Ints:
         """(size,) how many rows are in each cell of all tables, which begin at `places`, row by row."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
-from verticopula.mpc.verified_cells import COMPUTE
+from verticopula.mpc.verified_cells import N_COMPUTE
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
@@ -85,7 +85,7 @@ def choose_cap(mu: float, n_subjects: int, n_columns: int) -> float:
     caps = np.linspace(*TUNING.score_caps, _CAPS)
     slope = 2.0 * ndtr(caps) - 1.0
     variance = slope - 2.0 * caps * _density(caps) + 2.0 * caps**2 * ndtr(-caps)
-    noise = math.sqrt(COMPUTE / 2.0) * n_columns * (caps / slope) ** 2 / (mu * n_subjects)
+    noise = math.sqrt(N_COMPUTE / 2.0) * n_columns * (caps / slope) ** 2 / (mu * n_subjects)
     sampling = variance**2 / slope**4 / n_subjects
     return float(caps[int(np.argmin(noise**2 + sampling))])
 

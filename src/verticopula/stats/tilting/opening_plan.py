@@ -125,7 +125,7 @@ def find_presence(known: Bools) -> tuple[Bools, Ints, Ints]:
     return patterns.astype(np.bool_), pattern_of.reshape(-1).astype(np.int64), counts.astype(np.int64)
 
 
-def settle_empty(margin: Floats, deviation: float) -> Floats:
+def drop_empty(margin: Floats, deviation: float) -> Floats:
     """A margin without empty values, its last cell, where these cannot be told from none."""
     if margin[-1] >= TUNING.no_empty_deviations * deviation and margin[-1] > 0.0:
         return margin
@@ -156,7 +156,7 @@ def plan_openings(
     base, selecting = find_base_columns(known, owners)
     columns = tuple(
         pool_column(
-            settle_empty(margin, float(deviation)) if column.may_be_empty else margin,
+            drop_empty(margin, float(deviation)) if column.may_be_empty else margin,
             ordered=column.ordered or column.n_cells <= 2,
             may_be_empty=column.may_be_empty,
             least_share=max(TUNING.rarest_share, TUNING.empty_deviations * float(deviation)),

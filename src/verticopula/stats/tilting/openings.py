@@ -10,12 +10,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.mpc.verified_cells import COMPUTE
+from verticopula.mpc.gram_noise import gram_scales
+from verticopula.mpc.table_noise import row_sensitivity
+from verticopula.mpc.verified_cells import N_COMPUTE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SHARES_FACTOR = math.sqrt(COMPUTE / 2.0)  # two of three shares of the noise suffice
+SHARES_FACTOR = math.sqrt(N_COMPUTE / 2.0)  # two of three shares of the noise suffice
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,12 @@ class OpenedTable:
 
 def gram_deviation(bound: float, mu: float) -> float:
     """Standard deviation of the noise on a product off the diagonal, for records of squared length <= `bound`."""
-    return SHARES_FACTOR * bound / mu
+    return SHARES_FACTOR * gram_scales(bound, mu)[0]
 
 
 def count_noise(n_tables: int, mu: float) -> float:
     """Standard deviation of the noise on one count, for so many tables."""
-    return SHARES_FACTOR * math.sqrt(2.0 * n_tables) / mu
+    return SHARES_FACTOR * row_sensitivity(n_tables) / mu
 
 
 def feature_places(widths: Sequence[int]) -> list[slice]:

@@ -20,7 +20,7 @@ from verticopula.stats.tilting.cell_features import CellFeatures
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.openings import OpenedGram, count_noise, feature_places
 from verticopula.stats.tilting.pooling import PooledColumn
-from verticopula.stats.tilting.table_prior import Spread, TableReading, cell_kernel, copula_table, read_spread
+from verticopula.stats.tilting.table_prior import SideCache, Spread, TableReading, copula_table, read_spread
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
@@ -64,7 +64,7 @@ def weigh_pairs(
     copula: CopulaEstimate,
 ) -> list[PairEvidence]:
     """The evidence on every pair of which a copula cannot say all."""
-    kernels = [cell_kernel(column) for column in columns]
+    sides = SideCache(columns)
     found = []
     for reading in readings:
         a, b = reading.pair
@@ -77,7 +77,7 @@ def weigh_pairs(
             values[0, 0] = reading.left[:, 0] @ expected @ reading.right[:, 0]
             reading = replace(reading, values=values)
         noise = reading.noise(columns[a].shares, columns[b].shares)
-        found.append(PairEvidence((a, b), read_spread(reading, expected, (kernels[a], kernels[b]), noise)))
+        found.append(PairEvidence((a, b), read_spread(reading, expected, sides.of(reading), noise)))
     return found
 
 

@@ -9,6 +9,7 @@ it belongs to the largest.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +36,12 @@ class PooledColumn:
     ordered: bool
     empty: bool
 
-    @property
+    @cached_property
     def n_cells(self) -> int:
         """How many pooled cells there are."""
         return int(self.groups.max()) + 1
 
-    @property
+    @cached_property
     def shares(self) -> Floats:
         """(c,) the released margin of the pooled cells."""
         return np.bincount(self.groups, weights=self.probabilities, minlength=self.n_cells).astype(np.float64)

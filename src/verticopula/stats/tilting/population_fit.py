@@ -129,5 +129,5 @@ def fit_population(
 def _draw(columns: Sequence[PooledColumn], copula: CopulaEstimate, rng: np.random.Generator) -> Ints:
     """(n, p) pooled cells of rows of the copula."""
     tilts = tuple(np.zeros(column.n_cells) for column in columns)
-    model = TiltedCopula(tuple(columns), copula.latent_of, copula.correlation, tilts, {})
+    model = TiltedCopula(tuple(columns), copula.latent_of, copula.correlation, tilts, {}, copula.shifts)
     return start_rows(model, TUNING.selection_rows, rng).y.astype(np.int64)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.mpc.sums_plan import selection_sensitivity
 from verticopula.stats.tilting.cell_features import CellFeatures, features_mean
 from verticopula.stats.tilting.latent_scores import solve_shift
 from verticopula.stats.tilting.openings import OpenedGram, OpenedTable, feature_places
@@ -60,13 +61,9 @@ def find_base_parties(shares: Floats) -> Bools:
 
 
 def selection_noise(features: Sequence[CellFeatures], base: Bools, n_selecting: int, mu: float) -> float:
-    """Standard deviation of the noise on a sum of base features, for all selecting parties together.
-
-    Replacing a person moves the features by at most twice the largest length of a base record, in each of the sums
-    that the person is in.
-    """
+    """Standard deviation of the noise on a sum of base features, for all selecting parties together."""
     longest = sum(f.largest for f, own in zip(features, base, strict=True) if own)
-    return float(2.0 * np.sqrt(longest * n_selecting) / mu)
+    return selection_sensitivity(longest, n_selecting) / mu
 
 
 @dataclass(frozen=True)

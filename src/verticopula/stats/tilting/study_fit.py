@@ -1,8 +1,8 @@
-"""From openings to synthetic rows: the choice of tables after the first opening, and the fit after the second."""
+"""The choice of tables after the first opening, and what the fit is made from after the second."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,10 @@ import numpy as np
 from verticopula.stats.tilting.opening_plan import OpeningPlan
 from verticopula.stats.tilting.openings import OpenedGram, OpenedTable
 from verticopula.stats.tilting.pair_choice import PairEvidence, read_products, select_pairs, weigh_pairs
-from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.population_fit import WholePopulation, fit_population
 from verticopula.stats.tilting.selection import SelectionReading
 from verticopula.stats.tilting.table_prior import TableReading
-from verticopula.stats.tilting.tilted_fit import TiltedFit, fit_tilted, refine_margins
+from verticopula.stats.tilting.tilted_fit import SettledOpenings, refine_margins
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 
@@ -60,39 +59,13 @@ def choose_tables(
     return ChosenTables(population, tuple(readings), tuple(evidence), tuple(pairs))
 
 
-def settle_tables(
-    plan: OpeningPlan, chosen: ChosenTables, tables: Sequence[OpenedTable]
-) -> tuple[tuple[PooledColumn, ...], tuple[OpenedTable, ...]]:
-    """Columns with margins that the tables have contributed to, and everybody's tables from opened ones."""
-    corrected = chosen.population.correct(tables)
-    return refine_margins(chosen.population.columns, corrected, plan.deviations), corrected
-
-
-def fit_openings(
-    plan: OpeningPlan,
-    chosen: ChosenTables,
-    tables: Sequence[OpenedTable],
-    n_rows: int,
-    rng: np.random.Generator,
-    *,
-    threads: int = 1,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> TiltedFit:
-    """The tilted copula and synthetic rows, from all that was opened.
+def settle_openings(plan: OpeningPlan, chosen: ChosenTables, tables: Sequence[OpenedTable]) -> SettledOpenings:
+    """What the fit is made from: everybody's columns and tables.
 
     Parameters
     ----------
     tables : of the second opening, in the order of `chosen.pairs`
-    n_rows : that the fit works with
     """
-    columns, corrected = settle_tables(plan, chosen, tables)
-    return fit_tilted(
-        columns,
-        chosen.population.copula,
-        corrected,
-        chosen.readings,
-        n_rows,
-        rng=rng,
-        threads=threads,
-        progress=progress,
-    )
+    corrected = chosen.population.correct(tables)
+    columns = refine_margins(chosen.population.columns, corrected, plan.deviations)
+    return SettledOpenings(columns, chosen.population.copula, corrected, chosen.readings)

@@ -9,6 +9,7 @@ believed (`believe`), and how likely it is that there is anything to believe (`r
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,8 +101,9 @@ class Spread:
 
 def fit_spread(squares: Floats, sizes: Floats, noise: Floats | float) -> Spread:
     """tau^2 of numbers with variances tau^2 * sizes + noise."""
-    above = _SPREADS[:, None] * sizes.ravel() + np.ravel(noise)
-    none = np.log(np.ravel(noise)) + squares.ravel() / np.ravel(noise)
+    noise = np.maximum(np.ravel(noise), _TINY**2)
+    above = _SPREADS[:, None] * sizes.ravel() + noise
+    none = np.log(noise) + squares.ravel() / noise
     gains = 0.5 * np.sum(none - np.log(above) - squares.ravel() / above, axis=1)
     best = int(np.argmax(gains))
     return Spread(float(_SPREADS[best]), float(gains[best])) if gains[best] > 0.0 else Spread(0.0, 0.0)
@@ -143,27 +145,75 @@ def _variances(features: Floats, shares: Floats) -> Floats:
     return np.maximum(shares @ features**2 - (shares @ features) ** 2, 0.0)
 
 
-def read_spread(reading: TableReading, expected: Floats, kernels: tuple[Floats, Floats], noise: Floats) -> Spread:
-    """How much a pair deviates from an expected table; scales of deviations are taken from its margins."""
-    rows, columns = expected.sum(axis=1), expected.sum(axis=0)
-    size_a, vectors_a = _directions(reading.left, rows, kernels[0])
-    size_b, vectors_b = _directions(reading.right, columns, kernels[1])
-    squares = (vectors_a.T @ reading.missed(expected) @ vectors_b) ** 2
-    turned = (vectors_a.T**2) @ noise @ vectors_b**2
-    return fit_spread(squares, np.outer(size_a, size_b), turned)
+@dataclass(frozen=True)
+class ColumnSide:
+    """One column's side of a table: how deviations of its cells go together.
+
+    Attributes
+    ----------
+    kernel : (c, c) correlations of deviations
+    sizes, vectors : (k,) and (k, k) combinations of the features that are read whose deviations are independent
+    """
+
+    kernel: Floats
+    sizes: Floats
+    vectors: Floats
+
+    @classmethod
+    def of(cls, column: PooledColumn, features: Floats) -> ColumnSide:
+        """For features (c, k) of its cells; the unit matrix for cells themselves."""
+        kernel, spread = cell_kernel(column), features * column.shares[:, None]
+        sizes, vectors = np.linalg.eigh(spread.T @ _centre(kernel, column.shares) @ spread)
+        return cls(kernel, np.maximum(sizes, 0.0), vectors)
 
 
-def _directions(features: Floats, shares: Floats, kernel: Floats) -> tuple[Floats, Floats]:
-    """Combinations of features whose deviations are independent: their sizes, and the combinations."""
-    spread = features * shares[:, None]
-    sizes, vectors = np.linalg.eigh(spread.T @ _centre(kernel, shares) @ spread)
-    return np.maximum(sizes, 0.0), vectors
+Sides = tuple[ColumnSide, ColumnSide]
 
 
-def believe(
-    reading: TableReading, expected: Floats, kernels: tuple[Floats, Floats], noise: Floats, squared: float
-) -> Floats:
+class SideCache:
+    """Sides of a study's columns, each made once: for products of features, and for opened tables."""
+
+    def __init__(self, columns: Sequence[PooledColumn]) -> None:
+        self._columns = columns
+        self._made: dict[tuple[int, bool], ColumnSide] = {}
+
+    def of(self, reading: TableReading) -> Sides:
+        """Both sides of a reading; a column has the same features in all that are not opened."""
+        for j, features in zip(reading.pair, (reading.left, reading.right), strict=True):
+            if (j, reading.opened) not in self._made:
+                self._made[j, reading.opened] = ColumnSide.of(self._columns[j], features)
+        return self._made[reading.pair[0], reading.opened], self._made[reading.pair[1], reading.opened]
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """What a reading has beyond an expected table, in directions whose deviations are independent."""
+
+    left: Floats
+    right: Floats
+    values: Floats
+    sizes: Floats
+    noise: Floats
+
+
+def _turn(reading: TableReading, expected: Floats, sides: Sides, noise: Floats) -> _Turned:
+    """Scales of deviations are taken from the columns' margins."""
+    left, right = sides[0].vectors, sides[1].vectors
+    values = left.T @ reading.missed(expected) @ right
+    return _Turned(left, right, values, np.outer(sides[0].sizes, sides[1].sizes), (left.T**2) @ noise @ right**2)
+
+
+def read_spread(reading: TableReading, expected: Floats, sides: Sides, noise: Floats) -> Spread:
+    """How much a pair deviates from an expected table."""
+    turned = _turn(reading, expected, sides, noise)
+    return fit_spread(turned.values**2, turned.sizes, turned.noise)
+
+
+def believe(reading: TableReading, expected: Floats, sides: Sides, noise: Floats, squared: float) -> Floats:
     """A positive table with the expected margins: what is expected, and as much of a reading as its noise allows.
+
+    Margins do not deviate. Products of features say something about them, too: sums over rows and columns are therefore
+    read beside, as 0.
 
     Parameters
     ----------
@@ -175,20 +225,32 @@ def believe(
     rows, columns = expected.sum(axis=1), expected.sum(axis=0)
     product = np.outer(rows, columns)
     scale = (1.0 - TUNING.product_part) * expected + TUNING.product_part * product
-    missed = reading.missed(expected).ravel()
     if reading.opened:
-        missed = remove_margins(missed.reshape(expected.shape)).ravel()
-        covariance = squared * np.kron(*kernels) * np.outer(scale, scale)
+        missed = remove_margins(reading.missed(expected)).ravel()
+        covariance = squared * np.kron(sides[0].kernel, sides[1].kernel) * np.outer(scale, scale)
         weights = cho_solve(cho_factor(covariance + np.diag(noise.ravel()), lower=True), missed)
         deviation = np.asarray(covariance @ weights, dtype=np.float64).reshape(expected.shape)
     else:
-        maps = np.einsum("ia,jb->abij", reading.left, reading.right).reshape(missed.size, *expected.shape) * scale
-        smoothed = squared * np.einsum("ik,mkl,lj->mij", kernels[0], maps, kernels[1], optimize=True)
+        turned = _turn(reading, expected, sides, noise)
+        kept = turned.values * squared * turned.sizes / (squared * turned.sizes + turned.noise)
+        missed = (turned.left @ kept @ turned.right.T).ravel()
+        read = np.einsum("ia,jb->abij", reading.left, reading.right).reshape(missed.size, *expected.shape)
+        maps = np.concatenate([read, _margin_maps(*expected.shape)]) * scale
+        smoothed = np.einsum("ik,mkl,lj->mij", sides[0].kernel, maps, sides[1].kernel, optimize=True)
         covariance = np.tensordot(maps, smoothed, axes=([1, 2], [1, 2]))
-        weights = np.asarray(np.linalg.solve(covariance + np.diag(noise.ravel()), missed), dtype=np.float64)
+        sizes = np.maximum(np.diag(covariance), _TINY**2)
+        wanted = np.append(missed, np.zeros(len(maps) - missed.size))
+        weights = np.asarray(np.linalg.solve(covariance + np.diag(1e-6 * sizes), wanted), dtype=np.float64)
         deviation = scale * np.tensordot(weights, smoothed, axes=(0, 0))
     least = TUNING.least_ratio * np.minimum(expected, product)
     return fit_margins(np.maximum(expected + deviation, least), rows, columns)
+
+
+def _margin_maps(rows: int, columns: int) -> Floats:
+    """(rows + columns - 1, rows, columns) sums over rows and columns, none of which follows from the others."""
+    by_row = np.einsum("mi,j->mij", np.eye(rows), np.ones(columns))
+    by_column = np.einsum("i,mj->mij", np.ones(rows), np.eye(columns)[:-1])
+    return np.concatenate([by_row, by_column])
 
 
 def remove_margins(deviation: Floats) -> Floats:

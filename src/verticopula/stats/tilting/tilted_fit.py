@@ -9,6 +9,7 @@ halved where the rows have moved away from their tables; theta is bounded. So it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,14 +19,15 @@ from numpy.typing import NDArray
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.gibbs_kernel import RowSweeper
 from verticopula.stats.tilting.openings import OpenedTable
-from verticopula.stats.tilting.pair_choice import expected_table
 from verticopula.stats.tilting.pooling import PooledColumn
-from verticopula.stats.tilting.table_prior import Spread, TableReading, believe, cell_kernel, fit_margins, read_spread
+from verticopula.stats.tilting.table_prior import SideCache, Spread, TableReading, believe, fit_margins, read_spread
 from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula, pairs_of, settle_rows, start_rows
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_ROUNDS, _FEW_ROUNDS = 20, 3  # of proportional fitting, where margins are far off and where they are not
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,24 @@ class TiltedFit:
     targets: dict[Pair, Floats]
     spreads: dict[Pair, Spread]
     misfit: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SettledOpenings:
+    """All that was opened, as the fit takes it.
+
+    Attributes
+    ----------
+    columns : pooled cells with margins that the tables have contributed to
+    copula : of the first opening
+    tables : everybody's, of the second opening
+    readings : of the first; where the model comes to contradict them without a table, they tilt it, too
+    """
+
+    columns: tuple[PooledColumn, ...]
+    copula: CopulaEstimate
+    tables: tuple[OpenedTable, ...]
+    readings: tuple[TableReading, ...]
 
 
 def refine_margins(
@@ -104,10 +124,7 @@ def _indicators(reading: TableReading) -> bool:
 
 
 def fit_tilted(
-    columns: Sequence[PooledColumn],
-    copula: CopulaEstimate,
-    tables: Sequence[OpenedTable],
-    readings: Sequence[TableReading],
+    opened: SettledOpenings,
     n_rows: int,
     *,
     rng: np.random.Generator,
@@ -118,36 +135,30 @@ def fit_tilted(
 
     Parameters
     ----------
-    columns : pooled cells with margins
-    tables : of the second opening
-    readings : of the first; where the model comes to contradict them without a table, they tilt it, too
+    n_rows : that the fit works with
+    progress : called with how many sweeps are done, and how many there are
     """
-    known = gather_readings(tables, readings)
-    kernels = [cell_kernel(column) for column in columns]
-    thetas: dict[Pair, Floats] = {table.pair: np.zeros(table.shares.shape) for table in tables}
+    columns, copula = opened.columns, opened.copula
+    known = gather_readings(opened.tables, opened.readings)
+    sides = SideCache(columns)
+    thetas: dict[Pair, Floats] = {table.pair: np.zeros(table.shares.shape) for table in opened.tables}
     tilts = tuple(np.zeros(column.n_cells) for column in columns)
-    model = TiltedCopula(tuple(columns), copula.latent_of, copula.correlation, tilts, thetas)
+    model = TiltedCopula(columns, copula.latent_of, copula.correlation, tilts, thetas, copula.shifts)
     rows = start_rows(model, n_rows, rng, threads)
-    rows.active = min(n_rows, TUNING.early_rows) if thetas else n_rows
-    expected = {pair: expected_table(columns, copula, pair) for pair in thetas}
     targets: dict[Pair, Floats] = {}
     spreads: dict[Pair, Spread] = {}
     misfit: list[float] = []
     recent: list[TiltedCopula] = []
     step, done, total = TUNING.first_step, 0, sum(TUNING.sweeps)
-    for stage, sweeps in enumerate(TUNING.sweeps if thetas else ()):
-        if stage == len(TUNING.sweeps) - 1 and rows.active < n_rows:
-            rows.active = n_rows  # the others are as the copula made them
-            for _ in range(TUNING.catching_up):
-                rows.sweep(model.compile())
-        n = rows.active
-        if stage:
-            expected = _expect_rest(rows, columns, list(known), thetas)
-            thetas = thetas | _take_up(known, expected, columns, kernels, thetas, n)
+    for sweeps in TUNING.sweeps:
+        expected = _expect_rest(rows, columns, list(known), thetas)
+        thetas = thetas | _take_up(known, expected, columns, sides, thetas, n_rows)
+        if not thetas:  # the copula says all
+            break
         for pair in thetas:
             a, b = pair
-            noise = known[pair].noise(columns[a].shares, columns[b].shares, n)
-            own = kernels[a], kernels[b]
+            noise = known[pair].noise(columns[a].shares, columns[b].shares, n_rows)
+            own = sides.of(known[pair])
             spreads[pair] = read_spread(known[pair], expected[pair], own, noise)
             targets[pair] = believe(known[pair], expected[pair], own, noise, spreads[pair].squared)
         degree = np.bincount(np.concatenate(pairs_of(list(thetas))), minlength=len(columns))
@@ -157,13 +168,13 @@ def fit_tilted(
         for _ in range(sweeps):
             rows.sweep(model.compile())
             counted = _count(rows, columns, list(thetas))
-            distance = float(np.mean([0.5 * np.abs(counted[p] / n - targets[p]).sum() for p in thetas]))
+            distance = float(np.mean([0.5 * np.abs(counted[p] / n_rows - targets[p]).sum() for p in thetas]))
             if misfit and distance > 1.05 * misfit[-1]:
                 step = max(0.7 * step, TUNING.least_step)
             misfit.append(distance)
             thetas = {
                 pair: np.clip(
-                    theta + step * reach[pair] * _log_ratio(targets[pair] * n, counted[pair]),
+                    theta + step * reach[pair] * _log_ratio(targets[pair] * n_rows, counted[pair]),
                     -TUNING.most_tilt,
                     TUNING.most_tilt,
                 )
@@ -171,7 +182,7 @@ def fit_tilted(
             }
             tilts = tuple(
                 np.clip(
-                    tilt + TUNING.margin_step * _log_ratio(column.shares * n, counts),
+                    tilt + TUNING.margin_step * _log_ratio(column.shares * n_rows, counts),
                     -TUNING.most_tilt,
                     TUNING.most_tilt,
                 )
@@ -204,7 +215,7 @@ def draw_rows(
     """
     rows = start_rows(model, n_rows, rng, threads)
     compiled = model.compile()
-    for _ in range(TUNING.fresh_sweeps if model.tables else 0):
+    for _ in range(TUNING.fresh_sweeps - TUNING.averaged_sweeps if model.tables else 0):
         rows.sweep(compiled)
     wanted = {**targets, **_own_tables(model, rows, targets)}
     settle_rows(model, rows, wanted, TUNING.settling_sweeps, TUNING.settling_pull)
@@ -212,31 +223,37 @@ def draw_rows(
 
 
 def _own_tables(model: TiltedCopula, rows: RowSweeper, thetas: Mapping[Pair, Floats]) -> dict[Pair, Floats]:
-    """The model's own tables of all pairs without theta, as means over a few sweeps; of none if there are too many."""
+    """The model's own tables of all pairs without theta, as means over a few sweeps; of none if there are too many.
+
+    Margins are released: chance is taken out of those, too. Rows are swept in any case.
+    """
     p = len(model.columns)
     pairs = [(a, b) for b in range(p) for a in range(b) if (a, b) not in thetas]
-    if not pairs or len(pairs) > TUNING.most_settled:
-        return {}
+    if len(pairs) > TUNING.most_settled:
+        pairs = []
     total = {pair: np.zeros((model.columns[pair[0]].n_cells, model.columns[pair[1]].n_cells)) for pair in pairs}
     compiled = model.compile()
     for _ in range(TUNING.averaged_sweeps):
         rows.sweep(compiled)
-        for pair, counts in _count(rows, model.columns, pairs).items():
+        for pair, counts in _count(rows, model.columns, pairs).items() if pairs else ():
             total[pair] += counts
-    return {pair: counts / counts.sum() for pair, counts in total.items()}
+    return {
+        pair: fit_margins(counts / counts.sum(), model.columns[pair[0]].shares, model.columns[pair[1]].shares)
+        for pair, counts in total.items()
+    }
 
 
 def _expect_rest(
     rows: RowSweeper, columns: Sequence[PooledColumn], pairs: Sequence[Pair], thetas: Mapping[Pair, Floats]
 ) -> dict[Pair, Floats]:
-    """Every pair's table as the model has it without that pair's theta."""
+    """Every pair's table as the model has it without that pair's theta: the rows' margins are nearly right with it."""
     found = {}
     for pair, counts in _count(rows, columns, pairs).items():
         first, second = columns[pair[0]].shares, columns[pair[1]].shares
         table = counts + 0.5 * np.outer(first, second) * counts.size
         if pair in thetas:
             table = table * np.exp(-thetas[pair])
-        found[pair] = fit_margins(table, first, second)
+        found[pair] = fit_margins(table, first, second, _ROUNDS if pair in thetas else _FEW_ROUNDS)
     return found
 
 
@@ -244,18 +261,19 @@ def _take_up(
     known: Mapping[Pair, TableReading],
     expected: Mapping[Pair, Floats],
     columns: Sequence[PooledColumn],
-    kernels: Sequence[Floats],
+    sides: SideCache,
     thetas: Mapping[Pair, Floats],
     n_rows: int,
 ) -> dict[Pair, Floats]:
-    """Tables of 0 for pairs whose products of features contradict the model."""
+    """Tables of 0 for pairs whose products of features contradict the model: by more than one of so many would."""
+    least = math.log(max(len(known), 2))
     found = []
     for pair, reading in known.items():
         if pair not in thetas:
             a, b = pair
             noise = reading.noise(columns[a].shares, columns[b].shares, n_rows)
-            evidence = read_spread(reading, expected[pair], (kernels[a], kernels[b]), noise).evidence
-            if evidence >= TUNING.least_reading:
+            evidence = read_spread(reading, expected[pair], sides.of(reading), noise).evidence
+            if evidence >= least:
                 found.append((evidence, pair))
     room = TUNING.most_readings + sum(known[pair].opened for pair in thetas) - len(thetas)
     chosen = sorted(found, reverse=True)[: max(room, 0)]
@@ -279,7 +297,4 @@ def _count(rows: RowSweeper, columns: Sequence[PooledColumn], pairs: Sequence[Pa
 
 
 def _margins(rows: RowSweeper, columns: Sequence[PooledColumn]) -> list[Floats]:
-    return [
-        np.bincount(rows.y[: rows.active, j], minlength=column.n_cells).astype(np.float64)
-        for j, column in enumerate(columns)
-    ]
+    return [np.bincount(rows.y[:, j], minlength=column.n_cells).astype(np.float64) for j, column in enumerate(columns)]

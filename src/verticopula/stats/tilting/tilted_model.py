@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from verticopula.stats.tilting.category_shifts import solve_pulls
 from verticopula.stats.tilting.gibbs_kernel import GibbsTables, RowSweeper
 from verticopula.stats.tilting.pooling import PooledColumn, restore_cells
 from verticopula.stats.tilting.table_prior import latent_cuts
@@ -31,6 +32,7 @@ class TiltedCopula:
     correlation : (q, q) of the latents
     tilts : (c,) for every column, the logarithm of what each of its cells counts beside the copula
     tables : pair (a, b) -> (c_a, c_b) theta
+    shifts : nominal column -> (c, q) covariances of its indicators with the latents (`category_shifts`)
     """
 
     columns: tuple[PooledColumn, ...]
@@ -38,6 +40,7 @@ class TiltedCopula:
     correlation: Floats
     tilts: tuple[Floats, ...]
     tables: Mapping[Pair, Floats]
+    shifts: Mapping[int, Floats] = field(default_factory=dict)
 
     def compile(self) -> GibbsTables:
         """The model in flat arrays."""
@@ -45,6 +48,7 @@ class TiltedCopula:
         cells = np.array([column.n_cells for column in self.columns], dtype=np.int64)
         cuts, weights = np.full((p, most + 1), _UNUSED), np.zeros((p, most))
         empty = np.zeros(p, dtype=np.bool_)
+        solved = solve_pulls(self.columns, self.correlation, self.shifts)
         for j, column in enumerate(self.columns):
             shares, filled = column.shares, column.n_filled
             tilt = np.exp(self.tilts[j])
@@ -55,11 +59,14 @@ class TiltedCopula:
                 weights[j, :filled] *= shares[:filled].sum()
                 weights[j, filled : cells[j]] *= shares[filled:]
             else:
-                weights[j, : cells[j]] = tilt * shares
-        inverse = np.linalg.inv(self.correlation) if self.correlation.size else np.zeros((0, 0))
-        precision = np.diag(inverse)
-        slopes = -inverse / precision[:, None] if precision.size else inverse
+                weights[j, : cells[j]] = tilt * shares * np.exp(solved.starts.get(j, 0.0))
+        precision = np.diag(solved.precision)
+        slopes = -solved.precision / precision[:, None] if precision.size else solved.precision
         slopes = slopes - np.diag(np.diag(slopes))
+        pulling = np.array(list(solved.pulls), dtype=np.int64)
+        pull_of = np.full(p, -1, dtype=np.int64)
+        pull_of[pulling] = np.cumsum([0, *(len(own) for own in solved.pulls.values())])[:-1]
+        pulls = np.vstack([np.zeros((0, precision.size)), *solved.pulls.values()])
         links: list[list[tuple[int, int, int]]] = [[] for _ in range(p)]
         factors, place = [], 0
         for (a, b), theta in self.tables.items():
@@ -81,6 +88,10 @@ class TiltedCopula:
             np.array([start for _, start, _ in flat], dtype=np.int64),
             np.concatenate(factors).astype(np.float32) if factors else np.ones(1, dtype=np.float32),
             np.array([mirror for _, _, mirror in flat], dtype=np.int64),
+            pulling,
+            pull_of,
+            np.ascontiguousarray(pulls, dtype=np.float32),
+            np.ascontiguousarray((pulls / precision).T, dtype=np.float32),
         )
 
 
@@ -97,8 +108,14 @@ def start_rows(
     root = np.linalg.cholesky(model.correlation) if q else np.zeros((0, 0))
     z = (rng.standard_normal((n_rows, q)) @ root.T).astype(np.float32)
     y = np.zeros((n_rows, len(model.columns)), dtype=np.uint8)
+    solved = solve_pulls(model.columns, model.correlation, model.shifts)
     for j, column in enumerate(model.columns):
         shares = column.shares
+        if j in solved.pulls:
+            logits = z @ solved.pulls[j].T.astype(np.float32) + np.log(np.maximum(shares, 1e-12)) + solved.starts[j]
+            ends = np.cumsum(np.exp(logits), axis=1)
+            y[:, j] = np.sum(rng.random(n_rows)[:, None] * ends[:, -1:] > ends[:, :-1], axis=1)
+            continue
         drawn = (_spread_cells if spread else _draw_cells)(shares / shares.sum(), n_rows, rng)
         k = model.latent_of[j]
         if k >= 0:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 from threadpoolctl import threadpool_limits
 
 from verticopula.schema.federation import ColumnKey
@@ -20,15 +19,17 @@ from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import Repair, nearest_correlation
 from verticopula.stats.pairwise import FitReport
 from verticopula.stats.strict.strict_report import StrictReport, TiltedPair, by_parties
-from verticopula.stats.strict.tuning import STRICT_TUNING as TUNING
+from verticopula.stats.strict.tuning_strict import STRICT_TUNING as TUNING
+from verticopula.stats.tilting.category_shifts import threshold_density
 from verticopula.stats.tilting.cell_features import features_mean
+from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.factor_structure import posterior_variance
 from verticopula.stats.tilting.opening_plan import OpeningPlan
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pair_choice import expected_table
 from verticopula.stats.tilting.pooling import PooledColumn
-from verticopula.stats.tilting.study_fit import ChosenTables, fit_openings
-from verticopula.stats.tilting.tilted_fit import TiltedFit
+from verticopula.stats.tilting.study_fit import ChosenTables, settle_openings
+from verticopula.stats.tilting.tilted_fit import TiltedFit, fit_tilted
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_threads
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
 
@@ -56,7 +57,7 @@ class StrictFit:
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator, unused-ignore]
-def fit_opened(
+def fit_strict(
     plan: OpeningPlan,
     chosen: ChosenTables,
     tables: Sequence[OpenedTable],
@@ -79,8 +80,9 @@ def fit_opened(
     rng : of the rows that the fit works with
     n_rows : how many those are; None for as many as there are people, within limits
     """
-    size = int(np.clip(plan.counts.sum(), *TILTED_TUNING.fitted_rows)) if n_rows is None else n_rows
-    fit = fit_openings(plan, chosen, tables, size, rng, threads=usable_threads(), progress=progress)
+    size = count_fitted_rows(int(plan.counts.sum()), len(plan.columns)) if n_rows is None else n_rows
+    opened = settle_openings(plan, chosen, tables)
+    fit = fit_tilted(opened, size, rng=rng, threads=usable_threads(), progress=progress)
     found = {
         key: population_margin(column, marginals[key])
         for key, column in zip(layout.keys, fit.model.columns, strict=True)
@@ -92,6 +94,12 @@ def fit_opened(
         _report(plan, chosen, layout, marginals, repaired),
         summarise(plan, chosen, fit, layout, parties, repaired.correlation),
     )
+
+
+def count_fitted_rows(n_subjects: int, n_columns: int) -> int:
+    """How many rows a fit works with."""
+    least, most = TILTED_TUNING.fitted_rows
+    return int(np.clip(n_subjects, least, np.clip(TILTED_TUNING.fitted_cells // n_columns, least, most)))
 
 
 def population_margin(column: PooledColumn, observed: Marginal) -> Marginal:
@@ -109,23 +117,25 @@ def imply_correlations(
 ) -> Repair:
     """Latent correlations of the layout's latents that go with the model.
 
-    Pairs of ordered columns have the copula's; where a table tilts the pair, that of the rows. Categories have what the
-    rows' indicators say, to first order; they are uncorrelated with what no table ties them to.
+    Pairs with an ordered column have the copula's; where a table tilts the pair, or both are nominal, that of the rows.
+    Categories have what their indicators say, to first order.
     """
     rows, columns, latent_of = fit.rows, fit.model.columns, fit.model.latent_of
     q = len(layout.labels)
     correlation = np.eye(q)
-    copula = chosen.population.copula.correlation
+    copula = chosen.population.copula
     unknown = np.zeros(q, dtype=np.bool_)
     for j, part in enumerate(layout.slices):
         if part.stop - part.start > 1:
             unknown[part] = _unlearnt(columns[j], part.stop - part.start)
         for k, other in enumerate(layout.slices[:j]):
-            single = part.stop - part.start == 1 and other.stop - other.start == 1
-            if (k, j) in fit.model.tables:
+            sizes = part.stop - part.start, other.stop - other.start
+            if (k, j) in fit.model.tables or min(sizes) > 1:
                 block = _rows_correlation(rows.y, rows.z, columns, latent_of, (j, k), (part, other))
-            elif single and min(latent_of[j], latent_of[k]) >= 0:
-                block = np.array([[copula[latent_of[j], latent_of[k]]]])
+            elif sizes[1] == 1 and latent_of[k] >= 0:
+                block = _copula_correlation(copula, columns[j], j, sizes[0])[:, latent_of[k], None]
+            elif sizes[0] == 1 and latent_of[j] >= 0:
+                block = _copula_correlation(copula, columns[k], k, sizes[1])[None, :, latent_of[j]]
             else:
                 continue
             correlation[part, other], correlation[other, part] = block, block.T
@@ -135,6 +145,18 @@ def imply_correlations(
     latent = np.clip(np.where(inside, 0.0, latent), -0.999, 0.999)
     np.fill_diagonal(latent, 1.0)
     return nearest_correlation(latent)
+
+
+def _copula_correlation(copula: CopulaEstimate, column: PooledColumn, j: int, size: int) -> Floats:
+    """(latents of the layout, q) correlations of column j with the copula's latents, indicators as binary columns."""
+    q, own = len(copula.correlation), int(copula.latent_of[j])
+    if size == 1:
+        return copula.correlation[own][None] if own >= 0 else np.zeros((1, q))
+    groups = column.groups[:size]
+    if own >= 0:  # categories that are pooled to two cells
+        return np.outer(np.where(groups == 1, 1.0, -1.0), copula.correlation[own])
+    shifts = copula.shifts.get(j, np.zeros((column.n_cells, q)))
+    return np.asarray(shifts / threshold_density(column.shares)[:, None])[groups]
 
 
 def _unlearnt(column: PooledColumn, size: int) -> Bools:
@@ -175,9 +197,7 @@ def _unit_indicators(y: NDArray[np.uint8], column: PooledColumn, size: int) -> F
     """(n, categories) centred indicators over the density at their threshold: covariances are then latent ones."""
     hit = (y[:, None] == np.arange(column.n_cells)).astype(np.float64)
     share = hit.mean(axis=0)
-    threshold = ndtri(np.clip(share, _RAREST_INDICATOR, 1.0 - _RAREST_INDICATOR))
-    density = np.exp(-0.5 * threshold**2) / math.sqrt(2.0 * math.pi)
-    return np.asarray(((hit - share) / density)[:, column.groups[:size]])
+    return np.asarray(((hit - share) / threshold_density(share))[:, column.groups[:size]])
 
 
 def _report(

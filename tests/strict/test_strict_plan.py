@@ -11,7 +11,7 @@ import pytest
 from benchmarks.strict_central import draw, factor_correlation, make, open_all
 from verticopula.errors import ProtocolError
 from verticopula.mpc.sums_plan import own_columns
-from verticopula.stats.strict.score_plan import share_cells
+from verticopula.stats.strict.strict_plan import pool_cells
 from verticopula.stats.tilting.latent_scores import LatentScore, choose_cap, solve_shift
 
 
@@ -57,10 +57,10 @@ def test_no_cells_make_a_record_longer_than_the_plan_says() -> None:
     plan = open_all(made, 1.0).plan.sums
     longest = 0
     for weights in plan.weights.tolist():
-        for cells in itertools.product(*(range(len(table)) for table in plan.tables)):
+        for cells in itertools.product(*(range(len(table)) for table in plan.features)):
             record = [
                 weights[owner] * int(x)
-                for owner, table, cell in zip(plan.owners.tolist(), plan.tables, cells, strict=True)
+                for owner, table, cell in zip(plan.owners.tolist(), plan.features, cells, strict=True)
                 for x in table[cell]
             ]
             longest = max(longest, sum(x * x for x in record))
@@ -70,7 +70,7 @@ def test_no_cells_make_a_record_longer_than_the_plan_says() -> None:
 def test_what_a_party_shares_is_a_function_of_its_own_row() -> None:
     made = make({"a": "cob", "b": "cnb"}, draw(factor_correlation(6), 3000), {"b": np.arange(3000) < 1500})
     plan = open_all(made, 1.0).plan.sums
-    shared = share_cells(plan, "b", made.tables["b"])
+    shared = pool_cells(plan, "b", made.tables["b"])
     values = np.column_stack([made.tables["b"].columns[c.name].values for c in made.federation.party("b").columns])
     assert shared.shape == values[:1500].shape
     assert len(own_columns(plan, "b")) == 3
@@ -78,14 +78,14 @@ def test_what_a_party_shares_is_a_function_of_its_own_row() -> None:
         order = np.argsort(values[:1500, column], kind="stable")
         assert (np.diff(shared[order, column]) >= 0).all()
     with pytest.raises(ProtocolError, match="does not know"):
-        share_cells(replace(plan, pattern_of=plan.pattern_of[::-1].copy()), "b", made.tables["b"])
+        pool_cells(replace(plan, pattern_of=plan.pattern_of[::-1].copy()), "b", made.tables["b"])
 
 
 def test_the_first_opening_is_the_sum_of_the_plans_tables_with_noise_of_the_promised_size() -> None:
     made = make({"a": "co", "b": "bn"}, draw(factor_correlation(4), 2000), {})
     opened = open_all(made, 1.0)
     plan, gram = opened.openings.plan, opened.openings.chosen.population.gram
-    cells = np.hstack([share_cells(opened.plan.sums, name, made.tables[name]) for name in ("a", "b")])
+    cells = np.hstack([pool_cells(opened.plan.sums, name, made.tables[name]) for name in ("a", "b")])
     records = np.hstack([plan.weights[0, plan.owners[j]] * f.table[cells[:, j]] for j, f in enumerate(plan.features)])
     miss = (gram.products - records.T @ records)[np.triu_indices(records.shape[1], 1)] / gram.deviation
     assert np.abs(miss).max() <= 5.0

@@ -67,7 +67,7 @@ def sums_roles(federation: Federation) -> tuple[tuple[str, ...], tuple[int, ...]
     return parties, widths, choose_compute(parties, federation.network.compute or COORDINATOR)
 
 
-def plan_sums(
+def plan_strict_sums(
     federation: Federation,
     known: Mapping[str, Bools],
     marginals: Mapping[ColumnKey, Marginal],
@@ -112,7 +112,7 @@ def plan_sums(
         compute=compute,
         pattern_of=opening.pattern_of,
         weights=weights,
-        tables=tables,
+        features=tables,
         groups=tuple(column.groups.astype(np.int64) for column in opening.columns),
         bits=bits,
         cap=opening.cap,
@@ -181,7 +181,7 @@ def _rounded_openings(opening: OpeningPlan, plan: SumsPlan) -> OpeningPlan:
     """The plan that the fit is made with: tables and weights in whole numbers."""
     features = tuple(
         replace(feature, table=table / 2.0**plan.bits)
-        for feature, table in zip(opening.features, plan.tables, strict=True)
+        for feature, table in zip(opening.features, plan.features, strict=True)
     )
     return replace(opening, features=features, weights=plan.weights.astype(np.float64))
 
@@ -189,7 +189,7 @@ def _rounded_openings(opening: OpeningPlan, plan: SumsPlan) -> OpeningPlan:
 # ---- a party's part ----------------------------------------------------------------------
 
 
-def share_cells(plan: SumsPlan, party: str, table: AlignedTable) -> Ints:
+def pool_cells(plan: SumsPlan, party: str, table: AlignedTable) -> Ints:
     """(n_k, columns) the pooled cells that a party shares, in the plan's rows."""
     rows, observed = own_rows(plan, party), table.observed()
     if not np.array_equal(rows, observed.any(axis=1)):
@@ -197,8 +197,8 @@ def share_cells(plan: SumsPlan, party: str, table: AlignedTable) -> Ints:
     codes = []
     for number, column in zip(own_columns(plan, party), table.party.columns, strict=True):
         encoded, groups = table.columns[column.name], plan.groups[number]
-        empty = not encoded.observed[rows].all()
-        codes.append(groups[code_values(encoded, column, rows, groups.size - empty)])
+        empty = table.party.may_be_empty(column.name)
+        codes.append(groups[code_values(encoded, column, rows, groups.size - empty, may_be_empty=empty)])
     return np.column_stack(codes)
 
 
@@ -207,10 +207,10 @@ def sum_selected(plan: SumsPlan, party: str, codes: Ints) -> Ints:
 
     Parameters
     ----------
-    codes : as `share_cells` makes them
+    codes : as `pool_cells` makes them
     """
     rows = own_rows(plan, party)
-    features = np.hstack([plan.tables[j][codes[:, place]] for place, j in enumerate(own_columns(plan, party))])
+    features = np.hstack([plan.features[j][codes[:, place]] for place, j in enumerate(own_columns(plan, party))])
     whom = plan.weights[:, plan.selecting][plan.pattern_of[rows]] > 0
     return np.asarray(whom.T.astype(np.int64) @ features)
 
