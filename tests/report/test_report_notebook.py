@@ -6,11 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from tests.report import studies
 from tests.report.test_report_hostile import Elements, hostile_federation, hostile_tables
 from verticopula import Synthesizer, VerticalGLM
+from verticopula.errors import SettingsError
+from verticopula.notebook import live_progress, progress_html
 from verticopula.storage.ledger import Ledger
 
 
@@ -96,6 +98,50 @@ def test_a_regression_shows_its_table() -> None:
 def test_a_fitted_synthesizer_shows_the_settings_that_it_was_fitted_with() -> None:
     synthesizer = Synthesizer(hostile_federation(), epsilon=20.0).fit({**hostile_tables()})
     before = shown(synthesizer)
-    synthesizer.set_params(epsilon=0.1, method="refined")
+    synthesizer.set_params(epsilon=0.1, method="vcds")
     assert shown(synthesizer) == before
-    assert (synthesizer.settings_["epsilon"], synthesizer.settings_["method"]) == (20.0, "vcds")
+    assert (synthesizer.settings_["epsilon"], synthesizer.settings_["method"]) == (20.0, "refined")
+
+
+def test_there_is_no_progress_outside_of_notebooks() -> None:
+    """`tests/site` looks at it inside of one."""
+    assert live_progress() is None
+
+
+def test_progress_escapes_what_it_names() -> None:
+    text = progress_html("<b>\u202e", 3, 0)
+    assert "&lt;b&gt;⟨U+202E⟩" in text
+    assert 'max="1"' in text
+
+
+def test_plots_show_margins_correlations_and_who_is_missing() -> None:
+    study = studies.fitted()
+    margins = study.plot()
+    assert len(margins.data) == 2 * len(study.federation.keys)
+    shares = {trace.name: trace.y for trace in study.plot("margins", columns=["court.suits"]).data}
+    assert set(shares) == {"observed", "synthetic"}
+    assert all(sum(values) == pytest.approx(1.0, abs=1e-3) for values in shares.values())
+    heat = study.plot("correlations", columns=["bank.income", "shop.sector"]).data[0]
+    assert list(heat.x) == ["bank.income", "shop.sector=a", "shop.sector=b", "shop.sector=c"]
+    assert np.allclose(np.diag(heat.z), 1.0)
+    assert np.allclose(heat.z, study.correlation_.loc[list(heat.x), list(heat.x)].to_numpy())
+    bars = study.plot("missingness").data
+    known = {name: sum(bar.x[0] for bar in bars if bar.y[0] == name) for name in study.missingness_.parties}
+    assert known["bank"] == study.n_subjects_
+    assert known["court"] == round(study.n_subjects_ * (1 - study.missingness_.rate("court")))
+
+
+def test_what_cannot_be_plotted_is_an_error_in_words() -> None:
+    study = studies.fitted()
+    for what, columns in (("spread", None), ("margins", ["bank.nothing"]), ("margins", []), ("missingness", ["a.b"])):
+        with pytest.raises(SettingsError):
+            study.plot(what, columns=columns)
+    with pytest.raises(NotFittedError):
+        Synthesizer(studies.federation()).plot()
+
+
+def test_names_in_plots_are_no_markup(things: dict[str, object]) -> None:
+    study = things["synthesizer"]
+    assert isinstance(study, Synthesizer)
+    for what in ("margins", "correlations", "missingness"):
+        assert "<script" not in study.plot(what).to_json()

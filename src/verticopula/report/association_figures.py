@@ -89,6 +89,7 @@ def expected_errors(subject: ReportData) -> dict[str, Any]:
         "median": float(np.median(errors)),
         "upper": float(np.quantile(errors, 0.9)),
         "largest": float(errors.max()),
+        "mean_error": float(np.mean(shown) * np.sqrt(2.0 / np.pi)),  # of a normal error, without its sign
         "counts": counts.tolist(),
         "edges": [round(float(edge), 4) for edge in edges],
         "worst": [

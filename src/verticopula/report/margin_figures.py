@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from verticopula.formatting import format_number, format_percent
 from verticopula.report.report_data import ReportData, real_columns
+from verticopula.schema.cell_text import date_of
 from verticopula.schema.federation import Column, ColumnKey
 from verticopula.stats.marginals import Marginal, from_unit, to_cells
 from verticopula.study.text_summary import margin_shifts
@@ -36,7 +37,9 @@ def describe_margins(subject: ReportData) -> list[dict[str, Any]]:
                 "key": str(key),
                 "party": key.party,
                 "column": key.column,
+                "title": observed.column.heading,
                 "kind": observed.column.kind,
+                "dates": observed.column.dates,
                 "known": subject.result.missingness.observed[key],
                 "missing": round(subject.missing_share(key), 4),
                 "moved": round(shifts[str(key)], 4),
@@ -72,10 +75,9 @@ class _Bars:
         labels = []
         for group in np.unique(groups):
             cells = np.flatnonzero(groups == group)
-            low, high = int(starts[cells[0]]), int(ends[cells[-1]])
-            labels.append(
-                f"{low:,}" if low == high else f"{low:,} or more" if cells[-1] == size - 1 else f"{low:,}–{high:,}"
-            )
+            low, high = (format_value(int(at), column) for at in (starts[cells[0]], ends[cells[-1]]))
+            last_word = f"{low} or {'later' if column.dates else 'more'}"
+            labels.append(low if low == high else last_word if cells[-1] == size - 1 else f"{low} – {high}")
         return cls(column, np.empty(0), labels, groups)
 
     def shares(self, marginal: Marginal) -> Floats:
@@ -103,16 +105,23 @@ def _facts(key: ColumnKey, observed: Marginal, corrected: Marginal) -> list[list
             ("three quarters are at most", 0.75),
         )
         rows = [
-            [name, *(format_number(float(m.quantile(np.array([at]))[0])) for m in (observed, corrected))]
+            [name, *(format_value(float(m.quantile(np.array([at]))[0]), m.column) for m in (observed, corrected))]
             for name, at in (*points, ("95 % are at most", 0.95))
         ]
-        return [["mean", *(format_number(mean_of(m)) for m in (observed, corrected))], *rows]
+        return [["mean", *(format_value(mean_of(m), m.column) for m in (observed, corrected))], *rows]
     order = np.argsort(-corrected.probabilities, kind="stable")[:8]
     categories = observed.column.categories or ()
     return [
         [f"share of {categories[i]}", *(format_percent(float(m.probabilities[i])) for m in (observed, corrected))]
         for i in order
     ]
+
+
+def format_value(value: float, column: Column) -> str:
+    """A value of a column as a reader writes it: a day for dates, whole counts in full."""
+    if column.dates:
+        return date_of(round(value)).isoformat()
+    return f"{value:,}" if isinstance(value, int) else format_number(value)
 
 
 def mean_of(marginal: Marginal) -> float:

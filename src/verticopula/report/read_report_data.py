@@ -9,6 +9,7 @@ import polars as pl
 from verticopula.data.table_files import read_tables
 from verticopula.errors import SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
+from verticopula.report.audit_section import read_audit
 from verticopula.report.report_data import ReportData, read_real
 from verticopula.schema.federation import Federation
 from verticopula.study.study_folder import read_fitted, read_regression
@@ -27,6 +28,7 @@ def read_report_data(folder: Path, data: Path | None = None) -> ReportData:
         read_regression(folder),
         aligned=any(line.startswith(ALIGNED_ROWS.title) for line in said),
         notes=tuple(line for line in said if not line.startswith(known)),
+        audit=None if data is None else read_audit(folder),
     )
 
 

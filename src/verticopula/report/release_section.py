@@ -69,6 +69,21 @@ def _party(name: str, entries: list[Release], privacy: PrivacyStatement) -> dict
     }
 
 
+def describe_caps(subject: ReportData) -> list[dict[str, Any]]:
+    """What was spent of every cap, the fullest first; nothing on a page that may leave the house."""
+    uses = sorted(subject.caps, key=lambda use: -use.spent / use.cap) if subject.real else []
+    return [
+        {
+            "party": use.party,
+            "unit": use.unit,
+            "spent_text": format_epsilon(use.spent),
+            "cap": use.cap,
+            "share": use.spent / use.cap,
+        }
+        for use in uses
+    ]
+
+
 _WHAT_LEFT = {
     False: "noisy ranks and noisy cell counts",
     True: "noisy cell counts, and shares of scores that were opened as noisy sums only,",

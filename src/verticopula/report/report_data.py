@@ -22,6 +22,16 @@ Floats = NDArray[np.float64]
 _DRAWS = 5_000  # rows from the copula that stand for the synthetic tables wherever they are compared
 
 
+@dataclass(frozen=True)
+class CapUse:
+    """How much of a party's cap was spent, over all studies about the same people."""
+
+    party: str
+    unit: str
+    spent: float
+    cap: float
+
+
 @dataclass(frozen=True, repr=False)
 class ReportData:
     """A study and what is known beside it.
@@ -32,6 +42,8 @@ class ReportData:
     regression : as `VerticalGLM.to_dict` gives it, or None
     aligned : whether the released rows follow the cohort's own subjects
     notes : whatever else a reader must know
+    audit : what an audit of the study wrote, or None; only the page in the house shows it
+    caps : what was spent of each party's caps. It tells of other studies, so only the page in the house shows it
     """
 
     fitted: FittedStudy
@@ -39,6 +51,8 @@ class ReportData:
     regression: Mapping[str, Any] | None = None
     aligned: bool = False
     notes: tuple[str, ...] = ()
+    caps: tuple[CapUse, ...] = ()
+    audit: Mapping[str, Any] | None = None
 
     @property
     def federation(self) -> Federation:

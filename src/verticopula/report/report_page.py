@@ -17,12 +17,17 @@ from markupsafe import Markup
 from verticopula.formatting import count_of, format_number, format_percent, format_small, json_safe, readable
 from verticopula.report import (
     association_figures,
+    audit_section,
     margin_figures,
     propensity_check,
+    quality_score,
     regression_section,
     release_section,
     sensitivity_analysis,
+    steward_page,
+    study_settings_section,
 )
+from verticopula.report.glossary import GLOSSARY
 from verticopula.report.regression_section import effects_per_deviation, largest_moves
 from verticopula.report.report_data import ReportData
 from verticopula.report.report_warnings import report_warnings
@@ -73,17 +78,26 @@ def gather(subject: ReportData) -> dict[str, Any]:
     expected = association_figures.expected_errors(subject)
     refinement = result.refinement
     patterns = _patterns(subject)
+    warnings = report_warnings(subject)
+    releases = release_section.describe_parties(subject)
     return {
         "title": f"Study {federation.name}",
         "version": version("verticopula"),
         "in_house": bool(subject.real),
         "federation": federation,
-        "settings": subject.fitted.settings.to_dict(),
+        "settings": study_settings_section.shown_settings(subject),
         "n_subjects": result.n_subjects,
         "n_columns": len(federation.keys),
-        "warnings": report_warnings(subject),
+        "warnings": warnings,
         "units": release_section.describe_units(subject),
-        "releases": release_section.describe_parties(subject),
+        "releases": releases,
+        "audit": audit_section.audit_section(subject.audit) if subject.real else None,
+        "caps": release_section.describe_caps(subject),
+        "yes": steward_page.steward_page(subject, warnings, releases),
+        "command": study_settings_section.repeating_command(subject),
+        "schema": study_settings_section.describe_columns(subject),
+        "quality": quality_score.quality_score(subject, columns, realised, expected),
+        "glossary": GLOSSARY,
         "delta": format_small(subject.fitted.privacy.delta),
         "missingness": result.missingness,
         "patterns": patterns,

@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from verticopula.formatting import format_number
 from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_design import Features
 from verticopula.glm.feature_encoding import code_schema_column
+from verticopula.report.margin_figures import format_value
 from verticopula.report.report_data import ReportData
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.federation import Column, ColumnKey
 from verticopula.stats.marginals import Marginal, from_unit
 
 Floats = NDArray[np.float64]
@@ -62,11 +64,17 @@ def margin_sensitivity(subject: ReportData) -> list[dict[str, Any]]:
                 "response": key == subject.federation.response,
                 "missing": missing,
                 "statistic": name,
+                "dates": subject.federation.column(key).dates,
                 "values": [float(value) for value in values],
+                "texts": [_in_words(float(value), observed.column) for value in values],
                 "observed": float(_statistic(observed, observed, 0.0)[1][2]),
             }
         )
     return found
+
+
+def _in_words(value: float, column: Column) -> str:
+    return format_value(value, column) if column.dates else format_number(value)
 
 
 def _statistic(observed: Marginal, corrected: Marginal, missing: float) -> tuple[str, list[float]]:

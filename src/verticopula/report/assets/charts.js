@@ -25,6 +25,7 @@ function short(value, digits) {
   if (value !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(Math.max((digits || 3) - 1, 0));
   return Number(value.toPrecision(digits || 3)).toLocaleString("en-GB", { maximumFractionDigits: 8 });
 }
+const dayText = (day) => new Date(Math.round(day) * 864e5).toISOString().slice(0, 10); // days since 1970-01-01
 const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1 %" : (100 * share).toFixed(1) + " %");
 
 const context2d = document.createElement("canvas").getContext("2d");
@@ -72,24 +73,31 @@ document.addEventListener("keydown", (event) => { if (event.key === "Escape") hi
 // ---- a figure: drawn at its real width, again when that changes, with a window [from, to] of 0..1 to zoom
 
 const figures = new Map();
+const PAPER = 690; // pixels between the margins of A4 and Letter, about: text has its own size there
+let onPaper = false;
+function drawFor(paper) {
+  onPaper = paper;
+  for (const self of figures.values()) self.redraw();
+}
 function figure(id, draw) {
   const root = byId(id);
   if (!root) return;
   const self = { root, view: [0, 1], width: 0, redraw: null };
   self.redraw = () => {
-    self.width = Math.max(root.clientWidth, 200);
+    self.width = onPaper ? PAPER : Math.max(root.clientWidth, 200);
     root.replaceChildren();
     const svg = shape(root, "svg", { width: self.width, "aria-hidden": "true" });
     self.svg = svg;
     self.plot = { left: 0, width: self.width };
     const marks = draw(self, svg, self.width) || 0;
+    svg.setAttribute("viewBox", "0 0 " + self.width + " " + (svg.getAttribute("height") || 60)); // paper has another width
     root.dataset.marks = marks;
   };
   figures.set(id, self);
   self.redraw();
   let pending = 0;
   new ResizeObserver(() => {
-    if (root.clientWidth === self.width) return;
+    if (onPaper || root.clientWidth === self.width) return;
     cancelAnimationFrame(pending);
     pending = requestAnimationFrame(self.redraw);
   }).observe(root);
@@ -145,13 +153,31 @@ function watch(self, box, read) {
   });
 }
 
+// Labels along an axis, without those that would touch the one before; the first and the last always stay.
+function thin(labels) {
+  context2d.font = "12px system-ui, sans-serif";
+  const span = ([x, text, anchor]) => {
+    const wide = context2d.measureText(text).width;
+    const left = x - { start: 0, middle: wide / 2, end: wide }[anchor || "middle"];
+    return [left, left + wide];
+  };
+  const kept = [];
+  labels.forEach((label, i) => {
+    const touches = () => kept.length && span(label)[0] < span(kept[kept.length - 1])[1] + 8;
+    if (i === labels.length - 1) while (kept.length > 1 && touches()) kept.pop();
+    else if (touches()) return;
+    kept.push(label);
+  });
+  return kept;
+}
+
 function axes(svg, box, options) {
   for (const tick of options.y || []) {
     const y = options.toY(tick);
     shape(svg, "line", { x1: box.left, x2: box.left + box.width, y1: y, y2: y, class: tick === 0 ? "axis" : "grid" });
     shape(svg, "text", { x: box.left - 6, y: y + 4, "text-anchor": "end", class: "tick" }, options.yText(tick));
   }
-  for (const [x, text, anchor] of options.x || []) {
+  for (const [x, text, anchor] of thin(options.x || [])) {
     shape(svg, "text", { x, y: box.top + box.height + 16, "text-anchor": anchor || "middle", class: "tick" }, text);
   }
   if (options.xTitle) {
@@ -171,7 +197,7 @@ function legend(root, entries) {
 // ---- kinds of figures
 
 // lines: [{name, className, points: [[x, y], ...]}]
-function lineFigure(self, svg, width, { lines, height, xText, dots, xTicks }) {
+function lineFigure(self, svg, width, { lines, height, xText, dots, xTicks, days }) {
   const all = lines.flatMap((line) => line.points).filter((p) => p[1] !== null);
   if (!all.length) return 0;
   let [low, high] = [Math.min(...all.map((p) => p[1])), Math.max(...all.map((p) => p[1]))];
@@ -181,7 +207,8 @@ function lineFigure(self, svg, width, { lines, height, xText, dots, xTicks }) {
   const marked = ticks(low, high, 5);
   const step = marked.length > 1 ? marked[1] - marked[0] : 1;
   const places = Math.min(Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + (step / Math.pow(10, Math.floor(Math.log10(step) + 1e-9)) === 2.5 ? 1 : 0)), 8);
-  const yText = (v) => v.toLocaleString("en-GB", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const plain = (v) => v.toLocaleString("en-GB", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const yText = days ? dayText : plain;
   const left = 14 + Math.max(...marked.map((t) => yText(t).length)) * 7;
   const box = { left, top: 10, width: width - left - 4, height: (height || 220) - 34 };
   svg.setAttribute("height", height || 220);
@@ -205,7 +232,7 @@ function lineFigure(self, svg, width, { lines, height, xText, dots, xTicks }) {
       const d = Math.hypot(toX(p[0]) - box.left - share * box.width, toY(p[1]) - y);
       if (d < distance) [best, distance] = [[line, p], d];
     }
-    return [best[0].name, xText(best[1][0]) + ": " + short(best[1][1], 4)];
+    return [best[0].name, xText(best[1][0]) + ": " + (days ? dayText(best[1][1]) : short(best[1][1], 4))];
   });
   return marks;
 }

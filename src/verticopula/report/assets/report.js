@@ -78,7 +78,8 @@ function showColumn() {
   const column = data.columns.find((c) => c.key === columnPick.value) || data.columns[0];
   shapePick.disabled = !["continuous", "count"].includes(column.kind);
   const lost = column.missing ? percent(column.missing) + " of the cohort without a value; a cumulative share was corrected by up to " + (100 * column.moved).toFixed(1) + " points" : "Observed for everybody";
-  byId("margin-note").textContent = column.key + ": " + column.kind + ", " + count(column.known) + " subjects. " + lost + ".";
+  const called = column.title === column.column ? column.key : column.key + ", " + column.title;
+  byId("margin-note").textContent = called + ": " + (column.dates ? "dates" : column.kind) + ", " + count(column.known) + " subjects. " + lost + ".";
   const body = byId("margin-table").tBodies[0];
   body.replaceChildren();
   for (const [name, ...values] of column.facts) {
@@ -91,6 +92,41 @@ function showColumn() {
   self.redraw();
 }
 columnPick.addEventListener("change", showColumn);
+
+// ---- all margins at a glance, party by party: click one to see it large
+
+data.parties.forEach((party, p) => figure("p-glance-" + p, (self, svg, width) => {
+  const own = data.columns.filter((column) => column.party === party);
+  const across = Math.max(2, Math.floor(width / 165)), gap = 14, wide = (width - gap * (across - 1)) / across, row = 84, low = 66;
+  svg.setAttribute("height", Math.ceil(own.length / across) * row);
+  let marks = 0;
+  own.forEach((column, i) => {
+    const left = (i % across) * (wide + gap), top = Math.floor(i / across) * row;
+    const { observed, synthetic } = column.series, n = synthetic.length;
+    const most = Math.max(...observed, ...synthetic, 1e-9), step = wide / n;
+    const toY = (v) => top + low - (v / most) * (low - 22);
+    shape(svg, "text", { x: left, y: top + 13, class: "tick" }, cut(column.title, wide));
+    synthetic.forEach((v, k) => shape(svg, "rect", { x: left + k * step, y: toY(v), width: Math.max(step * 0.9, 0.4), height: Math.max(top + low - toY(v), 0), class: "fill synthetic" }));
+    const path = observed.map((v, k) => (k ? "L" : "M") + (left + k * step).toFixed(1) + " " + toY(v).toFixed(1) + "h" + step.toFixed(1)).join("");
+    shape(svg, "path", { d: path, class: "line thin observed" });
+    shape(svg, "line", { x1: left, x2: left + wide, y1: top + low, y2: top + low, class: "axis" });
+    marks += n;
+  });
+  const at = (share, y) => own[Math.floor(y / row) * across + Math.min(Math.floor(share * across), across - 1)];
+  watch(self, { left: 0, top: 0, width, height: Math.ceil(own.length / across) * row }, (share, y) => {
+    const column = at(share, y);
+    return column && [column.title, count(column.known) + " subjects", column.missing ? "corrected by up to " + (100 * column.moved).toFixed(1) + " points" : "observed for everybody"];
+  });
+  svg.addEventListener("click", (event) => {
+    const box = svg.getBoundingClientRect();
+    const column = at((event.clientX - box.left) / width, event.clientY - box.top);
+    if (!column) return;
+    columnPick.value = column.key;
+    showColumn();
+    byId("p-margin").scrollIntoView({ block: "center" });
+  });
+  return marks;
+}));
 shapePick.addEventListener("change", () => figures.get("p-margin").redraw());
 showColumn();
 
@@ -300,7 +336,7 @@ if (movingPick) {
     legend(self.root, [["synthetic", m.statistic + ", everybody"], ["observed", "among the observed"]]);
     return lineFigure(self, svg, width, {
       lines: [{ name: "Among the observed", className: "observed", points: flat }, { name: m.statistic, className: "synthetic", points: data.deltas.map((d, i) => [d, m.values[i]]) }],
-      xText: (v) => "δ = " + signed(v), xTicks: width > 460 ? data.deltas : [-0.5, 0, 0.5], dots: true,
+      xText: (v) => "δ = " + signed(v), xTicks: width > 460 ? data.deltas : [-0.5, 0, 0.5], dots: true, days: m.dates,
     });
   });
   movingPick.addEventListener("change", () => figures.get("p-moving").redraw());
@@ -342,12 +378,20 @@ for (const group of document.querySelectorAll(".zoom")) {
     if (how) zoomBy(figures.get(group.dataset.zoom), how);
   });
 }
+byId("print-yes").addEventListener("click", () => { document.body.classList.add("only-yes"); window.print(); });
 let opened = [];
 addEventListener("beforeprint", () => {
   printing = true;
   opened = [...document.querySelectorAll("details:not([open])")];
   opened.forEach((part) => { part.open = true; });
+  drawFor(true);
   drawHeat();
 });
-addEventListener("afterprint", () => { printing = false; opened.forEach((part) => { part.open = false; }); drawHeat(); });
+addEventListener("afterprint", () => {
+  printing = false;
+  document.body.classList.remove("only-yes");
+  opened.forEach((part) => { part.open = false; });
+  drawFor(false);
+  drawHeat();
+});
 document.documentElement.dataset.ready = "yes";
