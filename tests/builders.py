@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +51,14 @@ def make_federation(parties: Mapping[str, Mapping[str, Mapping[str, Any]]], **ex
             ],
         }
     )
+
+
+def all_required(federation: Federation, but: Collection[str] = ()) -> Federation:
+    """The federation whose columns never have empty values, but for those named."""
+    raw = federation.to_dict()
+    for party in raw["party"]:
+        party["column"] = [{**column, "required": column["name"] not in but} for column in party["column"]]
+    return Federation.from_dict(raw)
 
 
 def identify(vault: Vault, ids: Iterable[str]) -> str:

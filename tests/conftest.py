@@ -24,6 +24,23 @@ settings.register_profile("suite", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("suite")
 
 _numbers = itertools.count()
+_HERE = Path(__file__).parent
+_TARGETS = {  # folder -> the mark that its target of the Makefile runs
+    "experiments": "experiments",
+    "statistical": "statistics",
+    "strict": "statistics",
+    "tilting": "statistics",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of some folders, and those with a browser, have targets of their own."""
+    for item in items:
+        mark = _TARGETS.get(item.path.relative_to(_HERE).parts[0])
+        if mark is not None:
+            item.add_marker(mark)
+        if "browser" in getattr(item, "fixturenames", ()) and item.get_closest_marker("docs") is None:
+            item.add_marker("browser")
 
 
 @pytest.fixture(scope="session", autouse=True)

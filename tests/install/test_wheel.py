@@ -1,4 +1,4 @@
-"""The wheel in an empty environment: what a user gets from pip, without the tools that the other tests need."""
+"""Wheel and sdist in an empty environment: what a user gets from pip, without the tools that the other tests need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,35 +20,70 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SUBJECTS = 300
 
-# Everything below shares one installation, which takes minutes and asks the registry for every dependency.
+# Everything below shares one environment, which takes minutes and asks the registry for every dependency.
 pytestmark = [pytest.mark.install, pytest.mark.timeout(1800)]
 
 Run = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs a program of an environment that holds the built wheel and its dependencies; returns what it printed."""
-    folder = tmp_path_factory.mktemp("installed")
+PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
+
+
+def start(folder: Path, *command: object) -> str:
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=folder, env=clean, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
 
-    def start(*command: object) -> str:
-        done = subprocess.run(
-            [str(part) for part in command], cwd=folder, env=clean, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-        return done.stdout
 
-    pip = ("-m", "pip", "--disable-pip-version-check", "-q")
-    start(sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT)
-    start(sys.executable, "-m", "venv", folder / "env")
-    (wheel,) = folder.glob("verticopula-*.whl")
-    start(folder / "env/bin/python", *pip, "install", wheel)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Wheel and sdist: those of `make dist`, or built here; the wheel is built from the sdist."""
+    given = os.environ.get("DIST")
+    folder = Path(given) if given else tmp_path_factory.mktemp("dist")
+    if not given:
+        start(folder, sys.executable, "-m", "build", "--outdir", folder, ROOT)
+    (wheel,) = folder.glob(f"verticopula-{PROJECT['version']}-*.whl")
+    (sdist,) = folder.glob(f"verticopula-{PROJECT['version']}.tar.gz")
+    return {"wheel": wheel, "sdist": sdist}
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory, built: dict[str, Path]) -> Path:
+    """One with the dependencies, and the wheel."""
+    folder = tmp_path_factory.mktemp("installed")
+    start(folder, sys.executable, "-m", "venv", folder / "env")
+    start(folder, folder / "env/bin/python", *PIP, "install", built["wheel"])
+    return folder
+
+
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def run(request: pytest.FixtureRequest, environment: Path, built: dict[str, Path]) -> Run:
+    """Runs a program of the environment, with the package from that file; returns what it printed."""
+    python = environment / "env/bin/python"
+    start(environment, python, *PIP, "install", "--no-deps", "--force-reinstall", built[request.param])
 
     def run(program: str, *arguments: object) -> str:
-        return start(folder / "env/bin" / program, *arguments)
+        return start(environment, environment / "env/bin" / program, *arguments)
 
     return run
+
+
+def test_the_sdist_has_the_repository_and_the_wheel_the_package(built: dict[str, Path], tmp_path: Path) -> None:
+    with zipfile.ZipFile(built["wheel"]) as wheel:
+        packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    home = ROOT / "src"
+    files = {path.relative_to(home).as_posix() for path in (home / "verticopula").rglob("*") if path.is_file()}
+    assert packed == {name for name in files if "__pycache__" not in name}
+    with tarfile.open(built["sdist"]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tree,) = tmp_path.iterdir()
+    for name in ("Makefile", ".ci/run", "LICENSE", "tests/unit/test_docs.py", "docs/conf.py", "experiments/README.md"):
+        assert (tree / name).is_file(), name
+    # Every link, path and name on its pages is there: nothing that they need was left out.
+    start(tree, sys.executable, "-m", "pytest", "tests/unit/test_docs.py", "-p", "no:cacheprovider")
 
 
 def test_the_environment_holds_the_wheel_and_what_it_declares(run: Run) -> None:

@@ -74,6 +74,7 @@ def test_check_then_run_on_the_demos_inputs(demo: Path, tmp_path: Path, call: Ca
     assert checked.code == 0, checked.err
     assert "nothing was spent" in checked.out
     options = ["--data", demo / "data", "--out", tmp_path / "s", "--seed", 3, "--rows", 50, "--unit", "variable"]
+    options += ["--method", "vcds"]
     done = call("run", demo / "federation.toml", *options)
     assert done.code == 0, done.err
     assert "NOT PRIVATE" in done.out
@@ -130,7 +131,8 @@ def test_check_and_run_tell_the_tables_holder_about_cells_that_do_not_fit_and_go
     checked = call("check", demo / "federation.toml", "--data", tmp_path)
     assert checked.code == 0, checked.err
     assert said in checked.out
-    done = call("run", demo / "federation.toml", "--data", tmp_path, "--out", tmp_path / "s", "--epsilon", "4")
+    options = ["--out", tmp_path / "s", "--epsilon", "4", "--method", "vcds"]
+    done = call("run", demo / "federation.toml", "--data", tmp_path, *options)
     assert done.code == 0, done.err
     assert said in done.err
     written = [path for path in (tmp_path / "s").rglob("*") if path.suffix in (".txt", ".json", ".jsonl", ".html")]

@@ -142,6 +142,17 @@ def test_an_opening_says_what_leaves(alignment: str, words: str, capsys: pytest.
     assert "Let it begin? [y/N]" in said
 
 
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("vcds", "which of your cells are empty"), ("strict", "which all other parties are told, too")],
+)
+def test_an_opening_says_what_everybody_learns_about_whom_a_party_knows(
+    method: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt("y\n").request(question(method, [], []))
+    assert words in " ".join(capsys.readouterr().out.split())
+
+
 def test_equal_releases_are_one_line_with_their_number(capsys: pytest.CaptureFixture[str]) -> None:
     completed = replace(RANKS, mechanism=f"{RANKS.mechanism}, completed column", epsilon=90.0)
     prompt("y\n").request(question("ievcds", [completed] * 9, []))

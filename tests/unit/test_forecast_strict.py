@@ -18,7 +18,7 @@ from verticopula.forecasting.advice import StrictLaw, advise, strict_law_of
 from verticopula.forecasting.expected_errors import Expected
 from verticopula.forecasting.forecast import forecast
 from verticopula.mpc.sums_plan import noise_deviation
-from verticopula.mpc.table_noise import pairs_move, table_deviation
+from verticopula.mpc.table_noise import table_deviation, tables_sensitivity
 from verticopula.schema.units import Unit
 
 
@@ -42,8 +42,8 @@ def test_simulated_openings_have_the_noise_of_the_plan(unit: str) -> None:
     assert found.chosen.population.gram.deviation == pytest.approx(off, rel=0.01)
     assert found.tables
     pairs = np.array(found.chosen.pairs)
-    move = pairs_move(pairs, plan.owners, several_rows=False)
-    expected = table_deviation(2_000, plan.mu_tables, move)
+    sensitivity = tables_sensitivity(pairs, plan.owners, several_rows=False)
+    expected = table_deviation(2_000, plan.mu_tables, sensitivity)
     for table in found.tables:
         assert table.deviation * table.people == pytest.approx(expected, rel=0.01)
 

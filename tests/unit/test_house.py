@@ -83,6 +83,35 @@ def assigned(tree: ast.Module) -> Iterator[tuple[str, str]]:
                         yield name.id, ast.unparse(node.value)
 
 
+def test_nothing_lies_there_that_no_command_and_no_export_reaches() -> None:
+    """By names: a function that only tests call is found, unless something in use has its name."""
+    bodies: dict[str, list[ast.AST]] = {}
+    waiting = {"main", *verticopula.__all__, "__getattr__", "__dir__"}  # Python calls the last two
+    for _, tree in trees():
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                bodies.setdefault(node.name, []).append(node)
+                waiting |= {name for decorator in node.decorator_list for name in used_in(decorator)}
+                if any("command" in ast.unparse(d) or "callback" in ast.unparse(d) for d in node.decorator_list):
+                    waiting.add(node.name)
+            elif not isinstance(node, ast.Import | ast.ImportFrom):
+                waiting |= used_in(node)
+    reached: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in bodies and name not in reached:
+            reached.add(name)
+            waiting |= {used for body in bodies[name] for used in used_in(body)}
+    assert sorted(set(bodies) - reached) == []
+
+
+def used_in(node: ast.AST) -> set[str]:
+    """Names and attributes, and strings that are names."""
+    found = {name for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute) for name in names_of(part)}
+    texts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str))
+    return found | {word for text in texts if re.fullmatch(r"[\w.:]+", text) for word in re.split(r"[.:]", text)}
+
+
 def test_no_name_is_a_private_word_of_this_project() -> None:
     """In place of the field's own: handler, message, session, assumptions, simulation, release, price, posterior."""
     found = {

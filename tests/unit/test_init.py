@@ -18,7 +18,7 @@ import pytest
 from tests.builders import Call
 from verticopula import Federation
 from verticopula.errors import SchemaError
-from verticopula.schema.draft import draft_federation
+from verticopula.schema.federation_draft import draft_federation
 from verticopula.schema.imported_schemas import read_schema
 
 BANK = """Customer;income;age;sector;since;remark;vip
@@ -267,7 +267,7 @@ FRICTIONLESS = {
                     {"name": "Customer", "type": "string"},
                     {"name": "income", "type": "number", "constraints": {"minimum": 0, "maximum": 1e6}},
                     {"name": "age", "type": "integer", "constraints": {"minimum": 18}},
-                    {"name": "sector", "type": "string", "constraints": {"enum": ["K", "L", "M"]}},
+                    {"name": "sector", "type": "string", "constraints": {"enum": ["K", "L", "M"], "required": True}},
                     {
                         "name": "since",
                         "type": "date",
@@ -289,7 +289,7 @@ CSVW = {
             {"name": "customer", "titles": "Customer", "datatype": "string"},
             {"name": "income", "datatype": {"base": "decimal", "minimum": "0", "maximum": "1000000"}},
             {"name": "age", "datatype": {"base": "integer", "minInclusive": 18}},
-            {"name": "sector", "datatype": {"base": "string", "format": "K|L|M"}},
+            {"name": "sector", "required": True, "datatype": {"base": "string", "format": "K|L|M"}},
             {"name": "since", "datatype": {"base": "date", "minimum": "1990-01-01", "maximum": "2030-12-31"}},
             {"name": "remark", "datatype": "hexBinary"},
             {"name": "vip", "datatype": "boolean"},
@@ -310,6 +310,7 @@ def test_schemas_go_before_guesses(schema: dict[str, Any], has_ranges: bool, tab
     if has_ranges:
         assert bank["income"]["bounds"] == [0, 1000000]
         assert bank["sector"]["categories"] == ["K", "L", "M"]
+        assert [name for name, column in bank.items() if column.get("required")] == ["sector"]
         assert bank["since"]["bounds"] == ["1990-01-01", "2030-12-31"]
     else:
         assert bank["income"]["bounds"] == []

@@ -15,6 +15,8 @@ import pytest
 from tests.builders import Call
 from tests.unit.test_docs import ROOT
 
+pytestmark = pytest.mark.docs
+
 README = (ROOT / "README.md").read_text("utf-8")
 
 

@@ -16,7 +16,7 @@ from verticopula.formatting import count_of, readable
 if TYPE_CHECKING:
     import polars as pl
 
-    from verticopula.schema.draft import ColumnDraft, FederationDraft
+    from verticopula.schema.federation_draft import ColumnDraft, FederationDraft
     from verticopula.schema.imported_schemas import DescribedTable
 
 _LEAVE_OUT = "out"
@@ -63,7 +63,7 @@ def init(
     a question for later; elsewhere give --yes.
     """
     from verticopula.data.table_files import party_name_of, read_table
-    from verticopula.schema.draft import draft_federation
+    from verticopula.schema.federation_draft import draft_federation
     from verticopula.schema.imported_schemas import read_schema
 
     if not yes and not sys.stdin.isatty():

@@ -36,7 +36,6 @@ from verticopula.cli.shared_options import (
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.methods import (
-    DEFAULT_METHOD,
     IEVCDS,
     METHODS,
     PRINTED_VARIANT,
@@ -44,6 +43,7 @@ from verticopula.schema.methods import (
     REFINED,
     STRICT,
     VCDS,
+    default_method,
 )
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress
@@ -249,7 +249,8 @@ def compute(
         keep_log(own, quiet=quiet)
         from verticopula.network.party_process import PartyProcess
 
-        records = FolderRecords(own.folder / "sums")
+        records = FolderRecords(own.folder / "sums", own.folder / "sums.json")
+        records.prepare()
         party = ComputeParty(own.federation, records=records, authenticity=certificate_authenticity(own))
         if party.name != own.name:
             raise SettingsError(f"{own.folder} belongs to {own.name!r}, its federation file names {party.name!r}")
@@ -264,13 +265,15 @@ def submit(
     out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
     kit: LeadKit = Path("kits/lead"),
     method: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--method",
             help=f"{', '.join(METHODS)}; or {RAW_REGRESSION}, a regression on the raw columns, which every party's "
-            "policy must name.",
+            f"policy must name. Default: {REFINED.name}, because who is missing is not known before; {VCDS.name} with "
+            f"--{PRINTED_VARIANT}.",
+            show_default=False,
         ),
-    ] = DEFAULT_METHOD.name,
+    ] = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
@@ -328,6 +331,7 @@ def submit(
     seconds = own.federation.network.deadline if deadline is None else deadline
     check_folder(out, overwrite=overwrite)
     settings: dict[str, Any]
+    method = method or default_method(None, as_printed=as_printed).name
     if method == RAW_REGRESSION and as_printed:
         raise SettingsError(f"--{PRINTED_VARIANT} is not for {RAW_REGRESSION}")
     if method == RAW_REGRESSION:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,7 +91,9 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
         rich_progress.TaskProgressColumn(),
         rich_progress.TimeRemainingColumn(),
     )
-    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bars:
+    # Not what the console thinks: notebooks and build servers ask for colours without being a terminal.
+    hidden = quiet or not sys.stderr.isatty()
+    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bars:
         task = bars.add_task("starting", total=None)
 
         def show(what: str, done: int, total: int) -> None:

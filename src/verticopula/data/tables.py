@@ -33,6 +33,7 @@ from verticopula.schema.cell_text import (
 )
 from verticopula.schema.federation import Column, ColumnKey, Federation, IdRule, Party
 from verticopula.schema.id_rules import apply_id_rules, count_unknown, suggest_id_rules
+from verticopula.schema.methods import STRICT
 
 Floats = NDArray[np.float64]
 
@@ -117,7 +118,7 @@ def encode_column(
         encoded = _encode_numbers(series, column, decimal)
     else:
         encoded = _encode_categories(series, column)
-    return replace(encoded, notes=(*encoded.notes, *_spread_notes(encoded))), []
+    return replace(encoded, notes=(*encoded.notes, *_spread_notes(encoded), *_required_notes(encoded, column))), []
 
 
 def _unusable(dtype: pl.DataType, column: Column) -> str:
@@ -142,6 +143,16 @@ def _spread_notes(encoded: EncodedColumn) -> Iterable[str]:
         yield f"only {seen.size} observed value(s): the study can say nothing about it"
     elif np.all(seen == seen[0]):
         yield "is constant where observed: the study can say nothing about its associations; leave it out"
+
+
+def _required_notes(encoded: EncodedColumn, column: Column) -> Iterable[str]:
+    empty = ~encoded.observed
+    if column.required and empty.any():
+        first = "the lower bound" if column.bounds is not None else "the first category"
+        yield (
+            f"{_cells(int(empty.sum()))} empty in a required column: a study by {STRICT.name} counts them as {first}, "
+            f"unless the party knows nothing of the person{_rows(empty)}"
+        )
 
 
 def _encode_categories(series: pl.Series, column: Column) -> EncodedColumn:
@@ -290,6 +301,11 @@ def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | 
         what = f"{rounded.sum()} subject id(s) are written like 1.2E+09{_rows(rounded)}: a spreadsheet has rounded them"
         problems.append(Problem(where, f"{what}; save the column as text"))
     return ids, problems
+
+
+def knows_everybody(tables: Mapping[str, AlignedTable]) -> bool:
+    """Whether every party has something about everybody: no block is missing."""
+    return all(bool(table.observed().any(axis=1).all()) for table in tables.values())
 
 
 def align_tables(

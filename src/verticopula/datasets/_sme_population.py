@@ -12,6 +12,7 @@ from scipy import linalg, optimize, special
 from verticopula.datasets._sme_columns import (
     COEFFICIENTS,
     COLUMNS,
+    GAPS,
     INTERCEPT,
     RESIDUAL_DECAY,
     RESIDUAL_FLOOR,
@@ -78,9 +79,12 @@ def covariate_labels() -> list[str]:
 
 def _federation() -> Federation:
     response = ColumnKey(*RESPONSE.split("."))
-    parties = [{"name": party, "column": [spec.column for spec in columns]} for party, columns in COLUMNS.items()]
+    parties = [
+        {"name": party, "column": [{**s.column, "required": s.column["name"] != GAPS.get(party)} for s in columns]}
+        for party, columns in COLUMNS.items()
+    ]
     holder = next(party for party in parties if party["name"] == response.party)
-    holder["column"] = [*holder["column"], {"name": response.column, "kind": "binary"}]
+    holder["column"] = [*holder["column"], {"name": response.column, "kind": "binary", "required": True}]
     return Federation.from_dict({"name": "sme", "response": RESPONSE, "id": "subject_id", "party": parties})
 
 

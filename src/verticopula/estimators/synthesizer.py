@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,11 +16,11 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from verticopula.data.missingness import Missingness
-from verticopula.data.tables import AlignedTable, align_tables
+from verticopula.data.tables import AlignedTable, align_tables, knows_everybody
 from verticopula.errors import CellsWarning, SettingsError, StudyWarning, VerticopulaError
 from verticopula.formatting import count_of, format_percent, format_small, readable
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.notebook import alarm_html, box, text_html
+from verticopula.notebook import alarm_html, box, live_progress, text_html
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_generator
 from verticopula.privacy.policy import Policy
@@ -34,7 +34,7 @@ from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStud
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
-from verticopula.schema.methods import DEFAULT_METHOD, OWN_VARIANT
+from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT, default_method
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import StudySettings
@@ -55,6 +55,7 @@ from verticopula.transport.delivery import Transport, drive
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 
 class ReportableRegression(Protocol):
@@ -80,8 +81,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     federation : who holds which column
-    method : one of `verticopula.METHODS`: `vcds` (data complete or missing completely at random), `refined` (missing
-        at random, at the same cost), `evcds` and `ievcds` (missing at random), `strict` (for units
+    method : None for `refined` where blocks are missing and `vcds` otherwise (over a transport, where that is not known
+        before, for `refined`); or one of `verticopula.METHODS`: `vcds` (data complete or missing completely at random),
+        `refined` (missing at random, at the same cost), `evcds` and `ievcds` (missing at random), `strict` (for units
         `person` and `block`: no ranks, but second moments that nobody sees without noise)
     epsilon : what it bounds is said by `unit`; half goes to the ranks, half to the marginals; `strict` splits it itself
     delta : needed for units `block` and `person`
@@ -115,7 +117,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         federation: Federation,
-        method: str = DEFAULT_METHOD.name,
+        method: str | None = None,
         epsilon: float | None = 1.0,
         delta: float | None = None,
         unit: str | None = None,
@@ -157,9 +159,18 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     # ---- settings ------------------------------------------------------------------------
 
     def check(self) -> StudySettings:
-        """The settings with the unit filled in; SettingsError says what makes no sense. Spends nothing."""
-        given = self.get_params(deep=False)
-        settings = StudySettings(**{name: value for name, value in given.items() if name != "federation"})
+        """The settings with method and unit filled in; SettingsError says what makes no sense. Spends nothing.
+
+        A method that is not named is the one of a study over a transport; `fit` looks at who is missing.
+        """
+        return self._settings_where(complete=None)
+
+    def _settings_where(self, *, complete: bool | None) -> StudySettings:
+        """The same for tables in which every party knows everybody, or not; None where nobody knows that yet."""
+        given = {name: value for name, value in self.get_params(deep=False).items() if name != "federation"}
+        if self.method is None:
+            given["method"] = default_method(complete, as_printed=self.variant == PRINTED_VARIANT).name
+        settings = StudySettings(**given)
         StudyBudget.of(self.federation, settings)
         return settings.checked(self.federation)
 
@@ -201,12 +212,14 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         ledger : where releases are recorded; a file also counts what earlier studies spent
         vault : a folder where caps are kept over all studies about the same people, whatever their ledgers are; none
             means that caps count what is in `ledger`
-        progress : called with (what, done, total)
+        progress : called with (what, done, total); None shows a bar in notebooks, and nothing elsewhere
         """
         rule = self.federation.id if id is None else IdRule(name=id, rules=self.federation.id.rules)
         needs_overlap = self.needs_overlap
         frames = {name: to_polars(table, name) for name, table in tables.items()}
         aligned = align_tables(self.federation, frames, rule, need_overlap=needs_overlap)
+        if not needs_overlap and self._settings_where(complete=knows_everybody(aligned)).record.needs_overlap:
+            aligned = align_tables(self.federation, frames, rule, need_overlap=True)
         for note in (note for table in aligned.values() for note in table.notes()):
             warnings.warn(str(note), CellsWarning, stacklevel=2)
         with ExitStack() as opened:
@@ -236,14 +249,14 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         policies, ledger, progress : as `fit` has them
         vault, accounts : an open vault, and what `open_accounts` found there
         """
-        settings = self.check()
+        settings = self._settings_where(complete=knows_everybody(aligned))
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         # A seeded study has a fixed name, because the parties' streams are keyed by it.
         study = self._unused_name() if settings.is_private else seeded_study_name(self.federation)
         result = run_in_process(
             self.federation,
             settings.method,
-            self.budget,
+            StudyBudget.of(self.federation, settings),
             aligned,
             study=study,
             noise=self._noise,
@@ -251,7 +264,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             ledger=book if vault is None else ChargedLedger(vault.ledger, book),
             policies=policies,
             accounts=accounts,
-            progress=progress,
+            progress=progress or live_progress(),
             variant=settings.variant,
             printed_choices=settings.printed_choices,
         )
@@ -333,7 +346,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             purpose=purpose,
         )
         rng = server_generator(server_seed if seed is None else seed, "fit")
-        side = CoordinatorSide(rng, progress or show_nothing, compute_handler, opened.context, settings.printed_choices)
+        side = CoordinatorSide(
+            rng, progress or live_progress() or show_nothing, compute_handler, opened.context, settings.printed_choices
+        )
         rounds = find_protocol(settings.method, settings.variant)
         return opened, (yield from rounds(self.federation, budget, study, side))
 
@@ -482,7 +497,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         n_rows : None for the size of the cohort
         n_subjects : that size
         """
-        method = self.check().record
+        method = (self.study_.settings if hasattr(self, "study_") else self.check()).record
         if not method.aligned_rows:
             raise SettingsError(f"method {method.name!r} has no aligned release: its rows belong to no subject")
         if n_rows is not None and n_rows % n_subjects:
@@ -532,6 +547,19 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         real = {} if tables is None else read_real(self.federation, tables, id)
         facts = None if regression is None else regression.to_dict(0.95)
         return write_report(path, ReportData(self._fitted(), real, facts, aligned=self._drew_aligned))
+
+    def plot(self, what: str = "margins", *, columns: Sequence[str] | None = None) -> go.Figure:
+        """An interactive figure of the study, from the same numbers as the report's.
+
+        Parameters
+        ----------
+        what : `margins` (observed and corrected), `correlations` or `missingness` (who is known to whom)
+        columns : `party.column`, those to draw; all by default, the first 24 for margins
+        """
+        from verticopula.report.report_data import ReportData
+        from verticopula.report.study_plots import plot_study  # only here: fitting needs no figures
+
+        return plot_study(ReportData(self._fitted()), what, columns)
 
     # ---- keeping -------------------------------------------------------------------------
 

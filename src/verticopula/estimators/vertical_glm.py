@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from verticopula.errors import SettingsError
 from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference, copies_inference
+from verticopula.estimators.glm_predictions import CLASSIFIED, GLMPredictions
 from verticopula.estimators.printed_regression import trace_as_printed
 from verticopula.estimators.regression_checks import (
     FitWarning,
@@ -54,6 +54,7 @@ from verticopula.glm.regression_summary import (
     tabulate,
 )
 from verticopula.glm.strength_path import PATH_TUNING, DevianceScale, choose_point
+from verticopula.notebook import live_progress
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.raw_regression import complete_responses
 from verticopula.protocol.regression_path import FederatedPath
@@ -72,17 +73,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_CLASSIFIED = "binomial"  # the family whose responses are labels
 
-
-def _is_classifier(model: VerticalGLM) -> bool:
-    """Whether `predict_proba` and its like are there; an AttributeError says why they are not."""
-    if model.family != _CLASSIFIED:
-        raise AttributeError(f"only the family 'binomial' has classes, not {model.family!r}")
-    return True
-
-
-class VerticalGLM(BaseEstimator):  # type: ignore[misc]
+class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
     """A generalised linear model with variable selection over columns that parties hold.
 
     It is a scikit-learn classifier for `family="binomial"` and a regressor otherwise.
@@ -179,7 +171,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.categorical = True
-        if self.family == _CLASSIFIED:
+        if self.family == CLASSIFIED:
             tags.estimator_type = "classifier"
             tags.classifier_tags = ClassifierTags(multi_class=False)
         else:
@@ -203,7 +195,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         check_settings(self.get_params())
         tables, federation, n_subjects = read_blocks(X)
         tables, n_subjects = keep_complete(tables, n_subjects, y)
-        response, tables = take_response(tables, y, federation, labelled=self.family == _CLASSIFIED)
+        response, tables = take_response(tables, y, federation, labelled=self.family == CLASSIFIED)
         schema = {} if federation is None else {party.name: party.columns for party in federation.parties}
         codings = {name: code_table(table, schema.get(name)) for name, table in tables.items()}
         features = {name: encode_table(t, codings[name], f"party {name!r}") for name, t in tables.items()}
@@ -286,7 +278,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             return path, scores, values, selection
 
         path, scores, values, selection = drive(protocol(), transport)
-        classes = schema_classes(federation.column(key)) if self.family == _CLASSIFIED else None
+        classes = schema_classes(federation.column(key)) if self.family == CLASSIFIED else None
         self._finish(path, scores, Response(values, classes, str(key)), selection, None)
         return self._warned()
 
@@ -437,137 +429,6 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
         return self
 
-    # ---- predictions ---------------------------------------------------------------------
-
-    def linear_predictor(self, X: Any) -> Floats:
-        """(n,) intercept + X beta: log odds for `binomial`, logarithms of rates for `poisson`.
-
-        Parameters
-        ----------
-        X : tables like those of `fit`, with or without the response
-        """
-        check_is_fitted(self, "coef_")
-        if self.codings_ is None:
-            raise SettingsError("a fit on raw columns of other parties cannot predict here: the columns are theirs")
-        tables, _, _ = read_blocks(X)
-        absent = [name for name in self.coef_ if name not in tables]
-        if absent:
-            raise SettingsError(f"no table of party {absent[0]!r}")
-        for name in self.coef_:  # an array's columns have no names to be told apart by
-            given = X[name] if isinstance(X, Mapping) else X
-            if not hasattr(given, "columns") and tables[name].width != len(self.codings_[name]):
-                raise SettingsError(
-                    f"party {name!r}: X has {tables[name].width} features, but VerticalGLM is expecting "
-                    f"{len(self.codings_[name])} features as input"
-                )
-        parts = {
-            name: encode_table(tables[name], self.codings_[name], f"party {name!r}").values @ coef
-            for name, coef in self.coef_.items()
-        }
-        n_rows = next(iter(parts.values())).size
-        wrong = [name for name, part in parts.items() if part.size != n_rows]
-        if wrong:
-            raise SettingsError(f"party {wrong[0]!r} has a different number of rows")
-        return np.asarray(self.intercept_ + np.sum(list(parts.values()), axis=0))
-
-    def predict_mean(self, X: Any) -> Floats:
-        """(n,) expected responses: probabilities of the second class for `binomial`, rates for `poisson`.
-
-        Parameters
-        ----------
-        X : tables like those of `fit`, with or without the response
-        """
-        return find_family(self.family).mean(self.linear_predictor(X))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """(n,) the more probable label for `binomial`, the expected response otherwise.
-
-        Parameters
-        ----------
-        X : tables like those of `fit`, with or without the response
-        """
-        if self.family != _CLASSIFIED:
-            return self.predict_mean(X)
-        likely = self.linear_predictor(X) > 0.0
-        return np.asarray(self.classes_[likely.astype(np.int64)])
-
-    @available_if(_is_classifier)
-    def predict_proba(self, X: Any) -> Floats:
-        """(n, 2) probabilities of the labels in `classes_`; only for `binomial`.
-
-        Parameters
-        ----------
-        X : tables like those of `fit`, with or without the response
-        """
-        eta, family = self.linear_predictor(X), find_family(self.family)
-        return np.column_stack([family.mean(-eta), family.mean(eta)])
-
-    @available_if(_is_classifier)
-    def predict_log_proba(self, X: Any) -> Floats:
-        """(n, 2) logarithms of the probabilities, exact where these are next to 0; only for `binomial`.
-
-        Parameters
-        ----------
-        X : tables like those of `fit`, with or without the response
-        """
-        eta = self.linear_predictor(X)
-        return -np.column_stack([np.logaddexp(0.0, eta), np.logaddexp(0.0, -eta)])
-
-    @available_if(_is_classifier)
-    def decision_function(self, X: Any) -> Floats:
-        """(n,) log odds of the second label in `classes_`; only for `binomial`.
-
-        Parameters
-        ----------
-        X : tables like those of `fit`, with or without the response
-        """
-        return self.linear_predictor(X)
-
-    def score(self, X: Any, y: ArrayLike | str, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy for `binomial`; otherwise the share of the deviance explained, which is R^2 for `gaussian`.
-
-        Parameters
-        ----------
-        X : tables like those of `fit`
-        y : (n,) responses, or `party.column`
-        sample_weight : (n,) weights of the rows; None for equal ones
-        """
-        if self.family != _CLASSIFIED:
-            return self.deviance_explained(X, y, sample_weight)
-        y_true, eta = self._read_scored(X, y)
-        return float(np.average(y_true == (eta > 0.0), weights=_as_weights(sample_weight)))
-
-    def deviance_explained(self, X: Any, y: ArrayLike | str, sample_weight: ArrayLike | None = None) -> float:
-        """Share of the deviance explained (D^2): 0 for a constant prediction, 1 for a perfect one.
-
-        Parameters
-        ----------
-        X : tables like those of `fit`
-        y : (n,) responses, or `party.column`
-        sample_weight : (n,) weights of the rows; None for equal ones
-        """
-        y_true, eta = self._read_scored(X, y)
-        family, weights = find_family(self.family), _as_weights(sample_weight)
-        family.check(y_true)
-        null = np.full(y_true.size, family.link(float(np.average(y_true, weights=weights))))
-        left, whole = (
-            np.average(family.losses(at, y_true) - family.saturated(y_true), weights=weights) for at in (eta, null)
-        )
-        return float(1.0 - left / whole)
-
-    def _read_scored(self, X: Any, y: ArrayLike | str) -> tuple[Floats, Floats]:
-        """The response as numbers, and the linear predictor."""
-        check_is_fitted(self, "coef_")
-        tables, federation, _ = read_blocks(X)
-        labelled = self.family == _CLASSIFIED
-        response, _ = take_response(
-            tables, y, federation, labelled=labelled, classes=self.classes_ if labelled else None
-        )
-        eta = self.linear_predictor(X)
-        if eta.size != response.values.size:
-            raise SettingsError(f"the response has {response.values.size} rows, but the tables have {eta.size}")
-        return response.values, eta
-
     # ---- reading the result --------------------------------------------------------------
 
     def coefficient_table(self, level: float = 0.95) -> pd.DataFrame:
@@ -658,7 +519,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         synthesizer : fitted; the model was fitted on tables that it sampled
         n_repetitions : at least 10
         random_state : of the repetitions
-        progress : called with (what, done, total)
+        progress : called with (what, done, total); None shows a bar in notebooks, and nothing elsewhere
         """
         check_is_fitted(self, "coef_")
         self.inference_ = bootstrap_inference(
@@ -666,7 +527,7 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
             self._selected_model(),
             n_repetitions=n_repetitions,
             seed=random_state,
-            progress=progress,
+            progress=progress or live_progress(),
         )
         return self
 
@@ -693,14 +554,10 @@ class VerticalGLM(BaseEstimator):  # type: ignore[misc]
         return SelectedModel(
             self.family,
             self.response_,
-            self.classes_ if self.family == _CLASSIFIED else None,
+            self.classes_ if self.family == CLASSIFIED else None,
             self.codings_,
             self.coef_,
             self._intercept,
             self.n_rows_,
             self.n_effective_,
         )
-
-
-def _as_weights(sample_weight: ArrayLike | None) -> Floats | None:
-    return None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from verticopula.formatting import readable
-from verticopula.schema.draft import FROM_DATA, ColumnDraft, FederationDraft, PartyDraft
+from verticopula.schema.federation_draft import FROM_DATA, ColumnDraft, FederationDraft, PartyDraft
 
 _COMMENT_AT = 34  # the column of the text where comments begin
 
@@ -52,7 +52,8 @@ def _head(draft: FederationDraft, check_with: str) -> Iterator[str]:
     else:
         yield "# Bounds and categories are public: every party sees them. So they were not taken from the data, and a"
         yield "# question mark asks you for them. Take them from what is known without the data."
-    yield "# Delete columns that the study does not need."
+    yield "# Delete columns that the study does not need. A column that never has empty values may say so, with"
+    yield "# required = true: studies that protect a whole person are then a little better."
     yield f"# Then: {_one_line(check_with)}"
     yield ""
     yield _line("name", draft.name, "of the study")
@@ -92,6 +93,8 @@ def _column(column: ColumnDraft) -> Iterator[str]:
         if column.kind != "binary":
             yield '# A file with one on each line will do, too: categories_file = "codes.txt"'
         yield _line("categories", [])
+    if column.required:
+        yield _line("required", True, "no empty values")
 
 
 def _bounds_lines(column: ColumnDraft) -> Iterator[str]:

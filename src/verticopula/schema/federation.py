@@ -27,7 +27,7 @@ from verticopula.schema.cell_text import date_of, day_number
 from verticopula.schema.checked_model import STILL_OPEN, CheckedModel
 from verticopula.schema.code_lists import with_code_lists
 from verticopula.schema.defaults import LONGEST_DEADLINE
-from verticopula.schema.draft import FROM_DATA, FederationDraft, draft_federation, require_values
+from verticopula.schema.federation_draft import FROM_DATA, FederationDraft, draft_federation, require_values
 from verticopula.schema.frames import to_polars
 
 Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
@@ -75,8 +75,11 @@ class Column(CheckedModel):
         any case
     other : one of the categories, which stands for every value that is not listed; without it such a value counts as
         empty
+    required : whether everybody whom the party knows has a value; if not, an empty value is a cell of its own in
+        studies by `strict`. An empty value in a required column counts as the first category or the lower bound there
     weight : share of the party's budget relative to its other columns
     decimals : digits after the point in synthetic values of a continuous column
+    title, unit : what the report calls the column and what it is measured in, for readers; they change no number
     dates : whether the bounds were given as dates; they and the values are then days since 1970-01-01
     """
 
@@ -89,8 +92,11 @@ class Column(CheckedModel):
     scale: Scale = "linear"
     clamp: bool = False
     other: Category | None = None
+    required: bool = False
     weight: float = 1.0
     decimals: int | None = Field(default=None, ge=0, le=15)
+    title: str | None = None
+    unit: str | None = None
     dates: bool = False
 
     @field_validator("name")
@@ -99,6 +105,13 @@ class Column(CheckedModel):
         if not name.strip() or len(name) > 200 or _CONTROL.search(name):
             raise ValueError("a column name needs 1 to 200 printable characters")
         return name
+
+    @field_validator("title", "unit")
+    @classmethod
+    def _words_are_printable(cls, words: str | None) -> str | None:
+        if words is not None and (not words.strip() or len(words) > 200 or _CONTROL.search(words)):
+            raise ValueError("it needs 1 to 200 printable characters")
+        return words
 
     @field_validator("categories", mode="before")
     @classmethod
@@ -204,6 +217,11 @@ class Column(CheckedModel):
     def is_discrete(self) -> bool:
         return self.kind != "continuous"
 
+    @property
+    def heading(self) -> str:
+        """The column for readers: its title, or its name, and its unit."""
+        return f"{self.title or self.name} ({self.unit})" if self.unit else self.title or self.name
+
 
 class Party(CheckedModel):
     """One organisation: its name, its columns, and its own epsilon if it has one.
@@ -247,6 +265,15 @@ class Party(CheckedModel):
         name : as the federation file has it
         """
         return next_or_key_error((c for c in self.columns if c.name == name), name)
+
+    def may_be_empty(self, name: str) -> bool:
+        """Whether somebody whom the party knows may be without a value in the column. Never a look at the data.
+
+        Parameters
+        ----------
+        name : of the column; of a party's only one everybody whom it knows has a value
+        """
+        return len(self.columns) > 1 and not self.column(name).required
 
 
 class IdRule(CheckedModel):

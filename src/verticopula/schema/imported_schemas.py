@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from verticopula.errors import Problem, SchemaError
-from verticopula.schema.draft import ColumnDraft
+from verticopula.schema.federation_draft import ColumnDraft
 
 _LEFT_OUT = "left out: its type is {type}"
 _FRICTIONLESS = {"number": "continuous", "integer": "count", "year": "count", "date": "date", "datetime": "date"}
@@ -122,7 +122,8 @@ def _sdv_column(name: str, about: Mapping[str, Any], source: str) -> ColumnDraft
 
 def _frictionless(name: str, schema: Mapping[str, Any], source: str) -> DescribedTable:
     key = _key(schema.get("primaryKey"))
-    columns = (_field(field, source) for field in schema["fields"] if field["name"] != key)
+    fields = [field for field in schema["fields"] if field["name"] != key]
+    columns = (_required(_field(field, source), field.get("constraints", {}).get("required")) for field in fields)
     return DescribedTable(name, key, tuple(columns))
 
 
@@ -156,7 +157,11 @@ def _csvw(table: Mapping[str, Any], group: Mapping[str, Any], source: str) -> De
     key = _key(schema.get("primaryKey"))
     columns = [column for column in schema["columns"] if not column.get("virtual")]
     named = ((_csvw_name(column), column) for column in columns)
-    drafts = (_csvw_column(name, column, source) for name, column in named if key not in (name, column.get("name")))
+    drafts = (
+        _required(_csvw_column(name, column, source), column.get("required"))
+        for name, column in named
+        if key not in (name, column.get("name"))
+    )
     ids = {column.get("name"): _csvw_name(column) for column in columns}
     return DescribedTable(_stem(table.get("url")), ids.get(key, key), tuple(drafts))
 
@@ -193,6 +198,10 @@ def _csvw_column(name: str, column: Mapping[str, Any], source: str) -> ColumnDra
 
 
 # ---- common ------------------------------------------------------------------------------
+
+
+def _required(column: ColumnDraft, said: Any) -> ColumnDraft:
+    return replace(column, required=said is True)
 
 
 def _category(value: Any) -> str | int:

@@ -152,6 +152,17 @@ DEFAULT_METHOD = VCDS
 RAW_REGRESSION = "raw-glm"
 
 
+def default_method(complete: bool | None, *, as_printed: bool = False) -> Method:
+    """The method of a study for which nobody named one: one that corrects for missing blocks where there may be any.
+
+    Parameters
+    ----------
+    complete : whether every party knows everybody; None where that is not known yet, as between organisations
+    as_printed : whether it must be one of the paper's
+    """
+    return DEFAULT_METHOD if complete or as_printed else REFINED
+
+
 def find_method(name: str) -> Method:
     """The method of that name; SettingsError names the known ones."""
     if name not in METHODS:

@@ -39,6 +39,7 @@ def tilted_to_dict(copula: TiltedStudyCopula) -> dict[str, Any]:
             {"pair": list(pair), "theta": theta.tolist(), "target": copula.targets[pair].tolist()}
             for pair, theta in model.tables.items()
         ],
+        "shifts": [{"column": j, "covariance": own.tolist()} for j, own in model.shifts.items()],
     }
 
 
@@ -64,7 +65,11 @@ def tilted_from_dict(copula: FittedCopula, raw: Mapping[str, Any]) -> TiltedStud
     tables = {tuple(table["pair"]): np.array(table["theta"], dtype=np.float64) for table in raw["tables"]}
     targets = {tuple(table["pair"]): np.array(table["target"], dtype=np.float64) for table in raw["tables"]}
     latent_of = np.array(raw["latent_of"], dtype=np.int64)
-    model = TiltedCopula(columns, latent_of, correlation, tilts, tables)
+    shifts = {
+        int(own["column"]): np.array(own["covariance"], dtype=np.float64).reshape(-1, q)
+        for own in raw.get("shifts", ())
+    }
+    model = TiltedCopula(columns, latent_of, correlation, tilts, tables, shifts)
     if not _fits(copula, model, targets):
         raise VerticopulaError("the saved study's cells or tables do not fit its columns")
     return TiltedStudyCopula(copula.layout, copula.marginals, copula.correlation, model, targets)
@@ -75,7 +80,7 @@ def _fits(copula: FittedCopula, model: TiltedCopula, targets: Mapping[Pair, Floa
     columns, p, q = model.columns, len(copula.layout.keys), len(model.correlation)
     if len(columns) != p or model.latent_of.shape != (p,) or model.correlation.shape != (q, q):
         return False
-    numbers = [model.correlation, *model.tilts, *model.tables.values(), *targets.values()]
+    numbers = [model.correlation, *model.tilts, *model.tables.values(), *targets.values(), *model.shifts.values()]
     if not all(np.isfinite(values).all() for values in numbers):
         return False
     held = model.latent_of[model.latent_of >= 0]
@@ -89,6 +94,9 @@ def _fits(copula: FittedCopula, model: TiltedCopula, targets: Mapping[Pair, Floa
         if set(column.groups.tolist()) != set(range(column.n_cells)) or column.n_cells > _MOST_CELLS:
             return False
         if tilt.shape != (column.n_cells,) or not np.isfinite(cells).all() or column.n_filled < 1:
+            return False
+    for j, own in model.shifts.items():
+        if not 0 <= j < p or model.latent_of[j] >= 0 or own.shape != (columns[j].n_cells, q):
             return False
     for (a, b), theta in model.tables.items():
         if not 0 <= a < b < p or theta.shape != (columns[a].n_cells, columns[b].n_cells):

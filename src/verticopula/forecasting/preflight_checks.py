@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from verticopula.data.tables import AlignedTable
+from verticopula.data.tables import AlignedTable, knows_everybody
 from verticopula.errors import SettingsError, StudyWarning
 from verticopula.forecasting.forecast import forecast
 from verticopula.formatting import count_of, format_percent, join_names
@@ -21,9 +21,10 @@ from verticopula.privacy.policy import Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on, spent_on_people
 from verticopula.privacy.statement import format_epsilon
+from verticopula.report.report_data import CapUse
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.schema.methods import DEFAULT_METHOD, OWN_VARIANT, REFINED, Method
+from verticopula.schema.methods import OWN_VARIANT
 from verticopula.schema.study_settings import StudySettings
 from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import to_unit
@@ -55,18 +56,6 @@ class SpendingThresholds:
 
 
 SPENDING_AT = SpendingThresholds()
-
-
-def choose_method(tables: Mapping[str, AlignedTable], *, as_printed: bool = False) -> Method:
-    """The method of a study for which nobody named one: one that corrects for missing blocks where there are any.
-
-    Parameters
-    ----------
-    tables : party -> its table, aligned
-    as_printed : whether it must be one of the paper's
-    """
-    complete = all(bool(table.observed().any(axis=1).all()) for table in tables.values())
-    return DEFAULT_METHOD if complete or as_printed else REFINED
 
 
 def warn_before_spending(
@@ -101,8 +90,7 @@ def warn_before_spending(
 
 
 def _missing_blocks(settings: StudySettings, tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
-    known = [bool(table.observed().any(axis=1).all()) for table in tables.values()]
-    if not all(known) and not settings.record.models_missing:
+    if not knows_everybody(tables) and not settings.record.models_missing:
         yield settings.record.missing_blocks
 
 
@@ -182,18 +170,48 @@ def _caps(
         return
     proposed = _proposed(federation, settings, tables)
     for name, policy in capped.items():
-        account = accounts.get(name, TableAccount("", {}))
-        about = name, account.table, account.overlapping
-        own = spent_on(spent, *about)
-        people = spent_on_people(spent, *about, account.same_people)
-        planned = [release for release in proposed if release.party == name]
-        total = policy.count([*own, *planned], [*people, *proposed])
-        for unit, cap in policy.caps.model_dump(exclude_none=True).items():
-            would_be = getattr(total, unit)
-            if not proposed and unit in (str(settings.unit), "person"):
-                would_be += settings.epsilon or 0.0  # at most: noise of several studies adds up to less
-            if would_be >= SPENDING_AT.cap_used * cap:
-                yield _cap_warning(name, unit, cap, would_be)
+        for unit, would_be, cap in _counted(name, policy, spent, accounts, proposed):
+            # At most: noise of several studies adds up to less.
+            more = (settings.epsilon or 0.0) if not proposed and unit in (str(settings.unit), "person") else 0.0
+            if would_be + more >= SPENDING_AT.cap_used * cap:
+                yield _cap_warning(name, unit, cap, would_be + more)
+
+
+def _counted(
+    name: str,
+    policy: Policy,
+    spent: list[Release],
+    accounts: Mapping[str, TableAccount],
+    proposed: list[Release],
+) -> Iterator[tuple[str, float, float]]:
+    """Of every cap of a party: its unit, what counts against it after these releases, and the cap."""
+    account = accounts.get(name, TableAccount("", {}))
+    about = name, account.table, account.overlapping
+    own = spent_on(spent, *about)
+    people = spent_on_people(spent, *about, account.same_people)
+    planned = [release for release in proposed if release.party == name]
+    total = policy.count([*own, *planned], [*people, *proposed])
+    for unit, cap in policy.caps.model_dump(exclude_none=True).items():
+        yield unit, getattr(total, unit), cap
+
+
+def use_of_caps(
+    policies: Mapping[str, Policy], spent: Iterable[Release], accounts: Mapping[str, TableAccount] | None = None
+) -> tuple[CapUse, ...]:
+    """What was spent of every party's caps, over all studies that the ledger knows. For the parties themselves only.
+
+    Parameters
+    ----------
+    policies : party -> what it allows
+    spent : what the ledger holds that caps are counted on
+    accounts : party -> whose budget its releases are charged to; None where no vault keeps track
+    """
+    known = list(spent)
+    return tuple(
+        CapUse(name, unit, used, cap)
+        for name, policy in policies.items()
+        for unit, used, cap in _counted(name, policy, known, accounts or {}, [])
+    )
 
 
 def _cap_warning(party: str, unit: str, cap: float, would_be: float) -> StudyWarning:

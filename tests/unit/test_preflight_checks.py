@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ import pytest
 from tests.builders import CONTINUOUS, Call, make_federation
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.input_files import write_inputs
-from verticopula.data.tables import align_tables
+from verticopula.data.tables import align_tables, knows_everybody
 from verticopula.errors import StudyWarning
-from verticopula.forecasting.before_spending import choose_method, expect_in_words, warn_before_spending
+from verticopula.forecasting.preflight_checks import expect_in_words, warn_before_spending
 from verticopula.privacy.policy import Caps
+from verticopula.schema.methods import default_method
 from verticopula.schema.study_settings import StudySettings
 from verticopula.storage.ledger import read_ledger
 
@@ -73,10 +75,10 @@ def test_bounds_that_are_much_wider_than_the_values_or_that_exclude_most_of_them
 def test_a_slow_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from verticopula.forecasting import before_spending
+    from verticopula.forecasting import preflight_checks
 
-    lower = replace(before_spending.SPENDING_AT, comparisons=50_000.0)  # 2 columns of 300 people have 89,700
-    monkeypatch.setattr(before_spending, "SPENDING_AT", lower)
+    lower = replace(preflight_checks.SPENDING_AT, comparisons=50_000.0)  # 2 columns of 300 people have 89,700
+    monkeypatch.setattr(preflight_checks, "SPENDING_AT", lower)
     assert "--sampler binomial" in str(found(study())["slow-sampler"])
     assert found(study(), sampler="binomial") == {}
     assert found(study(150, 150)) == {}
@@ -98,7 +100,7 @@ def test_caps_that_are_nearly_used_or_too_small_for_the_study() -> None:
 
 
 def test_the_prices_before_are_those_of_the_ledger_after() -> None:
-    from verticopula.forecasting.before_spending import _proposed
+    from verticopula.forecasting.preflight_checks import _proposed
 
     federation, tables = study(known=200)
     for method in ("vcds", "refined", "ievcds"):
@@ -113,7 +115,17 @@ def test_the_prices_before_are_those_of_the_ledger_after() -> None:
 def test_the_method_where_nobody_names_one() -> None:
     for known, as_printed, expected in ((300, False, "vcds"), (200, False, "refined"), (200, True, "vcds")):
         federation, tables = study(known=known)
-        assert choose_method(align_tables(federation, tables), as_printed=as_printed).name == expected
+        complete = knows_everybody(align_tables(federation, tables))
+        assert default_method(complete, as_printed=as_printed).name == expected
+        variant = "as-printed" if as_printed else "verticopula"
+        synthesizer = Synthesizer(federation, epsilon=2.0, variant=variant)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            synthesizer.fit(tables)
+        assert synthesizer.method is None  # as it was given
+        assert synthesizer.settings_["method"] == expected
+        assert f"method: {expected}" in synthesizer.summary()
+    assert Synthesizer(federation, epsilon=2.0).check().method == "refined"  # over a transport nobody knows yet
 
 
 def test_one_sentence_of_what_to_expect() -> None:

@@ -63,6 +63,7 @@ class ColumnDraft:
     bounds, categories : None where they are still a question
     is_date : whether its cells are dates
     truth : whether its two categories are 0 and 1, which need not be written
+    required : whether a schema says that it never has empty values; never from data
     """
 
     name: str
@@ -72,6 +73,7 @@ class ColumnDraft:
     categories: tuple[Any, ...] | None = None
     is_date: bool = False
     truth: bool = False
+    required: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -87,6 +89,8 @@ class ColumnDraft:
             out["bounds"] = list(self.bounds or ())
         elif not self.truth:
             out["categories"] = list(self.categories or ())
+        if self.required:
+            out["required"] = True
         return out
 
 

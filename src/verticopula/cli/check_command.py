@@ -1,0 +1,168 @@
+"""`verticopula check`: everything that is wrong with a study, open or unwise, before any budget is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.cli.screen_output import show_notes, show_warnings
+from verticopula.cli.shared_options import (
+    AsPrinted,
+    ChosenMethod,
+    Delta,
+    Epsilon,
+    FederationFile,
+    Quiet,
+    UnitName,
+    variant_of,
+)
+from verticopula.cli.study_inputs import default_vault, open_vault, read_data_folder, read_policies
+from verticopula.errors import Problem, SchemaError, SettingsError, StudyWarning
+from verticopula.formatting import count_of, readable
+from verticopula.schema.methods import default_method
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from verticopula.data.tables import AlignedTable
+    from verticopula.privacy.release import Release
+    from verticopula.schema.federation import Federation
+    from verticopula.storage.known_tables import TableAccount
+
+Found = TypeVar("Found")
+
+
+def check(
+    federation: FederationFile,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder with the parties' tables.", show_default=False)
+    ] = None,
+    method: ChosenMethod = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: UnitName = None,
+    as_printed: AsPrinted = False,
+    sampler: Annotated[str, typer.Option(help="exact or binomial, as for run.")] = "exact",
+    policies: Annotated[
+        Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
+    ] = None,
+    vault: Annotated[
+        Path | None,
+        typer.Option(help="Folder where everything spent on these people is kept, as for run.", show_default=False),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Everything that is wrong with a study, open or unwise, all at once, before any budget is spent."""
+    from verticopula.data.tables import align_tables, knows_everybody
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.forecasting.preflight_checks import expect_in_words, warn_before_spending
+    from verticopula.schema.federation import Federation
+
+    problems: list[Problem] = []
+    study = _collect(problems, lambda: Federation.from_toml(federation))
+    aligned: dict[str, AlignedTable] | None = None
+    found: list[StudyWarning] = []
+    said = ""
+    if study is not None:
+        known = study
+        rules = _collect(problems, lambda: read_policies(known, policies))
+        raw = None if data is None else _collect(problems, lambda: read_data_folder(known, data))
+        aligned = None if raw is None else _collect(problems, lambda: align_tables(known, raw, need_overlap=False))
+        complete = aligned is None or knows_everybody(aligned)
+        chosen = method or default_method(complete, as_printed=as_printed).name
+        whole = 1.0 if epsilon is None else epsilon
+        synthesizer = Synthesizer(known, chosen, whole, delta, unit, sampler=sampler, variant=variant_of(as_printed))
+        settings = _collect(problems, synthesizer.check)
+        if raw is not None and aligned is not None and settings is not None:
+            if settings.record.needs_overlap:
+                _collect(problems, lambda: align_tables(known, raw, need_overlap=True))
+            if not problems and rules is not None:
+                spent, accounts = _spent(vault, policies, known, raw)
+                found = warn_before_spending(known, settings, aligned, policies=rules, spent=spent, accounts=accounts)
+                said = "" if quiet else f"Method {chosen}. {expect_in_words(known, settings, aligned)}"
+    if problems:
+        _show_problems(problems)
+        raise typer.Exit(1)
+    if study is not None and not quiet:
+        _show_check(study, aligned)
+        console = Console()
+        show_warnings(console, found)
+        if said:
+            console.print(Text(said), soft_wrap=True)
+
+
+def _collect(problems: list[Problem], action: Callable[[], Found]) -> Found | None:
+    """The action's result; if it fails, its problems are added to the list instead."""
+    try:
+        return action()
+    except SchemaError as error:
+        problems += error.problems
+    except SettingsError as error:
+        problems.append(Problem("settings", str(error)))
+    return None
+
+
+def _spent(
+    vault: Path | None, policies: Path | None, study: Federation, raw: dict[str, pl.DataFrame]
+) -> tuple[list[Release], dict[str, TableAccount] | None]:
+    """What a vault holds about these people, without telling it about them; nothing where there is no vault yet."""
+    from verticopula.storage.charged_ledger import open_accounts
+    from verticopula.storage.vault import is_vault
+
+    folder = vault or (default_vault() if policies is not None else None)
+    if folder is None or not is_vault(folder):
+        return [], None
+    with open_vault(folder) as known:
+        return list(known.ledger), open_accounts(known, study, raw, study.id, remember=False)
+
+
+def _show_problems(problems: list[Problem]) -> None:
+    """What is wrong, and apart from it what is not answered yet."""
+    console = Console(stderr=True)
+    wrong = [problem for problem in problems if not problem.is_open]
+    asked = [problem for problem in problems if problem.is_open]
+    if wrong:
+        console.print(Text(f"{len(wrong)} problem(s) found; nothing was spent", style="bold red"))
+    for problem in wrong:
+        console.print(Text(f"  - {readable(str(problem))}"))
+    if asked:
+        head = f"{count_of(len(asked), 'question is', 'questions are')} still open in the federation file"
+        console.print(Text(f"{head}; nothing was spent", style="bold"))
+    for problem in asked:
+        console.print(Text(f"  ? {readable(str(problem))}"))
+
+
+def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> None:
+    console = Console()
+    console.print(Text(f"No problems found; nothing was spent. {study}"), soft_wrap=True)
+    if study.bounds_source == "from-data":
+        console.print(
+            Text("! Bounds or categories were taken from the data: epsilon will be infinite.", style="bold red")
+        )
+    if aligned is None:
+        console.print("Tables were not checked: give --data DIR.")
+        return
+    table = Table("party", "columns", "subjects", "of cohort", "empty", "clamped", "unused")
+    table.columns[0].no_wrap = True
+    for name, part in aligned.items():
+        seen = part.observed()
+        known = seen.any(axis=1)
+        clamped = sum(column.clamped for column in part.columns.values())
+        empty = int((~seen[known]).sum())
+        table.add_row(
+            name,
+            str(seen.shape[1]),
+            f"{known.sum():,}",
+            f"{known.mean():.1%}",
+            f"{empty:,}",
+            f"{clamped:,}",
+            str(part.ignored),
+        )
+    console.print(table)
+    show_notes(console, aligned)

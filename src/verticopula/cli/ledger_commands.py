@@ -1,0 +1,75 @@
+"""`verticopula ledger`: what was released, and whether anybody changed the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.errors import SettingsError
+from verticopula.formatting import readable
+from verticopula.schema.defaults import DEFAULT_DELTA
+
+if TYPE_CHECKING:
+    from verticopula.privacy.release import Release
+
+ledger_app = typer.Typer(
+    help="Look at what was released, and see that nobody changed the record.", no_args_is_help=True
+)
+
+
+@ledger_app.command("show")
+def ledger_show(
+    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
+    delta: Annotated[float, typer.Option(help="The delta at which block and person are counted.")] = DEFAULT_DELTA,
+) -> None:
+    """Every release, and what all of them together cost at every unit."""
+    from verticopula.privacy.statement import format_price, state_privacy
+    from verticopula.storage.ledger import read_ledger
+
+    entries = read_ledger(_ledger_path(folder))
+    console = Console()
+    for study in dict.fromkeys(e.study for e in entries):
+        own = [e for e in entries if e.study == study]
+        tables = [f"table {table}" for table in dict.fromkeys(_short_table(e) for e in own) if table]
+        marks = ", ".join([*sorted({f"{e.noise} noise, {e.bounds} bounds" for e in own}), *tables])
+        console.print(Text(readable(f"{study}, {own[0].time} ({marks})"), style="bold"), soft_wrap=True)
+        table = Table("party.column", "what", "subjects", "epsilon")
+        for e in own:
+            cells = (f"{e.party}.{e.column}", e.what, f"{e.n_subjects:,}", format_price(e))
+            table.add_row(*(Text(readable(cell)) for cell in cells))
+        console.print(table)
+    print("\n".join(state_privacy(entries, delta).lines()))
+
+
+@ledger_app.command("verify")
+def ledger_verify(
+    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
+) -> None:
+    """See that no entry was changed, removed from the middle or put in another order; in a vault, nor from the end."""
+    from verticopula.storage.ledger import read_ledger
+    from verticopula.storage.vault import inspect_vault, is_vault
+
+    if is_vault(folder):
+        entries, replies = inspect_vault(folder)
+        print(f"{entries} entries, chain intact and complete; {replies} stored replies, all whole and recorded")
+        return
+    print(f"{len(read_ledger(_ledger_path(folder)))} entries, chain intact")
+
+
+def _ledger_path(folder: Path) -> Path:
+    from verticopula.study.study_folder import LEDGER_FILE
+
+    path = folder / LEDGER_FILE if folder.is_dir() else folder
+    if not path.is_file():
+        raise SettingsError(f"no ledger at {path}")
+    return path
+
+
+def _short_table(entry: Release) -> str:
+    """The beginnings of a table's names."""
+    return "+".join(name[:6] for name in entry.table.split("+"))

@@ -1,0 +1,242 @@
+"""`verticopula run`: a study on tables in this process, with policies, vault, ledger and report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from verticopula.cli.screen_output import show_notes, show_warnings, write_and_show
+from verticopula.cli.shared_options import (
+    AsPrinted,
+    ChosenMethod,
+    Delta,
+    Epsilon,
+    FederationFile,
+    Overwrite,
+    Quiet,
+    RankCorrelationName,
+    Seed,
+    UnitName,
+    progress_bar,
+    variant_of,
+    whole_epsilon,
+)
+from verticopula.cli.study_inputs import DataFolder, default_vault, open_vault, read_data_folder, read_policies
+from verticopula.errors import SettingsError
+from verticopula.formatting import count_of
+from verticopula.schema.defaults import DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
+from verticopula.schema.methods import IEVCDS, default_method
+from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from verticopula.privacy.policy import Policy
+    from verticopula.schema.federation import Federation
+    from verticopula.storage.known_tables import TableAccount
+    from verticopula.storage.vault import Vault
+
+
+def run(
+    federation: FederationFile,
+    data: DataFolder,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
+    method: ChosenMethod = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: UnitName = None,
+    epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
+    epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
+    sampler: Annotated[
+        str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
+    ] = "exact",
+    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = DEFAULT_ROUNDS,
+    per_round: Annotated[
+        bool,
+        typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round, not split over them."),
+    ] = False,
+    aligned: Annotated[
+        bool,
+        typer.Option("--aligned", help="Row i follows subject i: a noisy copy of the cohort. For comparisons only."),
+    ] = False,
+    as_printed: AsPrinted = False,
+    rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
+    policies: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with the parties' own <party>.toml policy files. Their caps hold over all runs about the same "
+            "people, whatever --out is: see --vault."
+        ),
+    ] = None,
+    vault: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder where everything spent on these people is kept, over all runs. With --policies the default is "
+            "one folder for all of your runs, in $XDG_DATA_HOME/verticopula (~/.local/share/verticopula); without, "
+            "none.",
+            show_default=False,
+        ),
+    ] = None,
+    drop_rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A rule that is no longer in a party's policy file and is given up, such as bank.caps.client; may be "
+            "given several times. Otherwise a file that has lost a rule is taken for half written, and refused.",
+            metavar="PARTY.RULE",
+        ),
+    ] = None,
+    in_house: Annotated[
+        bool,
+        typer.Option(
+            "--in-house",
+            help=f"Also write {IN_HOUSE_FILE}, which compares with the real tables: not private, not to be shared.",
+        ),
+    ] = False,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit on the parties' tables and write complete synthetic ones, and a report.
+
+    Before anything is drawn, what it costs is written into the ledger in --out and, with --policies, into the vault,
+    whose ledger the caps are counted on. A run that a policy refuses spends nothing and leaves no --out behind.
+    """
+    from verticopula.data.tables import align_tables
+    from verticopula.estimators.default_regression import fit_if_cheap
+    from verticopula.estimators.synthesizer import Synthesizer
+    from verticopula.forecasting.preflight_checks import expect_in_words, use_of_caps, warn_before_spending
+    from verticopula.report.report_data import ReportData
+    from verticopula.report.report_page import write_report
+    from verticopula.schema.federation import Federation
+    from verticopula.storage.charged_ledger import ChargedLedger, open_accounts
+    from verticopula.storage.ledger import Ledger
+    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, new_folder
+    from verticopula.study.study_warnings import ALIGNED_ROWS
+
+    whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
+    if rows is not None and rows < 1:
+        raise SettingsError("--rows must be at least 1")
+    study = Federation.from_toml(federation)
+    console = Console(stderr=True, quiet=quiet)
+    if aligned and method is None:
+        raise SettingsError(
+            "--aligned needs a --method: of the method that is taken otherwise rows may belong to nobody"
+        )
+    raw = read_data_folder(study, data)
+    method = method or _method_for(study, raw, console, as_printed=as_printed)
+    synthesizer = Synthesizer(
+        study,
+        method=method,
+        epsilon=whole,
+        delta=delta,
+        unit=unit,
+        random_state=seed,
+        epsilon_ranks=epsilon_ranks,
+        epsilon_marginals=epsilon_marginals,
+        sampler=sampler,
+        rounds=rounds,
+        per_round=per_round,
+        variant=variant_of(as_printed),
+        rank_correlation=rank_correlation,
+    )
+    tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
+    show_notes(console, tables)
+    rules = read_policies(study, policies)
+    aligned = aligned or synthesizer.check().gives_aligned_rows
+    if aligned:  # before anything is spent
+        synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
+    kept = vault or (default_vault() if policies is not None else None)
+    if kept is not None and kept.resolve() == out.resolve():
+        raise SettingsError("--vault and --out need folders of their own")
+    with new_folder(out, overwrite=overwrite), ExitStack() as opened, _saying_what_was_charged(out / LEDGER_FILE):
+        charged = None if kept is None else opened.enter_context(open_vault(kept))
+        accounts = None if charged is None else open_accounts(charged, study, raw, study.id)
+        if charged is not None and accounts is not None and policies is not None:
+            _remember_policies(charged, accounts, rules, policies, drop_rule or [])
+        book = Ledger(out / LEDGER_FILE)
+        counted = book if charged is None else ChargedLedger(charged.ledger, book)
+        if not quiet:
+            settings = synthesizer.check()
+            found = warn_before_spending(study, settings, tables, policies=rules, spent=counted, accounts=accounts)
+            show_warnings(console, found)
+            console.print(Text(expect_in_words(study, settings, tables)), soft_wrap=True)
+        with progress_bar(quiet) as progress:
+            synthesizer.fit_aligned(
+                tables, policies=rules, ledger=book, vault=charged, accounts=accounts, progress=progress
+            )
+        notes = (str(ALIGNED_ROWS),) if aligned else ()
+        synthetic = synthesizer.sample(rows, aligned=aligned)
+        write_and_show(out, synthesizer, synthetic, quiet, notes=notes)
+        for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
+            stale.unlink(missing_ok=True)
+        facts = None if aligned else fit_if_cheap(synthesizer.study_, synthetic)
+        written = [write_report(out / REPORT_FILE, ReportData(synthesizer.study_, regression=facts, aligned=aligned))]
+        if in_house:
+            caps = use_of_caps(rules or {}, counted, accounts)
+            own = ReportData(synthesizer.study_, tables, facts, aligned, caps=caps)
+            written.append(write_report(out / IN_HOUSE_FILE, own))
+    if not quiet:
+        for path in written:
+            print(f"  {path}")
+        if kept is not None:
+            print(f"Charged, for all runs about these people, in {kept}")
+
+
+def _method_for(study: Federation, raw: dict[str, pl.DataFrame], console: Console, *, as_printed: bool) -> str:
+    """The method where nobody named one, and a word about it."""
+    from verticopula.data.tables import align_tables, knows_everybody
+
+    complete = knows_everybody(align_tables(study, raw, need_overlap=False))
+    chosen = default_method(complete, as_printed=as_printed)
+    console.print(Text(f"Method {chosen.name} ({chosen.help}); --method chooses another."), soft_wrap=True)
+    return chosen.name
+
+
+@contextmanager
+def _saying_what_was_charged(path: Path) -> Iterator[None]:
+    """If somebody interrupts what follows, a word about what was charged by then, and exit."""
+    from verticopula.privacy.statement import format_epsilon, state_privacy
+    from verticopula.schema.units import Unit
+    from verticopula.storage.ledger import Ledger
+
+    before = len(Ledger(path))
+    try:
+        yield
+    except KeyboardInterrupt:
+        charged = list(Ledger(path))[before:]
+        said = "interrupted; nothing was charged"
+        if charged:
+            cost = state_privacy(charged)
+            said = (
+                f"interrupted; {count_of(len(charged), 'release was', 'releases were')} charged: epsilon per client "
+                f"{format_epsilon(cost.epsilon(Unit.CLIENT))}, per person {format_epsilon(cost.person)} at delta = "
+                f"{cost.delta:g}. They stay charged: a new run in this folder adds to them, and shows the sum."
+            )
+        Console(stderr=True).print(Text(said), soft_wrap=True)
+        sys.exit(130)
+
+
+def _remember_policies(
+    vault: Vault, accounts: dict[str, TableAccount], rules: dict[str, Policy], folder: Path, dropped: list[str]
+) -> None:
+    """SettingsError if a party's file has lost rules that the vault remembers, unless they are given up by name."""
+    from verticopula.privacy.policy_file import has_end, remember_rules
+
+    if strangers := [name for name in dropped if name.partition(".")[0] not in accounts]:
+        raise SettingsError(f"--drop-rule {strangers[0]}: it begins with the name of no party of this federation")
+    for name, account in accounts.items():
+        own = [rule.removeprefix(f"{name}.") for rule in dropped if rule.startswith(f"{name}.")]
+        found = rules[name].rules() if name in rules else {}
+        file, met = folder / f"{name}.toml", account.overlapping
+        is_whole = not file.is_file() or has_end(file.read_text("utf-8"))
+        remember_rules(
+            vault.studies, account.table, found, str(file), own, f"{name}.", is_whole=is_whole, overlapping=met
+        )

@@ -1,0 +1,64 @@
+"""What commands are given: the parties' tables, their policies, and the vault where everything spent is kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from verticopula.errors import SettingsError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from verticopula.privacy.policy import Policy
+    from verticopula.schema.federation import Federation
+    from verticopula.storage.vault import Vault
+
+DataFolder = Annotated[
+    Path, typer.Option("--data", help="Folder with one <party>.csv or <party>.parquet each.", show_default=False)
+]
+
+
+def read_data_folder(study: Federation, data: Path) -> dict[str, pl.DataFrame]:
+    from verticopula.data.table_files import read_tables
+
+    if not data.is_dir():
+        raise SettingsError(f"--data {data}: no such folder")
+    return read_tables(study, data)
+
+
+def read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
+    from verticopula.privacy.policy import Policy
+
+    if folder is None:
+        return {}
+    if not folder.is_dir():
+        raise SettingsError(f"--policies {folder}: no such folder")
+    names = {party.name for party in study.parties}
+    strangers = sorted(p.name for p in folder.glob("*.toml") if p.stem not in names)
+    if strangers:
+        raise SettingsError(f"--policies {folder}: {', '.join(strangers)} belong to no party of this federation")
+    return {name: Policy.from_toml(folder / f"{name}.toml") for name in names if (folder / f"{name}.toml").is_file()}
+
+
+def default_vault() -> Path:
+    """Where `run` keeps what was spent, unless it is told otherwise: one vault, which knows tables by their people."""
+    given = Path(os.environ.get("XDG_DATA_HOME", ""))
+    try:
+        base = given if given.is_absolute() else Path.home() / ".local" / "share"
+    except RuntimeError:
+        raise SettingsError("there is no home folder to keep what was spent in; give --vault") from None
+    return base / "verticopula" / "vaults" / "runs"
+
+
+def open_vault(folder: Path) -> Vault:
+    from verticopula.storage.vault import Vault
+
+    try:
+        return Vault.open(folder)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise SettingsError(f"the vault {folder} cannot be used ({why}); choose another with --vault") from None
