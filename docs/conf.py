@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import typer
 from typer.cli import get_docs_for_click
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import verticopula
+from reporting import page_notebooks
 from verticopula.cli.app import app as commands
 
 project = html_title = "verticopula"
@@ -39,6 +44,8 @@ napoleon_google_docstring = False
 napoleon_use_ivar = True
 
 ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = ROOT / "build/site/notebooks"
+html_extra_path = [str(NOTEBOOKS)]
 # Where the site has pages of the repository that stand outside of docs/.
 OUTSIDE = {
     "README.md": "index.md",
@@ -108,6 +115,19 @@ def write_pages(folder: Path) -> None:
     shutil.copytree(ROOT / "docs/images", folder / "images")
 
 
+def write_notebooks(pages: Path, folder: Path) -> None:
+    """Every tutorial as a notebook, and a link to it below the page's title."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for source in sorted((ROOT / "docs/tutorials").glob("*.md")):
+        target = (folder / "tutorials" / source.name).with_suffix(".ipynb")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(page_notebooks.to_notebook(page_notebooks.read_page(source)), target)
+        page = pages / "tutorials" / source.name
+        title, rest = page.read_text("utf-8").split("\n", 1)
+        link = f'<p><a href="{target.name}" download>Download this page as a notebook</a></p>'
+        page.write_text(f"{title}\n\n{link}\n{rest}", encoding="utf-8")
+
+
 def place_descriptions(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings say `name : what it is`, since types stand in signatures; napoleon expects the description below."""
     listed, found = False, []
@@ -124,4 +144,5 @@ def place_descriptions(app: Any, what: str, name: str, obj: Any, options: Any, l
 
 def setup(app: Any) -> None:
     write_pages(Path(app.srcdir))
+    write_notebooks(Path(app.srcdir), NOTEBOOKS)
     app.connect("autodoc-process-docstring", place_descriptions, priority=400)
