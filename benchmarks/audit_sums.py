@@ -61,7 +61,7 @@ def understate_bounds() -> AbstractContextManager[Any]:
     """Bounds of records from the mean square over cells, in place of the largest."""
 
     def bound(plan: SumsPlan) -> int:
-        squares = np.array([float((table * table).sum(axis=1).mean()) for table in plan.tables])
+        squares = np.array([float((table * table).sum(axis=1).mean()) for table in plan.features])
         parts = np.bincount(plan.owners, weights=squares, minlength=len(plan.parties))
         return int((plan.weights.astype(np.float64) ** 2 @ parts).max())
 
@@ -70,7 +70,7 @@ def understate_bounds() -> AbstractContextManager[Any]:
 
 def noise_for_one_table() -> AbstractContextManager[Any]:
     """Tables have the noise of one, however many they are."""
-    return patch.object(sums_handler, "pairs_move", lambda *pairs, **rows: math.sqrt(2.0))
+    return patch.object(sums_handler, "tables_sensitivity", lambda *pairs, **rows: math.sqrt(2.0))
 
 
 def tables_without_noise() -> AbstractContextManager[Any]:

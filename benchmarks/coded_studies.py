@@ -12,12 +12,10 @@ from verticopula.simulate.strict_openings import SimulatedOpenings, simulate_ope
 from verticopula.stats.marginals import project_to_simplex
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.stats.tilting.opening_plan import CodedColumn, plan_openings
-from verticopula.stats.tilting.openings import OpenedTable
-from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.population_fit import split_budget
 from verticopula.stats.tilting.selection import find_base_columns
-from verticopula.stats.tilting.study_fit import fit_openings, settle_tables
-from verticopula.stats.tilting.tilted_fit import TiltedFit
+from verticopula.stats.tilting.study_fit import settle_openings
+from verticopula.stats.tilting.tilted_fit import SettledOpenings, TiltedFit, fit_tilted
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,13 +26,13 @@ class CodedStudy(SimulatedOpenings):
     """All that a study of coded columns has released."""
 
     @property
-    def settled(self) -> tuple[tuple[PooledColumn, ...], tuple[OpenedTable, ...]]:
+    def settled(self) -> SettledOpenings:
         """Everybody's columns and tables."""
-        return settle_tables(self.plan, self.chosen, self.tables)
+        return settle_openings(self.plan, self.chosen, self.tables)
 
     def fit(self, n_rows: int, *, rng: np.random.Generator, threads: int = 1) -> TiltedFit:
         """The tilted copula and synthetic rows."""
-        return fit_openings(self.plan, self.chosen, self.tables, n_rows, rng, threads=threads)
+        return fit_tilted(self.settled, n_rows, rng=rng, threads=threads)
 
 
 def simulate_margins(

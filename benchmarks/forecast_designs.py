@@ -286,7 +286,7 @@ def _describe(letter: str, index: int) -> dict[str, Any]:
         "m": {"kind": "nominal", "categories": ["r", "s", "t"]},
         "b": {"kind": "binary"},
     }
-    return {"name": f"x{index}", **kinds[letter]}
+    return {"name": f"x{index}", **kinds[letter], "required": True}
 
 
 def _draw_margin(column: Column, rng: np.random.Generator) -> Any:

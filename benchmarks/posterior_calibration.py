@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from experiments.baselines.copula import refined
 from experiments.draws import Cell, draw
 from experiments.judge import find_errors
-from experiments.missing.page import COMPLETENESS
+from experiments.missing.missing_page import COMPLETENESS
 from experiments.study import stack_numbers
 from reporting.catalogue import Measured, Places
 from reporting.parallel import run_all

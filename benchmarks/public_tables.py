@@ -57,7 +57,8 @@ class CodedTable:
 
     def _column(self, j: int) -> dict[str, Any]:
         kind = "binary" if self.sizes[j] == 2 else "nominal" if self.nominal[j] else "ordinal"
-        return {"name": f"c{j}", "kind": kind, "categories": [str(i) for i in range(self.sizes[j])]}
+        codes = [str(i) for i in range(self.sizes[j])]
+        return {"name": f"c{j}", "kind": kind, "categories": codes, "required": True}
 
 
 def read_coded(folder: Path, name: str) -> CodedTable:

@@ -21,9 +21,9 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.stats.marginals import Marginal, project_to_simplex, to_cells
-from verticopula.stats.strict.gaussian_margins import gaussian_cell_count, release_gaussian_cells, settle_margin
-from verticopula.stats.strict.noise_budget import plan_strict
-from verticopula.stats.strict.opened_fit import StrictFit
+from verticopula.stats.strict.gaussian_margins import estimate_margin, gaussian_cell_count, release_gaussian_cells
+from verticopula.stats.strict.noise_budget import plan_strict_budget
+from verticopula.stats.strict.strict_fit import StrictFit
 from verticopula.stats.strict.strict_report import by_parties
 
 Floats = NDArray[np.float64]
@@ -55,7 +55,7 @@ def measure_accuracy(n: int, epsilon: float, seeds: Iterable[int]) -> dict[str, 
 
 def _measure(study: SmeStudy, epsilon: float, seed: int) -> dict[str, Any]:
     seconds = 0.0
-    original = rounds.fit_opened
+    original = rounds.fit_strict
 
     def timed(*args: Any, **kwargs: Any) -> StrictFit:
         nonlocal seconds
@@ -65,7 +65,7 @@ def _measure(study: SmeStudy, epsilon: float, seed: int) -> dict[str, Any]:
         return fit
 
     start = time.process_time()
-    with mock.patch.object(rounds, "fit_opened", timed), warnings.catch_warnings():
+    with mock.patch.object(rounds, "fit_strict", timed), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # seeded: not private
         synthesizer = Synthesizer(
             study.federation, method="strict", epsilon=epsilon, delta=DELTA, unit="person", random_state=seed
@@ -179,7 +179,7 @@ def measure_margins(n: int, epsilon: float, seeds: Iterable[int]) -> dict[str, A
         observed = {key: tables[key.party].columns[key.column].observed for key in study.federation.keys}
         request = StudyBudget.build(study.federation, unit="person", epsilon=epsilon, delta=DELTA)
         counts = {key: int(mask.sum()) for key, mask in observed.items()}
-        budget = plan_strict(study.federation, request, counts, n)
+        budget = plan_strict_budget(study.federation, request, counts, n)
         for key in study.federation.keys:
             column = study.federation.column(key)
             if column.kind not in ("continuous", "count"):
@@ -202,7 +202,7 @@ def _settling(
     noisy = release_gaussian_cells(cells, count, deviation, SeededNoise(seed), *key)
     truth = np.cumsum(np.bincount(cells, minlength=count) / values.size)
     raw = noisy / values.size
-    settled = settle_margin(column, noisy, values.size, deviation).probabilities
+    settled = estimate_margin(column, noisy, values.size, deviation).probabilities
     first, second, third = (
         float(np.max(np.abs(np.cumsum(p) - truth))) for p in (raw, project_to_simplex(raw), settled)
     )

@@ -18,13 +18,13 @@ from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.strict.gaussian_margins import (
     code_values,
+    estimate_margin,
     gaussian_cell_count,
     release_gaussian_cells,
-    settle_margin,
 )
-from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict
-from verticopula.stats.strict.opened_fit import StrictFit, fit_opened
-from verticopula.stats.strict.score_plan import StrictPlan, plan_sums
+from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict_budget
+from verticopula.stats.strict.strict_fit import StrictFit, fit_strict
+from verticopula.stats.strict.strict_plan import StrictPlan, plan_strict_sums
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -73,7 +73,13 @@ def make(kinds: Mapping[str, str], latent: Floats, seen: Mapping[str, Bools]) ->
     seen : party or column -> who has a value; everybody where it is not named
     """
     parties = [
-        {"name": party, "column": [{"name": f"{party}{i}", **KINDS[k]} for i, k in enumerate(letters)]}
+        {
+            "name": party,
+            "column": [
+                {"name": f"{party}{i}", **KINDS[k], "required": f"{party}{i}" not in seen}
+                for i, k in enumerate(letters)
+            ],
+        }
         for party, letters in kinds.items()
     ]
     response = f"{parties[0]['name']}.{parties[0]['name']}0"
@@ -106,19 +112,18 @@ def open_all(made: Made, epsilon: float, *, unit: str = "person", seed: int = 0)
     """Margins and both openings, with all their noise."""
     keys, known = made.federation.keys, made.known
     request = StudyBudget.build(made.federation, unit=unit, epsilon=epsilon, delta=1e-6)
-    empties = {key: bool((known[key.party] & ~made.column(key).observed).any()) for key in keys}
     counts = {key: int(known[key.party].sum()) for key in keys}
-    budget = plan_strict(made.federation, request, counts, len(next(iter(known.values()))), empties)
+    budget = plan_strict_budget(made.federation, request, counts, len(next(iter(known.values()))))
     cells = {key: gaussian_cell_count(made.federation.column(key), counts[key], budget.deviations[key]) for key in keys}
     codes = np.full((len(next(iter(known.values()))), len(keys)), -1, dtype=np.int64)
     marginals = {}
     for j, key in enumerate(keys):
         column, whom = made.federation.column(key), known[key.party]
-        codes[whom, j] = code_values(made.column(key), column, whom, cells[key])
-        deviation, empty = budget.deviations[key], empties[key]
+        deviation, empty = budget.deviations[key], budget.empties[key]
+        codes[whom, j] = code_values(made.column(key), column, whom, cells[key], may_be_empty=empty)
         noisy = release_gaussian_cells(codes[whom, j], cells[key] + empty, deviation, SeededNoise(seed), *key)
-        marginals[key] = settle_margin(column, noisy, counts[key], deviation, may_be_empty=empty)
-    plan = plan_sums(made.federation, known, marginals, budget)
+        marginals[key] = estimate_margin(column, noisy, counts[key], deviation, may_be_empty=empty)
+    plan = plan_strict_sums(made.federation, known, marginals, budget)
     sums = plan.sums
     split = replace(plan.openings.split, gram=sums.mu, tables=sums.mu_tables, selection=sums.mu_selection)
     openings = simulate_openings(replace(plan.openings, split=split), codes, np.random.default_rng([seed, 1]))
@@ -129,7 +134,7 @@ def fit(made: Made, opened: OpenedStudy, *, n_rows: int | None = None) -> Strict
     """What the coordinator makes of it."""
     found, names = opened.openings, opened.plan.sums.parties
     rng = np.random.default_rng(2)
-    return fit_opened(found.plan, found.chosen, found.tables, made.layout, opened.marginals, names, rng, n_rows=n_rows)
+    return fit_strict(found.plan, found.chosen, found.tables, made.layout, opened.marginals, names, rng, n_rows=n_rows)
 
 
 def factor_correlation(q: int, factors: int = 2, seed: int = 3) -> Floats:

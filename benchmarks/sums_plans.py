@@ -61,7 +61,7 @@ def make_plan(
         compute=(first, second, third),
         pattern_of=labels.reshape(-1).astype(np.int64),
         weights=weights,
-        tables=(table,) * sum(widths.values()),
+        features=(table,) * sum(widths.values()),
         groups=(np.arange(cells),) * sum(widths.values()),
         bits=BITS,
         cap=1.0,
@@ -85,6 +85,6 @@ def complete_plan(mu: float, widths: Mapping[str, int] = PARTIES, n: int = 4) ->
 
 def all_pairs(plan: SumsPlan) -> Ints:
     """(m, 2) every pair of columns, the nearest first, as many as the plan allows."""
-    rows, columns = np.triu_indices(len(plan.tables), 1)
+    rows, columns = np.triu_indices(len(plan.features), 1)
     order = np.argsort(columns - rows, kind="stable")
     return np.column_stack([rows, columns])[order][: plan.most_tables].astype(np.int64)

@@ -28,11 +28,11 @@ from reporting.tables import Table, verdict
 from verticopula.datasets import make_sme
 from verticopula.mpc.cell_proofs import FOLD
 from verticopula.mpc.gram_noise import share_scale
-from verticopula.mpc.opening_terms import gram_terms, tables_terms
+from verticopula.mpc.opening_terms import products_term, tables_term
 from verticopula.mpc.prime_field import PRIME, pack_field
 from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier, VerifiedCells
 from verticopula.mpc.sums_plan import SumsPlan, check_plan, choose_compute, gram_size, own_statement, share_scales
-from verticopula.mpc.table_noise import pairs_move, table_bits, table_scale
+from verticopula.mpc.table_noise import table_bits, table_scale, tables_sensitivity
 from verticopula.mpc.verified_cells import CellsStatement, body_receivers, receive_cells, verifiers_of
 from verticopula.mpc.verified_sums import draw_term_noise, noised_term, open_terms
 from verticopula.privacy.gaussian_dp import mu_of
@@ -129,7 +129,7 @@ def make_plan(design: CellsDesign, rng: np.random.Generator) -> SumsPlan:
         compute=choose_compute(parties),
         pattern_of=labels.reshape(-1).astype(np.int64),
         weights=weights.astype(np.int64),
-        tables=tuple(tables),
+        features=tuple(tables),
         groups=tuple(np.arange(len(table)) for table in tables),
         bits=BITS,
         cap=1.0,
@@ -217,16 +217,16 @@ def measure(design: CellsDesign) -> dict[str, Any]:
         codes = rng.integers(0, cells, (statement.rows, len(cells)))
         for holder, found in prove_dealing(meter, statement, codes, secrets_of).items():
             held[holder][name] = found
-    pairs = draw_pairs(len(plan.tables), rng)
-    scale = share_scale(table_scale(n, plan.mu_tables, pairs_move(pairs, plan.owners, several_rows=False)))
+    pairs = draw_pairs(len(plan.features), rng)
+    scale = share_scale(table_scale(n, plan.mu_tables, tables_sensitivity(pairs, plan.owners, several_rows=False)))
     sums, tables = [], []
     for index, name in enumerate(plan.compute):
         keys = {other: bytes([min(index, other), max(index, other)]).ljust(16) for other in range(3) if other != index}
         with meter.count(name, "sums"):
             noise = draw_term_noise(SecureNoise(), share_scales(plan))
-            sums.append(noised_term(index, gram_terms(plan, index, held[name]), keys, noise))
+            sums.append(noised_term(index, products_term(plan, held[name]), keys, noise))
         with meter.count(name, "tables"):
-            term = tables_terms(plan, index, held[name], pairs)
+            term = tables_term(plan, held[name], pairs)
             noise = draw_term_noise(SecureNoise(), np.full(term.size, scale))
             tables.append(noised_term(index, term, keys, noise))
         meter.sent[name] += len(pack_field(sums[-1])) + len(pack_field(tables[-1]))
