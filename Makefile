@@ -18,8 +18,8 @@ JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) +
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-audit test-experiments test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
-        bench-sdv bench-smartnoise tables tables-smoke test-gan docs clean
+.PHONY: help demo demo-network test test-audit test-browser test-experiments test-statistics test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
+        bench-sdv bench-smartnoise tables tables-smoke test-gan docs docs-outputs dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -70,13 +70,20 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 # Neighbouring tests stay in one process as long as there is work for all: their fixtures start processes of their own.
 # JOBS=0 runs everything in one.
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
-SHORT    = not slow and not network and not processes and not audit and not experiments and not docs and not gan and not install
+APART    = audit browser docs experiments gan install network processes slow statistics
+SHORT    = not ($(shell echo $(APART) | sed 's/ / or /g'))
 
-test: $(STAMP)-browser  ## the test suite on all cores (JOBS=...), without slow checks and long network tables
+test: $(STAMP)-dev  ## the test suite on all cores (JOBS=...), without what has a target of its own below
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(SHORT)"
 
 test-audit: $(STAMP)-dev  ## the audit against correct mechanisms and against planted faults
 	$(BIN)/python -m pytest $(PARALLEL) -m "audit and not slow"
+
+test-statistics: $(STAMP)-dev  ## estimates and their errors over many draws
+	$(BIN)/python -m pytest $(PARALLEL) -m "statistics and not slow"
+
+test-browser: $(STAMP)-browser  ## the report in a real browser (installs Chromium where there is none)
+	$(BIN)/python -m pytest $(PARALLEL) -m browser
 
 test-experiments: $(STAMP)-dev  ## the paper's experiments and the benchmarks in miniature
 	$(BIN)/python -m pytest $(PARALLEL) -m "experiments and not slow and not gan"
@@ -84,13 +91,18 @@ test-experiments: $(STAMP)-dev  ## the paper's experiments and the benchmarks in
 test-processes: $(STAMP)-dev  ## the short fault and intruder tables: real processes, killed and attacked (a minute)
 	$(BIN)/python -m pytest $(PARALLEL) -m "processes and not network"
 
-test-install: $(STAMP)-dev  ## the wheel, built and installed into an empty environment, runs the demo
+test-install: $(STAMP)-dev  ## wheel and sdist, built and installed into an empty environment, run the demo
 	$(BIN)/python -m pytest -m install
+
+dist: $(STAMP)-dev  ## wheel and sdist in dist/, tested as they are
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	DIST=$(CURDIR)/dist $(BIN)/python -m pytest -m install
 
 test-pandas3: $(VENV)-pandas3/.installed  ## make test with pandas 3, without SDMetrics, which does not support it
 	$(VENV)-pandas3/bin/python -m pytest $(PARALLEL) -m "$(SHORT) and not sdmetrics"
 
-$(VENV)-pandas3/.installed: $(STAMP)-browser
+$(VENV)-pandas3/.installed: $(STAMP)-dev
 	@echo "installing into $(VENV)-pandas3 …"
 	$(BIN)/python -m venv $(VENV)-pandas3
 	$(VENV)-pandas3/bin/python -m pip --disable-pip-version-check -q install -e '.[dev]' 'pandas>=3'
@@ -102,7 +114,7 @@ $(STAMP)-cluster: $(STAMP)-dev
 	@touch $@
 
 test-slow: $(STAMP)-cluster  ## the slow statistical checks, and the tables' other back ends (installs dask and ray)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest $(PARALLEL) -m slow
 
 test-network: $(STAMP)-dev  ## the whole fault and intruder tables (minutes; wants a free machine)
 	$(BIN)/python -m pytest -m network
@@ -173,10 +185,13 @@ $(STAMP)-docs: $(STAMP)-dev
 
 SITE = build/site
 
-docs: $(STAMP)-docs  ## the documentation site, in build/site/html; warnings are errors
+docs: $(STAMP)-docs $(STAMP)-browser  ## the documentation site, in build/site/html; warnings are errors; its pages show what they print
 	@mkdir -p $(SITE)/source
 	$(BIN)/python -m sphinx -q -W --keep-going -E -c docs $(SITE)/source $(SITE)/html
-	$(BIN)/python -m pytest -m docs
+	$(BIN)/python -m pytest $(PARALLEL) -m docs
+
+docs-outputs: $(STAMP)-docs  ## runs all blocks of tutorials and how-to pages, and writes what came out into the pages (PAGES=...)
+	$(BIN)/python -m reporting.page_notebooks write $(or $(PAGES),$(wildcard docs/tutorials/*.md docs/how-to/*.md))
 
 clean:  ## remove environments, caches and demo output
 	rm -rf $(VENV) .venv-* $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
