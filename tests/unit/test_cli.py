@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from tests.builders import Call
+from tests.shared_folders import build_once
 from verticopula import Federation
 from verticopula.study.study_folder import file_names
 
@@ -22,13 +23,15 @@ def verticopula(*args: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("demo") / "out"
-    done = verticopula("demo", "--out", out, "--subjects", 600)
+    return build_once(tmp_path_factory, "demo", run_demo) / "out"
+
+
+def run_demo(folder: Path) -> None:
+    done = verticopula("demo", "--out", folder / "out", "--subjects", 600)
     assert done.returncode == 0, done.stderr
     assert "epsilon by unit" in done.stdout
     assert "Against the truth" in done.stdout
     assert "report.html" in done.stdout
-    return out
 
 
 def test_demo_writes_everything(demo: Path) -> None:

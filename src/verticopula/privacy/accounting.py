@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +64,11 @@ def composed_epsilon(coins: Iterable[Coins], delta: float, mu: float = 0.0) -> f
     ----------
     mu : Gaussian noise that the same change moves by so many standard deviations, all of it together
     """
-    merged = _merge(coins)
-    mu = _checked_mu(mu, delta)
+    return _composed_epsilon(tuple(_merge(coins)), delta, _checked_mu(mu, delta))
+
+
+@lru_cache(maxsize=4096)  # a study asks for the same price in its plan, ledger, summary and report
+def _composed_epsilon(merged: tuple[Coins, ...], delta: float, mu: float) -> float:
     if mu <= 0.0 and not merged:
         return 0.0
     pure = _pure(merged)
@@ -125,7 +129,7 @@ def _merge(coins: Iterable[Coins]) -> list[Coins]:
     return [Coins(epsilon, count) for epsilon, count in sorted(counts.items())]
 
 
-def _pure(merged: list[Coins]) -> float:
+def _pure(merged: Sequence[Coins]) -> float:
     """What all coins cost at δ = 0; infinite where a float cannot hold it, or their number."""
     try:
         return math.fsum(c.epsilon * float(c.count) for c in merged)
@@ -133,7 +137,7 @@ def _pure(merged: list[Coins]) -> float:
         return math.inf
 
 
-def _fits_grid(merged: list[Coins], mu: float) -> bool:
+def _fits_grid(merged: Sequence[Coins], mu: float) -> bool:
     return max(mu, mu * mu, _pure(merged)) <= _FURTHEST and all(c.count <= _MOST_COINS for c in merged)
 
 
@@ -161,7 +165,9 @@ def _binomial_window(coins: Coins) -> tuple[int, NDArray[np.float64], float]:
     return first, mass, above
 
 
-def _loss_distribution(merged: list[Coins], mu: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def _loss_distribution(
+    merged: Sequence[Coins], mu: float = 0.0
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Losses, their masses, and the mass counted as unbounded loss."""
     windows = [_binomial_window(c) for c in merged]
     if len(merged) == 1 and mu <= 0.0:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from verticopula.formatting import count_of, format_number, format_percent, format_small, json_safe, readable
@@ -54,16 +54,12 @@ def render_report(subject: ReportData) -> str:
     """The page as text. Every name in it is escaped; without real tables, nothing of real data is in it."""
     context = gather(subject)
     script = _asset("charts.js") + _asset("report.js")
-    return (
-        _environment()
-        .from_string(_asset("report.html.j2"))
-        .render(
-            **context,
-            style=Markup(_asset("report.css")),
-            script=Markup(script),
-            data=Markup(as_json(context["drawn"])),
-            policy=_POLICY.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()),
-        )
+    return _template().render(
+        **context,
+        style=Markup(_asset("report.css")),
+        script=Markup(script),
+        data=Markup(as_json(context["drawn"])),
+        policy=_POLICY.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()),
     )
 
 
@@ -157,8 +153,9 @@ def _most_moved(columns: list[dict[str, Any]], response: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    """Escapes everything, and spells out what cannot be seen."""
+@cache
+def _template() -> Template:
+    """The page. It escapes everything, and spells out what cannot be seen."""
     environment = Environment(
         autoescape=True,
         trim_blocks=True,
@@ -166,7 +163,7 @@ def _environment() -> Environment:
         finalize=lambda value: readable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
     environment.filters |= {"number": format_number, "percent": format_percent, "several": count_of}
-    return environment
+    return environment.from_string(_asset("report.html.j2"))
 
 
 @cache
