@@ -153,7 +153,7 @@ tables: $(STAMP)-$(if $(filter loky,$(BACKEND)),dev,cluster)  ## the paper's tab
 	$(RUN) judge_or_data $(HOW)
 	$(RUN) table8 $(HOW)
 
-check: $(STAMP)-dev  ## ruff, mypy (strict on src), and that rooms import only from rooms below
+check: $(STAMP)-dev  ## ruff, mypy (strict on src), and that rooms import only from lower rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

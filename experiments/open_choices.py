@@ -36,7 +36,7 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise, server_generator
 from verticopula.schema.federation import seeded_study_name
 from verticopula.schema.methods import PRINTED_VARIANT
-from verticopula.schema.printed_choices import OUR_READING, PrintedChoices
+from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.schema.study_settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
 from verticopula.storage.ledger import Ledger
@@ -50,17 +50,17 @@ ROUNDS = 10
 OURS = "our reading"
 FREE = "free rows"
 READINGS: Mapping[str, PrintedChoices] = {
-    OURS: OUR_READING,
-    "Spearman": replace(OUR_READING, rank_correlation="spearman"),
-    "public range": replace(OUR_READING, own_range=False),
-    "h = 1": replace(OUR_READING, bernstein_order=1),
-    "h = 5": replace(OUR_READING, bernstein_order=5),
-    "δ = 0.5": replace(OUR_READING, failure_chance=0.5),
-    "to the nearest": replace(OUR_READING, round_up=False),
-    "Eq. 8 by index": replace(OUR_READING, reorder=False),
-    "given 1:(j−1)": replace(OUR_READING, given_response=False),
-    "ties at random": replace(OUR_READING, ties_by_row=False),
-    FREE: OUR_READING,
+    OURS: DEFAULT_INTERPRETATION,
+    "Spearman": replace(DEFAULT_INTERPRETATION, rank_correlation="spearman"),
+    "public range": replace(DEFAULT_INTERPRETATION, own_range=False),
+    "h = 1": replace(DEFAULT_INTERPRETATION, bernstein_order=1),
+    "h = 5": replace(DEFAULT_INTERPRETATION, bernstein_order=5),
+    "δ = 0.5": replace(DEFAULT_INTERPRETATION, failure_chance=0.5),
+    "to the nearest": replace(DEFAULT_INTERPRETATION, round_up=False),
+    "Eq. 8 by index": replace(DEFAULT_INTERPRETATION, reorder=False),
+    "given 1:(j−1)": replace(DEFAULT_INTERPRETATION, given_response=False),
+    "ties at random": replace(DEFAULT_INTERPRETATION, ties_by_row=False),
+    FREE: DEFAULT_INTERPRETATION,
 }
 # Of the judge: what BIC's 2N f is where the errors' variance is taken as known, and Algorithm 4 as it stands.
 JUDGES = {"linear": ("judge: RSS + df log N", "judge: Algorithm 4"), "logistic": ("judge: Algorithm 4",)}

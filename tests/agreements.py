@@ -36,7 +36,7 @@ from verticopula.protocol.study_proposal import (
     presence_statement,
     propose,
     propose_raw,
-    said_presence,
+    reported_presence,
     sign_presences,
 )
 from verticopula.schema.methods import RAW_REGRESSION
@@ -103,7 +103,7 @@ def proposal_of(
     n_subjects = own.observed.shape[0]
     presence = []
     for other in federation.parties:
-        said = said_presence(np.ones((n_subjects, len(other.columns)), dtype=bool), method)
+        said = reported_presence(np.ones((n_subjects, len(other.columns)), dtype=bool), method)
         if other.name == name:
             (signed,) = sign_presences(only_party(federation, name), {name: own}, method)
         else:

@@ -1,7 +1,7 @@
 """Private synthetic data from tables that are split by column across organisations.
 
 Everything that users need is here; what a name stands for is imported when it is first used.
-Rooms import only from rooms before them: docs/development/architecture.md has the order.
+Rooms import only from lower rooms: docs/development/architecture.md has the order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ if TYPE_CHECKING:
         AlignedWarning,
         BudgetExceeded,
         CellsWarning,
+        InputTypeError,
         LedgerError,
         NotPrivateWarning,
+        PartyUnavailable,
         PolicyRefused,
         ProtocolError,
         SchemaError,
         SettingsError,
+        VersionMismatch,
         VerticopulaError,
         WeakPrivacyWarning,
+        WireError,
     )
     from verticopula.estimators.synthesizer import Synthesizer
     from verticopula.estimators.vertical_glm import VerticalGLM
@@ -38,14 +42,18 @@ _ERRORS = (
     "AlignedWarning",
     "BudgetExceeded",
     "CellsWarning",
+    "InputTypeError",
     "LedgerError",
     "NotPrivateWarning",
+    "PartyUnavailable",
     "PolicyRefused",
     "ProtocolError",
     "SchemaError",
     "SettingsError",
     "VerticopulaError",
+    "VersionMismatch",
     "WeakPrivacyWarning",
+    "WireError",
 )
 _SCHEMA = ("Column", "ColumnKey", "Federation", "Party")
 _PLACES = {
@@ -73,18 +81,22 @@ __all__ = [
     "Column",
     "ColumnKey",
     "Federation",
+    "InputTypeError",
     "LedgerError",
     "NotPrivateWarning",
     "Party",
+    "PartyUnavailable",
     "Policy",
     "PolicyRefused",
     "ProtocolError",
     "SchemaError",
     "SettingsError",
     "Synthesizer",
+    "VersionMismatch",
     "VerticalGLM",
     "VerticopulaError",
     "WeakPrivacyWarning",
+    "WireError",
     "__version__",
     "audit",
     "forecast",

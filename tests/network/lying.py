@@ -45,7 +45,7 @@ from verticopula.protocol.study_proposal import (
     presence_statement,
     propose,
     propose_raw,
-    said_presence,
+    reported_presence,
     sign_presences,
 )
 from verticopula.schema.methods import RAW_REGRESSION
@@ -193,7 +193,7 @@ def proposed_alone(scene: Scene, study: str, method: str, **settings: Any) -> St
         if party.name == "left":
             (signed,) = sign_presences(only_party(federation, "left"), {"left": own}, method)
         else:
-            said = said_presence(accomplice_mask(scene, party.name), method)
+            said = reported_presence(accomplice_mask(scene, party.name), method)
             digest = mask_digest(said.mask)
             message = presence_statement(study, party.name, said.counts, digest)
             signature = signs_as(scene, party.name).sign(message)

@@ -16,6 +16,7 @@ from scipy import stats
 from tests.oracle.naive import exact_flip_probability
 from verticopula.privacy.coins import (
     CoinStream,
+    decide_last,
     deposit_answers,
     deposit_bits,
     deposit_bits_portable,
@@ -24,7 +25,6 @@ from verticopula.privacy.coins import (
     flip_threshold,
     popcount,
     second_planes,
-    settle_last,
 )
 from verticopula.privacy.noise import SeededNoise
 
@@ -130,7 +130,7 @@ def test_planes_answer_as_whole_numbers_do(epsilon: float) -> None:
     for position, (word, lane) in enumerate(places):
         expected[word, lane] = answers[position]
     heads, equal = second_planes(more, planes(threshold))
-    settle_last(heads, equal, last, np.uint64(wanted_rest))
+    decide_last(heads, equal, last, np.uint64(wanted_rest))
     deposit_answers(below, undecided, heads)
     np.testing.assert_array_equal(unpack(below), expected)
 

@@ -12,7 +12,7 @@ from scipy.special import comb, ndtr
 
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import Column
-from verticopula.schema.printed_choices import OUR_READING, PrintedChoices
+from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.stats.printed.bernstein_margins import (
     GRID,
     MonotoneSpline,
@@ -151,24 +151,24 @@ def test_the_inverse_is_the_smallest_value_of_at_least_that_grade() -> None:
 def test_the_degree_is_that_of_corollary_1() -> None:
     for n, epsilon in ((1_000, 0.5), (5_000, 2.5), (10, 0.1)):
         exact = (epsilon * n / math.log(1 / 0.05)) ** (1 / 3)
-        assert choose_degree(n, epsilon, OUR_READING) == max(1, round(exact))
+        assert choose_degree(n, epsilon, DEFAULT_INTERPRETATION) == max(1, round(exact))
 
 
 def test_coefficients_have_laplace_noise_of_the_printed_scale() -> None:
     values, n, epsilon = np.random.default_rng(5).normal(size=400), 400, 0.5
     spline, low, high = ecdf_spline(values), float(values.min()), float(values.max())
-    degree = choose_degree(n, epsilon, OUR_READING)
+    degree = choose_degree(n, epsilon, DEFAULT_INTERPRETATION)
     exact = spline.at(low + (high - low) * np.arange(degree + 1) / degree)
     noise = np.concatenate(
         [
-            release_coefficients(spline, low, high, n, epsilon, OUR_READING, SeededNoise(seed), "x") - exact
+            release_coefficients(spline, low, high, n, epsilon, DEFAULT_INTERPRETATION, SeededNoise(seed), "x") - exact
             for seed in range(400)
         ]
     )
     assert stats.kstest(noise, stats.laplace(scale=(degree + 1) / (n * epsilon)).cdf).pvalue > 1e-3
 
 
-def exact_margin(column: Column, values: Floats, choices: PrintedChoices = OUR_READING) -> PrintedMarginal:
+def exact_margin(column: Column, values: Floats, choices: PrintedChoices = DEFAULT_INTERPRETATION) -> PrintedMarginal:
     """A margin of many coefficients without noise."""
     low, high = float(values.min()), float(values.max())
     coefficients = ecdf_spline(values).at(low + (high - low) * np.linspace(0.0, 1.0, 301))
@@ -257,7 +257,7 @@ def test_the_margin_is_eq_10_at_the_reordered_values() -> None:
     rng, n = np.random.default_rng(11), 25
     values, latents = rng.integers(0, 9, n).astype(float), rng.normal(size=n)
     ranks = rng.integers(1, n + 1, n)
-    spline = latent_spline(values, ranks, latents, OUR_READING)
+    spline = latent_spline(values, ranks, latents, DEFAULT_INTERPRETATION)
     order = sorted(range(n), key=lambda i: (ranks[i], i))
     perturbed = dict(zip(order, np.sort(values), strict=True))  # Eq. (8): x~_i
     for x in np.unique(values):
@@ -272,28 +272,28 @@ def test_by_index_only_the_middle_of_the_values_is_left() -> None:
     ranks = np.repeat(np.arange(40, 60), 5)
     found = latent_spline(values, ranks, np.linspace(-2, 2, n), PrintedChoices(reorder=False))
     assert (found.knots[0], found.knots[-1]) == (39.0, 58.0)
-    assert latent_spline(values, ranks, np.linspace(-2, 2, n), OUR_READING).knots[-1] == 99.0
+    assert latent_spline(values, ranks, np.linspace(-2, 2, n), DEFAULT_INTERPRETATION).knots[-1] == 99.0
 
 
 def test_missing_values_come_from_the_inverse_margin_and_observed_ones_stay() -> None:
     rng, n = np.random.default_rng(12), 60
     values, observed = rng.normal(size=n), rng.random(n) < 0.7
     first = PrintedRound(rank_by_row(values[observed]), rng.normal(size=n))
-    after = impute_column(NUMBER, values, observed, [first], OUR_READING)
+    after = impute_column(NUMBER, values, observed, [first], DEFAULT_INTERPRETATION)
     completed, known = after.values, after.known
     assert known.all()
     np.testing.assert_array_equal(completed[observed], values[observed])
-    spline = latent_spline(values[observed], first.ranks, first.latents[observed], OUR_READING)
+    spline = latent_spline(values[observed], first.ranks, first.latents[observed], DEFAULT_INTERPRETATION)
     np.testing.assert_allclose(completed[~observed], spline.inverse(ndtr(first.latents[~observed])))
     second = PrintedRound(rank_by_row(completed), rng.normal(size=n))
-    margin, used = margin_spline(NUMBER, values, observed, [first, second], OUR_READING)
-    expected = latent_spline(completed, second.ranks, second.latents, OUR_READING)
+    margin, used = margin_spline(NUMBER, values, observed, [first, second], DEFAULT_INTERPRETATION)
+    expected = latent_spline(completed, second.ranks, second.latents, DEFAULT_INTERPRETATION)
     np.testing.assert_array_equal(margin.heights, expected.heights)
     np.testing.assert_array_equal(used, completed)
 
 
 def test_without_rounds_the_margin_is_the_observed_one() -> None:
     values, observed = np.arange(10.0), np.arange(10) < 6
-    margin, used = margin_spline(NUMBER, values, observed, [], OUR_READING)
+    margin, used = margin_spline(NUMBER, values, observed, [], DEFAULT_INTERPRETATION)
     np.testing.assert_array_equal(margin.knots, np.arange(6.0))
     np.testing.assert_array_equal(used, np.arange(6.0))

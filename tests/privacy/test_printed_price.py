@@ -17,7 +17,7 @@ from verticopula.privacy.pricing import PRINTED_MARGIN, Pricing
 from verticopula.privacy.statement import state_privacy
 from verticopula.schema.federation import Column
 from verticopula.schema.methods import PRINTED_VARIANT
-from verticopula.schema.printed_choices import OUR_READING
+from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION
 from verticopula.schema.units import Unit
 from verticopula.stats.printed.rounds_at_client import PrintedRound, impute_column
 from verticopula.stats.printed.row_order_ranks import rank_by_row
@@ -70,7 +70,7 @@ def changed_comparisons(
     """Comparisons of the completed columns that differ between two data sets, given the same messages."""
     orders = []
     for data in (values, other):
-        after = impute_column(column, data, observed, history, OUR_READING)
+        after = impute_column(column, data, observed, history, DEFAULT_INTERPRETATION)
         completed, known = after.values, after.known
         assert known.all()
         ranks = rank_by_row(completed)

@@ -23,8 +23,8 @@ from verticopula.stats.marginals import (
     iterate_bernstein,
     project_to_simplex,
     release_cells,
-    settle_tails,
     smooth_cdf,
+    smooth_tails,
     to_cells,
     to_unit,
 )
@@ -326,7 +326,7 @@ def test_a_wide_count_has_few_steps() -> None:
 
 @given(st.lists(st.floats(-50, 50), min_size=3, max_size=60).map(np.array), st.floats(0.1, 20.0))
 def test_settling_the_tails_keeps_their_sums_and_leaves_the_middle_alone(counts: Floats, deviation: float) -> None:
-    settled = settle_tails(counts, deviation)
+    settled = smooth_tails(counts, deviation)
     assert settled.sum() == pytest.approx(counts.sum(), abs=1e-8)
     changed = np.flatnonzero(np.abs(settled - counts) > 1e-9)
     reach = 3.0 * deviation * np.sqrt(np.arange(1, counts.size + 1))

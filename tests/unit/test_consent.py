@@ -166,7 +166,7 @@ def test_the_steward_is_told_that_noise_from_a_seed_is_none(capsys: pytest.Captu
     for proposed in ([], [replace(RANKS, noise="seeded"), replace(COUNTS, noise="seeded")]):
         prompt("y\n").request(question("vcds", proposed, [], seeded=True))
         said = capsys.readouterr().out
-        assert "NOT PRIVATE: the noise comes from a seed" in said
+        assert "NOT PRIVATE: the noise came from a seed" in said
         assert proposed == [] or "epsilon per client: 0 so far, infinite with this study" in said
         assert proposed == [] or "cap per client: 4, of which 0 are left after this study" in said
     prompt("y\n").request(question("vcds", [RANKS], []))

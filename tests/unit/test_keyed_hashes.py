@@ -11,7 +11,7 @@ import pytest
 from verticopula.data.tables import normalise_ids
 from verticopula.errors import SettingsError
 from verticopula.matching.keyed_hashes import (
-    STRANGER,
+    UNMATCHED,
     cohort_digest,
     count_repeats,
     hash_ids,
@@ -88,7 +88,7 @@ def test_places_are_the_response_partys_order() -> None:
     found = place({"b": hashes("z", "x", "stranger"), "a": hashes("x", "y", "z")}, "a")
     assert found.n_subjects == 3
     assert found.positions["a"].tolist() == [0, 1, 2]
-    assert found.positions["b"].tolist() == [2, 0, STRANGER]
+    assert found.positions["b"].tolist() == [2, 0, UNMATCHED]
     assert found.positions["b"].dtype == np.int64
     assert (found.strangers("a"), found.strangers("b")) == (0, 1)
 

@@ -20,7 +20,7 @@ from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.input_files import write_inputs
 from verticopula.data.tables import align_tables, knows_everybody
 from verticopula.errors import StudyWarning
-from verticopula.forecasting.preflight_checks import expect_in_words, warn_before_spending
+from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending
 from verticopula.privacy.policy import Caps
 from verticopula.schema.methods import default_method
 from verticopula.schema.study_settings import StudySettings
@@ -132,13 +132,13 @@ def test_one_sentence_of_what_to_expect() -> None:
     federation, tables = study(known=200)
     aligned = align_tables(federation, tables)
     settings = StudySettings("refined", 4.0).checked(federation)
-    assert expect_in_words(federation, settings, aligned).startswith(
+    assert describe_expectation(federation, settings, aligned).startswith(
         "At epsilon 4 per client, expect correlations to be"
     )
     noisy = StudySettings("refined", 0.01).checked(federation)
-    assert "mostly noise" in expect_in_words(federation, noisy, aligned)
+    assert "mostly noise" in describe_expectation(federation, noisy, aligned)
     few = align_tables(*study(5, 5))
-    assert expect_in_words(federation, settings, few) == ""
+    assert describe_expectation(federation, settings, few) == ""
 
 
 # ---- on the command line -----------------------------------------------------------------

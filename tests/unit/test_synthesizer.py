@@ -86,6 +86,7 @@ def test_public_names() -> None:
         *("Column", "ColumnKey", "Federation", "Party"),
         *("VerticopulaError", "SchemaError", "SettingsError", "BudgetExceeded", "LedgerError", "ProtocolError"),
         *("PolicyRefused", "NotPrivateWarning", "WeakPrivacyWarning", "AlignedWarning", "CellsWarning"),
+        *("PartyUnavailable", "VersionMismatch", "WireError", "InputTypeError"),
     }
     assert all(getattr(verticopula, name) is not None for name in verticopula.__all__)
 
@@ -338,3 +339,8 @@ def test_a_fitted_synthesizer_can_be_pickled_without_its_releases(method: str) -
     assert again.correlation_.equals(fitted.correlation_)
     assert again.study_.result.draw_aligned is None
     assert fitted.study_.result.draw_aligned is not None
+
+
+def test_a_federation_that_is_none_is_named() -> None:
+    with pytest.raises(SettingsError, match="federation must be a Federation, not str"):
+        Synthesizer("federation.toml").fit({})  # type: ignore[arg-type]

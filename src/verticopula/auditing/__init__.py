@@ -1,6 +1,6 @@
 """Attacks on releases and on synthetic tables: what is claimed against what can be measured.
 
-It imports forecasting and what stands below; network and commands may import it.
+It may import forecasting and lower rooms; network and commands may import it.
 Read study_audit.py first, then mechanism_audit.py.
 """
 

@@ -32,14 +32,12 @@ class AuditedPeople:
     Attributes
     ----------
     synthesizer : the fitted study whose table it is
-    repeated : True if the study was repeated for the audit
     """
 
     synthesizer: Synthesizer
     members: Mapping[str, AlignedTable]
     others: Mapping[str, AlignedTable]
     synthetic: Frames
-    repeated: bool
 
 
 def audited(synthesizer: Synthesizer, party: str | None) -> Federation:
@@ -126,7 +124,7 @@ def given_holdout(
     check_no_overlap(federation, frames, holdout)
     members, others = (align_tables(federation, part, need_overlap=False) for part in (frames, holdout))
     check_group_sizes(_size(members), _size(others))
-    return AuditedPeople(synthesizer, members, others, synthetic, repeated=False)
+    return AuditedPeople(synthesizer, members, others, synthetic)
 
 
 def repeat_without(
@@ -154,7 +152,7 @@ def repeat_without(
         warnings.simplefilter("ignore", AlignedWarning)
         fresh.fit_aligned(members, ledger=Ledger(), progress=progress)
         synthetic = fresh.sample(aligned=aligned_rows)
-    return AuditedPeople(fresh, members, others, synthetic, repeated=True)
+    return AuditedPeople(fresh, members, others, synthetic)
 
 
 def _size(tables: Mapping[str, AlignedTable]) -> int:

@@ -58,16 +58,16 @@ MARGIN_SUBJECTS = 20
 _BLOCK = "one replaced block of "
 _COUNTED = 0.8  # of the trials, see `sums_attacks.judge_sums`
 
-SCALED_DOWN = (
+SCALED_DOWN_NOTE = (
     "Sums and tables were attacked in a study cut down from the real one: {patterns} of its {real} presence patterns, "
     "{subjects} people in place of {people:,}, {columns} of {all} features, {tables} tables. How long a record of the "
     "pattern may be, fractional bits and mu are the study's. Nothing was released and no budget was spent."
 )
-TOGETHER = (
+TOGETHER_NOTE = (
     "Openings and margins are attacked one by one. What the study states is about all together: ε = {person:.3g} per "
     "person, {block:.3g} per block at δ = {delta:g}."
 )
-FEW = (
+FEW_TRIALS_NOTE = (
     "With {trials:,} trials a bound on μ is {short:.2g} below the truth: noise that is gone is found, noise that is "
     "somewhat too small is not. More --trials."
 )
@@ -277,7 +277,7 @@ def _notes(
     known = {pair.plan.weights.tobytes() for pair in attacked}
     widest = max(pair.plan.width for pair in attacked)
     return [
-        SCALED_DOWN.format(
+        SCALED_DOWN_NOTE.format(
             patterns=len(known),
             real=len(plan.weights),
             subjects=SUBJECTS,
@@ -286,10 +286,10 @@ def _notes(
             all=plan.width,
             tables=max(len(pair.pairs) for pair in attacked),
         ),
-        TOGETHER.format(
+        TOGETHER_NOTE.format(
             person=synthesizer.privacy_.person,
             block=max(stated.block for stated in synthesizer.privacy_.parties.values()),
             delta=synthesizer.delta or 0.0,
         ),
-        FEW.format(trials=trials, short=short),
+        FEW_TRIALS_NOTE.format(trials=trials, short=short),
     ]

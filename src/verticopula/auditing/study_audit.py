@@ -187,7 +187,7 @@ def audit_study(
 
 def _terms(synthesizer: Synthesizer) -> StudyTerms:
     delta = DEFAULT_DELTA if synthesizer.delta is None else synthesizer.delta
-    from_data = synthesizer.federation.bounds_source == "from-data"
+    from_data = synthesizer.federation.bounds_from_data
     return StudyTerms(
         synthesizer.federation,
         synthesizer.result_.budgets,

@@ -61,7 +61,7 @@ def check(
     """Everything that is wrong with a study, open or unwise, all at once, before any budget is spent."""
     from verticopula.data.tables import align_tables, knows_everybody
     from verticopula.estimators.synthesizer import Synthesizer
-    from verticopula.forecasting.preflight_checks import expect_in_words, warn_before_spending
+    from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending
     from verticopula.schema.federation import Federation
 
     problems: list[Problem] = []
@@ -85,7 +85,7 @@ def check(
             if not problems and rules is not None:
                 spent, accounts = _spent(vault, policies, known, raw)
                 found = warn_before_spending(known, settings, aligned, policies=rules, spent=spent, accounts=accounts)
-                said = "" if quiet else f"Method {chosen}. {expect_in_words(known, settings, aligned)}"
+                said = "" if quiet else f"Method {chosen}. {describe_expectation(known, settings, aligned)}"
     if problems:
         _show_problems(problems)
         raise typer.Exit(1)
@@ -141,7 +141,7 @@ def _show_problems(problems: list[Problem]) -> None:
 def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> None:
     console = Console()
     console.print(Text(f"No problems found; nothing was spent. {study}"), soft_wrap=True)
-    if study.bounds_source == "from-data":
+    if study.bounds_from_data:
         console.print(
             Text("! Bounds or categories were taken from the data: epsilon will be infinite.", style="bold red")
         )

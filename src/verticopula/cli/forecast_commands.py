@@ -13,7 +13,7 @@ from rich.text import Text
 
 from verticopula.cli.shared_options import Epsilon, FederationFile
 from verticopula.errors import SettingsError
-from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION, TYPICAL_PULL
+from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION, TYPICAL_LOG_ODDS
 from verticopula.schema.methods import METHODS, STRICT, methods_help
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def forecast(
     pull: Annotated[
         float,
         typer.Option(help="With --at-random: log odds of being known per standard deviation of others' data."),
-    ] = TYPICAL_PULL,
+    ] = TYPICAL_LOG_ODDS,
     share: Annotated[
         list[str] | None,
         typer.Option(

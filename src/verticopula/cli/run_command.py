@@ -112,7 +112,7 @@ def run(
     from verticopula.data.tables import align_tables
     from verticopula.estimators.default_regression import fit_if_cheap
     from verticopula.estimators.synthesizer import Synthesizer
-    from verticopula.forecasting.preflight_checks import expect_in_words, use_of_caps, warn_before_spending
+    from verticopula.forecasting.preflight_checks import describe_expectation, use_of_caps, warn_before_spending
     from verticopula.report.report_data import ReportData
     from verticopula.report.report_page import write_report
     from verticopula.schema.federation import Federation
@@ -167,7 +167,7 @@ def run(
             settings = synthesizer.check()
             found = warn_before_spending(study, settings, tables, policies=rules, spent=counted, accounts=accounts)
             show_warnings(console, found)
-            console.print(Text(expect_in_words(study, settings, tables)), soft_wrap=True)
+            console.print(Text(describe_expectation(study, settings, tables)), soft_wrap=True)
         with progress_bar(quiet) as progress:
             synthesizer.fit_aligned(
                 tables, policies=rules, ledger=book, vault=charged, accounts=accounts, progress=progress

@@ -1,9 +1,7 @@
-"""A built-in study: small and medium enterprises known to five authorities, with its full truth.
+"""A built-in study with its full truth: `make_sme`, small and medium enterprises known to five authorities.
 
-`make_sme` imitates the paper's real-data application: parties, numbers of columns, missing rates, names of variables.
-Values come from a known Gaussian copula, the response from a known sparse logistic model, and blocks are missing at
-random given what everybody's table shows, so every estimate has an answer.
-It imports schema only; commands, benchmarks and tests import it. Read this file first, then _sme_columns.py.
+It may import schema and lower rooms; commands, benchmarks and tests import it.
+Read _sme_population.py first, then _sme_columns.py.
 """
 
 from __future__ import annotations

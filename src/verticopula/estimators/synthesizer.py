@@ -111,7 +111,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Parameters are stored as given, and checked by `fit` or `check`. Before `fit`, results raise `NotFittedError`.
+    Parameters are stored as given, and checked by `fit` or `check`. Before `fit`, results raise `NotFittedError`;
+    `study_` and `opened_` are not there.
     """
 
     def __init__(
@@ -167,6 +168,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
 
     def _settings_where(self, *, complete: bool | None) -> StudySettings:
         """The same for tables in which every party knows everybody, or not; None where nobody knows that yet."""
+        if not isinstance(self.federation, Federation):
+            raise SettingsError(f"federation must be a Federation, not {type(self.federation).__name__}")
         given = {name: value for name, value in self.get_params(deep=False).items() if name != "federation"}
         if self.method is None:
             given["method"] = default_method(complete, as_printed=self.variant == PRINTED_VARIANT).name
@@ -214,8 +217,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             means that caps count what is in `ledger`
         progress : called with (what, done, total); None shows a bar in notebooks, and nothing elsewhere
         """
-        rule = self.federation.id if id is None else IdRule(name=id, rules=self.federation.id.rules)
         needs_overlap = self.needs_overlap
+        rule = self.federation.id if id is None else IdRule(name=id, rules=self.federation.id.rules)
         frames = {name: to_polars(table, name) for name, table in tables.items()}
         aligned = align_tables(self.federation, frames, rule, need_overlap=needs_overlap)
         if not needs_overlap and self._settings_where(complete=knows_everybody(aligned)).record.needs_overlap:

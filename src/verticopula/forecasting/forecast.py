@@ -44,7 +44,7 @@ Floats = NDArray[np.float64]
 FEWEST_SUBJECTS = 10
 MOST_PULL = 5.0
 
-_SMALLEST_COIN, _LARGEST_COIN = 1e-9, 40.0
+_SMALLEST_COIN = 1e-9
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ def _proposed(federation: Federation, settings: StudySettings, tables: Mapping[s
     plan = plan_budget(federation, budget, counts, n_subjects)
     out: list[Release] = []
     for key, share in plan.items():
-        pricing = Pricing("", key.party, settings.is_private, federation.bounds_source == "from-data")
+        pricing = Pricing("", key.party, settings.is_private, federation.bounds_from_data)
         column, n = federation.column(key), counts[key]
         out += pricing.first_round(column, budget.sampler, n, share.epsilon_ranks, share.epsilon_marginal)
         for _ in range(budget.rounds - 1):
@@ -257,7 +257,7 @@ def _proposed(federation: Federation, settings: StudySettings, tables: Mapping[s
 # ---- what to expect ----------------------------------------------------------------------
 
 
-def expect_in_words(federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]) -> str:
+def describe_expectation(federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]) -> str:
     """One sentence of what a study will be worth, from a forecast on assumed data; "" where there is none.
 
     Parameters

@@ -1,5 +1,5 @@
 """Generalised linear models with selection: families, penalties, paths, the central and the federated solver.
 
-It imports stats and what stands below; protocols and all above may import it.
+It may import stats and lower rooms; protocols and higher rooms may import it.
 Read strength_path.py first: it says what a path is, and where it ends.
 """

@@ -20,7 +20,7 @@ from verticopula.errors import SettingsError
 HASH_BYTES = 16
 CHECK_BYTES = 32
 FEWEST_KEY_BYTES = 16
-STRANGER = -1  # the place of a subject that the response's party does not know
+UNMATCHED = -1  # the place of a subject that the response's party does not know
 
 Bytes = NDArray[np.uint8]
 
@@ -31,7 +31,7 @@ class Placement:
 
     Attributes
     ----------
-    positions : party -> (n_k,) place of each row, in the order in which its hashes came; STRANGER for none
+    positions : party -> (n_k,) place of each row, in the order in which its hashes came; UNMATCHED for none
     """
 
     n_subjects: int
@@ -39,7 +39,7 @@ class Placement:
 
     def strangers(self, party: str) -> int:
         """How many of the party's subjects have no place."""
-        return int((self.positions[party] == STRANGER).sum())
+        return int((self.positions[party] == UNMATCHED).sum())
 
 
 def study_key(key: bytes, study: str) -> bytes:
@@ -87,7 +87,7 @@ def place(hashes: Mapping[str, Bytes], response_party: str) -> Placement:
     positions = {}
     for party, own in hashes.items():
         found = _frame(own).join(cohort, on=["high", "low"], how="left", maintain_order="left")
-        positions[party] = found["place"].cast(pl.Int64).fill_null(STRANGER).to_numpy().astype(np.int64)
+        positions[party] = found["place"].cast(pl.Int64).fill_null(UNMATCHED).to_numpy().astype(np.int64)
     return Placement(hashes[response_party].shape[0], positions)
 
 

@@ -38,6 +38,7 @@ import math
 from verticopula.errors import SettingsError
 
 SMOOTHING = 3.0  # r above
+FURTHEST_NOISE = 50.0  # standard deviations: no noise is ever further off
 SMALLEST_SHARE = 3.0
 
 

@@ -20,9 +20,9 @@ from verticopula.privacy.policy import Policy, capped_epsilons
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.privacy.release import Release
-from verticopula.privacy.statement import format_epsilon, format_price, party_epsilons, state_privacy
+from verticopula.privacy.statement import SEEDED, format_epsilon, format_price, party_epsilons, state_privacy
 from verticopula.protocol.party.consent_question import ConsentQuestion
-from verticopula.schema.methods import STRICT
+from verticopula.schema.methods import STRICT, tells_presence_by_party
 
 _UNITS = ("variable", "client", "block")
 _LONGEST = 500
@@ -81,7 +81,7 @@ class ConsentPrompt:
         if question.seeded:
             console.print(Text(_SEEDED, style="bold red"), soft_wrap=True)
         if question.is_opening:
-            said = _KNOWN if question.method == STRICT.name else "which of your cells are empty"
+            said = _KNOWN if tells_presence_by_party(question.method) else "which of your cells are empty"
             console.print(Text(_OPENING[question.alignment].format(mask=said)), soft_wrap=True)
             console.print(Text("Let it begin? [y/N] ", style="bold"), end="")
             return
@@ -126,10 +126,7 @@ def _counted(entries: tuple[Release, ...]) -> list[tuple[Release, int]]:
     return list(counted.values())
 
 
-_SEEDED = (
-    "  NOT PRIVATE: the noise comes from a seed. Whoever knows it, and the coordinator does, takes the noise off and\n"
-    "  has exact answers. For simulations with invented data only."
-)
+_SEEDED = f"  {SEEDED.title}.\n  {SEEDED.meaning}\n  The coordinator knows it. For simulations with invented data only."
 _OPENING = {
     "hash": "  First it finds the subjects that the parties have in common. Keyed hashes of your subject ids\n"
     "  leave, and {mask}; no value does. The releases themselves are another question.",

@@ -72,7 +72,7 @@ class CoinStream:
         # a batch with many undecided coins is not like other batches.
         needed = count_bits(undecided) // 64 + 2
         heads, equal = second_planes(self._words(_SECOND * needed), self._threshold)
-        settle_last(heads, equal, self._keystream.words(count_bits(equal)), self._rest)
+        decide_last(heads, equal, self._keystream.words(count_bits(equal)), self._rest)
         deposit_answers(coins, undecided, heads)
         return coins
 
@@ -170,7 +170,7 @@ def second_planes(
 
 
 @njit(nogil=True, cache=True)
-def settle_last(
+def decide_last(
     heads: NDArray[np.uint64], equal: NDArray[np.uint64], last: NDArray[np.uint64], rest: np.uint64
 ) -> None:
     """Decide each coin that equals the threshold in 12 bits by the other 52, one word of `last` each."""

@@ -15,7 +15,7 @@ from verticopula.privacy.release import Release
 logger = logging.getLogger(__name__)
 
 
-class Records(Protocol):
+class RuleStore(Protocol):
     """Where rules are remembered; a vault has such a store."""
 
     def get(self, name: str) -> dict[str, Any] | None: ...
@@ -24,7 +24,7 @@ class Records(Protocol):
 
 
 def remember_rules(
-    records: Records,
+    records: RuleStore,
     table: str,
     rules: Mapping[str, Any],
     where: str,
@@ -98,12 +98,12 @@ class PolicyFile:
         self._path, self._party, self._dropped = path, party, tuple(dropped)
         self._last = Policy.from_toml(path)
         self._is_whole = has_end(path.read_text(encoding="utf-8"))
-        self._records: Records = _Memory()  # until there is a vault
+        self._records: RuleStore = _Memory()  # until there is a vault
         self._table = ""
         self._one_at_a_time = threading.Lock()
         remember_rules(self._records, self._table, self._last.rules(), path.name)
 
-    def remember(self, records: Records, table: str, overlapping: Collection[str] = ()) -> None:
+    def remember(self, records: RuleStore, table: str, overlapping: Collection[str] = ()) -> None:
         """Compare with the rules that a vault remembers, and keep them there; SettingsError if some are gone.
 
         Parameters

@@ -14,7 +14,7 @@ from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import find_method
-from verticopula.schema.printed_choices import OUR_READING, PrintedChoices
+from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.stats.strict.strict_plan import sums_roles
@@ -38,7 +38,7 @@ class CoordinatorSide:
     progress: Progress = show_nothing
     compute_handler: ComputeHandler | None = None
     context: StudyContext = NO_CONTEXT
-    printed_choices: PrintedChoices = OUR_READING
+    printed_choices: PrintedChoices = DEFAULT_INTERPRETATION
 
 
 def needs_handler(federation: Federation, method: str) -> bool:

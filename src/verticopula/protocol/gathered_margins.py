@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError
+from verticopula.mpc.gram_noise import FURTHEST_NOISE
 from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.messages import GaussianMarginsReply, Reply
 from verticopula.schema.federation import ColumnKey, Federation
@@ -16,8 +17,6 @@ from verticopula.stats.strict.gaussian_margins import estimate_margin, gaussian_
 from verticopula.stats.strict.noise_budget import StrictBudget
 
 Bools = NDArray[np.bool_]
-
-_FURTHEST = 50.0  # standard deviations: no noise is ever further off
 
 
 def gather_margins(
@@ -34,7 +33,7 @@ def gather_margins(
     for key, cells in column_parts(federation, replies, GaussianMarginsReply, lambda reply: reply.cells, what):
         column, n, deviation = federation.column(key), int(known[key.party].sum()), budget.deviations[key]
         empty = budget.empties[key]
-        size, reach = gaussian_cell_count(column, n, deviation) + empty, _FURTHEST * (deviation + 3.0)
+        size, reach = gaussian_cell_count(column, n, deviation) + empty, FURTHEST_NOISE * (deviation + 3.0)
         fits = cells.dtype == np.int64 and cells.shape == (size,)
         fits = fits and int(cells.min()) >= -reach and int(cells.max()) <= n + reach
         if not fits or (size == 2 and int(cells[0]) + int(cells[1]) != n):

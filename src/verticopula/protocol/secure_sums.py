@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import PartyUnavailable, ProtocolError
+from verticopula.mpc.gram_noise import FURTHEST_NOISE
 from verticopula.mpc.opened_sums import OpenedCounts, OpenedProducts, open_counts, open_products
 from verticopula.mpc.sums_plan import SumsPlan, check_plan, gram_size, own_features, selection_deviation
 from verticopula.mpc.table_noise import check_pairs, table_sizes
@@ -56,8 +57,6 @@ from verticopula.schema.study_settings import COORDINATOR
 
 Ints = NDArray[np.int64]
 Answer = TypeVar("Answer", SumsKeyReply, SumsShareReply, SumsProofReply, SumsReply, TablesReply)
-
-_FURTHEST = 50.0  # standard deviations: no noise is ever further off
 
 
 class ComputeHandler(Protocol):
@@ -261,7 +260,7 @@ def _checked_selection(name: str, reply: SumsShareReply, plan: SumsPlan) -> dict
     shape = (int(plan.selecting.sum()), sum(table.shape[1] for table in own_features(plan, name)))
     if reply.selection.shape != shape or reply.selection.dtype != np.int64:
         raise ProtocolError(f"party {name!r} sent features by presence of the wrong shape")
-    reach = plan.pattern_of.size * LARGEST_ENTRY + _FURTHEST * (selection_deviation(plan) + 3.0)
+    reach = plan.pattern_of.size * LARGEST_ENTRY + FURTHEST_NOISE * (selection_deviation(plan) + 3.0)
     if reply.selection.size and float(np.abs(reply.selection.astype(np.float64)).max()) > reach:
         raise ProtocolError(f"party {name!r} sent features by presence that are out of range")
     return {name: reply.selection}

@@ -30,7 +30,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, propose, sign_presences
 from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.schema.methods import STRICT, find_method
+from verticopula.schema.methods import find_method, tells_presence_by_party
 from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.marginals import Marginal, cell_count
 from verticopula.stats.rank_release import CollectedReleases, Masks, RankRelease
@@ -119,7 +119,7 @@ def gather_presence(
     """Masks by column, checked for shape."""
     masks: dict[ColumnKey, NDArray[np.bool_]] = {}
     sizes: set[int] = set()
-    by_party = method == STRICT.name
+    by_party = tells_presence_by_party(method)
     for party in federation.parties:
         reply = replies[party.name]
         if not isinstance(reply, PresenceReply) or reply.observed.ndim != 2:

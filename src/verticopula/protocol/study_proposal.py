@@ -30,7 +30,14 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.schema.methods import METHODS, OWN_VARIANT, PRINTED_VARIANT, RAW_REGRESSION, STRICT, find_method
+from verticopula.schema.methods import (
+    METHODS,
+    OWN_VARIANT,
+    PRINTED_VARIANT,
+    RAW_REGRESSION,
+    find_method,
+    tells_presence_by_party,
+)
 from verticopula.stats.strict.noise_budget import StrictBudget, is_base, plan_strict_budget
 
 Floats = NDArray[np.float64]
@@ -155,9 +162,9 @@ class Presence:
     counts: tuple[int, ...]
 
 
-def said_presence(observed: Bools, method: str) -> Presence:
+def reported_presence(observed: Bools, method: str) -> Presence:
     """What a party with these observed cells says in a study by that method."""
-    if method != STRICT.name:
+    if not tells_presence_by_party(method):
         return Presence(observed, presence_counts(observed))
     known = np.asarray(observed.any(axis=1))
     return Presence(known[:, None], (int(known.sum()),) * observed.shape[1])
@@ -171,7 +178,7 @@ def sign_presences(
     for party in federation.parties:
         reply = replies[party.name]
         counts = presence_counts(reply.observed)
-        if method == STRICT.name:
+        if tells_presence_by_party(method):
             counts *= len(party.columns)
         found.append(SignedPresence(party.name, counts, mask_digest(reply.observed), reply.signature))
     return tuple(found)
@@ -192,8 +199,8 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
         raise ProtocolError("the proposal is about other parties or columns than this party's federation file")
     if any(not 0 <= count <= proposal.n_subjects for p in proposal.presence for count in p.counts):
         raise ProtocolError("the proposal has more observed subjects than the cohort has")
-    if proposal.method == STRICT.name and any(len(set(p.counts)) != 1 for p in proposal.presence):
-        raise ProtocolError(f"in a study by {STRICT.name!r} all columns of a party are about the same people")
+    if tells_presence_by_party(proposal.method) and any(len(set(p.counts)) != 1 for p in proposal.presence):
+        raise ProtocolError(f"in a study by {proposal.method!r} all columns of a party are about the same people")
     check_requester_and_purpose(proposal.requester, proposal.purpose)
     if proposal.method == RAW_REGRESSION and proposal.variant == OWN_VARIANT:
         subjects = proposal.subjects

@@ -56,7 +56,7 @@ def _stayed(subject: ReportData) -> str:
     """What never left, and what did although one would not expect it."""
     if not subject.fitted.settings.is_private:
         return "Rows. But whoever knows the seed can take the noise off again."
-    if subject.fitted.settings.is_printed or subject.federation.bounds_source != "public":
+    if subject.fitted.settings.is_printed or subject.federation.bounds_from_data:
         return "Rows. But the smallest and the largest value of columns did leave, without noise."
     return "Rows, and anybody's exact values."
 

@@ -9,4 +9,4 @@ IN_HOUSE_FILE = "report-in-house.html"  # made with real tables: not for the lea
 SECONDS_PER_DAY = 86_400.0
 LONGEST_DEADLINE = 30 * SECONDS_PER_DAY  # of one round of a study
 TYPICAL_CORRELATION = 0.25  # root mean square of latent correlations that a forecast assumes
-TYPICAL_PULL = 1.0  # log odds of presence per standard deviation of what it depends on, likewise
+TYPICAL_LOG_ODDS = 1.0  # log odds of presence per standard deviation of what it depends on, likewise

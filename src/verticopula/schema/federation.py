@@ -506,6 +506,11 @@ class Federation(CheckedModel):
         return self.party(key.party).column(key.column)
 
     @property
+    def bounds_from_data(self) -> bool:
+        """Whether bounds or categories were taken from the data, which nothing protects."""
+        return self.bounds_source == FROM_DATA
+
+    @property
     def keys(self) -> tuple[ColumnKey, ...]:
         """All columns' addresses, party by party, in file order."""
         return tuple(ColumnKey(p.name, c.name) for p in self.parties for c in p.columns)
@@ -624,7 +629,7 @@ def _federation_html(federation: Federation) -> str:
         f"Federation <b>{text_html(federation.name)}</b>: {count_of(len(federation.parties), 'party', 'parties')}, "
         f"{count_of(len(federation.keys), 'column')}, response {text_html(str(federation.response))}"
     ]
-    if federation.bounds_source == "from-data":
+    if federation.bounds_from_data:
         lines.append(alarm_html("Bounds or categories were taken from the data: epsilon will be infinite."))
     return box(lines, ["party", "column", "kind", "public range", ""], rows)
 

@@ -30,6 +30,7 @@ class Method:
     missing_blocks : what a reader must know where blocks are missing
     ranks : whether parties release noisy ranks of their subjects; otherwise sums over them that nobody sees
         without noise
+    presence_by_party : whether parties say whom they know, and keep to themselves which values are empty
     repeats_ranks : whether ranks are released in several rounds
     aligned_rows : whether synthetic row i can follow subject i
     needs_overlap : whether two columns without common subjects are an error
@@ -43,6 +44,7 @@ class Method:
     units: tuple[Unit, ...]
     missing_blocks: StudyWarning
     ranks: bool = True
+    presence_by_party: bool = False
     repeats_ranks: bool = False
     aligned_rows: bool = True
     needs_overlap: bool = True
@@ -138,6 +140,7 @@ STRICT = Method(
     (Unit.PERSON, Unit.BLOCK),
     _AT_RANDOM,
     ranks=False,
+    presence_by_party=True,
     aligned_rows=False,
     needs_overlap=False,
     models_missing=True,
@@ -168,6 +171,11 @@ def find_method(name: str) -> Method:
     if name not in METHODS:
         raise SettingsError(f"unknown method {name!r}; known: {', '.join(METHODS)}")
     return METHODS[name]
+
+
+def tells_presence_by_party(name: str) -> bool:
+    """Whether parties say only whom they know in studies by that method; not so for names that are no method's."""
+    return name in METHODS and METHODS[name].presence_by_party
 
 
 def check_variant(method: Method, variant: str) -> None:

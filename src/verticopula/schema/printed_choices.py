@@ -41,11 +41,11 @@ class PrintedChoices:
     ties_by_row: bool = True
 
 
-OUR_READING = PrintedChoices()
-DEFAULT_RANK_CORRELATION: RankCorrelation = OUR_READING.rank_correlation
+DEFAULT_INTERPRETATION = PrintedChoices()
+DEFAULT_RANK_CORRELATION: RankCorrelation = DEFAULT_INTERPRETATION.rank_correlation
 
 
-def choose_reading(rank_correlation: str) -> PrintedChoices:
+def choose_interpretation(rank_correlation: str) -> PrintedChoices:
     """Our reading, with this rank correlation; SettingsError names the known ones."""
     for known in RANK_CORRELATIONS:
         if rank_correlation == known:

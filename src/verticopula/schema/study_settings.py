@@ -21,7 +21,7 @@ from verticopula.schema.methods import (
     check_variant,
     find_method,
 )
-from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION, PrintedChoices, choose_reading
+from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION, PrintedChoices, choose_interpretation
 from verticopula.schema.units import Unit
 
 COORDINATOR = "coordinator"  # the name under which it takes part in secure sums; no party has it
@@ -95,7 +95,7 @@ class StudySettings:
     @property
     def printed_choices(self) -> PrintedChoices:
         """How the algorithms as printed read what the paper leaves open."""
-        return choose_reading(self.rank_correlation)
+        return choose_interpretation(self.rank_correlation)
 
     @property
     def gives_aligned_rows(self) -> bool:
@@ -147,7 +147,7 @@ class StudySettings:
 
     def _check_variant(self, method: Method) -> None:
         check_variant(method, self.variant)
-        choose_reading(self.rank_correlation)
+        choose_interpretation(self.rank_correlation)
         if self.is_printed and self.sampler != "exact":
             raise SettingsError(f"variant {self.variant!r} flips every comparison: it has the sampler 'exact' only")
         if not self.is_printed and self.rank_correlation != DEFAULT_RANK_CORRELATION:

@@ -31,7 +31,7 @@ from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import count_ranges
 from verticopula.stats.matrix_repair import nearest_correlation
-from verticopula.stats.nominal import boundary_matrix, category_probabilities, choose_category, solve_thresholds
+from verticopula.stats.nominal import category_probabilities, choose_category, move_thresholds, solve_thresholds
 
 Floats = NDArray[np.float64]
 
@@ -223,15 +223,7 @@ def _in_population(
 
 def thresholds_in(latents: Floats, shares: Floats) -> Floats:
     """Thresholds under which these subjects' categories have the shares, to about their Monte-Carlo error."""
-    thresholds = solve_thresholds(shares)
-    for _ in range(20):
-        miss = np.bincount(choose_category(latents, thresholds), minlength=shares.size) / latents.shape[0] - shares
-        if np.max(np.abs(miss)) < 1.0 / latents.shape[0]:
-            break
-        thresholds = thresholds + np.clip(
-            0.7 * np.linalg.lstsq(boundary_matrix(thresholds), miss, rcond=1e-12)[0], -0.5, 0.5
-        )
-    return thresholds
+    return move_thresholds(solve_thresholds(shares), latents, shares, tolerance=1.0 / latents.shape[0], steps=20)
 
 
 def _draw_correlation(layout: Layout, strength: float, rng: np.random.Generator) -> Floats:

@@ -1,6 +1,8 @@
 """A whole study in this process: the one way to run it on tables at hand, or to repeat it on others.
 
 `Synthesizer.fit`, the bootstrap, the audit's attacks on whole studies and its hold-outs all come through here.
+Forecasts do not: they have no tables, and simulate what releases would be
+(`rank_simulation.py`, `strict_simulation.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT
-from verticopula.schema.printed_choices import OUR_READING, PrintedChoices
+from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
@@ -52,7 +54,7 @@ def run_in_process(
     threads: int | None = None,
     ask_consent: bool = True,
     variant: str = OWN_VARIANT,
-    printed_choices: PrintedChoices = OUR_READING,
+    printed_choices: PrintedChoices = DEFAULT_INTERPRETATION,
 ) -> FitResult:
     """The result of a study whose parties all live in this process.
 
@@ -84,7 +86,7 @@ def run_in_process(
                 noise=noise(name),
                 ledger=ledger,
                 policy=(policies or {}).get(name, no_limits),
-                bounds_from_data=federation.bounds_source == "from-data",
+                bounds_from_data=federation.bounds_from_data,
                 executor=executor,
                 on_column=counter.add,
                 authenticity=authenticity,

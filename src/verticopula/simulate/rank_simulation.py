@@ -126,7 +126,7 @@ class SimulatedRelease(RankRelease):
 
     @property
     def latent_marginals(self) -> list[Marginal]:
-        """Counts with a few cells only: quicker, and as good where nothing is tied."""
+        """Counts with a few cells only: with_binomial_sampler, and as good where nothing is tied."""
         return [_coarsen(latent) for latent in super().latent_marginals]
 
     def grades(self) -> list[Floats]:

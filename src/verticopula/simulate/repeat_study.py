@@ -26,7 +26,7 @@ def repeat_study(fitted: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTab
     seed : of the data, the noise and the rows
     n_rows : of the synthetic tables
     """
-    federation, settings = fitted.federation, quicker(fitted)
+    federation, settings = fitted.federation, with_binomial_sampler(fitted)
     result = run_in_process(
         federation,
         settings.method,
@@ -44,7 +44,7 @@ def repeat_study(fitted: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTab
     return decode_tables(values, federation, result)
 
 
-def quicker(fitted: FittedStudy) -> StudySettings:
+def with_binomial_sampler(fitted: FittedStudy) -> StudySettings:
     """Settings with the same noise on ranks, drawn in no time where that can be.
 
     The binomial sampler is as noisy as flipping every comparison if it pays for its two coins with twice the epsilon.

@@ -191,7 +191,7 @@ def project_to_simplex(weights: Floats) -> Floats:
     return np.asarray(projected / projected.sum())
 
 
-def settle_tails(counts: Floats, deviation: float) -> Floats:
+def smooth_tails(counts: Floats, deviation: float) -> Floats:
     """Noisy counts with the outer cells, as far as they may be empty, made to rise towards the inside.
 
     From either end, cells belong to the tail while their running sum stays within three standard
@@ -278,7 +278,7 @@ class Marginal:
         raw = noisy_counts / n_observed
         settled = raw
         if column.kind in ("continuous", "count"):
-            settled = settle_tails(raw, math.sqrt(2.0) * 2.0 / epsilon / n_observed)
+            settled = smooth_tails(raw, math.sqrt(2.0) * 2.0 / epsilon / n_observed)
         probabilities = project_to_simplex(settled)
         rarest = MARGIN_TUNING.rarest_share(n_observed, math.sqrt(2.0) * 2.0 / epsilon)
         return cls(column, probabilities, float(np.sum(np.abs(probabilities - raw))), rarest=rarest)

@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 _CALIBRATION_ROWS = 40_000
 _STRONGEST = 0.999
 _RAREST = 1e-6  # probabilities are floored here: a threshold at infinity helps nobody
+_DAMPING, _LONGEST_STEP = 0.7, 0.5  # by hand: steps that reach any threshold, and end
 
 
 @lru_cache(maxsize=1)
@@ -134,14 +135,28 @@ def thresholds_for(probabilities: Floats, correlation: Floats) -> Floats:
         return thresholds
     latent = _fixed_normals(probabilities.size) @ np.linalg.cholesky(correlation).T
     target = np.maximum(probabilities, _RAREST) / np.sum(np.maximum(probabilities, _RAREST))
-    for _ in range(30):
-        shares = np.bincount(np.argmax(latent - thresholds, axis=1), minlength=target.size) / latent.shape[0]
-        miss = shares - target
-        if np.max(np.abs(miss)) < 2e-4:
+    thresholds = move_thresholds(thresholds, latent, target, tolerance=2e-4, steps=30)
+    return np.asarray(thresholds - thresholds.mean())
+
+
+def move_thresholds(thresholds: Floats, latents: Floats, shares: Floats, *, tolerance: float, steps: int) -> Floats:
+    """Thresholds under which the categories of these latents have the shares, from those given.
+
+    Parameters
+    ----------
+    thresholds : (C,) to start from
+    latents : (n, C)
+    shares : (C,) of the categories
+    tolerance : on a share
+    steps : at most; Newton's, damped and bounded, because shares of finitely many latents are no smooth function
+    """
+    for _ in range(steps):
+        miss = np.bincount(choose_category(latents, thresholds), minlength=shares.size) / latents.shape[0] - shares
+        if np.max(np.abs(miss)) < tolerance:
             break
         step = np.linalg.lstsq(boundary_matrix(thresholds), miss, rcond=1e-12)[0]
-        thresholds = thresholds + np.clip(0.7 * step, -0.5, 0.5)
-    return np.asarray(thresholds - thresholds.mean())
+        thresholds = thresholds + np.clip(_DAMPING * step, -_LONGEST_STEP, _LONGEST_STEP)
+    return thresholds
 
 
 def choose_category(latent: Floats, thresholds: Floats) -> NDArray[np.int64]:

@@ -79,7 +79,7 @@ def flip_comparisons(values: NDArray[np.float64], epsilon: float, keystream: Key
     """
     order, lower, upper = sort_with_ties(values)
     rows, columns = sum_triangle(upper, CoinStream(keystream, flip_threshold(epsilon)))
-    noisy = 1 + lower - columns + rows + _settle_ties(lower, upper, keystream)
+    noisy = 1 + lower - columns + rows + _break_ties(lower, upper, keystream)
     ranks = np.empty(values.size, dtype=np.int64)
     ranks[order] = noisy
     return ranks
@@ -106,7 +106,7 @@ def sum_triangle(upper: Ints, coins: CoinStream | FairCoins) -> tuple[Ints, Ints
     return row_sums, column_sums
 
 
-def _settle_ties(lower: Ints, upper: Ints, keystream: Keystream) -> Ints:
+def _break_ties(lower: Ints, upper: Ints, keystream: Keystream) -> Ints:
     """Number of its tied comparisons that each place wins, by fair coins."""
     wins = np.zeros(lower.size, dtype=np.int64)
     starts = np.flatnonzero((lower == np.arange(lower.size)) & (upper - lower > 1))

@@ -24,8 +24,7 @@ def price_releases(
 ) -> Iterator[Release]:
     """Party by party for a strict study, round by round for the others."""
     pricings = {
-        party.name: Pricing(study, party.name, is_private, federation.bounds_source == "from-data")
-        for party in federation.parties
+        party.name: Pricing(study, party.name, is_private, federation.bounds_from_data) for party in federation.parties
     }
     if result.spending is not None:
         yield from _price_strict(federation, study, pricings, result, result.spending)

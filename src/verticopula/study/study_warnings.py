@@ -175,13 +175,17 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
         if key not in few and float(marginal.probabilities.max()) >= WARN_AT.nearly_all
     ]
     if flat:
-        yield StudyWarning(
-            "flat",
-            "care",
-            f"{count_of(len(flat), 'column')} with nearly all values in one cell",
-            f"Nothing can be learnt about their associations: {join_names(flat)}.",
-            "Leave them out of conclusions, or out of the study.",
-        )
+        yield _flat(flat, "Leave them out of conclusions, or out of the study.")
+
+
+def _flat(columns: list[str], action: str) -> StudyWarning:
+    return StudyWarning(
+        "flat",
+        "care",
+        f"{count_of(len(columns), 'column')} with nearly all values in one cell",
+        f"Nothing can be learnt about their associations: {join_names(columns)}.",
+        action,
+    )
 
 
 def _has_few(result: FitResult, key: ColumnKey) -> bool:
@@ -267,11 +271,8 @@ def _strict(report: StrictReport | None) -> Iterator[StudyWarning]:
             "Do not rest a conclusion on these pairs. More subjects in common or a larger epsilon would help.",
         )
     if report.flat:
-        yield StudyWarning(
-            "flat",
-            "care",
-            f"{count_of(len(report.flat), 'column')} with nearly all values in one cell",
-            f"Nothing can be learnt about their associations at this budget: {join_names(list(report.flat))}.",
+        yield _flat(
+            list(report.flat),
             "They are drawn independently of everything else. A coarser column, or a larger epsilon, would help.",
         )
 
@@ -281,8 +282,7 @@ def _fit(fitted: FittedStudy) -> Iterator[StudyWarning]:
     off = ~np.eye(error.shape[0], dtype=bool)
     typical = float(np.median(error[off])) if off.any() else 0.0
     if typical > WARN_AT.noisy:
-        is_strict = fitted.method.name == STRICT.name
-        instead = "" if is_strict else f"; to protect a whole person, method '{STRICT.name}'"
+        instead = f"; to protect a whole person, method '{STRICT.name}'" if fitted.method.ranks else ""
         yield StudyWarning(
             "noisy",
             "care",

@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         "ranks-ties-by-row",
         "stats/ranks.py",
-        "+ rows + _settle_ties(lower, upper, keystream)",
+        "+ rows + _break_ties(lower, upper, keystream)",
         "+ rows + np.arange(lower.size) - lower",
         "ties would show the order of the rows without noise",
         COIN_ENUMERATION,

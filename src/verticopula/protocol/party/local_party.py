@@ -66,11 +66,11 @@ from verticopula.protocol.party.printed_handler import PrintedHandler
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.party.strict_handler import StrictHandler
 from verticopula.protocol.party.study_consents import StudyConsents
-from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of, said_presence
+from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of, reported_presence
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
 from verticopula.schema.methods import PRINTED_VARIANT, RAW_REGRESSION, STRICT
-from verticopula.schema.printed_choices import OUR_READING, PrintedChoices
+from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
@@ -138,7 +138,7 @@ class LocalParty:
     opened_since: Callable[[], tuple[str, ...]] = lambda: ()
     consents: StudyConsents | None = None
     ask_steward: Callable[[ConsentQuestion], None] = lambda question: None
-    printed_choices: PrintedChoices = OUR_READING
+    printed_choices: PrintedChoices = DEFAULT_INTERPRETATION
     _regression: RegressionHandler = field(init=False)
     _strict: StrictHandler = field(init=False)
     _printed: PrintedHandler = field(init=False)
@@ -174,7 +174,7 @@ class LocalParty:
             )
         if isinstance(request, PresenceRequest):
             self._check_method(request.method)
-            presence = said_presence(self.table.observed(), request.method)
+            presence = reported_presence(self.table.observed(), request.method)
             signed = b"" if self.consents is None else self.consents.sign_presence(request.study, presence)
             return PresenceReply(self.name, presence.mask, signed)
         if isinstance(request, ConsentRequest):
@@ -213,7 +213,7 @@ class LocalParty:
         """The party's signed consent to a whole study, if its policy and its steward agree. Nothing is charged."""
         if self.consents is not None:
             self._check_method(proposal.method)
-            self.consents.check(proposal, said_presence(self.table.observed(), proposal.method))
+            self.consents.check(proposal, reported_presence(self.table.observed(), proposal.method))
         entries = self._price_proposal(proposal)
 
         def approve() -> list[Release]:

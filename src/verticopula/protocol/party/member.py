@@ -495,7 +495,7 @@ class Member:
             noise=noise,
             ledger=self.vault.ledger,
             policy=self.policy,
-            bounds_from_data=self.federation.bounds_source == "from-data",
+            bounds_from_data=self.federation.bounds_from_data,
             executor=self._executor,
             on_column=self._on_column,
             noise_label=seeded_study_name(self.federation) if seeded else "",

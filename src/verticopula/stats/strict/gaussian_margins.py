@@ -16,7 +16,7 @@ from verticopula.stats.marginals import (
     Marginal,
     cell_count,
     project_to_simplex,
-    settle_tails,
+    smooth_tails,
     to_cells,
 )
 
@@ -99,7 +99,7 @@ def estimate_margin(
     raw, scale = noisy / n_known, count_deviation(deviation)
     settled = raw.copy()
     if column.kind in ("continuous", "count"):
-        settled[:n_cells] = settle_tails(raw[:n_cells], scale / n_known)
+        settled[:n_cells] = smooth_tails(raw[:n_cells], scale / n_known)
     probabilities = project_to_simplex(settled)
     repair, rarest = float(np.sum(np.abs(probabilities - raw))), MARGIN_TUNING.rarest_share(n_known, scale)
     filled = float(probabilities[:n_cells].sum())
