@@ -53,6 +53,7 @@ from verticopula.protocol.messages import (
     SignedConsent,
     StudyProposal,
 )
+from verticopula.protocol.party import study_consents
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.party.study_admission import StudyAdmission
@@ -712,6 +713,17 @@ def test_the_steward_is_asked_after_the_policy_and_keeps_nobody_waiting(tmp_path
         with pytest.raises(BudgetExceeded):
             agree_in(strict, "more")
         assert asked == [0, 4]
+
+
+def test_a_cohort_of_another_size_is_refused_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small message about three thousand million people took half a minute of work, before a signature was read."""
+    one = placed()
+    said = proposal_for(one)
+    n = 3_000_000_000
+    counts = [replace(p, counts=tuple(n - 1 for _ in p.counts), signature=b"") for p in said.presence]
+    monkeypatch.setattr(study_consents, "check_proposal", lambda *of: pytest.fail("it was computed"))
+    with pytest.raises(ProtocolError, match="a cohort of another size"):
+        one.handle(ConsentRequest(replace(said, n_subjects=n, presence=tuple(counts))))
 
 
 def test_what_was_spent_while_the_steward_thought_counts() -> None:

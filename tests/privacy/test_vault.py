@@ -215,6 +215,16 @@ def test_large_tables_are_compared_by_as_many_people_as_a_sketch_holds(tmp_path:
         assert vault.account(ids(4 * n, 5 * n), {}).overlapping == ()
 
 
+def test_nobody_is_forgotten_when_a_table_grows_beyond_a_sketch(tmp_path: Path) -> None:
+    n = SKETCH_SIZE - 5_000
+    with Vault.open(tmp_path) as vault:
+        names = {identify(vault, ids(first, first + n)) for first in (0, n // 3, 2 * n // 3)}
+        assert len(names) == 1  # each has most of the one before
+        for i in range(0, n, n // 20):
+            account = vault.account(ids(i, i + 1), {})
+            assert names & {*account.table.split("+"), *account.overlapping}
+
+
 @pytest.mark.parametrize(
     "spell",
     [
@@ -645,10 +655,20 @@ def other_history(folder: Path) -> None:
     Ledger(folder / "ledger.jsonl").append([release("other", OTHER), release("more", OTHER)])
 
 
+def old_ledger_and_no_head(folder: Path) -> None:
+    empty_ledger(folder)
+    (folder / "head.json").unlink()
+
+
+def cut_ledger_and_no_head(folder: Path) -> None:
+    cut_ledger(folder)
+    (folder / "head.json").unlink()
+
+
 def old_ledger_and_head(folder: Path) -> None:
     """Both put back, from before anything was released."""
     empty_ledger(folder)
-    (folder / "head.json").unlink()
+    (folder / "head.json").write_text(json.dumps({"count": 0, "hash": GENESIS, "replies": 0, "guarded": True}))
 
 
 def lose_replies(folder: Path) -> None:
@@ -674,6 +694,8 @@ def stray_reply(folder: Path) -> None:
         (empty_ledger, "has 0 entries and had 3"),
         (lose_ledger, "has 0 entries and had 3"),
         (other_history, "entry 3 of the ledger is not the one"),
+        (old_ledger_and_no_head, "head.json is missing"),
+        (cut_ledger_and_no_head, "head.json is missing"),
         (old_ledger_and_head, "1 stored replies answer requests that the ledger does not know"),
         (lose_replies, "1 stored replies are missing"),
         (strange_head, "head.json cannot be read"),
@@ -737,8 +759,19 @@ def test_records_that_are_lost_or_old_are_noticed(kept: Path, change: Callable[[
             Vault.open(kept)
 
 
+def test_records_without_their_digest_are_noticed(kept: Path) -> None:
+    """Whoever could put back old records could delete what tells on them."""
+    put_back_one(kept)
+    (kept / "records.json").unlink()
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=r"records\.json is missing.*newest copy"):
+            Vault.open(kept)
+
+
 def test_records_of_an_earlier_version_are_taken_as_they_are_and_watched_from_then_on(kept: Path) -> None:
     (kept / "records.json").unlink()
+    head = json.loads((kept / "head.json").read_text())
+    (kept / "head.json").write_text(json.dumps({name: head[name] for name in ("count", "hash", "replies")}))
     Vault.open(kept).close()
     put_back_one(kept)
     with pytest.raises(LedgerError, match="records of studies"):
@@ -904,6 +937,7 @@ def test_old_lines_without_the_new_fields_still_verify(tmp_path: Path) -> None:
     del raw["table"], raw["request"]
     raw["hash"] = hash_line(raw)
     (tmp_path / "ledger.jsonl").write_text(json.dumps(raw) + "\n")
+    (tmp_path / "head.json").write_text(json.dumps({"count": 1, "hash": raw["hash"], "replies": 0}))
     with Vault.open(tmp_path) as vault:
         (entry,) = vault.ledger
         assert (entry.table, entry.request) == ("", "")

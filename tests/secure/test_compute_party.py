@@ -28,7 +28,7 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
     TablesRequest,
 )
-from verticopula.protocol.party.compute_party import ComputeParty
+from verticopula.protocol.party.compute_party import MOST_OPEN, ComputeParty
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import close_sums
 from verticopula.protocol.study_proposal import federation_fingerprint
@@ -236,6 +236,21 @@ def test_noise_is_used_for_one_set_of_shares() -> None:
     bodies = next(request.bodies for request in way.asked["notary"] if isinstance(request, SumsProofRequest))
     with pytest.raises(ProtocolError, match="added up other shares"):
         notary(records).handle(replace(sums, bodies=bodies))
+
+
+def test_invented_studies_fill_no_disk() -> None:
+    records = MemoryRecords()
+    third = notary(records)
+    for k in range(MOST_OPEN):
+        third.handle(SumsKeyRequest(f"study {k}", "strict"))
+    kept = len(records._records)
+    with pytest.raises(PolicyRefused, match="close one first"):
+        third.handle(SumsKeyRequest("one more", "strict"))
+    for k in range(10):
+        third.handle(CloseRequest(f"never opened {k}"))
+    assert len(records._records) == kept
+    third.handle(CloseRequest("study 0"))
+    third.handle(SumsKeyRequest("one more", "strict"))
 
 
 def test_the_third_answers_nothing_else() -> None:

@@ -115,7 +115,8 @@ def test_no_cell_of_a_csv_file_is_a_formula_and_numbers_stay_numbers(study: Path
         ("=1+1", "'=1+1"), ("+a", "'+a"), ("-a", "'-a"), ("@SUM(A1)", "'@SUM(A1)"), ("\ta", "'\ta"), ("\r=1", "'\r=1"),
         (" =1", "' =1"), ("\ufeff=1", "'\ufeff=1"), ("-1\n=2", "'-1\n=2"),
         ("＝1", "'＝1"), ("-", "'-"), ("-1+1", "'-1+1"), ("-1", "-1"), ("+2.5e-3", "+2.5e-3"),
-        ("a=1", "a=1"), ("'=1", "'=1"), ("1-2", "1-2"),
+        ("a=1", "a=1"), ("'=1", "'=1"), ("1-2", "1-2"), ("\x1b=1", "'\x1b=1"), ("\u3164=1", "'\u3164=1"),
+        ("a;=1", "a;'=1"), ("a|\u2800=1", "a|'\u2800=1"), ("a\t=1", "a\t'=1"), ("a;b", "a;b"),
     ],
 )  # fmt: skip
 def test_what_a_spreadsheet_would_run_is_text(tmp_path: Path, cell: str, written: str) -> None:

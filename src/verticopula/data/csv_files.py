@@ -8,7 +8,11 @@ import polars as pl
 
 # A spreadsheet takes a cell that begins with one of these as a formula; the last four are their full-width forms.
 # What cannot be seen before it, such as a byte order mark, may be taken away by a reader.
-_FORMULA = r"^[\s\p{Cf}]*[=+\-@\t\r\n＝＋－＠]"
+_UNSEEN = r"[\s\p{Cf}\p{Cc}\u3164\u2800\u115F\u1160\uFFA0]*"
+_SIGN = r"[=+\-@\t\r\n＝＋－＠]"
+_FORMULA = f"^{_UNSEEN}{_SIGN}"
+# In some countries a spreadsheet cuts lines at another sign than a comma; what stands behind it is a cell, then.
+_LATER_FORMULA = f"([;|\t])({_UNSEEN}{_SIGN})"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -29,4 +33,5 @@ def write_csv(table: pl.DataFrame, path: Path) -> None:
 
 def _as_text(cells: pl.Expr) -> pl.Expr:
     is_formula = cells.str.contains(_FORMULA) & ~cells.str.contains(_NUMBER)
-    return pl.when(is_formula).then(pl.lit("'") + cells).otherwise(cells).name.keep()
+    later = cells.str.replace_all(_LATER_FORMULA, "$1'$2")
+    return pl.when(is_formula).then(pl.lit("'") + later).otherwise(later).name.keep()

@@ -59,8 +59,11 @@ def have_common_people(one: Iterable[int], two: Iterable[int]) -> bool:
 
 
 def is_same_table(one: list[int], two: list[int], size: int = SKETCH_SIZE) -> bool:
-    """Whether half of the smaller table's subjects are in the other one, too: it has grown, shrunk or is a part."""
-    complete_up_to = min((sketch[-1] for sketch in (one, two) if len(sketch) >= size), default=2**64)
+    """Whether half of the smaller table's subjects are in the other one, too: it has grown, shrunk or is a part.
+
+    A sketch of several tables may be longer than `size`. Beyond that many it need not have everybody.
+    """
+    complete_up_to = min((sketch[size - 1] for sketch in (one, two) if len(sketch) >= size), default=2**64)
     a, b = ({value for value in sketch if value <= complete_up_to} for sketch in (one, two))
     smaller = min(len(a), len(b))
     return smaller > 0 and len(a & b) >= SAME_SHARE * smaller

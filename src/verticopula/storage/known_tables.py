@@ -162,7 +162,7 @@ def charge(
     merged = KnownTable(
         names,
         smallest((value for table in same for value in table.sketch), OLD_SKETCH_SIZE),
-        smallest([*found.people, *(value for table in same for value in table.people)]),
+        sorted({*found.people, *(value for table in same for value in table.people)}),  # uncut: nobody is forgotten
         sorted({holder or "", *(name for table in same for name in table.holders)}) if is_shared else [],
         columns,
         sorted({name for table in same for name in table.linked} | {name for table in linked for name in table.names}),

@@ -1,7 +1,8 @@
 """A party's own folder on its own disk: what it has released, what it sent, and about whom.
 
 ledger.jsonl   every release
-head.json      how many entries and stored replies there are; a ledger put back from an old copy does not fit it
+head.json      how many entries and stored replies there are, and that there is a records.json; a ledger put back from
+               an old copy does not fit it
 replies/       every noisy answer, so that the same request gets the same bytes after a restart
 fits/          where running regressions stopped
 studies/       small records: consents, refusals, the secrets and the noise of secure sums
@@ -42,11 +43,12 @@ _RESTORE = "put back the newest copy of the whole folder; budget that was spent 
 
 @dataclass(frozen=True)
 class VaultHead:
-    """Where the ledger ended, and how many replies were stored, when last written."""
+    """Where the ledger ended, how many replies were stored, and whether records are guarded, when last written."""
 
     count: int = 0
     hash: str = GENESIS
     replies: int = 0
+    guarded: bool = False
 
 
 class Vault:
@@ -72,6 +74,8 @@ class Vault:
         self.replies = FolderBlobs(folder / REPLIES, sync=True, on_put=self._reply_written)
         self.fits = FolderBlobs(folder / FITS, sync=False)
         self.studies = FolderRecords(folder / STUDIES, folder / RECORDS)
+        if head.guarded and not (folder / RECORDS).exists():
+            raise LedgerError(f"{RECORDS} is missing, so records of studies cannot be checked; {_RESTORE}")
         for kept in (self.replies, self.fits, self.studies):
             kept.prepare()
         _check_tables(entries, self._tables)
@@ -145,6 +149,7 @@ class Vault:
         path = self.folder / LEDGER
         entries = list(Ledger(path)) if path.exists() else []
         head = _read_head(self.folder)
+        _require_head(self.folder, entries)
         _check_head(entries, head)
         if not path.exists():
             path.touch(mode=0o600)
@@ -161,7 +166,7 @@ class Vault:
 
     def _write_head(self, count: int, digest: str, replies: int) -> None:
         with self._guard:
-            head = VaultHead(count, digest, replies)
+            head = VaultHead(count, digest, replies, guarded=True)
             if head != self._head or not (self.folder / HEAD).exists():
                 write_atomically(self.folder / HEAD, json.dumps(vars(head)).encode())
                 self._head = head
@@ -272,6 +277,7 @@ def inspect_vault(folder: Path) -> tuple[int, int]:
     replies = FolderBlobs(folder / REPLIES, sync=True)
     keys = replies.keys()
     entries = read_ledger(folder / LEDGER)
+    _require_head(folder, entries)
     _check_head(entries, head)
     _check_tables(entries, _read_tables(folder))
     _check_replies(entries, keys, head)
@@ -282,6 +288,13 @@ def inspect_vault(folder: Path) -> tuple[int, int]:
 
 def is_vault(folder: Path) -> bool:
     return folder.is_dir() and (folder / HEAD).is_file()
+
+
+def _require_head(folder: Path, entries: list[Release]) -> None:
+    """LedgerError where something was released or said, and the file that counts it is gone."""
+    kept = any(any((folder / name).glob("*")) for name in (REPLIES, STUDIES))
+    if (entries or kept) and not (folder / HEAD).exists():
+        raise LedgerError(f"{HEAD} is missing, so nobody can tell whether the ledger is whole; {_RESTORE}")
 
 
 def _check_head(entries: list[Release], head: VaultHead) -> None:
@@ -319,8 +332,9 @@ def _read_head(folder: Path) -> VaultHead:
         return VaultHead()
     raw = _read_json(path)
     try:
-        head = VaultHead(raw["count"], raw["hash"], raw["replies"])
-        if not (type(head.count) is int and isinstance(head.hash, str) and type(head.replies) is int):
+        head = VaultHead(raw["count"], raw["hash"], raw["replies"], raw.get("guarded", False))
+        kinds = (int, str, int, bool)
+        if any(type(value) is not kind for value, kind in zip(vars(head).values(), kinds, strict=True)):
             raise TypeError
     except (KeyError, TypeError):
         raise LedgerError(f"{HEAD} cannot be read; {_RESTORE}") from None

@@ -31,6 +31,9 @@ from verticopula.storage.records import RecordStore
 
 logger = logging.getLogger(__name__)
 
+MOST_OPEN = 50  # studies whose secrets are kept at a time: whoever invents names of studies fills no disk
+_OPEN = "open"
+
 
 class ComputeParty:
     """Answers a coordinator's requests for keys and sums, and nothing else.
@@ -73,16 +76,33 @@ class ComputeParty:
                 raise PolicyRefused(f"party {self.name!r} computes in studies by method {STRICT.name!r} only")
             if self._records.get(_closed_name(request.study)) is not None:
                 raise ProtocolError(f"party {self.name!r}: this study is over, and what was kept for it is gone")
+            self._open(request.study)
             return self._handler(request.study).handle(request)
+
+    def _open(self, study: str) -> None:
+        """Remember that the study is open; PolicyRefused where too many are."""
+        known = self._records.get(_OPEN) or {}
+        if study in known:
+            return
+        if len(known) >= MOST_OPEN:
+            raise PolicyRefused(
+                f"party {self.name!r} computes in {MOST_OPEN} studies that are not over: close one first"
+            )
+        self._records.put(_OPEN, {**known, study: True})
 
     def _close(self, study: str) -> CloseReply:
         """Forget the study's secret and noise: what was sealed for this party cannot be opened any more."""
-        if self._records.get(_closed_name(study)) is None:
+        record = SumsHandler.record_name(self.name, study)
+        if self._records.get(_closed_name(study)) is None and self._records.get(record) is not None:
             self._records.put(_closed_name(study), {"closed": True})
             logger.info("study %s is over", study)
         self._handlers.pop(study, None)
-        # Written over, and not only forgotten: a record that is gone would be made anew.
-        self._records.put(SumsHandler.record_name(self.name, study), {})
+        if self._records.get(record):
+            # Written over, and not only forgotten: a record that is gone would be made anew.
+            self._records.put(record, {})
+        known = self._records.get(_OPEN) or {}
+        if study in known:
+            self._records.put(_OPEN, {name: True for name in known if name != study})
         return CloseReply(self.name, 0, "")
 
     def _handler(self, study: str) -> SumsHandler:

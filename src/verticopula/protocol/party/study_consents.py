@@ -108,6 +108,8 @@ class StudyConsents:
 
     def check(self, proposal: StudyProposal, presence: Presence) -> None:
         """ProtocolError unless this is the proposal that the party computes itself, about the cohort it knows."""
+        if proposal.n_subjects != presence.mask.shape[0]:  # first: what follows takes work that grows with it
+            raise ProtocolError(f"party {self.party!r}: the proposal is about a cohort of another size")
         check_proposal(self.federation, proposal)
         context = StudyContext(proposal.requester, proposal.purpose, proposal.alignment, proposal.cohort, proposal.seed)
         if (context.alignment, context.cohort) != (self.context.alignment, self.context.cohort):
@@ -116,8 +118,6 @@ class StudyConsents:
             raise ProtocolError(
                 f"party {self.party!r}: who asks, why, or the seed is not what was said when the study was opened"
             )
-        if proposal.n_subjects != presence.mask.shape[0]:
-            raise ProtocolError(f"party {self.party!r}: the proposal is about a cohort of another size")
         own = proposal.presence[own_place_of(proposal, self.party)]
         if (own.counts, own.mask) != (presence.counts, mask_digest(presence.mask)):
             raise ProtocolError(f"party {self.party!r}: the proposal is about other subjects than it has")
