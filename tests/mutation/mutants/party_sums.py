@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         "third-keeps-its-secret",
         "protocol/party/compute_party.py",
-        "        self._records.put(SumsHandler.record_name(self.name, study), {})\n",
-        "",
+        "            self._records.put(record, {})\n",
+        "            pass\n",
         "what was sealed for the third could be opened after the study",
         one_of(COMPUTE_PARTY, "a_restarted_third_gives_the_same_bytes_until_the_study_is_over"),
     ),
