@@ -133,11 +133,24 @@ def _read_csv(path: Path) -> pl.DataFrame:
     # polars leaves doubled quotes in header names as they are; Python's reader resolves them.
     header = _named(next(csv.reader(io.StringIO(text), delimiter=separator), []), path.name)
     try:
-        return pl.read_csv(text.encode(), separator=separator, infer_schema=False, new_columns=header)
+        table = pl.read_csv(text.encode(), separator=separator, infer_schema=False, new_columns=header)
     except pl.exceptions.NoDataError:
         raise SchemaError([Problem(path.name, "is empty")]) from None
     except pl.exceptions.ComputeError:
         raise SchemaError([Problem(path.name, f"cannot be read as CSV{_ragged(text, separator)}")]) from None
+    if _is_cut_otherwise(table, separator):
+        what = f"no row is cut by {separator!r}, as the header is; write the same mark between cells in all lines"
+        raise SchemaError([Problem(path.name, what)])
+    return table
+
+
+def _is_cut_otherwise(table: pl.DataFrame, separator: str) -> bool:
+    """Whether all rows have one cell that has another mark in it, under a header of several: no one row decides it."""
+    first, *others = table.get_columns()
+    if not others or not len(table) or any(column.null_count() < len(table) for column in others):
+        return False
+    marks = [mark for mark in _SEPARATORS if mark != separator]
+    return any(bool(first.str.contains(mark, literal=True).fill_null(False).all()) for mark in marks)
 
 
 def _decoded(data: bytes, name: str) -> str:
@@ -170,6 +183,8 @@ def _ragged(text: str, separator: str) -> str:
     """Which line does not have the header's number of cells, in words."""
     rows = csv.reader(io.StringIO(text), delimiter=separator)
     expected = len(next(rows))
+    if expected == 1:
+        return ": the header has a single cell; write a comma, semicolon, tab or | between cells"
     for row in rows:
         if len(row) > expected:
             hint = "; are decimals written with commas? Save it with semicolons between cells" * (separator == ",")
