@@ -1,7 +1,8 @@
 """Settings of the documentation site, and its pages: `make docs` builds it, and warnings are errors.
 
 Sphinx reads a copy of the pages in build/site/source. There links lead to the site's own pages also where they lead out
-of docs/ in the repository; the contents list is that of docs/README.md; commands are described by their own help, messages by the code.
+of docs/ in the repository; the contents list is that of docs/README.md; commands are described by their own help, and
+messages are read from the code.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def place_descriptions(app: Any, what: str, name: str, obj: Any, options: Any, l
 
 
 def make_accessible(page: str) -> str:
-    """A page whose captions have a level, whose scrolling boxes have the keyboard, whose lists of parameters are lists."""
+    """A page whose captions have a level, whose boxes scroll by keyboard, whose lists of parameters are lists."""
     page = page.replace('role="heading"', 'role="heading" aria-level="2"')
     page = page.replace("<pre>", '<pre tabindex="0">')
     page = page.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')

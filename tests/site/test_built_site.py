@@ -14,6 +14,7 @@ pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build/site/html"
+Scheme = Literal["light", "dark"]
 PAGES = [page.relative_to(ROOT / "docs").with_suffix(".html") for page in sorted((ROOT / "docs").glob("*/*.md"))]
 LINKS = "[...document.querySelectorAll('a[href]')].map(a => a.href)"
 
@@ -42,7 +43,7 @@ def test_links_lead_to_pages_of_the_site(browser: Browser, page: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", [Path("index.html"), *PAGES], ids=str)
-def test_a_page_has_no_serious_accessibility_fault(browser: Browser, page: Path, scheme: Literal["light", "dark"]) -> None:
+def test_a_page_has_no_serious_accessibility_fault(browser: Browser, page: Path, scheme: Scheme) -> None:
     opened = browser.new_page(color_scheme=scheme, viewport={"width": 1280, "height": 900})
     opened.goto((SITE / page).as_uri())
     assert accessibility_faults(opened) == []

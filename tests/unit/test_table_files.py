@@ -132,7 +132,7 @@ def test_categories_that_are_nearly_right_are_counted_and_explained() -> None:
     encoded, _ = encode_column(pl.Series(["north", "01", "02"]), regions, "here")
     assert encoded.notes[0].endswith("(data row 1); 1 cell is a category but for case or blanks: write them alike")
     encoded, _ = encode_column(pl.Series(["South", "01", "02"]), regions, "here")
-    assert encoded.notes[0].endswith("(data row 1); if they are valid, add them to the categories or declare other = ...")
+    assert encoded.notes[0].endswith("; if they are valid, add them to the categories or declare other = ...")
 
 
 def test_dates() -> None:
@@ -176,7 +176,7 @@ def test_lines_that_break_a_file_are_named(tmp_path: Path) -> None:
 def test_rows_that_are_cut_otherwise_than_the_header_are_no_table(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with pytest.raises(SchemaError, match="no row is cut by .* as the header is"):
+    with pytest.raises(SchemaError, match=r"no row is cut by .* as the header is"):
         read_table(path)
 
 
