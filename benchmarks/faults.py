@@ -146,7 +146,7 @@ connects again, held at its first value, 1 s; left alone it doubles up to 10 s.
 | a party | half recorded | it is in the middle of a line |
 | a party | recorded uncounted | the ledger is written, the vault's head is not |
 | a party | recorded | nothing is drawn yet |
-| a party | drawn | nothing is stored yet; a regression: the solver has moved; consent, agreement: no record is written |
+| a party | drawn | nothing is stored yet; a regression: the solver has moved; consent: no record is written |
 | a party | half stored, stored uncounted, stored | as the names say |
 | a party | answered, sent | not sent yet; sent |
 | the coordinator | asking, asked | nobody is asked yet; all are |

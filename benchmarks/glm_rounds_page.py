@@ -137,15 +137,15 @@ def introduce(costs: Sequence[PathCost], n: int) -> list[str]:
     return [
         f"Section 5.1, N = {n:,}, p = 100 at {PARTIES} parties, an intercept, 40 strengths from the one at which no "
         f"column enters down to 0.001 of it, tolerance {TOLERANCE:g}, and the refits that BIC asks for.\n\n"
-        "A *round* is one message to every party and its answer; *arrays per round* counts the arrays in both. The central path "
-        f"beside it has a tolerance of {CENTRAL_TOLERANCE:g}; differences of objectives (loss plus penalty) are "
-        "relative to it.",
+        "A *round* is one message to every party and its answer; *arrays per round* counts the arrays in both. The "
+        f"central path beside it has a tolerance of {CENTRAL_TOLERANCE:g}; differences of objectives (loss plus "
+        "penalty) are relative to it.",
         f"Most rounds: {most['linear']:,} linear (target {MOST_ROUNDS['linear']:,}), {most['logistic']:,} logistic "
         f"(target {MOST_ROUNDS['logistic']:,}).",
         f"Objectives further than {MOST_DIFFERENCE:g} from the central ones: {above['linear']} of {fits['linear']} "
         f"fits linear, {above['logistic']} of {fits['logistic']} logistic. SCAD and MCP are not convex. Where the "
-        "loss is flatter than they are concave (the logistic model) the objective has several minima and saddles. From each of "
-        "these points we descend on the objective itself.\n\n"
+        "loss is flatter than they are concave (the logistic model) the objective has several minima and saddles. From "
+        "each of these points we descend on the objective itself.\n\n"
         f"- From {away['linear']} (linear) and {away['logistic']} (logistic) of them that does not end at the central "
         "objective, to a tenth of the target. There the two solvers are *at another minimum*, the federated one "
         "*lower* where the table says so.\n"

@@ -208,6 +208,6 @@ def _introduce(races: Sequence[Race], n: int, sme: Mapping[str, Any]) -> list[st
         f"({'/'.join(map(str, SME_BLOCKS))}), every pair with correlation {SME_CORRELATION:g}, every third with an "
         f"effect of ±{SME_EFFECT:g}, {100 * sme['positive_share']:.0f} % of the responses 1; binomial, SCAD, "
         f"intercept, {sme['strengths']} strengths, tolerance 0.001, refits as BIC asks for them.\n\n"
-        "All five parties run in one process, so the federated time is the sum of theirs and the coordinator's; a network would add its "
-        "own.",
+        "All five parties run in one process, so the federated time is the sum of theirs and the coordinator's; a "
+        "network would add its own.",
     ]

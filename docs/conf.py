@@ -59,8 +59,8 @@ OUTSIDE = {
 }
 _LINK = re.compile(r"\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 _ENTRY = re.compile(r"^(\s*)(\*{0,2}[a-zA-Z_][\w, *]*?) : (.*)$")
-_PARAMETERS = re.compile(r'<dl>\n(?:<dd><em class="sig-param">.*</dd>\n)+</dl>')
-_ITEM = '<dd role="listitem">'
+_PARAMETERS = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>')
+_ITEM = re.compile("dd>")
 _LISTS = ("Parameters", "Attributes", "Returns", "Raises")
 
 
@@ -153,7 +153,7 @@ def make_accessible(page: str) -> str:
     page = page.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
     page = page.replace('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="All pages">')
     page = page.replace('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer')
-    return _PARAMETERS.sub(lambda found: found[0].replace("<dl>", '<dl role="list">').replace("<dd>", _ITEM), page)
+    return _PARAMETERS.sub(lambda found: f'<ul class="parameters">\n{_ITEM.sub("li>", found[1])}</ul>', page)
 
 
 def finish_pages(app: Any, error: Exception | None) -> None:
