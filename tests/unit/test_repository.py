@@ -64,5 +64,6 @@ def test_the_citation_has_the_version_and_the_licence_of_the_package() -> None:
     (paper,) = citation["references"]
     page = " ".join((ROOT / "docs/reference/citation.md").read_text("utf-8").split())
     names = [f"{author['given-names']} {author['family-names']}" for author in paper["authors"]]
-    said = [citation["title"], f"Version {PROJECT['version']}", paper["title"], *names, paper["identifiers"][0]["value"]]
+    number = paper["identifiers"][0]["value"]
+    said = [citation["title"], f"Version {PROJECT['version']}", paper["title"], *names, number]
     assert [text for text in said if text not in page] == []
