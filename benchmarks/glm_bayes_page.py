@@ -229,8 +229,9 @@ def _tell_reach(reaches: Sequence[Reach], cells: Sequence[Cell]) -> list[str]:
         "*Design known* is the same decision by somebody who knows that coefficients are 0 or plus or minus 1/3 and in "
         "which shares, with the exact likelihood. On data drawn in that way no rule has a lower expected squared error "
         "than the means of that posterior. No rule has a better trade of false against missed columns than a threshold "
-        "on its probabilities.\n\nA rule that has to learn all that from the data cannot be expected to beat it. (It does "
-        "not know that exactly 60 columns matter, nor how they are ordered.)\n\n"
+        "on its probabilities.\n\n"
+        "A rule that has to learn all that from the data cannot be expected to beat it. (It does not know "
+        "that exactly 60 columns matter, nor how they are ordered.)\n\n"
         "That posterior is drawn by tempered walks over the 3^100 states (`benchmarks/glm_bound.py`), on every data "
         'set once from the truth and once from the answer of `select="bayes"`, rounded. Sweeps of each, at least: '
         f"{sizes}. The last table says how far the two are apart. Distances are mean absolute differences of inclusion "

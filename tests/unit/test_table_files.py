@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -332,3 +334,38 @@ def test_workbooks_that_cannot_be_one_table(tmp_path: Path) -> None:
     (tmp_path / "broken.xlsx").write_bytes(b"7071 no workbook")
     with pytest.raises(SchemaError, match="cannot be read as a spreadsheet"):
         read_table(tmp_path / "broken.xlsx")
+
+
+# ---- databases ---------------------------------------------------------------------------
+
+
+def write_database(path: Path, *commands: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        for command in commands:
+            database.execute(command)
+        database.commit()
+
+
+def test_a_database_gives_the_same_cells_as_a_csv_file(tmp_path: Path) -> None:
+    made = ("CREATE TABLE bank (customer TEXT, income REAL, town TEXT)", "CREATE TABLE other (x)")
+    rows = "INSERT INTO bank VALUES ('A1', 5.0, 'Ulm'), ('A2', 2.5, NULL)"
+    write_database(tmp_path / "bank.sqlite", *made, rows)
+    (tmp_path / "csv.csv").write_text("customer,income,town\nA1,5,Ulm\nA2,2.5,\n")
+    assert read_table(tmp_path / "bank.sqlite").equals(read_table(tmp_path / "csv.csv"))
+    write_database(tmp_path / "one.db", 'CREATE TABLE "a "" b" (x)', 'INSERT INTO "a "" b" VALUES (1)')
+    assert read_table(tmp_path / "one.db").rows() == [("1",)]
+
+
+def test_databases_that_do_not_say_which_table_or_are_none(tmp_path: Path) -> None:
+    write_database(tmp_path / "two.db", "CREATE TABLE a (x)", "CREATE TABLE b (x)")
+    with pytest.raises(SchemaError, match="has 2 tables; call one as the file is"):
+        read_table(tmp_path / "two.db")
+    write_database(tmp_path / "none.db")
+    with pytest.raises(SchemaError, match="has no table"):
+        read_table(tmp_path / "none.db")
+    (tmp_path / "text.db").write_text("customer,income\n" * 100)
+    with pytest.raises(SchemaError, match="cannot be read as an SQLite database"):
+        read_table(tmp_path / "text.db")
+    with pytest.raises(SchemaError, match="no such file"):
+        read_table(tmp_path / "gone.db")
+    assert not (tmp_path / "gone.db").exists()
