@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-network test test-audit test-browser test-experiments test-statistics test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
-        bench-sdv bench-smartnoise tables tables-smoke test-gan docs docs-outputs dist clean
+        bench-sdv bench-smartnoise tables tables-smoke test-gan docs docs-outputs docs-pictures dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -192,6 +192,10 @@ docs: $(STAMP)-docs $(STAMP)-browser  ## the documentation site, in build/site/h
 
 docs-outputs: $(STAMP)-docs  ## runs all blocks of tutorials and how-to pages, and writes what came out into the pages (PAGES=...)
 	$(BIN)/python -m reporting.page_notebooks write $(or $(PAGES),$(wildcard docs/tutorials/*.md docs/how-to/*.md))
+
+docs-pictures: $(STAMP)-browser  ## the pictures of the report in README and documentation, from a demo
+	$(BIN)/verticopula demo --out $(OUT) --quiet
+	$(BIN)/python -m reporting.report_pictures $(OUT)/report.html
 
 clean:  ## remove environments, caches and demo output
 	rm -rf $(VENV) .venv-* $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -24,18 +24,7 @@ PARTS = (*METHODS, RAW_REGRESSION)
 SERVER = "server"
 TEST = "tests/network/test_faults.py::test_every_process_in_every_round"
 FAULT_NAMES = {"kill": "SIGKILL", "stop": "SIGSTOP beyond the deadline", "restart": "SIGTERM"}
-_HEADER = (
-    "method",
-    "round",
-    "who",
-    "fault",
-    "point",
-    "cases",
-    "outcome",
-    "until it went on, longest",
-    "budget",
-    "tables",
-)
+_HEADER = ("round", "fault", "point", "cases, and the longest until it went on", "outcome, ledger, tables")
 
 
 def _table(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> Table:
@@ -50,10 +39,12 @@ def _table(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> Table:
         group = groups[key]
         entries = sorted({row["entries"] for row in group})
         right, same = all(row["budget_right"] for row in group), all(row["tables_identical"] for row in group)
-        budget = f"{', '.join(map(str, entries))} entries, {'as undisturbed' if right else 'WRONG'}"
+        budget = f"{', '.join(map(str, entries))} entries {'as undisturbed' if right else 'WRONG'}"
         outcome = " / ".join(sorted({row["outcome"] for row in group}))
         longest = f"{max(row['seconds'] for row in group):.1f} s"
-        lines.append((*key, str(len(group)), outcome, longest, budget, "identical" if same else "OTHER"))
+        method, asked, who, fault, point = key
+        ended = f"{outcome}; {budget}; {'identical' if same else 'OTHER'}"
+        lines.append((f"{method}, {asked}", f"{who}, {fault}", point, f"{len(group)}, {longest}", ended))
     return Table("Faults", _HEADER, tuple(lines))
 
 
@@ -76,7 +67,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Table:
                 )
             )
     header = ("who", "fault", "cases", "budget as undisturbed", "tables identical", "until it went on: median, longest")
-    return Table("Summary", header, tuple(lines))
+    return Table("Summary", header, tuple(lines), heads=2)
 
 
 def run(options: Namespace) -> Measured:
@@ -115,31 +106,55 @@ def _page(record: Record, summary: Table, table: Table) -> str:
 
 Written by `python -m benchmarks faults`; every case is in `benchmarks/results/faults.json`. Real processes on one
 machine: a coordinator and three parties, mutual TLS. {found["studies"]} studies with secure noise suffered
-{found["cases"]} faults. A process is killed (SIGKILL) and started again; or stopped (SIGSTOP) for longer than the
-round's deadline, after which the failed study is resumed; or ended (SIGTERM) and started again. That deadline is ten
-times the longest round of an undisturbed study, and {deadline:g} s at least. A study suffers the same fault in each of
-its rounds, or at each step of one release; a regression in its first, a middle and its last update.
+{found["cases"]} faults.
 
-When a fault happens before everybody has agreed, every ledger is what it was before the study, byte for byte.
-After every study: each ledger holds the entries of an undisturbed study, no more and no less, and held them before
-anything left; a release that was sent twice was the same bytes; the tables are, byte for byte, those that an
-undisturbed run makes of the releases in the vaults (a regression: fitted from its start). A party that was stopped was
-named {found["named_after_longest"]:.1f} s after it stopped at the latest; studies were resumed
-{found["resumed"]} times, and {found["sent_again"]} answers sent more than once.
 {_list_problems(found["problems"])}
 
 {summary.to_markdown()}
 
-Times include starting the process again (a forked one, in a tenth of a second) and F3's pause before it connects again,
-held at its first value, 1 s; left alone it doubles up to 10 s.
+## What is done
+A process suffers one of three faults:
 
-**Points**, in order. A party: *asked*; *unrecorded*: about to write its ledger; *half recorded*: in the middle of a
-line; *recorded uncounted*: the ledger is written, the vault's head is not; *recorded*: nothing is drawn yet; *drawn*:
-nothing is stored yet (a regression: the solver has moved; consent and agreement: no record is written); *half stored*;
-*stored uncounted*; *stored*; *answered*: not sent yet; *sent*. The coordinator: *asking*: nobody is asked yet; *asked*;
-*answered*: all answers are here, the journal has none; *half kept*: in the middle of the journal's record; *kept*; and
-of the result *half written*, *renamed* (the study is still "running" on disk), *done*.
+- It is killed (SIGKILL) and started again.
+- It is stopped (SIGSTOP) for longer than the round's deadline, and the failed study is resumed. That deadline is ten
+  times the longest round of an undisturbed study, and {deadline:g} s at least.
+- It is ended (SIGTERM) and started again.
 
+A study suffers the same fault in each of its rounds, or at each step of one release. A regression suffers it in its
+first, a middle and its last update.
+
+## What is checked
+When a fault happens before everybody has agreed, every ledger is what it was before the study, byte for byte. After
+every study:
+
+- Each ledger holds the entries of an undisturbed study, no more and no less, and held them before anything left.
+- A release that was sent twice was the same bytes.
+- The tables are, byte for byte, those that an undisturbed run makes of the releases in the vaults. A regression is
+  fitted from its start.
+
+A party that was stopped was named {found["named_after_longest"]:.1f} s after it stopped at the latest. Studies were
+resumed {found["resumed"]} times, and {found["sent_again"]} answers sent more than once.
+
+Times include starting the process again (a forked one, in a tenth of a second). They also include F3's pause before it
+connects again, held at its first value, 1 s; left alone it doubles up to 10 s.
+
+## Points of a round
+| who | point | what has happened |
+|---|---|---|
+| a party | asked | the request is there |
+| a party | unrecorded | it is about to write its ledger |
+| a party | half recorded | it is in the middle of a line |
+| a party | recorded uncounted | the ledger is written, the vault's head is not |
+| a party | recorded | nothing is drawn yet |
+| a party | drawn | nothing is stored yet; a regression: the solver has moved; consent: no record is written |
+| a party | half stored, stored uncounted, stored | as the names say |
+| a party | answered, sent | not sent yet; sent |
+| the coordinator | asking, asked | nobody is asked yet; all are |
+| the coordinator | answered | all answers are here, the journal has none |
+| the coordinator | half kept, kept | in the middle of the journal's record; after it |
+| the coordinator | half written, renamed, done | of the result; at *renamed* the study is still "running" on disk |
+
+## All cases
 {table.to_markdown()}
 """
 

@@ -164,7 +164,7 @@ def _tabulate(cells: Sequence[Agreement]) -> Table:
         "columns selected",
         "paths not converged",
     )
-    return Table("Federated against central, worst over parties and correlations", header, tuple(rows))
+    return Table("Federated against central, worst over parties and correlations", header, tuple(rows), heads=2)
 
 
 def _tabulate_rounds(cells: Sequence[Agreement], parties: Sequence[int], correlations: Sequence[float]) -> Table:
@@ -179,7 +179,7 @@ def _tabulate_rounds(cells: Sequence[Agreement], parties: Sequence[int], correla
             )
             rows.append((family, f"{correlation:g}", *per_fit))
     header = ("family", "correlation", *(f"K = {k}" for k in parties))
-    return Table("Rounds per strength, mean (and largest) over penalties", header, tuple(rows))
+    return Table("Rounds per strength, mean (and largest) over penalties", header, tuple(rows), heads=2)
 
 
 def _tabulate_failures(failures: Sequence[Agreement]) -> Table:
@@ -203,10 +203,10 @@ def _introduce(cells: Sequence[Agreement]) -> list[str]:
     agree, worst = sum(cell.agrees for cell in cells), max(cell.worst for cell in cells)
     return [
         f"n = {ROWS} rows, {COLUMNS_PER_PARTY} normal columns per party, every pair of columns with the same "
-        "correlation, inside the parties and across; every third column has an effect. Both solvers get the same "
-        f"strengths, from {FIRST:g} to {LAST:g} of the one at which no column enters (0 without a penalty), a "
-        f"tolerance of {TOLERANCE:g}, an intercept, and the same steps of local linear approximation from the same "
-        "starts. A fit is one strength; the objective is loss plus penalty.",
+        "correlation, inside the parties and across; every third column has an effect.\n\n"
+        f"Both solvers get the same strengths, from {FIRST:g} to {LAST:g} of the one at which no column enters (0 "
+        f"without a penalty). They have a tolerance of {TOLERANCE:g}, an intercept, and the same steps of local linear "
+        "approximation from the same starts. A fit is one strength; the objective is loss plus penalty.",
         f"Of {len(cells)} paths, {agree} agree: objectives within {TARGET:g} of each other, relatively, and the same "
         f"columns selected, at every strength. The worst relative difference is {worst:.1e}.",
     ]

@@ -70,7 +70,7 @@ def _tabulate_reach(reaches: Sequence[Reach]) -> Table:
         "there",
         "all three",
     )
-    return Table("All three measures at once, logistic", header, tuple(rows))
+    return Table("All three measures at once, logistic", header, tuple(rows), heads=2)
 
 
 def _measure_gap(nearest: Nearest) -> str:
@@ -118,7 +118,7 @@ def _tabulate_cells(
         "oracle",
         "design known",
     )
-    return Table(f"{METRIC_NAMES[metric]}, mean (standard error)", header, tuple(rows))
+    return Table(f"{METRIC_NAMES[metric]}, mean (standard error)", header, tuple(rows), heads=2)
 
 
 def _tabulate_thresholds(contrasts: Mapping[int, Contrast]) -> Table:
@@ -129,7 +129,7 @@ def _tabulate_thresholds(contrasts: Mapping[int, Contrast]) -> Table:
             figures = (with_error(found[metric]) for found in pair for metric in METRICS)
             rows.append((f"{n:,}", f"{threshold:g}", *figures))
     names = [f"{who}: {SHORT[metric]}" for who in ("design known", "Original-C") for metric in METRICS]
-    return Table("Other thresholds, logistic, mean (standard error)", ("N", "threshold", *names), tuple(rows))
+    return Table("Other thresholds, logistic, mean (standard error)", ("N", "threshold", *names), tuple(rows), heads=2)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _tabulate_classes(contrasts: Mapping[int, Contrast]) -> Table:
             rows.append((f"{n:,}", split.share, str(split.replications), *figures))
     names = [f"{who}: {SHORT[metric]}" for who in ("design known", "Original-C") for metric in METRICS]
     header = ("N", "share of the smaller class", "data sets", *names)
-    return Table("Even and uneven classes, logistic, mean (standard error)", header, tuple(rows))
+    return Table("Even and uneven classes, logistic, mean (standard error)", header, tuple(rows), heads=2)
 
 
 def _tabulate_samplers(samplers: Mapping[str, Mapping[str, float]], contrasts: Mapping[int, Contrast]) -> Table:
@@ -181,7 +181,7 @@ def _tabulate_samplers(samplers: Mapping[str, Mapping[str, float]], contrasts: M
         "distance of the runs with the design known",
         "largest of a data set",
     )
-    return Table("The samplers", header, tuple(rows))
+    return Table("The samplers", header, tuple(rows), heads=2)
 
 
 def introduce(cells: Sequence[Cell], reaches: Sequence[Reach], count: int, *, drawn_apart: bool) -> list[str]:
@@ -191,10 +191,10 @@ def introduce(cells: Sequence[Cell], reaches: Sequence[Reach], count: int, *, dr
     parts = [
         f"The data sets and bars of [glm_original.md](glm_original.md), {count} replications a cell, no intercept. "
         'Columns and coefficients come from a posterior over all columns (`select="bayes"`, '
-        "[regression.md](../how-to/regression.md)): selected where the odds of an effect are above √N/9 (a probability "
-        f"of {bars}), with the posterior mean as coefficient. One fit gives all three measures, and the same rule "
-        "serves both models. *Original-C* has all columns in one place; in *Original-VFL* every party draws its own "
-        "coefficients and answers with one number per row.",
+        "[regression.md](../how-to/regression.md)). A column is selected where the odds of an effect are above √N/9 "
+        f"(a probability of {bars}), with the posterior mean as coefficient.\n\n"
+        "One fit gives all three measures, and the same rule serves both models. *Original-C* has all columns in one "
+        "place. In *Original-VFL* every party draws its own coefficients and answers with one number per row.",
         "*Bar*: the worse of the paper's figure and maximum likelihood on the true support (*oracle*). *BIC on refits* "
         "is the default rule, as `glm_original` measured it.",
         "The smallest size of the prior (two standard errors, out of one half, one and two) was set on the first 15 of "
@@ -227,13 +227,15 @@ def _tell_reach(reaches: Sequence[Reach], cells: Sequence[Cell]) -> list[str]:
     sizes = ", ".join(f"{SWEEPS[n]} at N = {n:,}" for n in dict.fromkeys(reach.n_subjects for reach in reaches))
     return [
         "*Design known* is the same decision by somebody who knows that coefficients are 0 or plus or minus 1/3 and in "
-        "which shares, with the exact likelihood: on data drawn in that way no rule has a lower expected squared error "
-        "than the means of his posterior, and no rule a better trade of false against missed columns than a threshold "
-        "on its probabilities. A rule that has to learn all that from the data cannot be expected to beat him. (He "
-        "does not know that exactly 60 columns matter, nor how they are ordered.) He is drawn by tempered walks over "
-        "the 3^100 states (`benchmarks/glm_bound.py`), on every data set once from the truth and once from the answer "
-        f'of `select="bayes"`, rounded; sweeps of each, at least: {sizes}. The last table says how far the two are '
-        "apart. Distances are mean absolute differences of inclusion probabilities.",
+        "which shares, with the exact likelihood. On data drawn in that way no rule has a lower expected squared error "
+        "than the means of that posterior. No rule has a better trade of false against missed columns than a threshold "
+        "on its probabilities.\n\n"
+        "A rule that has to learn all that from the data cannot be expected to beat it. (It does not know "
+        "that exactly 60 columns matter, nor how they are ordered.)\n\n"
+        "That posterior is drawn by tempered walks over the 3^100 states (`benchmarks/glm_bound.py`), on every data "
+        'set once from the truth and once from the answer of `select="bayes"`, rounded. Sweeps of each, at least: '
+        f"{sizes}. The last table says how far the two are apart. Distances are mean absolute differences of inclusion "
+        "probabilities.",
         "Whether some threshold between 0.05 and 0.999 has all three measures of a logistic cell at once:",
         "\n".join(lines),
         "The *nearest* threshold is the one at which the measure that falls short most, counted in standard errors, "

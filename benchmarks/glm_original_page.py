@@ -53,7 +53,7 @@ def tabulate_cells(metric: str, cells: Sequence[Cell], averages: Averages) -> Ta
         "BIC on refits at every strength",
         "BIC on the penalised fit",
     )
-    return Table(f"{METRIC_NAMES[metric]}, mean (standard error)", header, tuple(rows))
+    return Table(f"{METRIC_NAMES[metric]}, mean (standard error)", header, tuple(rows), heads=2)
 
 
 def describe(cell: Cell) -> str:
@@ -92,7 +92,7 @@ def tabulate_reach(cells: Sequence[Cell], averages: Averages) -> Table:
         "paper's RMSE, C / VFL",
         "paper's G-Means, C / VFL",
     )
-    return Table("The best refit of each path, chosen knowing the truth", header, tuple(rows))
+    return Table("The best refit of each path, chosen knowing the truth", header, tuple(rows), heads=2)
 
 
 def _paper(cells: Sequence[Cell], model: str, n: int, metric: str, method: str) -> float:
@@ -125,7 +125,7 @@ def tabulate_agreement(agreement: Mapping[str, Mapping[str, Any]]) -> Table:
         "paths that ended early",
         "without an oracle",
     )
-    return Table("Original-VFL against Original-C", header, rows)
+    return Table("Original-VFL against Original-C", header, rows, heads=2)
 
 
 def introduce(cells: Sequence[Cell], replications: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -138,14 +138,15 @@ def introduce(cells: Sequence[Cell], replications: Mapping[str, Mapping[str, int
     rmse = [cell for cell in cells if cell.metric == "rmse"]
     beyond = sum(cell.paper < cell.oracle for cell in rmse)
     return [
-        f"Complete, unprotected data of Section 5.1, no intercept, as in the paper. Replications: {repeated}. "
-        "*Original-C* is the central solver, *Original-VFL* the federated one at five parties; both SCAD (a = "
-        "3.7), 40 strengths, tolerance 0.001, the strength chosen by BIC on refits (charge log N for a column), "
-        "the coefficients the refit there. The solvers stop refitting where the criterion has not improved for "
-        f"{PATH_TUNING.patience} models in a row; *BIC on refits at every strength* is what Original-C would have "
-        "without that. *BIC on the penalised fit* chooses and reports the penalised coefficients instead, as the "
-        "paper writes it (with 2N f + df log N for its formula, which would always select nothing). *Oracle* is "
-        "maximum likelihood on the true support, over the replications where that exists.",
+        f"Complete, unprotected data of Section 5.1, no intercept, as in the paper. Replications: {repeated}.\n\n"
+        "- *Original-C* is the central solver, *Original-VFL* the federated one at five parties. Both have SCAD (a = "
+        "3.7), 40 strengths and a tolerance of 0.001. The strength is chosen by BIC on refits (charge log N for a "
+        "column), and the coefficients are the refit there.\n"
+        "- *BIC on refits at every strength* is what Original-C would have if it never stopped refitting. The solvers "
+        f"stop where the criterion has not improved for {PATH_TUNING.patience} models in a row.\n"
+        "- *BIC on the penalised fit* chooses and reports the penalised coefficients instead, as the paper writes it "
+        "(with 2N f + df log N for its formula, which would always select nothing).\n"
+        "- *Oracle* is maximum likelihood on the true support, over the replications where that exists.",
         "A cell is *reached* if our mean is at least as good as the worse of the paper's figure and the oracle's, and "
         "*within 2 s.e.* if two standard errors of our mean would make it so. The oracle's G-Means is 1 and its FDR 0, "
         "so there the paper's figure decides.",

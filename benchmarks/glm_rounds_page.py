@@ -79,7 +79,7 @@ def tabulate_costs(costs: Sequence[PathCost]) -> Table:
         "of these at another minimum",
         "worst from the central one at the same tolerance",
     )
-    return Table("Whole paths on the data of Section 5.1", header, rows)
+    return Table("Whole paths on the data of Section 5.1", header, rows, heads=3)
 
 
 def tabulate_tolerances(points: Points) -> Table:
@@ -103,7 +103,7 @@ def tabulate_tolerances(points: Points) -> Table:
         "worst",
         f"strengths above {MOST_DIFFERENCE:g}",
     )
-    return Table("Rounds against tolerance, SCAD without refits", header, rows)
+    return Table("Rounds against tolerance, SCAD without refits", header, rows, heads=2)
 
 
 def tabulate_correlations(points: Points) -> Table:
@@ -120,7 +120,7 @@ def tabulate_correlations(points: Points) -> Table:
         for p in points[model]
     )
     header = ("model", "correlation", "strengths", "columns selected, mean", "rounds", "strengths not converged")
-    return Table("Rounds against correlation, SCAD without refits", header, rows)
+    return Table("Rounds against correlation, SCAD without refits", header, rows, heads=2)
 
 
 def introduce(costs: Sequence[PathCost], n: int) -> list[str]:
@@ -136,21 +136,23 @@ def introduce(costs: Sequence[PathCost], n: int) -> list[str]:
     }
     return [
         f"Section 5.1, N = {n:,}, p = 100 at {PARTIES} parties, an intercept, 40 strengths from the one at which no "
-        f"column enters down to 0.001 of it, tolerance {TOLERANCE:g}, and the refits that BIC asks for. A *round* is "
-        "one message to every party and its answer; *arrays per round* counts the arrays in both. The central path "
-        f"beside it has a tolerance of {CENTRAL_TOLERANCE:g}; differences of objectives (loss plus penalty) are "
-        "relative to it.",
+        f"column enters down to 0.001 of it, tolerance {TOLERANCE:g}, and the refits that BIC asks for.\n\n"
+        "A *round* is one message to every party and its answer; *arrays per round* counts the arrays in both. The "
+        f"central path beside it has a tolerance of {CENTRAL_TOLERANCE:g}; differences of objectives (loss plus "
+        "penalty) are relative to it.",
         f"Most rounds: {most['linear']:,} linear (target {MOST_ROUNDS['linear']:,}), {most['logistic']:,} logistic "
         f"(target {MOST_ROUNDS['logistic']:,}).",
         f"Objectives further than {MOST_DIFFERENCE:g} from the central ones: {above['linear']} of {fits['linear']} "
-        f"fits linear, {above['logistic']} of {fits['logistic']} logistic. SCAD and MCP are not convex, and where the "
+        f"fits linear, {above['logistic']} of {fits['logistic']} logistic. SCAD and MCP are not convex. Where the "
         "loss is flatter than they are concave (the logistic model) the objective has several minima and saddles. From "
-        f"each of these points we descend on the objective itself. From {away['linear']} (linear) and "
-        f"{away['logistic']} (logistic) of them that does not end at the central objective, to a tenth of the target: "
-        "there the two solvers are *at another minimum*, the federated one *lower* where the table says so. From the "
-        "others it does: there the local linear approximation had come to rest, within its tolerance, before it "
-        f"reached the minimum. So does the central solver with the same tolerance of {TOLERANCE:g}: on the paths that "
-        "nowhere lead to another minimum, the federated objectives differ from its objectives by at most "
+        "each of these points we descend on the objective itself.\n\n"
+        f"- From {away['linear']} (linear) and {away['logistic']} (logistic) of them that does not end at the central "
+        "objective, to a tenth of the target. There the two solvers are *at another minimum*, the federated one "
+        "*lower* where the table says so.\n"
+        "- From the others it does. There the local linear approximation had come to rest, within its tolerance, "
+        "before it reached the minimum.\n\n"
+        f"So does the central solver with the same tolerance of {TOLERANCE:g}. On the paths that nowhere lead to "
+        "another minimum, the federated objectives differ from its objectives by at most "
         f"{same['linear']:.1e} (linear) and {same['logistic']:.1e} (logistic). "
         "The table of tolerances shows when these differences go.",
         f"Rounds against correlation: {COLUMNS_PER_PARTY} normal columns at each of {PARTIES} parties, every pair with "
@@ -158,7 +160,7 @@ def introduce(costs: Sequence[PathCost], n: int) -> list[str]:
         f"Algorithm 4 as printed: gaussian lasso at {SHARE_OF_LARGEST:g} of the largest strength, {PARTIES} parties "
         f"with {JACOBI_COLUMNS} columns, n = {ROWS}. It has *converged* when the objective is within {NEAR:g} of the "
         f"least, relatively, and *diverged* when it is {RUNAWAY:g} times the least; at most {MAX_ITERATIONS:,} "
-        "iterations. The paper does not say which φ; with a small one the parties overshoot together, "
+        "iterations.\n\nThe paper does not say which φ. With a small one the parties overshoot together, "
         "and with a large one (φ = 1 is the last) all of them creep. Ours has no such choice to make: it "
         "runs with a tolerance of 1e-6 and stops by its own residuals.",
     ]

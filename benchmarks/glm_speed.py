@@ -144,7 +144,7 @@ def _tabulate_races(races: Sequence[Race]) -> Table:
         "our worst violation (strengths above the tolerance)",
         "skglm's",
     )
-    return Table("Path of 40 strengths, ours against skglm", header, rows)
+    return Table("Path of 40 strengths, ours against skglm", header, rows, heads=2)
 
 
 def _tabulate_sme(sme: Mapping[str, Any]) -> Table:
@@ -183,15 +183,16 @@ def _introduce(races: Sequence[Race], n: int, sme: Mapping[str, Any]) -> list[st
         "take turns in one process (at the SME study's size one); a ratio is of two medians of the same run.",
         f"**Against skglm.** Section 5.1 data, N = {n:,}, p = 100, SCAD with a = {CONCAVITY:g}, the same 40 strengths "
         f"and columns for both, optimality conditions to {TOLERANCE:g} of the strength. skglm's solvers start each "
-        "strength from the solution before. *AndersonCD* is its solver for all losses; *GramCD*, for the linear "
+        "strength from the solution before.\n\n*AndersonCD* is its solver for all losses; *GramCD*, for the linear "
         "model only, works on the Gram matrix as ours does, but computes it anew for every strength. The logistic "
         f"model has an intercept, and its columns standard deviation {SPREADS['logistic']:g}: with 1, skglm's "
         "proximal step for SCAD is not a minimum (its step size is above a - 1).",
-        "What differs: skglm descends on SCAD itself from the last strength's solution; ours solves the lasso at every "
-        "strength and then weighted lassos from there until the weights rest, so that a solution does not depend on "
-        "how finely the path was cut. Both end at stationary points of the same objective, not always at the same one: "
-        f"the table counts the strengths at which objectives are the same to {SAME:g}, and whose is lower elsewhere. "
-        "Violations are by skglm's own measure, relative to the strength; to come out below the same bound, ours runs "
+        "What differs: skglm descends on SCAD itself from the last strength's solution. Ours solves the lasso at every "
+        "strength and then weighted lassos from there until the weights rest. So a solution does not depend on how "
+        "finely the path was cut. Both end at stationary points of the same objective, not always at the same one. "
+        f"The table counts the strengths at which objectives are the same to {SAME:g}, and whose is lower "
+        "elsewhere.\n\n"
+        "Violations are by skglm's own measure, relative to the strength. To come out below the same bound, ours runs "
         f"with a tolerance of {OUR_TOLERANCE:.1g}, because it lets weights rest within ten times that.",
         f"Ours is slower than {', '.join(slower) or 'none of them'}.",
         *(
@@ -206,7 +207,7 @@ def _introduce(races: Sequence[Race], n: int, sme: Mapping[str, Any]) -> list[st
         f"**At the SME study's size.** {sum(SME_BLOCKS)} normal columns at five parties "
         f"({'/'.join(map(str, SME_BLOCKS))}), every pair with correlation {SME_CORRELATION:g}, every third with an "
         f"effect of ±{SME_EFFECT:g}, {100 * sme['positive_share']:.0f} % of the responses 1; binomial, SCAD, "
-        f"intercept, {sme['strengths']} strengths, tolerance 0.001, refits as BIC asks for them. All five parties run "
-        "in one process, so the federated time is the sum of theirs and the coordinator's; a network would add its "
-        "own.",
+        f"intercept, {sme['strengths']} strengths, tolerance 0.001, refits as BIC asks for them.\n\n"
+        "All five parties run in one process, so the federated time is the sum of theirs and the coordinator's; a "
+        "network would add its own.",
     ]

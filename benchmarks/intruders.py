@@ -16,7 +16,9 @@ _INTRODUCTION = """
 Every row was carried out against real processes on loopback by `python -m benchmarks intruders`, from the table that
 `make test-network` asserts. A row is here only if the attack was refused, the victim wrote the line in the last column
 to its kit's `log.txt` (the lead: to its terminal), and went on working. Where code could have come along, a canary that
-unpickling would have woken stayed silent. Whoever is not named as honest may work together: for "this party alone" the
+unpickling would have woken stayed silent.
+
+Whoever is not named as honest may work together: for "this party alone" the
 coordinator and all other parties do, each with its real certificate. Where a party is the victim, no ledger changed,
 except where two public keys were shown: shares are paid for when they are made, and these could not be added up.
 """

@@ -150,7 +150,8 @@ def present(record: Record, places: Places) -> list[Table]:
             rows.append((*start, f"strict, ε = {epsilon:g}", *means, f"{own['seconds']:.0f}"))
     header = ("table", "rows from", *(f"{k}-way" for k in WAYS), "s of processor time")
     seeds = record.settings["seeds"]
-    table = Table(f"Mean total variation distance, δ = {DELTA:g} per person, mean of {seeds} seeds", header, rows)
+    title = f"Mean total variation distance, δ = {DELTA:g} per person, mean of {seeds} seeds"
+    table = Table(title, header, rows, heads=2)
     assert __doc__ is not None
     about = __doc__.split("\n\n", 1)[1]
     tables = [table, *_model_tables(record)]

@@ -183,7 +183,7 @@ _TEXT = (
     "refinement needs above the releases it starts from.",
     "IEVCDS, everything included, is compared with as many rank releases of the same study without gaps, and "
     "nothing else. All its rounds but the first rank a completed table, in which every column that is not nominal "
-    "stands in a strict order: values that are tied, and subjects without a value, get places of their own. So "
+    "stands in a strict order: values that are tied, and subjects without a value, get places of their own.\n\nSo "
     "the release to judge by ranks the complete table in a strict order as well; beside it the release with "
     "ties, which is cheaper, because a tied comparison needs only a fair coin. Both run on one processor. The "
     "target is for the larger N: ranks take N², the rest N.",

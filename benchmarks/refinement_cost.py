@@ -145,4 +145,4 @@ def tabulate_costs(costs: Mapping[str, Cost]) -> Table:
         for name, cost in costs.items()
     )
     header = ("data", "N", "latents", "patterns", "rounds", "seconds", "target", "verdict", "rank releases")
-    return Table("The refinement beyond the releases", (*header, "peak MB", "bytes per N × latents"), rows)
+    return Table("The refinement beyond the releases", (*header, "peak MB", "bytes per N × latents"), rows, heads=2)

@@ -102,4 +102,4 @@ def tabulate_toy(results: Sequence[ToyResult], runs: int) -> Table:
         verdicts = [verdict(bias, target) for bias, target in zip(r.biases, targets, strict=True)]
         rows.append((f"{r.epsilon:g}", r.method, *shown, f"{targets[0]:g} / {targets[1]:g}", *verdicts))
     header = ("ε per comparison", "method", "correlation (s.d.)", "F1(0) (s.d.)", "largest biases", "first", "second")
-    return Table(f"Theorem 3's toy, truth 0.7 and 0.5, N = {TOY_SUBJECTS:,}, {runs} runs", header, tuple(rows))
+    return Table(f"Theorem 3's toy, truth 0.7 and 0.5, N = {TOY_SUBJECTS:,}, {runs} runs", header, tuple(rows), heads=2)

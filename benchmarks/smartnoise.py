@@ -213,7 +213,8 @@ def _tabulate(runs: list[dict[str, Any]], best: Mapping[float, Mapping[str, int]
             mark = "".join(f", best {measure}" for measure, found in best[epsilon].items() if found == bins)
             rows.append(_row("MST" + mark, f"{epsilon:g}", str(bins), _of(runs, MST, epsilon, bins)))
     header = ("", "ε", "cells", "association error", "across parties", "within", "AUC", "runs", "min of a core")
-    return Table("pairs of columns against the population, and a regression on held-out people", header, tuple(rows))
+    title = "pairs of columns against the population, and a regression on held-out people"
+    return Table(title, header, tuple(rows), heads=3)
 
 
 def _row(name: str, epsilon: str, bins: str, runs: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -253,13 +254,17 @@ error, and no lower AUC.
 
 *Association error.* Spearman's correlation of two ordered columns, Cramér's V where one is nominal (an ordered one cut
 at the population's deciles): mean absolute difference to the same measure of the whole population without any gap,
-over all 1,485 pairs. *AUC.* A logistic regression (SCAD, BIC) is fitted to the synthetic table and predicts
+over all 1,485 pairs.
+
+*AUC.* A logistic regression (SCAD, BIC) is fitted to the synthetic table and predicts
 {held_out:,} people of the same population who were in no study, all of whose columns are known.
 
 *What the curator gets.* SmartNoise's MST ({versions}) gets the five tables joined, empty
 cells filled with the column's mean (the nearest legal value, or the most frequent category). It pays nothing for the
 means, for the number of people or for domains: every column's public cells are given, equal pieces of the public range
-on the public scale. Where several numbers of cells are tried, each measure takes the one that suits MST best on the
+on the public scale.
+
+Where several numbers of cells are tried, each measure takes the one that suits MST best on the
 truth. Its privacy is for adding or removing a person, which asks for less noise than replacing one, as strict mode
 does.
 

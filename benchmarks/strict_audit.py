@@ -172,7 +172,7 @@ def _tabulate(found: list[dict[str, Any]]) -> Table:
         for f in found
     )
     header = ("case", "differs in", "is", "claimed μ", "estimated μ", "measured μ ≥", "claimed ε", "measured ε ≥")
-    return Table("opened sums", (*header, "audit says", "trials", "s of a core", ""), rows)
+    return Table("opened sums", (*header, "audit says", "trials", "s of a core", ""), rows, heads=3)
 
 
 def _tabulate_forgeries(found: list[dict[str, Any]]) -> Table:
@@ -224,15 +224,19 @@ hold together with {100 * CONFIDENCE:g} %. The ε beside a measured μ is that o
 at δ = {DELTA:g} no number of trials could measure it directly.
 
 *Power.* To refute a true μ of √2 times the claim (two shares missing) but for one in 700 audits takes {tight} trials,
-of √(8/3) times (all noise halved) {wide}. {trials}
+of √(8/3) times (all noise halved) {wide}.
+
+{trials}
 
 ## Parties that share no cells
 
 A dishonest party shares numbers that make one person's scores a thousand times as long as they can be, and the best
 proof that it can make for them. Another party's block of that person is replaced. Where a check refuses, nothing is
-opened. Each planted fault is a check that is not made, or a random combination that is none. The forgery beside it is
+opened.
+
+Each planted fault is a check that is not made, or a random combination that is none. The forgery beside it is
 one that only this check would stop ([how](../../src/verticopula/auditing/forged_cells.py)). Where a forgery passes
-there are {FORGED_TRIALS} trials; the bounds of this table hold together with {100 * CONFIDENCE:g} %.
+there are {FORGED_TRIALS} trials. The bounds of this table hold together with {100 * CONFIDENCE:g} %.
 
 {forged.to_markdown()}
 

@@ -85,4 +85,5 @@ def tabulate_truths(found: Sequence[Mapping[str, Any]]) -> Table:
         for run in found
     )
     header = ("truth", "ε per person", "RMSE", "from noise and overlap alone", "of no correlation", "factors", "s")
-    return Table("Truths that are no factor model: 4 parties, 40 columns, blocks missing at random", header, rows)
+    title = "Truths that are no factor model: 4 parties, 40 columns, blocks missing at random"
+    return Table(title, header, rows, heads=2)

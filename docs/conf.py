@@ -1,7 +1,8 @@
 """Settings of the documentation site, and its pages: `make docs` builds it, and warnings are errors.
 
 Sphinx reads a copy of the pages in build/site/source. There links lead to the site's own pages also where they lead out
-of docs/ in the repository; the contents list is that of docs/README.md; commands are described by their own help.
+of docs/ in the repository; the contents list is that of docs/README.md; commands are described by their own help, and
+messages are read from the code.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typer.cli import get_docs_for_click
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import verticopula
-from reporting import page_notebooks
+from reporting import messages_page, page_notebooks
 from verticopula.cli.app import app as commands
 
 project = html_title = "verticopula"
@@ -58,6 +59,8 @@ OUTSIDE = {
 }
 _LINK = re.compile(r"\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 _ENTRY = re.compile(r"^(\s*)(\*{0,2}[a-zA-Z_][\w, *]*?) : (.*)$")
+_PARAMETERS = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>')
+_ITEM = re.compile("dd>")
 _LISTS = ("Parameters", "Attributes", "Returns", "Raises")
 
 
@@ -108,6 +111,7 @@ def write_pages(folder: Path) -> None:
     pages = {place: read_page(path) for path in (*docs, *OUTSIDE) if (place := on_site(path)) is not None}
     pages["/index.md"] = read_page("README.md") + "\n" + contents()
     pages["/reference/commands.md"] = describe_commands()
+    pages["/reference/messages.md"] += "\n" + messages_page.list_messages()
     for place, text in pages.items():
         target = folder / place.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +146,24 @@ def place_descriptions(app: Any, what: str, name: str, obj: Any, options: Any, l
     lines[:] = found
 
 
+def make_accessible(page: str) -> str:
+    """A page whose captions have a level, whose boxes scroll by keyboard, whose lists of parameters are lists."""
+    page = page.replace('role="heading"', 'role="heading" aria-level="2"')
+    page = page.replace("<pre>", '<pre tabindex="0">')
+    page = page.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
+    page = page.replace('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="All pages">')
+    page = page.replace('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer')
+    return _PARAMETERS.sub(lambda found: f'<ul class="parameters">\n{_ITEM.sub("li>", found[1])}</ul>', page)
+
+
+def finish_pages(app: Any, error: Exception | None) -> None:
+    """What the theme leaves out of the pages."""
+    for path in Path(app.outdir).rglob("*.html"):
+        path.write_text(make_accessible(path.read_text("utf-8")), encoding="utf-8")
+
+
 def setup(app: Any) -> None:
     write_pages(Path(app.srcdir))
     write_notebooks(Path(app.srcdir), NOTEBOOKS)
     app.connect("autodoc-process-docstring", place_descriptions, priority=400)
+    app.connect("build-finished", finish_pages)

@@ -16,21 +16,32 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 Row = Sequence[str]
+WIDEST = 5  # columns of a table on a page
 
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a header and rows of text; a page has the note between title and table."""
+    """A title, a header and rows of text; a page has the note between title and table.
+
+    Attributes
+    ----------
+    heads : how many of the first columns say what a row is about
+    """
 
     title: str
     header: Row
     rows: Sequence[Row]
     note: str = ""
+    heads: int = 1
 
     def to_markdown(self) -> str:
-        """The table as GitHub shows it, without the title."""
-        lines = [self.header, ["---"] * len(self.header), *self.rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        """The table as GitHub shows it, without the title; a wide one is cut into several with the same rows."""
+        if len(self.header) <= WIDEST:
+            return _markdown([self.header, *self.rows])
+        lines = [(", ".join(filter(None, row[: self.heads])), *row[self.heads :]) for row in (self.header, *self.rows)]
+        figures = range(1, len(lines[0]))
+        parts = np.array_split(figures, math.ceil(len(figures) / (WIDEST - 1)))
+        return "\n\n".join(_markdown([(line[0], *(line[k] for k in part)) for line in lines]) for part in parts)
 
     def show(self, console: Console) -> None:
         """Print the table."""
@@ -38,6 +49,12 @@ class Table:
         for row in self.rows:
             shown.add_row(*row)
         console.print(shown)
+
+
+def _markdown(lines: Sequence[Row]) -> str:
+    """Lines as a table; the first of them is its header."""
+    ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in ruled)
 
 
 def to_html(header: Row, rows: Iterable[Row], *, heads: int = 1) -> str:

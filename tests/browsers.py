@@ -6,7 +6,8 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Browser, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -31,3 +32,11 @@ def open_browser() -> Iterator[Browser]:
         chromium = playwright.chromium.launch(executable_path=path, headless=True, args=list(FLAGS))
         yield chromium
         chromium.close()
+
+
+def accessibility_faults(page: Page) -> list[str]:
+    """What axe-core calls serious or critical on an open page: the rule, and the first place that breaks it."""
+    page.evaluate(AXE_SCRIPT)
+    found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+    grave = [fault for fault in found if fault["impact"] in ("serious", "critical")]
+    return [f"{fault['id']}: {fault['nodes'][0]['html']}" for fault in grave]

@@ -26,7 +26,11 @@ from typing import Literal
 
 
 class VerticopulaError(Exception):
-    """Base of all errors that verticopula raises on purpose."""
+    """Base of all errors that verticopula raises on purpose.
+
+    *What to do:* the message says what was expected. If none of the kinds below fits, it is about a file or a program
+    on this machine.
+    """
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,10 @@ class Problem:
 
 
 class SchemaError(VerticopulaError, ValueError):
-    """A federation file or a table that does not fit, with every problem found."""
+    """A federation file or a table that does not fit, with every problem found.
+
+    *What to do:* mend the file that each line names. `verticopula check` looks again, and spends nothing.
+    """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -59,15 +66,23 @@ class SchemaError(VerticopulaError, ValueError):
 
 
 class SettingsError(VerticopulaError, ValueError):
-    """A setting that makes no sense: unknown method or unit, epsilon not positive, delta missing."""
+    """A setting that makes no sense: unknown method or unit, epsilon not positive, delta missing.
+
+    *What to do:* change the option or the argument that the message names. Nothing was spent.
+    """
 
 
 class InputTypeError(SettingsError, TypeError):
-    """A table or response of a type that cannot be read, such as a sparse matrix."""
+    """A table or response of a type that cannot be read, such as a sparse matrix.
+
+    *What to do:* give data frames (pandas, polars or pyarrow), or what the message names.
+    """
 
 
 class BudgetExceeded(VerticopulaError):
     """The requested releases would spend more than a party allows. Nothing was drawn.
+
+    *What to do:* ask for less epsilon, or ask the party's steward. What was spent never comes back.
 
     `unit` : at which unit; between organisations that is all that leaves a party, and the numbers stay in its log
     """
@@ -78,46 +93,77 @@ class BudgetExceeded(VerticopulaError):
 
 
 class LedgerError(VerticopulaError):
-    """A ledger that was altered, misses lines before its end, or cannot be read."""
+    """A ledger that was altered, misses lines before its end, or cannot be read.
+
+    *What to do:* put back the newest copy of the whole folder. Never mend a ledger by hand.
+    """
 
 
 class ProtocolError(VerticopulaError):
-    """Something went wrong between the coordinator and a party."""
+    """Something went wrong between the coordinator and a party.
+
+    *What to do:* look at the log of the party that is named. An honest coordinator and an honest party of one version
+    never cause most of these: somebody changed a message, a table or a file while the study ran.
+    """
 
 
 class PartyUnavailable(ProtocolError):
-    """A party did not answer."""
+    """A party did not answer.
+
+    *What to do:* start the party again, then `verticopula submit ... --resume NAME`. Nothing is lost or charged twice.
+    """
 
 
 class PolicyRefused(ProtocolError):
-    """A party refused a request: its policy does not allow it, or no honest coordinator would send it."""
+    """A party refused a request: its policy does not allow it, or no honest coordinator would send it.
+
+    *What to do:* ask the party's steward. A policy can be changed at any time, and the study asked for again.
+    """
 
 
 class VersionMismatch(ProtocolError):
-    """Coordinator and party speak different versions of the messages."""
+    """Coordinator and party speak different versions of the messages.
+
+    *What to do:* install the same version of verticopula everywhere.
+    """
 
 
 class WireError(ProtocolError):
-    """Bytes that are not a message expected here, or a message that cannot be written as bytes."""
+    """Bytes that are not a message expected here, or a message that cannot be written as bytes.
+
+    *What to do:* as for `VersionMismatch`. If versions agree, somebody else is talking on this connection.
+    """
 
 
 # ---- warnings ----------------------------------------------------------------------------
 
 
 class NotPrivateWarning(UserWarning):
-    """A result that must not leave the house."""
+    """A result that must not leave the house.
+
+    *What to do:* run again without a seed, and with public bounds, before anything is passed on.
+    """
 
 
 class WeakPrivacyWarning(UserWarning):
-    """A delta that would allow everything about somebody to be told."""
+    """A delta that would allow everything about somebody to be told.
+
+    *What to do:* take a delta well below one over the number of people.
+    """
 
 
 class AlignedWarning(UserWarning):
-    """Synthetic rows that follow the cohort's own subjects one by one."""
+    """Synthetic rows that follow the cohort's own subjects one by one.
+
+    *What to do:* sample without `aligned` for anything that leaves the house.
+    """
 
 
 class CellsWarning(UserWarning):
-    """Cells that do not fit their columns: told to the table's holder only, because it depends on single people."""
+    """Cells that do not fit their columns: told to the table's holder only, because it depends on single people.
+
+    *What to do:* look at the rows that are named. Mend the table, or the bounds or categories in the federation file.
+    """
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,16 @@ def test_every_name_has_a_module_that_can_be_imported(program: ModuleType) -> No
         assert callable(importlib.import_module(module).present), module
 
 
+def test_a_wide_table_is_cut_into_several_with_the_same_rows() -> None:
+    rows = [("a", "1", *"bcdefg"), ("a", "2", *"hijklm")]
+    table = Table("", ("model", "N", *"BCDEFG"), rows, heads=2)
+    assert table.to_markdown().split("\n\n") == [
+        "| model, N | B | C | D |\n| --- | --- | --- | --- |\n| a, 1 | b | c | d |\n| a, 2 | h | i | j |",
+        "| model, N | E | F | G |\n| --- | --- | --- | --- |\n| a, 1 | e | f | g |\n| a, 2 | k | l | m |",
+    ]
+    assert Table("", "ABCDE", ["vwxyz"], heads=2).to_markdown().splitlines()[0] == "| A | B | C | D | E |"
+
+
 def test_every_saved_result_of_the_benchmarks_is_a_record() -> None:
     folder = ROOT / "benchmarks" / "results"
     assert {path.stem for path in folder.glob("*.json")} == set(CATALOGUE.entries)

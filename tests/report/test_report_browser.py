@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 from pypdf import PdfReader
 
+from tests.browsers import accessibility_faults
 from tests.report.test_report_hostile import hostile_subject, regression_of
 from tests.report.test_report_sections import dated_study
 from verticopula.datasets import make_sme
@@ -194,6 +195,23 @@ def test_the_keyboard_reaches_every_control(browser: Browser, reports: dict[str,
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
         assert "correlation" in page.inner_text("#heat-read")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["large", "lead", "hostile"])
+def test_a_page_has_no_serious_accessibility_fault(
+    browser: Browser, reports: dict[str, Path], name: str, scheme: Any
+) -> None:
+    with OpenedStudy(browser, reports[name], 1280, color_scheme=scheme) as opened:
+        opened.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        assert accessibility_faults(opened.page) == []
+
+
+def test_accessibility_faults_are_found(browser: Browser) -> None:
+    page = browser.new_page()
+    page.set_content("<html lang=en><title>A page</title><main><img src=''><button></button></main></html>")
+    assert {fault.partition(":")[0] for fault in accessibility_faults(page)} == {"button-name", "image-alt"}
+    page.close()
 
 
 def test_every_figure_has_a_name_and_every_control_a_label(browser: Browser, reports: dict[str, Path]) -> None:

@@ -82,13 +82,13 @@ def test_check_says_what_is_still_open_and_then_what_is_wrong(tables: Path, call
     said = " ".join(checked.err.split())
     assert checked.code == 1
     assert "6 questions are still open in the federation file; nothing was spent" in said
-    assert "problem(s)" not in said
+    assert "found; nothing was spent" not in said
     assert "? party 'bank', column 'income': public bounds are still open: write bounds = [low, high]" in said
     assert "? party 'bank', column 'sector': the public list of categories is still open" in said
     text = Path("federation.toml").read_text("utf-8").replace('kind = "continuous"', 'kind = "contiguous"')
     Path("federation.toml").write_text(text, "utf-8")
     said = " ".join(call("check", "federation.toml").err.split())
-    assert "1 problem(s) found" in said
+    assert "1 problem found" in said
     assert "5 questions are still open" in said
 
 

@@ -61,3 +61,9 @@ def test_the_citation_has_the_version_and_the_licence_of_the_package() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert str(citation["version"]) == PROJECT["version"]
     assert citation["license"] == PROJECT["license"]
+    (paper,) = citation["references"]
+    page = " ".join((ROOT / "docs/reference/citation.md").read_text("utf-8").split())
+    names = [f"{author['given-names']} {author['family-names']}" for author in paper["authors"]]
+    number = paper["identifiers"][0]["value"]
+    said = [citation["title"], f"Version {PROJECT['version']}", paper["title"], *names, number]
+    assert [text for text in said if text not in page] == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +132,9 @@ def test_categories_that_are_nearly_right_are_counted_and_explained() -> None:
         "(data rows 1, 2); 2 cells are a category but for lost leading zeros: read it as text"
     )
     encoded, _ = encode_column(pl.Series(["north", "01", "02"]), regions, "here")
-    assert encoded.notes[0].endswith("(data row 1); 1 cell is a category but for case or blanks")
+    assert encoded.notes[0].endswith("(data row 1); 1 cell is a category but for case or blanks: write them alike")
+    encoded, _ = encode_column(pl.Series(["South", "01", "02"]), regions, "here")
+    assert encoded.notes[0].endswith("; if they are valid, add them to the categories or declare other = ...")
 
 
 def test_dates() -> None:
@@ -170,6 +174,36 @@ def test_lines_that_break_a_file_are_named(tmp_path: Path) -> None:
         read_table(path)
 
 
+@pytest.mark.parametrize("text", ["a;b\n1,2\n3,4\n", "a,b\n1;2\n3;4\n", "a\tb\n1,2;0\n"])
+def test_rows_that_are_cut_otherwise_than_the_header_are_no_table(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(SchemaError, match=r"no row is cut by .* as the header is"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("text", ["a;b\n1;\n3;\n", "a;b\n1,5\n3\n", "a;b\n", "a\n1,5\n"])
+def test_rows_that_may_be_as_they_are_stay(tmp_path: Path, text: str) -> None:
+    """Empty cells, one row with another mark, no rows; a mark in the only cell of a line needs quotation marks."""
+    path = tmp_path / "t.csv"
+    path.write_text(text.replace("a\n1,5", 'a\n"1,5"'))
+    assert read_table(path).columns == text.split("\n")[0].split(";")
+
+
+def test_a_header_without_marks_is_told_from_a_long_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a:b\n1:2,5\n")
+    with pytest.raises(SchemaError, match="the header has a single cell; write a comma, semicolon, tab or"):
+        read_table(path)
+
+
+def test_a_missing_id_names_what_the_table_has(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="the table has 'income', 'town', 'x': which of them tells people apart"):
+        aligned(tmp_path, "income,town,x\n5,a,1\n", AGENCY)
+    with pytest.raises(SchemaError, match="did you mean 'Customer number'"):
+        aligned(tmp_path, "Customer number,income\n5,1\n", AGENCY)
+
+
 def test_names_that_are_nearly_right(tmp_path: Path) -> None:
     with pytest.raises(SchemaError) as caught:
         aligned(tmp_path, "Customer , Income\nA1,5\n", AGENCY)
@@ -177,7 +211,7 @@ def test_names_that_are_nearly_right(tmp_path: Path) -> None:
     assert "the id column 'customer' is missing; did you mean 'Customer '?" in said
     assert "column 'income': is in the federation file but not in the table; did you mean ' Income'?" in said
     (tmp_path / "bank.csv").rename(tmp_path / "Bank.csv")
-    with pytest.raises(SchemaError, match=r"did you mean 'Bank'\?"):
+    with pytest.raises(SchemaError, match=r"did you mean 'Bank.csv'\?"):
         read_tables(federation(), tmp_path)
 
 
@@ -300,3 +334,38 @@ def test_workbooks_that_cannot_be_one_table(tmp_path: Path) -> None:
     (tmp_path / "broken.xlsx").write_bytes(b"7071 no workbook")
     with pytest.raises(SchemaError, match="cannot be read as a spreadsheet"):
         read_table(tmp_path / "broken.xlsx")
+
+
+# ---- databases ---------------------------------------------------------------------------
+
+
+def write_database(path: Path, *commands: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        for command in commands:
+            database.execute(command)
+        database.commit()
+
+
+def test_a_database_gives_the_same_cells_as_a_csv_file(tmp_path: Path) -> None:
+    made = ("CREATE TABLE bank (customer TEXT, income REAL, town TEXT)", "CREATE TABLE other (x)")
+    rows = "INSERT INTO bank VALUES ('A1', 5.0, 'Ulm'), ('A2', 2.5, NULL)"
+    write_database(tmp_path / "bank.sqlite", *made, rows)
+    (tmp_path / "csv.csv").write_text("customer,income,town\nA1,5,Ulm\nA2,2.5,\n")
+    assert read_table(tmp_path / "bank.sqlite").equals(read_table(tmp_path / "csv.csv"))
+    write_database(tmp_path / "one.db", 'CREATE TABLE "a "" b" (x)', 'INSERT INTO "a "" b" VALUES (1)')
+    assert read_table(tmp_path / "one.db").rows() == [("1",)]
+
+
+def test_databases_that_do_not_say_which_table_or_are_none(tmp_path: Path) -> None:
+    write_database(tmp_path / "two.db", "CREATE TABLE a (x)", "CREATE TABLE b (x)")
+    with pytest.raises(SchemaError, match="has 2 tables; call one as the file is"):
+        read_table(tmp_path / "two.db")
+    write_database(tmp_path / "none.db")
+    with pytest.raises(SchemaError, match="has no table"):
+        read_table(tmp_path / "none.db")
+    (tmp_path / "text.db").write_text("customer,income\n" * 100)
+    with pytest.raises(SchemaError, match="cannot be read as an SQLite database"):
+        read_table(tmp_path / "text.db")
+    with pytest.raises(SchemaError, match="no such file"):
+        read_table(tmp_path / "gone.db")
+    assert not (tmp_path / "gone.db").exists()

@@ -128,7 +128,7 @@ def _show_problems(problems: list[Problem]) -> None:
     wrong = [problem for problem in problems if not problem.is_open]
     asked = [problem for problem in problems if problem.is_open]
     if wrong:
-        console.print(Text(f"{len(wrong)} problem(s) found; nothing was spent", style="bold red"))
+        console.print(Text(f"{count_of(len(wrong), 'problem')} found; nothing was spent", style="bold red"))
     for problem in wrong:
         console.print(Text(f"  - {readable(str(problem))}"))
     if asked:

@@ -26,7 +26,7 @@ def init(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="A folder with one table for each party (CSV, Parquet, spreadsheet), or the tables themselves.",
+            help="A folder with one table for each party (CSV, Parquet, spreadsheet, SQLite), or the tables.",
             show_default=False,
         ),
     ],

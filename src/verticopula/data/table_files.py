@@ -1,6 +1,6 @@
-"""The parties' tables as files: CSV of several habits, Parquet, and spreadsheets.
+"""The parties' tables as files: CSV of several habits, Parquet, spreadsheets, and databases in a file.
 
-Cells of CSV files and spreadsheets stay text here, and `tables.py` reads each of them by the column's public
+Cells of CSV files, spreadsheets and databases stay text here, and `tables.py` reads each of them by the column's public
 description. So a file and a data frame with the same cells give the same numbers.
 """
 
@@ -12,7 +12,9 @@ import importlib.util
 import io
 import os
 import re
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ from verticopula.schema.federation import Federation
 _SEPARATORS = (",", ";", "\t", "|")
 _TEXT_FILES = (".csv", ".tsv", ".txt")
 _SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-TABLE_FILES = (".parquet", *_TEXT_FILES, *_SPREADSHEETS)
+_DATABASES = (".sqlite", ".sqlite3", ".db")
+TABLE_FILES = (".parquet", *_TEXT_FILES, *_SPREADSHEETS, *_DATABASES)
 _NO_PARTY_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -40,7 +43,7 @@ def party_name_of(path: Path) -> str:
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """A CSV file or spreadsheet (all cells as text), or a Parquet file; SchemaError if it cannot be read.
+    """A CSV file, spreadsheet or SQLite database (cells as text), or a Parquet file; SchemaError if it cannot be read.
 
     Parameters
     ----------
@@ -52,6 +55,8 @@ def read_table(path: Path) -> pl.DataFrame:
             return pl.read_parquet(path)
         if kind in _SPREADSHEETS:
             return _read_spreadsheet(path)
+        if kind in _DATABASES:
+            return _read_database(path)
         return _read_csv(path)
     except FileNotFoundError:
         raise SchemaError([Problem(path.name, "no such file")]) from None
@@ -64,6 +69,8 @@ def read_table(path: Path) -> pl.DataFrame:
 
 
 def _format_of(kind: str) -> str:
+    if kind in _DATABASES:
+        return "an SQLite database"
     return "Parquet" if kind == ".parquet" else "a spreadsheet" if kind in _SPREADSHEETS else "CSV"
 
 
@@ -88,7 +95,7 @@ def read_tables(federation: Federation, folder: Path, *, all_parties: bool = Tru
             hint = suggest_name(party.name, [path.name for path in files]) or suggest_name(
                 party.name, [path.stem for path in files]
             )
-            what = f"{names} are both there; keep one" if found else "no .csv or .parquet file or spreadsheet"
+            what = f"{names} are both there; keep one" if found else "no .csv or .parquet file, spreadsheet or database"
             where = folder.name or "the data folder"
             problems.append(Problem(f"party {party.name!r}", f"{what} in {where}{'' if found else hint}"))
             continue
@@ -133,11 +140,24 @@ def _read_csv(path: Path) -> pl.DataFrame:
     # polars leaves doubled quotes in header names as they are; Python's reader resolves them.
     header = _named(next(csv.reader(io.StringIO(text), delimiter=separator), []), path.name)
     try:
-        return pl.read_csv(text.encode(), separator=separator, infer_schema=False, new_columns=header)
+        table = pl.read_csv(text.encode(), separator=separator, infer_schema=False, new_columns=header)
     except pl.exceptions.NoDataError:
         raise SchemaError([Problem(path.name, "is empty")]) from None
     except pl.exceptions.ComputeError:
         raise SchemaError([Problem(path.name, f"cannot be read as CSV{_ragged(text, separator)}")]) from None
+    if _is_cut_otherwise(table, separator):
+        what = f"no row is cut by {separator!r}, as the header is; write the same mark between cells in all lines"
+        raise SchemaError([Problem(path.name, what)])
+    return table
+
+
+def _is_cut_otherwise(table: pl.DataFrame, separator: str) -> bool:
+    """Whether all rows have one cell that has another mark in it, under a header of several: no one row decides it."""
+    first, *others = table.get_columns()
+    if not others or not len(table) or any(column.null_count() < len(table) for column in others):
+        return False
+    marks = [mark for mark in _SEPARATORS if mark != separator]
+    return any(bool(first.str.contains(mark, literal=True).fill_null(False).all()) for mark in marks)
 
 
 def _decoded(data: bytes, name: str) -> str:
@@ -170,6 +190,8 @@ def _ragged(text: str, separator: str) -> str:
     """Which line does not have the header's number of cells, in words."""
     rows = csv.reader(io.StringIO(text), delimiter=separator)
     expected = len(next(rows))
+    if expected == 1:
+        return ": the header has a single cell; write a comma, semicolon, tab or | between cells"
     for row in rows:
         if len(row) > expected:
             hint = "; are decimals written with commas? Save it with semicolons between cells" * (separator == ",")
@@ -209,7 +231,7 @@ def _from_rows(rows: list[list[Any]], name: str) -> pl.DataFrame:
 
 
 def _cell_text(cell: Any) -> str | None:
-    """A spreadsheet's cell as CSV would have it; spreadsheets keep whole numbers as decimals."""
+    """A cell as CSV would have it; spreadsheets keep whole numbers as decimals."""
     if cell is None or cell == "":
         return None
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
@@ -217,3 +239,26 @@ def _cell_text(cell: Any) -> str | None:
     if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
         return str(cell.date())
     return str(cell)
+
+
+# ---- databases ---------------------------------------------------------------------------
+
+
+def _read_database(path: Path) -> pl.DataFrame:
+    """The table or view that is called as the file is, or the only one there."""
+    path.open("rb").close()  # says why, where SQLite would only say that it cannot
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            listed = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
+            names = [name for (name,) in listed if not name.startswith("sqlite_")]
+            own = [name for name in names if party_name_of(Path(f"{name}.db")) == party_name_of(path)] or names
+            if len(own) != 1:
+                what = f"has {len(names)} tables; call one as the file is, or keep one" if names else "has no table"
+                raise SchemaError([Problem(path.name, what)])
+            quoted = own[0].replace('"', '""')
+            found = database.execute(f'SELECT * FROM "{quoted}"')
+            header = [column[0] for column in found.description]
+            return _from_rows([header, *map(list, found)], path.name)
+    except sqlite3.Error as error:
+        what = f"cannot be read as {_format_of(path.suffix.lower())} ({type(error).__name__})"
+        raise SchemaError([Problem(path.name, what)]) from None

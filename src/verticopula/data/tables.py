@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import FEWEST_IN_COMMON, overlap_problems
 from verticopula.errors import Problem, SchemaError
+from verticopula.formatting import join_names
 from verticopula.schema.cell_text import (
     EMPTY_SPELLINGS,
     date_of,
@@ -196,12 +197,12 @@ def _misspelt(text: pl.Series, strange: list[str], codes: Mapping[str, float]) -
     folded = {"".join(category.casefold().split()) for category in codes}
     close = [cell for cell in strange if "".join(cell.casefold().split()) in folded]
     if close:
-        return f"; {_cells(int(text.is_in(close).sum()))} a category but for case or blanks"
+        return f"; {_cells(int(text.is_in(close).sum()))} a category but for case or blanks: write them alike"
     widths = {len(category) for category in codes}
     short = [cell for cell in strange if any(cell.zfill(width) in codes for width in widths)]
     if short:
         return f"; {_cells(int(text.is_in(short).sum()))} a category but for lost leading zeros: read it as text"
-    return ""
+    return "; if they are valid, add them to the categories or declare other = ..."
 
 
 def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> EncodedColumn:
@@ -285,6 +286,8 @@ def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | 
         hint = suggest_name(rule.name, table.columns)
         if len(table.columns) == 1 and not hint:
             hint = "; the table has a single column: what stands between its cells?"
+        elif not hint:
+            hint = f"; the table has {join_names(list(map(repr, table.columns)))}: which of them tells people apart?"
         return None, [Problem(where, f"the id column {rule.name!r} is missing{hint}")]
     ids = normalise_ids(table[rule.name], rule)
     problems: list[Problem] = []

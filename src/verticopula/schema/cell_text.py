@@ -154,10 +154,17 @@ def _folded(name: str) -> str:
     return "".join(c for c in name.casefold() if c.isalnum())
 
 
+def _is_part(one: str, other: str) -> bool:
+    """Whether the shorter of two names stands in the longer one; names of a letter or two stand everywhere."""
+    short, long = sorted((one, other), key=len)
+    return len(short) > 2 and short in long
+
+
 def suggest_name(wanted: str, known: list[str]) -> str:
     """`; did you mean 'x'?` where one of the known names is close, and nothing otherwise."""
     import difflib
 
     close = [name for name in known if looks_mistyped(wanted, name)]
+    close = close or [name for name in known if _is_part(_folded(wanted), _folded(name))]
     close = close or difflib.get_close_matches(wanted, known, n=1, cutoff=0.75)
     return f"; did you mean {close[0]!r}?" if close else ""
