@@ -136,7 +136,7 @@ class Column(CheckedModel):
             return raw
         if not bounds:
             return {key: value for key, value in raw.items() if key != "bounds"}
-        days = [_day_of(bound) for bound in bounds]
+        days = [day_of(bound) for bound in bounds]
         return raw if None in days else {**raw, "bounds": days, "dates": True}
 
     @model_validator(mode="after")
@@ -539,7 +539,7 @@ def _column_to_dict(column: Column) -> dict[str, Any]:
     return values
 
 
-def _day_of(bound: Any) -> int | None:
+def day_of(bound: Any) -> int | None:
     """Days since 1970-01-01 of a date or of its ISO text; None for anything else."""
     if isinstance(bound, str):
         try:

@@ -16,6 +16,7 @@ Conventions: `cells` are integer codes 0..C-1; `u` are grades in (0, 1); `t` is 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -70,6 +71,7 @@ class MarginTuning:
 MARGIN_TUNING = MarginTuning()
 _NO_MASS = 1e-9  # a cell with less is left out where thresholds are computed: they would be infinite
 _GRID = np.linspace(0.0, 1.0, 1025)
+_REFINEMENTS = 5  # of a search on that grid: as many digits as a float has
 
 
 # ---- cells: public cuts ------------------------------------------------------------------
@@ -345,6 +347,24 @@ class Marginal:
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = np.nan_to_num((u - below) / self.probabilities[index])
         return firsts[index] + np.minimum(np.floor(np.clip(inside, 0.0, 1.0) * width), width - 1)
+
+    def grades_between(self, low: float, high: float) -> tuple[float, float]:
+        """Where grades begin and end whose values lie from `low` to `high`; both the same where no grade is between."""
+        return self._first_grade(lambda values: values >= low), self._first_grade(lambda values: values > high)
+
+    def _first_grade(self, is_beyond: Callable[[Floats], NDArray[np.bool_]]) -> float:
+        """The smallest grade whose value is beyond something; 1 if none is."""
+        low, high = 0.0, 1.0
+        for _ in range(_REFINEMENTS):
+            grades = np.linspace(low, high, _GRID.size)
+            beyond = is_beyond(self.quantile(grades))
+            if not beyond.any():
+                return high
+            at = int(np.argmax(beyond))
+            if at == 0:
+                return low
+            low, high = float(grades[at - 1]), float(grades[at])
+        return high
 
     def fine_probabilities(self) -> Floats:
         """Probabilities of single values: a cell of many counts is cut into equal parts.
