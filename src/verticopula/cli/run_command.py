@@ -201,6 +201,8 @@ def run(
         if conditions:
             notes += (f"All rows were drawn under conditions: {', '.join(condition or ())}.",)
         synthetic = synthesizer.sample(rows, aligned=aligned, conditions=conditions, missing=missing)
+        if synthesizer.kept_ is not None:
+            notes += (str(synthesizer.kept_),)
         write_and_show(out, synthesizer, synthetic, quiet, notes=notes)
         for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
             stale.unlink(missing_ok=True)

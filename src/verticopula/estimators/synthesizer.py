@@ -31,7 +31,7 @@ from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStudy, open_study
-from verticopula.schema.conditions import read_conditions
+from verticopula.schema.conditions import check_met, read_conditions
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
@@ -47,6 +47,7 @@ from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
 from verticopula.storage.vault import Vault
 from verticopula.study.fitted_study import FittedStudy
+from verticopula.study.kept_constraints import keep_constraints
 from verticopula.study.missing_values import AS_OBSERVED, COMPLETE, check_missing, empty_as_observed
 from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.study_pricing import price_releases
@@ -109,6 +110,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     margins_ : DataFrame of every column's observed and corrected distribution function
     n_subjects_ : size of the cohort
     study_ : all of it as one record, a `FittedStudy`
+    kept_ : after `sample`, how many rows were drawn again or moved to keep the parties' constraints; None without any
     opened_ : after `fit_transport`, what the parties said when the study was opened; None otherwise
 
     Notes
@@ -501,11 +503,18 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         rng = server_generator(self._server_seed, "sample", str(self._samples))
         self._samples += 1
         copula = self.result_.copula
+
+        def draw_rows(count: int) -> dict[ColumnKey, NDArray[np.float64]]:
+            return copula.sample(count, rng, asked, complete=missing == COMPLETE)
+
         if draw is None:
-            drawn = copula.sample(int(rows), rng, asked, complete=missing == COMPLETE)
+            drawn, self.kept_ = keep_constraints(self.federation, draw_rows(int(rows)), draw_rows)
+            check_met(asked, drawn)
             return empty_as_observed(drawn, self.missingness_, rng, asked) if missing == AS_OBSERVED else drawn
         copies = int(rows) // self.n_subjects_
-        return copula.decode((draw(rng) for _ in range(copies)), int(rows))
+        aligned_rows = copula.decode((draw(rng) for _ in range(copies)), int(rows))
+        found, self.kept_ = keep_constraints(self.federation, aligned_rows, None)
+        return found
 
     def decode(self, values: Mapping[ColumnKey, NDArray[np.float64]]) -> SyntheticTables:
         """Numbers that `draw` drew, as tables.

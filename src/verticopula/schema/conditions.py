@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from verticopula.errors import SettingsError
 from verticopula.schema.cell_text import suggest_name
 from verticopula.schema.federation import Column, ColumnKey, Federation, day_of
@@ -116,3 +119,16 @@ def _number_of(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) and not isinstance(value, bool) else None
+
+
+def check_met(conditions: Conditions, values: Mapping[ColumnKey, NDArray[np.float64]]) -> None:
+    """SettingsError if rows had to be moved out of a condition to keep a party's constraints.
+
+    Parameters
+    ----------
+    conditions : what was asked for
+    values : column -> its rows
+    """
+    for key, own in conditions.items():
+        if not ((values[key] >= own.low) & (values[key] <= own.high)).all():
+            raise SettingsError(f"condition on {key}: rows that meet it contradict the constraints of {key.party!r}")

@@ -230,6 +230,7 @@ class Party(CheckedModel):
     ----------
     decimal : which mark begins decimals where a number is text that can be read two ways, such as `1,234`; None for
         a point
+    constraints : what its synthetic rows never contradict, such as `a <= b` and `a > 0 only if b`
     """
 
     label: ClassVar[str] = "party"
@@ -237,9 +238,17 @@ class Party(CheckedModel):
     name: str
     epsilon: float | None = None
     decimal: Literal[".", ","] | None = None
+    constraints: tuple[str, ...] = ()
     columns: tuple[Column, ...] = Field(alias="column")
 
     model_config = ConfigDict(populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _constraints_can_be_read(self) -> Self:
+        from verticopula.schema.constraints import read_constraints  # it reads this record
+
+        read_constraints(self)
+        return self
 
     @field_validator("name")
     @classmethod
@@ -467,6 +476,7 @@ class Federation(CheckedModel):
                 "name": party.name,
                 **({} if party.epsilon is None else {"epsilon": party.epsilon}),
                 **({} if party.decimal is None else {"decimal": party.decimal}),
+                **({"constraints": list(party.constraints)} if party.constraints else {}),
                 "column": [_column_to_dict(column) for column in party.columns],
             }
             for party in self.parties
