@@ -32,8 +32,11 @@ from verticopula.schema.frames import to_polars
 
 Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
 Scale = Literal["linear", "log", "symlog"]
+CountCells = Literal["even", "growing"]
 Category = str | int
 
+FAR_FROM_ZERO = 10.0  # a count begins near 0 if its upper bound is more than so many times as far away as its lower one
+MOST_ATOMS = 32
 LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
 _T = TypeVar("_T")
 _PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -71,6 +74,11 @@ class Column(CheckedModel):
     bounds : two numbers, public; needed for `continuous` and `count`. For `count`, two dates make it a column of days
     categories : public list; in order for `ordinal`; two for `binary` (default 0, 1)
     scale : how a continuous range is cut: `linear`, `log` (bounds > 0) or `symlog`
+    threshold : of `symlog`: values well below it are cut evenly, values well above it by their logarithm
+    cells : how the range of a `count` column is cut where it has too many values for a cell each: `even`, or `growing`
+        away from the lower bound; by default `growing` for counts that begin near 0 (`has_even_cells`)
+    atoms : single values of a continuous or count column that many people have, such as 0; each is a cell of its own,
+        and synthetic values are exactly that
     clamp : values outside the bounds are expected, so their party is not told; they are moved to the nearest bound in
         any case
     other : one of the categories, which stands for every value that is not listed; without it such a value counts as
@@ -90,6 +98,9 @@ class Column(CheckedModel):
     bounds: tuple[float, float] | None = None
     categories: tuple[Category, ...] | None = None
     scale: Scale = "linear"
+    threshold: float = 1.0
+    cells: CountCells | None = None
+    atoms: tuple[float, ...] = ()
     clamp: bool = False
     other: Category | None = None
     required: bool = False
@@ -137,7 +148,10 @@ class Column(CheckedModel):
         if not bounds:
             return {key: value for key, value in raw.items() if key != "bounds"}
         days = [day_of(bound) for bound in bounds]
-        return raw if None in days else {**raw, "bounds": days, "dates": True}
+        if None in days:
+            return raw
+        atoms = [day_of(atom) for atom in raw.get("atoms", ())]
+        return {**raw, "bounds": days, "atoms": atoms, "dates": True}
 
     @model_validator(mode="after")
     def _range_fits_kind(self) -> Self:
@@ -171,6 +185,13 @@ class Column(CheckedModel):
             yield from self._categories_problems()
             if self.bounds is not None:
                 yield f"a {self.kind} column takes categories, not bounds"
+        if self.scale != "symlog" and self.threshold != 1.0:
+            yield "threshold is for scale = 'symlog'"
+        if not (math.isfinite(self.threshold) and self.threshold > 0):
+            yield "threshold must be a positive number"
+        if self.kind != "count" and self.cells is not None:
+            yield "cells is for count columns"
+        yield from self._atoms_problems()
         if self.kind != "continuous":
             if self.scale != "linear":
                 yield "scale is for continuous columns"
@@ -198,6 +219,22 @@ class Column(CheckedModel):
             elif max(abs(low), abs(high)) > LARGEST_COUNT:
                 yield "count bounds must lie below 2^53"
 
+    def _atoms_problems(self) -> Iterator[str]:
+        if not self.atoms:
+            return
+        if self.kind not in ("continuous", "count"):
+            yield "atoms are for continuous and count columns"
+        elif self.bounds is not None and not all(self.bounds[0] <= atom <= self.bounds[1] for atom in self.atoms):
+            yield "atoms must lie within the bounds"
+        if sorted(set(self.atoms)) != list(self.atoms):
+            yield "atoms must differ from each other and rise"
+        if len(self.atoms) > MOST_ATOMS:
+            yield f"at most {MOST_ATOMS} atoms"
+        if self.kind == "count" and any(atom != int(atom) for atom in self.atoms):
+            yield "atoms of a count column are whole"
+        if self.decimals is not None and any(round(atom, self.decimals) != atom for atom in self.atoms):
+            yield "atoms have no more digits than decimals says"
+
     def _categories_problems(self) -> Iterator[str]:
         if not self.categories:
             return
@@ -216,6 +253,19 @@ class Column(CheckedModel):
     @property
     def is_discrete(self) -> bool:
         return self.kind != "continuous"
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether people may have the same value by what is public."""
+        return self.is_discrete or bool(self.atoms)
+
+    @property
+    def has_even_cells(self) -> bool:
+        """Whether a count column's wide range is cut evenly: where it does not begin near 0, and for dates."""
+        if self.cells is not None or self.bounds is None:
+            return self.cells == "even"
+        low, high = self.bounds
+        return self.dates or FAR_FROM_ZERO * abs(low) >= high
 
     @property
     def heading(self) -> str:
@@ -540,11 +590,12 @@ def next_or_key_error(candidates: Iterator[_T], name: str) -> _T:
 
 def _column_to_dict(column: Column) -> dict[str, Any]:
     values = column.model_dump(exclude_defaults=True)
-    for key in ("bounds", "categories"):
+    for key in ("bounds", "categories", "atoms"):
         if key in values:
             values[key] = list(values[key])
-    if column.kind == "count" and column.bounds is not None:
-        values["bounds"] = [str(date_of(b)) if column.dates else int(b) for b in column.bounds]
+    for key in ("bounds", "atoms"):
+        if column.kind == "count" and key in values:
+            values[key] = [str(date_of(number)) if column.dates else int(number) for number in values[key]]
     values.pop("dates", None)  # the bounds show it
     return values
 

@@ -74,7 +74,7 @@ def keep_constraints(
         for key, own in kept.items():
             own[bad[: good.size]] = more[key][good]
         bad = bad[good.size :]
-    moved = {}
+    moved: dict[str, int] = {}
     for party in federation.parties:
         rows = {key.column: own[bad] for key, own in kept.items() if key.party == party.name}
         moved |= _project(party, constraints[party.name], rows)
@@ -130,8 +130,14 @@ def _shift(column: Column, values: Floats, sign: str) -> Floats:
         return np.nextafter(values, towards[sign]) if sign in towards else values
     decimals = column.decimals or 0
     steps = values * 10.0**decimals
-    whole = {"<=": np.floor, ">=": np.ceil, "<": lambda v: np.ceil(v) - 1.0, ">": lambda v: np.floor(v) + 1.0}
-    return np.round(whole.get(sign, np.rint)(steps) / 10.0**decimals, decimals)
+    whole = {
+        "<=": np.floor(steps),
+        ">=": np.ceil(steps),
+        "<": np.ceil(steps) - 1.0,
+        ">": np.floor(steps) + 1.0,
+        "=": np.rint(steps),
+    }
+    return np.asarray(np.round(whole[sign] / 10.0**decimals, decimals))
 
 
 def _within(column: Column, values: Floats) -> Floats:
