@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
 from verticopula.schema.cell_text import suggest_name
-from verticopula.schema.federation import Column, ColumnKey, Federation, day_of
+from verticopula.schema.federation import Column, ColumnKey, Federation, day_of, second_of
 
 BETWEEN = ".."  # in text, between the two ends of a range
 
@@ -103,7 +103,8 @@ def read_value(column: Column, value: Any, where: str) -> float:
         if text not in labels:
             raise SettingsError(f"{where}: {text!r} is not one of its categories{suggest_name(text, labels)}")
         return float(labels.index(text))
-    number = day_of(value) if column.dates else _number_of(value)
+    number_of = second_of if column.times else day_of if column.dates else _number_of
+    number = number_of(value)
     if number is None:
         raise SettingsError(f"{where}: expected a {'date' if column.dates else 'number'}, got {value!r}")
     low, high = column.bounds or (number, number)

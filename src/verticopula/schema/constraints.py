@@ -134,4 +134,4 @@ def _read_comparison(part: str, columns: Mapping[str, Column], text: str) -> Com
 
 def _comparable(first: Column, second: Column) -> bool:
     """Whether numbers or codes of two columns mean the same."""
-    return first.categories == second.categories and first.dates == second.dates
+    return (first.categories, first.dates, first.times) == (second.categories, second.dates, second.times)

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
-from verticopula.schema.cell_text import date_of, day_number
+from verticopula.schema.cell_text import SECONDS_A_DAY, date_of, day_number, moment_of, second_number
 from verticopula.schema.checked_model import STILL_OPEN, CheckedModel
 from verticopula.schema.code_lists import with_code_lists
 from verticopula.schema.defaults import LONGEST_DEADLINE
@@ -71,7 +71,8 @@ class Column(CheckedModel):
 
     Attributes
     ----------
-    bounds : two numbers, public; needed for `continuous` and `count`. For `count`, two dates make it a column of days
+    bounds : two numbers, public; needed for `continuous` and `count`. For `count`, two dates make it a column of days,
+        and two dates with a time one of seconds
     categories : public list; in order for `ordinal`; two for `binary` (default 0, 1)
     scale : how a continuous range is cut: `linear`, `log` (bounds > 0) or `symlog`
     threshold : of `symlog`: values well below it are cut evenly, values well above it by their logarithm
@@ -89,6 +90,7 @@ class Column(CheckedModel):
     decimals : digits after the point in synthetic values of a continuous column
     title, unit : what the report calls the column and what it is measured in, for readers; they change no number
     dates : whether the bounds were given as dates; they and the values are then days since 1970-01-01
+    times : whether these dates have a time; they and the values are then seconds
     """
 
     label: ClassVar[str] = "column"
@@ -109,6 +111,7 @@ class Column(CheckedModel):
     title: str | None = None
     unit: str | None = None
     dates: bool = False
+    times: bool = False
 
     @field_validator("name")
     @classmethod
@@ -147,11 +150,13 @@ class Column(CheckedModel):
             return raw
         if not bounds:
             return {key: value for key, value in raw.items() if key != "bounds"}
-        days = [day_of(bound) for bound in bounds]
-        if None in days:
+        times = any(_has_time(bound) for bound in bounds)
+        number_of = second_of if times else day_of
+        ends = [number_of(bound) for bound in bounds]
+        if None in ends:
             return raw
-        atoms = [day_of(atom) for atom in raw.get("atoms", ())]
-        return {**raw, "bounds": days, "atoms": atoms, "dates": True}
+        atoms = [number_of(atom) for atom in raw.get("atoms", ())]
+        return {**raw, "bounds": ends, "atoms": atoms, "dates": True, "times": times}
 
     @model_validator(mode="after")
     def _range_fits_kind(self) -> Self:
@@ -204,7 +209,7 @@ class Column(CheckedModel):
         if self.bounds is None:
             return
         if self.dates and self.kind != "count":
-            yield 'dates are whole days: kind = "count"'
+            yield 'dates are whole days or seconds: kind = "count"'
         low, high = self.bounds
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             yield "bounds must be two finite numbers, low < high"
@@ -253,6 +258,20 @@ class Column(CheckedModel):
     @property
     def is_discrete(self) -> bool:
         return self.kind != "continuous"
+
+    @property
+    def per_day(self) -> int:
+        """How many of a date column's units are a day."""
+        return SECONDS_A_DAY if self.times else 1
+
+    def date_text(self, number: float) -> str:
+        """A date column's value as ISO has it.
+
+        Parameters
+        ----------
+        number : days, or seconds, since 1970-01-01
+        """
+        return moment_of(number).isoformat() if self.times else date_of(number).isoformat()
 
     @property
     def has_ties(self) -> bool:
@@ -595,8 +614,9 @@ def _column_to_dict(column: Column) -> dict[str, Any]:
             values[key] = list(values[key])
     for key in ("bounds", "atoms"):
         if column.kind == "count" and key in values:
-            values[key] = [str(date_of(number)) if column.dates else int(number) for number in values[key]]
-    values.pop("dates", None)  # the bounds show it
+            values[key] = [column.date_text(number) if column.dates else int(number) for number in values[key]]
+    for shown in ("dates", "times"):  # by the bounds
+        values.pop(shown, None)
     return values
 
 
@@ -608,6 +628,25 @@ def day_of(bound: Any) -> int | None:
         except ValueError:
             return None
     return day_number(bound) if isinstance(bound, datetime.date) else None
+
+
+def second_of(bound: Any) -> int | None:
+    """Seconds since 1970-01-01 of a date, with or without a time, or of its ISO text; None for anything else."""
+    if isinstance(bound, str):
+        try:
+            bound = datetime.datetime.fromisoformat(bound)
+        except ValueError:
+            return None
+    if isinstance(bound, datetime.datetime):
+        return second_number(bound)
+    return SECONDS_A_DAY * day_number(bound) if isinstance(bound, datetime.date) else None
+
+
+def _has_time(bound: Any) -> bool:
+    """Whether it is a date with a time, or the text of one."""
+    if isinstance(bound, str):
+        return day_of(bound) is None and second_of(bound) is not None
+    return isinstance(bound, datetime.datetime)
 
 
 def _problems_between(raw: Mapping[str, Any]) -> list[Problem]:
@@ -694,7 +733,7 @@ def _public_range(column: Column) -> str:
     if column.bounds is not None:
         low, high = column.bounds
         if column.dates:
-            return f"{date_of(low)} to {date_of(high)}"
+            return f"{column.date_text(low)} to {column.date_text(high)}"
         scale = "" if column.scale == "linear" else f", {column.scale}"
         return f"{format_number(low)} to {format_number(high)}{scale}{', clamped' if column.clamp else ''}"
     return join_names([str(category) for category in column.categories or ()], 6)
