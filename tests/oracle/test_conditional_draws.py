@@ -12,7 +12,7 @@ from verticopula import Federation
 from verticopula.errors import SettingsError
 from verticopula.schema.conditions import parse_conditions, read_conditions
 from verticopula.stats import conditional_draws
-from verticopula.stats.conditional_draws import ConditionTuning, RegionBuilder, draw_truncated
+from verticopula.stats.conditional_draws import ConditionTuning, RegionBuilder, draw_in_region
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.marginals import Marginal, cell_count
 from verticopula.stats.tilting.pooling import PooledColumn
@@ -140,9 +140,9 @@ def test_sweeps_and_rejection_give_the_same_truncated_normal(n_latents: int, mon
     if n_latents > 1:
         region.bound_or_fix(1, -9.0, 0.3)
         region.bound_or_fix(2, -0.5, 9.0)
-    exact = draw_truncated(mean, covariance, region.build(), 40_000, np.random.default_rng(6))
+    exact = draw_in_region(mean, covariance, region.build(), 40_000, np.random.default_rng(6))
     monkeypatch.setattr(conditional_draws, "CONDITION_TUNING", ConditionTuning(proposals=0))
-    swept = draw_truncated(mean, covariance, region.build(), 40_000, np.random.default_rng(7))
+    swept = draw_in_region(mean, covariance, region.build(), 40_000, np.random.default_rng(7))
     error = np.sqrt(2.0 * exact.var(axis=0) / 40_000)
     assert np.all(np.abs(swept.mean(axis=0) - exact.mean(axis=0)) < 5.0 * error)
     np.testing.assert_allclose(np.cov(swept.T), np.cov(exact.T), atol=0.01)

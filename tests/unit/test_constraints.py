@@ -51,7 +51,7 @@ def drawer(seed: int = 0, *, gaps: bool = False) -> Any:
     return draw
 
 
-def column(rows: dict[ColumnKey, np.ndarray], name: str) -> np.ndarray:
+def values_in(rows: dict[ColumnKey, np.ndarray], name: str) -> np.ndarray:
     return rows[ColumnKey("bank", name)]
 
 
@@ -63,7 +63,7 @@ def test_rows_keep_comparisons_and_only_if(gaps: bool, redraw: bool) -> None:
     draw = drawer(gaps=gaps)
     before = draw(4_000)
     rows, kept = keep_constraints(study, before, draw if redraw else None)
-    paid, bill, calls, active, grade = (column(rows, n) for n in ("paid", "bill", "calls", "active", "grade"))
+    paid, bill, calls, active, grade = (values_in(rows, n) for n in ("paid", "bill", "calls", "active", "grade"))
     assert (np.isnan(bill) | (paid <= bill)).all()
     assert ((calls == 0) | (active == 1)).all()
     assert ((grade == 2) | (calls >= 2)).all()
@@ -72,8 +72,8 @@ def test_rows_keep_comparisons_and_only_if(gaps: bool, redraw: bool) -> None:
     assert (sum(kept.moved.values()) == 0) == redraw
     assert np.isnan(bill).any() == gaps
     for key, own in before.items():  # rows that kept everything stay as they were
-        same = (column(before, "calls") == 0) & (column(before, "grade") == 2)
-        same &= column(before, "paid") <= column(before, "bill")
+        same = (values_in(before, "calls") == 0) & (values_in(before, "grade") == 2)
+        same &= values_in(before, "paid") <= values_in(before, "bill")
         np.testing.assert_array_equal(rows[key][same], own[same])
 
 
@@ -81,20 +81,20 @@ def test_redrawn_rows_are_those_of_rejection() -> None:
     draw = drawer(1)
     rows, _ = keep_constraints(federation("paid <= bill"), draw(20_000), draw)
     # The larger and the smaller of two uniform numbers.
-    assert abs(column(rows, "bill").mean() - 200 / 3) < 5.0 * np.sqrt(100**2 / 18 / 20_000)
-    assert abs(column(rows, "paid").mean() - 100 / 3) < 5.0 * np.sqrt(100**2 / 18 / 20_000)
+    assert abs(values_in(rows, "bill").mean() - 200 / 3) < 5.0 * np.sqrt(100**2 / 18 / 20_000)
+    assert abs(values_in(rows, "paid").mean() - 100 / 3) < 5.0 * np.sqrt(100**2 / 18 / 20_000)
 
 
 @pytest.mark.parametrize(
     ("text", "test"),
     [
-        ("bill < paid", lambda r: column(r, "bill") < column(r, "paid")),
-        ("paid > bill", lambda r: column(r, "paid") > column(r, "bill")),
-        ("paid >= bill", lambda r: column(r, "paid") >= column(r, "bill")),
-        ("calls < 3", lambda r: column(r, "calls") < 3),
-        ("sector = shop", lambda r: column(r, "sector") == 1),
-        ("sector = shop only if active = 1", lambda r: (column(r, "sector") != 1) | (column(r, "active") == 1)),
-        ("opened >= 2010-01-01", lambda r: column(r, "opened") >= 14_610),
+        ("bill < paid", lambda r: values_in(r, "bill") < values_in(r, "paid")),
+        ("paid > bill", lambda r: values_in(r, "paid") > values_in(r, "bill")),
+        ("paid >= bill", lambda r: values_in(r, "paid") >= values_in(r, "bill")),
+        ("calls < 3", lambda r: values_in(r, "calls") < 3),
+        ("sector = shop", lambda r: values_in(r, "sector") == 1),
+        ("sector = shop only if active = 1", lambda r: (values_in(r, "sector") != 1) | (values_in(r, "active") == 1)),
+        ("opened >= 2010-01-01", lambda r: values_in(r, "opened") >= 14_610),
     ],
 )
 def test_every_sign_is_projected_within_bounds(text: str, test: Any) -> None:
@@ -103,7 +103,9 @@ def test_every_sign_is_projected_within_bounds(text: str, test: Any) -> None:
     assert kept is not None
     assert kept.moved[text] > 0
     for one in COLUMNS[:3]:
-        assert ((column(rows, one["name"]) >= one["bounds"][0]) & (column(rows, one["name"]) <= one["bounds"][1])).all()
+        assert (
+            (values_in(rows, one["name"]) >= one["bounds"][0]) & (values_in(rows, one["name"]) <= one["bounds"][1])
+        ).all()
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,10 @@ class _Bars:
     def shares(self, marginal: Marginal) -> Floats:
         """Of the whole, in every piece, as sampling has them."""
         if self.groups is None:
-            return np.maximum(np.diff(np.concatenate([[0.0], marginal.cdf(self.edges[1:-1]), [1.0]])), 0.0)
+            inner = self.edges[1:-1]
+            if self.column.atoms:  # one on an edge belongs to what follows
+                inner = np.nextafter(inner, -np.inf)
+            return np.maximum(np.diff(np.concatenate([[0.0], marginal.cdf(inner), [1.0]])), 0.0)
         return np.asarray(np.bincount(self.groups, weights=marginal.probabilities), dtype=np.float64)
 
     def count(self, values: Floats) -> Floats:

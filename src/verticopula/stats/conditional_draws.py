@@ -129,7 +129,7 @@ def draw_given(correlation: Floats, region: LatentRegion, n_rows: int, rng: np.r
     z = np.empty((n_rows, len(correlation)))
     z[:, points] = region.values
     if bounded.size:
-        z[:, bounded] = draw_truncated(mean[0], covariance, region, n_rows, rng)
+        z[:, bounded] = draw_in_region(mean[0], covariance, region, n_rows, rng)
     means, left = _condition(correlation, given, z[:, given], rest)
     z[:, rest] = means + rng.standard_normal((n_rows, rest.size)) @ _root(left).T
     return z
@@ -147,7 +147,7 @@ def _root(covariance: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def draw_truncated(
+def draw_in_region(
     mean: Floats, covariance: Floats, region: LatentRegion, n_rows: int, rng: np.random.Generator
 ) -> Floats:
     """(n, s) draws of a normal that is truncated to the region.

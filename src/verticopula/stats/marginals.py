@@ -45,7 +45,8 @@ class MarginTuning:
     cell_rate : cells of a continuous column per (epsilon n)^(2/3)
     fewest_cells, most_cells : of a continuous column
     bernstein_order : h of Eq. (9), which the paper leaves open
-    most_count_cells : of a count column; with more values cells grow outwards
+    most_count_cells : of a count column near 0; with more values cells grow outwards
+    most_even_cells : of one that is far from 0: a century of years and a lifetime of ages have a cell for each value
     tail_deviations : a running sum within so many standard deviations of the noise counts as an empty tail
     empty_deviations : a category within so many of them may be empty
     fewest_people : in a category from which anything is learnt, as in tests of contingency tables
@@ -56,6 +57,7 @@ class MarginTuning:
     most_cells: int = 256
     bernstein_order: int = 10
     most_count_cells: int = 64
+    most_even_cells: int = 128
     tail_deviations: float = 3.0
     empty_deviations: float = 4.0
     fewest_people: float = 5.0
@@ -124,10 +126,10 @@ def count_ranges(low: int, high: int, *, even: bool = False) -> Ints:
     """First value of each cell of a count column on low..high, and high+1 at the end.
 
     One cell per value where that gives at most 64; otherwise cells of one value near `low`, which
-    then grow by a quarter each: counts are skewed, and the cuts must not look at the data. Or `even` ones, for years
-    and dates.
+    then grow by a quarter each: counts are skewed, and the cuts must not look at the data. Or at most 128 `even` ones,
+    for years and dates.
     """
-    most = MARGIN_TUNING.most_count_cells
+    most = MARGIN_TUNING.most_even_cells if even else MARGIN_TUNING.most_count_cells
     if high - low < most:
         return np.arange(low, high + 2, dtype=np.int64)
     if even:
@@ -187,7 +189,7 @@ def add_atoms(column: Column, n_cells: int) -> int:
     return max(n_cells, gaps) + len(column.atoms) if column.atoms else n_cells
 
 
-def pieces_of(column: Column, n_cells: int) -> list[Piece]:
+def scale_pieces(column: Column, n_cells: int) -> list[Piece]:
     """The pieces of a continuous column with so many public cells: gaps have cells by their length, at least one."""
     gaps = _gaps_between_atoms(column)
     lengths = np.array([high - low for low, high in gaps])
@@ -232,7 +234,7 @@ def _by_piece(t: Floats, values: Floats, column: Column, cells: int) -> Ints:
     """The same for a continuous column with atoms: a value is an atom only if it is exactly that."""
     found = np.zeros(values.size, dtype=np.int64)
     above = -np.inf
-    for piece in pieces_of(column, cells):
+    for piece in scale_pieces(column, cells):
         if piece.atom is not None:
             found[values == piece.atom] = piece.start
             above = piece.atom
@@ -403,7 +405,7 @@ class Marginal:
         if self.column.kind == "continuous":
             ends = [
                 piece.low + np.arange(1, piece.size + 1) / piece.size * (piece.high - piece.low)
-                for piece in pieces_of(self.column, self.probabilities.size)
+                for piece in scale_pieces(self.column, self.probabilities.size)
             ]
             return from_unit(np.concatenate(ends), self.column)
         return self._firsts()[1:] - 1.0
@@ -440,7 +442,7 @@ class Marginal:
 
     def _smooth_pieces(self) -> Iterator[tuple[Piece, float, Floats]]:
         """A continuous column's pieces, with their mass and the distribution function inside of them."""
-        for piece in pieces_of(self.column, self.probabilities.size):
+        for piece in scale_pieces(self.column, self.probabilities.size):
             own = self.probabilities[piece.start : piece.stop]
             mass = float(own.sum()) if self.column.atoms else 1.0
             yield piece, mass, smooth_cdf(own / mass).values if mass > 0.0 else _GRID
@@ -493,7 +495,7 @@ class Marginal:
         """Number of values in each cell; without end in those of a continuum."""
         if self.column.kind == "continuous":
             widths = np.full(self.probabilities.size, np.inf)
-            widths[[p.start for p in pieces_of(self.column, widths.size) if p.atom is not None]] = 1.0
+            widths[[p.start for p in scale_pieces(self.column, widths.size) if p.atom is not None]] = 1.0
             return widths
         return np.diff(self._firsts())
 

@@ -69,13 +69,13 @@ def rows_given(
             rows.y[:, j] = np.clip(cells, allowed[0], allowed[-1])
     free = np.ones(rows.y.shape, dtype=np.bool_)
     free[:, [j for j, own in asked.items() if own.is_point]] = False
-    compiled = restrict(model, asked)
+    compiled = restrict_cells(model, asked)
     for _ in range(CONDITION_TUNING.tilted_sweeps):
         rows.sweep(compiled, free)
     return rows
 
 
-def restrict(model: TiltedCopula, asked: Mapping[int, CellCondition]) -> GibbsTables:
+def restrict_cells(model: TiltedCopula, asked: Mapping[int, CellCondition]) -> GibbsTables:
     """The model in flat arrays, in which only what meets the conditions can be drawn."""
     compiled = model.compile()
     cuts, weights = compiled.cuts.copy(), compiled.weights.copy()
