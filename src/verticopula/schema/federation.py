@@ -35,7 +35,7 @@ Scale = Literal["linear", "log", "symlog"]
 CountCells = Literal["even", "growing"]
 Category = str | int
 
-FAR_FROM_ZERO = 10.0  # a count begins near 0 if its upper bound is more than so many times as far away as its lower one
+FAR_FROM_ZERO = 2.0  # a count begins near 0 if its upper bound is more than so many times as far away as its lower one
 MOST_ATOMS = 32
 LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
 _T = TypeVar("_T")

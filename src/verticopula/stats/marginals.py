@@ -46,7 +46,7 @@ class MarginTuning:
     fewest_cells, most_cells : of a continuous column
     bernstein_order : h of Eq. (9), which the paper leaves open
     most_count_cells : of a count column near 0; with more values cells grow outwards
-    most_even_cells : of one that is far from 0: a century of years and a lifetime of ages have a cell for each value
+    most_even_cells : of one that is far from 0: a century of years has a cell for each of them
     tail_deviations : a running sum within so many standard deviations of the noise counts as an empty tail
     empty_deviations : a category within so many of them may be empty
     fewest_people : in a category from which anything is learnt, as in tests of contingency tables
