@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from verticopula.data.tables import decode_column, encode_column
 from verticopula.schema.federation import Column, Federation
-from verticopula.stats.marginals import cell_count, count_ranges, from_unit, to_cells
+from verticopula.stats.marginals import cell_count, count_cells, from_unit, to_cells
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +56,6 @@ def _decode(codes: NDArray[np.int64], column: Column, bins: int, rng: np.random.
     if column.kind == "continuous":
         return from_unit((codes + inside) / bins, column)
     if column.kind == "count":
-        low, high = column.bounds or (0, 1)
-        firsts = count_ranges(int(low), int(high)).astype(np.float64)
+        firsts = count_cells(column).astype(np.float64)
         return np.asarray(firsts[codes] + np.floor(inside * np.diff(firsts)[codes]))
     return codes.astype(np.float64)

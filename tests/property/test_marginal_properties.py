@@ -18,6 +18,7 @@ from verticopula.stats.marginals import (
     Marginal,
     cell_count,
     continuous_cell_count,
+    count_cells,
     count_ranges,
     from_unit,
     iterate_bernstein,
@@ -77,16 +78,17 @@ def test_rounded_values_stay_within_bounds(column: Column, decimals: int, t: flo
 # ---- cells -------------------------------------------------------------------------------
 
 
-@given(st.integers(-(2**53) + 1, 2**53 - 2), st.integers(1, 2**54))
-def test_count_cells_cover_every_whole_number_once(low: int, width: int) -> None:
+@given(st.integers(-(2**53) + 1, 2**53 - 2), st.integers(1, 2**54), st.sampled_from(["even", "growing"]))
+def test_count_cells_cover_every_whole_number_once(low: int, width: int, kind: str) -> None:
     high = min(low + width, 2**53 - 1)
     assume(high > low)
-    firsts = count_ranges(low, high)
+    column = Column(name="n", kind="count", bounds=(low, high), cells=kind)
+    firsts = count_cells(column)
     assert firsts[0] == low
     assert firsts[-1] == high + 1
     assert np.all(np.diff(firsts) >= 1)
-    assert 1 <= firsts.size - 1 <= MARGIN_TUNING.most_count_cells
-    column = Column(name="n", kind="count", bounds=(low, high))
+    most = MARGIN_TUNING.most_even_cells if kind == "even" else MARGIN_TUNING.most_count_cells
+    assert 1 <= firsts.size - 1 <= most
     edges = np.concatenate([firsts[:-1], firsts[1:] - 1]).astype(np.float64)
     cells = to_cells(edges, column, firsts.size - 1)
     np.testing.assert_array_equal(cells, np.tile(np.arange(firsts.size - 1), 2))
@@ -102,7 +104,7 @@ def test_every_count_has_one_cell(low: int, width: int) -> None:
     column = Column(name="n", kind="count", bounds=(low, low + width))
     everything = np.arange(low, low + width + 1)
     cells = to_cells(everything.astype(np.float64), column, cell_count(column, 100, 1.0))
-    firsts = count_ranges(low, low + width)
+    firsts = count_cells(column)
     for value, cell in zip(everything, cells, strict=True):
         assert firsts[cell] <= value < firsts[cell + 1]
 

@@ -32,7 +32,7 @@ from verticopula.cli.study_inputs import DataFolder, default_vault, open_vault, 
 from verticopula.errors import SettingsError
 from verticopula.formatting import count_of
 from verticopula.schema.defaults import DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
-from verticopula.schema.methods import IEVCDS, default_method
+from verticopula.schema.methods import IEVCDS, STRICT, default_method
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 
 if TYPE_CHECKING:
@@ -55,6 +55,24 @@ def run(
     epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
     epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
+    condition: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--condition",
+            help="What all synthetic rows are to have in a column, such as agency.default=1 or bank.income=1000..5000; "
+            "may be given several times.",
+            metavar="PARTY.COLUMN=VALUE",
+        ),
+    ] = None,
+    missing: Annotated[
+        str | None,
+        typer.Option(
+            "--missing",
+            help="Gaps in synthetic tables: complete for none, as-observed for as many as there are. Default: empty "
+            f"values by method {STRICT.name}, no gaps by others.",
+            show_default=False,
+        ),
+    ] = None,
     sampler: Annotated[
         str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
     ] = "exact",
@@ -115,9 +133,11 @@ def run(
     from verticopula.forecasting.preflight_checks import describe_expectation, use_of_caps, warn_before_spending
     from verticopula.report.report_data import ReportData
     from verticopula.report.report_page import write_report
+    from verticopula.schema.conditions import parse_conditions, read_conditions
     from verticopula.schema.federation import Federation
     from verticopula.storage.charged_ledger import ChargedLedger, open_accounts
     from verticopula.storage.ledger import Ledger
+    from verticopula.study.missing_values import check_missing
     from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, new_folder
     from verticopula.study.study_warnings import ALIGNED_ROWS
 
@@ -125,6 +145,11 @@ def run(
     if rows is not None and rows < 1:
         raise SettingsError("--rows must be at least 1")
     study = Federation.from_toml(federation)
+    conditions = parse_conditions(condition or [])
+    read_conditions(study, conditions)  # before anything is spent
+    check_missing(missing)
+    if aligned and (conditions or missing is not None):
+        raise SettingsError("--aligned excludes --condition and --missing: people are as they are")
     console = Console(stderr=True, quiet=quiet)
     if aligned and method is None:
         raise SettingsError(
@@ -150,7 +175,7 @@ def run(
     tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
     show_notes(console, tables)
     rules = read_policies(study, policies)
-    aligned = aligned or synthesizer.check().gives_aligned_rows
+    aligned = aligned or (synthesizer.check().gives_aligned_rows and not conditions and missing is None)
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
     kept = vault or (default_vault() if policies is not None else None)
@@ -172,12 +197,16 @@ def run(
             synthesizer.fit_aligned(
                 tables, policies=rules, ledger=book, vault=charged, accounts=accounts, progress=progress
             )
-        notes = (str(ALIGNED_ROWS),) if aligned else ()
-        synthetic = synthesizer.sample(rows, aligned=aligned)
+        notes: tuple[str, ...] = (str(ALIGNED_ROWS),) if aligned else ()
+        if conditions:
+            notes += (f"All rows were drawn under conditions: {', '.join(condition or ())}.",)
+        synthetic = synthesizer.sample(rows, aligned=aligned, conditions=conditions, missing=missing)
+        if synthesizer.kept_ is not None:
+            notes += (str(synthesizer.kept_),)
         write_and_show(out, synthesizer, synthetic, quiet, notes=notes)
         for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
             stale.unlink(missing_ok=True)
-        facts = None if aligned else fit_if_cheap(synthesizer.study_, synthetic)
+        facts = None if aligned or conditions else fit_if_cheap(synthesizer.study_, synthetic)
         written = [write_report(out / REPORT_FILE, ReportData(synthesizer.study_, regression=facts, aligned=aligned))]
         if in_house:
             caps = use_of_caps(rules or {}, counted, accounts)

@@ -25,10 +25,10 @@ from verticopula.errors import Problem, SchemaError
 from verticopula.formatting import join_names
 from verticopula.schema.cell_text import (
     EMPTY_SPELLINGS,
-    date_of,
     is_empty,
     parse_days,
     parse_numbers,
+    parse_seconds,
     strip_text,
     suggest_name,
 )
@@ -207,6 +207,8 @@ def _misspelt(text: pl.Series, strange: list[str], codes: Mapping[str, float]) -
 
 def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> EncodedColumn:
     notes, doubt = [], ""
+    if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None:
+        series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     if series.dtype.is_numeric():
         numbers = series.cast(pl.Float64)
         empty = series.is_null() | numbers.is_nan().fill_null(False)
@@ -215,7 +217,7 @@ def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> E
         text = strip_text(series)
         empty = is_empty(text)
         if column.dates:
-            values = parse_days(text)
+            values = parse_seconds(text) if column.times else parse_days(text)
         else:
             parsed = parse_numbers(text, decimal)
             values, two_ways = parsed.values, parsed.two_ways
@@ -235,7 +237,7 @@ def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> E
     clamped = int(outside.sum())
     values = np.where(observed, np.clip(values, low, high), 0.0)
     if unreadable:
-        wanted = f"a date such as {date_of(low)}" if column.dates else "a number"
+        wanted = f"a date such as {column.date_text(low)}" if column.dates else "a number"
         notes.append(f"{_cells(unreadable)} not {wanted}: counted as empty{_rows(wrong)}")
     if clamped and not column.clamp:
         notes.append(f"{_cells(clamped)} outside the public bounds: counted as the nearest bound{_rows(outside)}")
@@ -523,6 +525,8 @@ def decode_column(values: Floats, column: Column) -> pl.Series:
     whole_values = np.where(empty, 0.0, values).astype(np.int64)
     if column.kind == "count":
         whole_numbers = pl.select(pl.when(filled).then(pl.Series(whole_values)).alias(column.name)).to_series()
+        if column.times:
+            return (whole_numbers * 1_000_000).cast(pl.Datetime("us"))
         return whole_numbers.cast(pl.Int32).cast(pl.Date) if column.dates else whole_numbers
     categories = column.categories or ()
     whole = all(isinstance(c, int) for c in categories)

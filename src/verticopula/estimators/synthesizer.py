@@ -31,6 +31,7 @@ from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStudy, open_study
+from verticopula.schema.conditions import check_met, read_conditions
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
@@ -46,6 +47,8 @@ from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
 from verticopula.storage.vault import Vault
 from verticopula.study.fitted_study import FittedStudy
+from verticopula.study.kept_constraints import keep_constraints
+from verticopula.study.missing_values import AS_OBSERVED, COMPLETE, check_missing, empty_as_observed
 from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.study_pricing import price_releases
 from verticopula.study.study_warnings import ALIGNED_ROWS, CATEGORIES, find_warnings
@@ -107,6 +110,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     margins_ : DataFrame of every column's observed and corrected distribution function
     n_subjects_ : size of the cohort
     study_ : all of it as one record, a `FittedStudy`
+    kept_ : after `sample`, how many rows were drawn again or moved to keep the parties' constraints; None without any
     opened_ : after `fit_transport`, what the parties said when the study was opened; None otherwise
 
     Notes
@@ -443,7 +447,13 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         return margins_table(self.result_)
 
     def sample(
-        self, n_rows: int | None = None, aligned: bool | None = None, *, num_rows: int | None = None
+        self,
+        n_rows: int | None = None,
+        aligned: bool | None = None,
+        *,
+        num_rows: int | None = None,
+        conditions: Mapping[str, Any] | None = None,
+        missing: str | None = None,
     ) -> SyntheticTables:
         """Synthetic tables, one per party, rows belonging together across parties; no id column.
 
@@ -454,6 +464,11 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             and a warning says so. None for what the algorithm gives out: the paper's Algorithms 2 and 3 as printed
             give aligned rows, everything else free ones
         num_rows : another name of `n_rows`, which SDV's users know
+        conditions : `party.column` -> a value that all rows are to have there, or a pair (low, high), both included;
+            the other columns are drawn given these
+        missing : `complete` for tables without gaps; `as-observed` for blocks that are missing by the public patterns
+            of who is known to whom, and single values as often as they are; None for what the method gives: empty
+            values and no missing block by `strict`, no gaps by others
 
         Notes
         -----
@@ -461,27 +476,48 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         """
         if n_rows is not None and num_rows is not None:
             raise SettingsError("give either n_rows or num_rows: they are the same")
-        return self.decode(self.draw(num_rows if n_rows is None else n_rows, aligned))
+        rows = num_rows if n_rows is None else n_rows
+        return self.decode(self.draw(rows, aligned, conditions=conditions, missing=missing))
 
-    def draw(self, n_rows: int | None = None, aligned: bool | None = None) -> dict[ColumnKey, NDArray[np.float64]]:
+    def draw(
+        self,
+        n_rows: int | None = None,
+        aligned: bool | None = None,
+        *,
+        conditions: Mapping[str, Any] | None = None,
+        missing: str | None = None,
+    ) -> dict[ColumnKey, NDArray[np.float64]]:
         """What `sample` samples, as numbers: category codes where a column has categories.
 
         Parameters
         ----------
-        n_rows, aligned : as `sample` has them
+        n_rows, aligned, conditions, missing : as `sample` has them
         """
+        check_missing(missing)
+        asked = read_conditions(self.federation, conditions or {})
         rows = self.n_subjects_ if n_rows is None else n_rows
         if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
             raise SettingsError("n_rows must be a whole number of at least 1")
-        wanted = self._fitted().gives_aligned_rows if aligned is None else aligned
+        free = bool(asked) or missing is not None
+        wanted = self._fitted().gives_aligned_rows and not free if aligned is None else aligned
+        if wanted and free:
+            raise SettingsError("aligned rows follow people as they are: neither conditions nor gaps can be chosen")
         draw = self._aligned_draw(int(rows)) if wanted else None
         rng = server_generator(self._server_seed, "sample", str(self._samples))
         self._samples += 1
         copula = self.result_.copula
+
+        def draw_rows(count: int) -> dict[ColumnKey, NDArray[np.float64]]:
+            return copula.sample(count, rng, asked, complete=missing == COMPLETE)
+
         if draw is None:
-            return copula.sample(int(rows), rng)
+            drawn, self.kept_ = keep_constraints(self.federation, draw_rows(int(rows)), draw_rows)
+            check_met(asked, drawn)
+            return empty_as_observed(drawn, self.missingness_, rng, asked) if missing == AS_OBSERVED else drawn
         copies = int(rows) // self.n_subjects_
-        return copula.decode((draw(rng) for _ in range(copies)), int(rows))
+        aligned_rows = copula.decode((draw(rng) for _ in range(copies)), int(rows))
+        found, self.kept_ = keep_constraints(self.federation, aligned_rows, None)
+        return found
 
     def decode(self, values: Mapping[ColumnKey, NDArray[np.float64]]) -> SyntheticTables:
         """Numbers that `draw` drew, as tables.

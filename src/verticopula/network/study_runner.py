@@ -127,6 +127,8 @@ def _synthesise(
     for name in keepers:
         del tables[name]
     notes: tuple[str, ...] = (str(ALIGNED_ROWS),) if aligned else ()
+    if synthesizer.kept_ is not None:
+        notes += (str(synthesizer.kept_),)
     if keepers:
         names = ", ".join(repr(name) for name in keepers)
         notes += (f"{names} kept synthetic blocks to themselves. {_WITHHELD}",)

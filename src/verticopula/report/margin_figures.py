@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from verticopula.formatting import format_number, format_percent
 from verticopula.report.report_data import ReportData, real_columns
-from verticopula.schema.cell_text import date_of
 from verticopula.schema.federation import Column, ColumnKey
 from verticopula.stats.marginals import Marginal, from_unit, to_cells
 from verticopula.study.text_summary import margin_shifts
@@ -83,7 +82,10 @@ class _Bars:
     def shares(self, marginal: Marginal) -> Floats:
         """Of the whole, in every piece, as sampling has them."""
         if self.groups is None:
-            return np.maximum(np.diff(np.concatenate([[0.0], marginal.cdf(self.edges[1:-1]), [1.0]])), 0.0)
+            inner = self.edges[1:-1]
+            if self.column.atoms:  # one on an edge belongs to what follows
+                inner = np.nextafter(inner, -np.inf)
+            return np.maximum(np.diff(np.concatenate([[0.0], marginal.cdf(inner), [1.0]])), 0.0)
         return np.asarray(np.bincount(self.groups, weights=marginal.probabilities), dtype=np.float64)
 
     def count(self, values: Floats) -> Floats:
@@ -120,7 +122,7 @@ def _facts(key: ColumnKey, observed: Marginal, corrected: Marginal) -> list[list
 def format_value(value: float, column: Column) -> str:
     """A value of a column as a reader writes it: a day for dates, whole counts in full."""
     if column.dates:
-        return date_of(round(value)).isoformat()
+        return column.date_text(round(value))
     return f"{value:,}" if isinstance(value, int) else format_number(value)
 
 

@@ -65,9 +65,9 @@ def margin_sensitivity(subject: ReportData) -> list[dict[str, Any]]:
                 "missing": missing,
                 "statistic": name,
                 "dates": subject.federation.column(key).dates,
-                "values": [float(value) for value in values],
+                "values": [float(value) / observed.column.per_day for value in values],
                 "texts": [_in_words(float(value), observed.column) for value in values],
-                "observed": float(_statistic(observed, observed, 0.0)[1][2]),
+                "observed": float(_statistic(observed, observed, 0.0)[1][2]) / observed.column.per_day,
             }
         )
     return found

@@ -19,7 +19,10 @@ EMPTY_SPELLINGS = frozenset(
     {"", "na", "n/a", "n.a.", "#n/a", "nan", "nat", "null", "none", "<na>", "-", "--", "–", "—", ".", "?"}
 )
 
+SECONDS_A_DAY = 86_400
 _EPOCH = datetime.date(1970, 1, 1)
+_MIDNIGHT = datetime.datetime(1970, 1, 1)
+_CLOCK = r"^([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]+)?)?$"
 _GROUP = " \u00a0\u2007\u2009\u202f'’"  # between thousands; a comma or a point may stand there, too
 _SPACED = rf"^[+-]?[0-9]{{1,3}}(?:[{_GROUP}][0-9]{{3}})+(?:[.,][0-9]+)?$"
 _COMMA_GROUPS = r"^[+-]?[0-9]{1,3}(?:(?:,[0-9]{3}){2,}(?:\.[0-9]+)?|,[0-9]{3}\.[0-9]+)$"
@@ -133,6 +136,20 @@ def parse_days(text: pl.Series) -> NDArray[np.float64]:
     return (days.cast(pl.Int32).cast(pl.Float64).fill_null(float("nan"))).to_numpy().astype(np.float64)
 
 
+def parse_seconds(text: pl.Series) -> NDArray[np.float64]:
+    """Seconds since 1970-01-01 of dates with a time such as 2024-12-31 23:59 or 2024-12-31T23:59:58; NaN for others.
+
+    A date alone is its midnight. Parts of seconds are left out.
+    """
+    clock = text.str.extract(r"[T ]([^T ]*?)Z?$", 1).fill_null("").replace("", "0:00")
+    hours, minutes, seconds = (
+        clock.str.extract(_CLOCK, group).fill_null(absent).cast(pl.Float64).to_numpy().astype(np.float64)
+        for group, absent in ((1, "nan"), (2, "nan"), (3, "0"))
+    )
+    is_time = (hours < 24) & (minutes < 60) & (seconds < 60)
+    return np.where(is_time, SECONDS_A_DAY * parse_days(text) + 3600 * hours + 60 * minutes + seconds, np.nan)
+
+
 def day_number(date: datetime.date) -> int:
     """Days since 1970-01-01."""
     if isinstance(date, datetime.datetime):
@@ -143,6 +160,18 @@ def day_number(date: datetime.date) -> int:
 def date_of(day: float) -> datetime.date:
     """The inverse of `day_number`."""
     return _EPOCH + datetime.timedelta(days=int(day))
+
+
+def second_number(moment: datetime.datetime) -> int:
+    """Seconds since 1970-01-01; a moment without a time zone is taken as it stands."""
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+    return int((moment - _MIDNIGHT).total_seconds())
+
+
+def moment_of(second: float) -> datetime.datetime:
+    """The inverse of `second_number`."""
+    return _MIDNIGHT + datetime.timedelta(seconds=int(second))
 
 
 def looks_mistyped(wanted: str, given: str) -> bool:

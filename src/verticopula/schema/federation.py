@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
-from verticopula.schema.cell_text import date_of, day_number
+from verticopula.schema.cell_text import SECONDS_A_DAY, date_of, day_number, moment_of, second_number
 from verticopula.schema.checked_model import STILL_OPEN, CheckedModel
 from verticopula.schema.code_lists import with_code_lists
 from verticopula.schema.defaults import LONGEST_DEADLINE
@@ -32,8 +32,11 @@ from verticopula.schema.frames import to_polars
 
 Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
 Scale = Literal["linear", "log", "symlog"]
+CountCells = Literal["even", "growing"]
 Category = str | int
 
+FAR_FROM_ZERO = 2.0  # a count begins near 0 if its upper bound is more than so many times as far away as its lower one
+MOST_ATOMS = 32
 LARGEST_COUNT = 2**53 - 1  # it and the next integer are floats
 _T = TypeVar("_T")
 _PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -68,9 +71,15 @@ class Column(CheckedModel):
 
     Attributes
     ----------
-    bounds : two numbers, public; needed for `continuous` and `count`. For `count`, two dates make it a column of days
+    bounds : two numbers, public; needed for `continuous` and `count`. For `count`, two dates make it a column of days,
+        and two dates with a time one of seconds
     categories : public list; in order for `ordinal`; two for `binary` (default 0, 1)
     scale : how a continuous range is cut: `linear`, `log` (bounds > 0) or `symlog`
+    threshold : of `symlog`: values well below it are cut evenly, values well above it by their logarithm
+    cells : how the range of a `count` column is cut where it has too many values for a cell each: `even`, or `growing`
+        away from the lower bound; by default `growing` for counts that begin near 0 (`has_even_cells`)
+    atoms : single values of a continuous or count column that many people have, such as 0; each is a cell of its own,
+        and synthetic values are exactly that
     clamp : values outside the bounds are expected, so their party is not told; they are moved to the nearest bound in
         any case
     other : one of the categories, which stands for every value that is not listed; without it such a value counts as
@@ -81,6 +90,7 @@ class Column(CheckedModel):
     decimals : digits after the point in synthetic values of a continuous column
     title, unit : what the report calls the column and what it is measured in, for readers; they change no number
     dates : whether the bounds were given as dates; they and the values are then days since 1970-01-01
+    times : whether these dates have a time; they and the values are then seconds
     """
 
     label: ClassVar[str] = "column"
@@ -90,6 +100,9 @@ class Column(CheckedModel):
     bounds: tuple[float, float] | None = None
     categories: tuple[Category, ...] | None = None
     scale: Scale = "linear"
+    threshold: float = 1.0
+    cells: CountCells | None = None
+    atoms: tuple[float, ...] = ()
     clamp: bool = False
     other: Category | None = None
     required: bool = False
@@ -98,6 +111,7 @@ class Column(CheckedModel):
     title: str | None = None
     unit: str | None = None
     dates: bool = False
+    times: bool = False
 
     @field_validator("name")
     @classmethod
@@ -136,8 +150,13 @@ class Column(CheckedModel):
             return raw
         if not bounds:
             return {key: value for key, value in raw.items() if key != "bounds"}
-        days = [_day_of(bound) for bound in bounds]
-        return raw if None in days else {**raw, "bounds": days, "dates": True}
+        times = any(_has_time(bound) for bound in bounds)
+        number_of = second_of if times else day_of
+        ends = [number_of(bound) for bound in bounds]
+        if None in ends:
+            return raw
+        atoms = [number_of(atom) for atom in raw.get("atoms", ())]
+        return {**raw, "bounds": ends, "atoms": atoms, "dates": True, "times": times}
 
     @model_validator(mode="after")
     def _range_fits_kind(self) -> Self:
@@ -171,6 +190,13 @@ class Column(CheckedModel):
             yield from self._categories_problems()
             if self.bounds is not None:
                 yield f"a {self.kind} column takes categories, not bounds"
+        if self.scale != "symlog" and self.threshold != 1.0:
+            yield "threshold is for scale = 'symlog'"
+        if not (math.isfinite(self.threshold) and self.threshold > 0):
+            yield "threshold must be a positive number"
+        if self.kind != "count" and self.cells is not None:
+            yield "cells is for count columns"
+        yield from self._atoms_problems()
         if self.kind != "continuous":
             if self.scale != "linear":
                 yield "scale is for continuous columns"
@@ -183,7 +209,7 @@ class Column(CheckedModel):
         if self.bounds is None:
             return
         if self.dates and self.kind != "count":
-            yield 'dates are whole days: kind = "count"'
+            yield 'dates are whole days or seconds: kind = "count"'
         low, high = self.bounds
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             yield "bounds must be two finite numbers, low < high"
@@ -197,6 +223,22 @@ class Column(CheckedModel):
                 yield "a count column needs whole bounds"
             elif max(abs(low), abs(high)) > LARGEST_COUNT:
                 yield "count bounds must lie below 2^53"
+
+    def _atoms_problems(self) -> Iterator[str]:
+        if not self.atoms:
+            return
+        if self.kind not in ("continuous", "count"):
+            yield "atoms are for continuous and count columns"
+        elif self.bounds is not None and not all(self.bounds[0] <= atom <= self.bounds[1] for atom in self.atoms):
+            yield "atoms must lie within the bounds"
+        if sorted(set(self.atoms)) != list(self.atoms):
+            yield "atoms must differ from each other and rise"
+        if len(self.atoms) > MOST_ATOMS:
+            yield f"at most {MOST_ATOMS} atoms"
+        if self.kind == "count" and any(atom != int(atom) for atom in self.atoms):
+            yield "atoms of a count column are whole"
+        if self.decimals is not None and any(round(atom, self.decimals) != atom for atom in self.atoms):
+            yield "atoms have no more digits than decimals says"
 
     def _categories_problems(self) -> Iterator[str]:
         if not self.categories:
@@ -218,6 +260,33 @@ class Column(CheckedModel):
         return self.kind != "continuous"
 
     @property
+    def per_day(self) -> int:
+        """How many of a date column's units are a day."""
+        return SECONDS_A_DAY if self.times else 1
+
+    def date_text(self, number: float) -> str:
+        """A date column's value as ISO has it.
+
+        Parameters
+        ----------
+        number : days, or seconds, since 1970-01-01
+        """
+        return moment_of(number).isoformat() if self.times else date_of(number).isoformat()
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether people may have the same value by what is public."""
+        return self.is_discrete or bool(self.atoms)
+
+    @property
+    def has_even_cells(self) -> bool:
+        """Whether a count column's wide range is cut evenly: where it does not begin near 0, and for dates."""
+        if self.cells is not None or self.bounds is None:
+            return self.cells == "even"
+        low, high = self.bounds
+        return self.dates or FAR_FROM_ZERO * abs(low) >= high
+
+    @property
     def heading(self) -> str:
         """The column for readers: its title, or its name, and its unit."""
         return f"{self.title or self.name} ({self.unit})" if self.unit else self.title or self.name
@@ -230,6 +299,7 @@ class Party(CheckedModel):
     ----------
     decimal : which mark begins decimals where a number is text that can be read two ways, such as `1,234`; None for
         a point
+    constraints : what its synthetic rows never contradict, such as `a <= b` and `a > 0 only if b`
     """
 
     label: ClassVar[str] = "party"
@@ -237,9 +307,17 @@ class Party(CheckedModel):
     name: str
     epsilon: float | None = None
     decimal: Literal[".", ","] | None = None
+    constraints: tuple[str, ...] = ()
     columns: tuple[Column, ...] = Field(alias="column")
 
     model_config = ConfigDict(populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _constraints_can_be_read(self) -> Self:
+        from verticopula.schema.constraints import read_constraints  # it reads this record
+
+        read_constraints(self)
+        return self
 
     @field_validator("name")
     @classmethod
@@ -467,6 +545,7 @@ class Federation(CheckedModel):
                 "name": party.name,
                 **({} if party.epsilon is None else {"epsilon": party.epsilon}),
                 **({} if party.decimal is None else {"decimal": party.decimal}),
+                **({"constraints": list(party.constraints)} if party.constraints else {}),
                 "column": [_column_to_dict(column) for column in party.columns],
             }
             for party in self.parties
@@ -535,16 +614,18 @@ def next_or_key_error(candidates: Iterator[_T], name: str) -> _T:
 
 def _column_to_dict(column: Column) -> dict[str, Any]:
     values = column.model_dump(exclude_defaults=True)
-    for key in ("bounds", "categories"):
+    for key in ("bounds", "categories", "atoms"):
         if key in values:
             values[key] = list(values[key])
-    if column.kind == "count" and column.bounds is not None:
-        values["bounds"] = [str(date_of(b)) if column.dates else int(b) for b in column.bounds]
-    values.pop("dates", None)  # the bounds show it
+    for key in ("bounds", "atoms"):
+        if column.kind == "count" and key in values:
+            values[key] = [column.date_text(number) if column.dates else int(number) for number in values[key]]
+    for shown in ("dates", "times"):  # by the bounds
+        values.pop(shown, None)
     return values
 
 
-def _day_of(bound: Any) -> int | None:
+def day_of(bound: Any) -> int | None:
     """Days since 1970-01-01 of a date or of its ISO text; None for anything else."""
     if isinstance(bound, str):
         try:
@@ -552,6 +633,25 @@ def _day_of(bound: Any) -> int | None:
         except ValueError:
             return None
     return day_number(bound) if isinstance(bound, datetime.date) else None
+
+
+def second_of(bound: Any) -> int | None:
+    """Seconds since 1970-01-01 of a date, with or without a time, or of its ISO text; None for anything else."""
+    if isinstance(bound, str):
+        try:
+            bound = datetime.datetime.fromisoformat(bound)
+        except ValueError:
+            return None
+    if isinstance(bound, datetime.datetime):
+        return second_number(bound)
+    return SECONDS_A_DAY * day_number(bound) if isinstance(bound, datetime.date) else None
+
+
+def _has_time(bound: Any) -> bool:
+    """Whether it is a date with a time, or the text of one."""
+    if isinstance(bound, str):
+        return day_of(bound) is None and second_of(bound) is not None
+    return isinstance(bound, datetime.datetime)
 
 
 def _problems_between(raw: Mapping[str, Any]) -> list[Problem]:
@@ -638,7 +738,7 @@ def _public_range(column: Column) -> str:
     if column.bounds is not None:
         low, high = column.bounds
         if column.dates:
-            return f"{date_of(low)} to {date_of(high)}"
+            return f"{column.date_text(low)} to {column.date_text(high)}"
         scale = "" if column.scale == "linear" else f", {column.scale}"
         return f"{format_number(low)} to {format_number(high)}{scale}{', clamped' if column.clamp else ''}"
     return join_names([str(category) for category in column.categories or ()], 6)

@@ -29,7 +29,7 @@ from scipy.stats import multivariate_normal
 
 from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.stats.copula import Layout
-from verticopula.stats.marginals import count_ranges
+from verticopula.stats.marginals import count_cells
 from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.nominal import category_probabilities, choose_category, move_thresholds, solve_thresholds
 
@@ -141,8 +141,8 @@ class AssumedMargin:
     def inner_cuts(self, n_cells: int) -> Floats:
         """Where the public cells of a continuous or count column meet."""
         if self.column.kind == "count":
-            low, high = self.column.bounds or (0.0, 1.0)
-            return np.asarray(count_ranges(int(low), int(high))[1:-1] - low, dtype=np.float64)
+            firsts = count_cells(self.column)
+            return np.asarray(firsts[1:-1] - firsts[0], dtype=np.float64)
         return np.arange(1, n_cells) / n_cells
 
 
@@ -178,7 +178,8 @@ class Assumptions:
         `strength` is the root mean square correlation; `known_shares` are of categories among those their party has.
         """
         layout = Layout.of({key: federation.column(key) for key in federation.keys})
-        margins = {key: AssumedMargin.draw(federation.column(key), rng) for key in federation.keys}
+        columns = {key: federation.column(key).model_copy(update={"atoms": ()}) for key in federation.keys}
+        margins = {key: AssumedMargin.draw(column, rng) for key, column in columns.items()}
         correlation = _draw_correlation(layout, strength, rng)
         presence = presence or AssumedPresence(np.ones(len(federation.parties)), {})
         score = rng.standard_normal(len(layout.labels))

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
+from verticopula.errors import SettingsError
+from verticopula.schema.conditions import Condition, Conditions
 from verticopula.schema.federation import Column, ColumnKey
+from verticopula.stats.conditional_draws import LatentRegion, RegionBuilder, draw_given
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.nominal import choose_category, latent_from_indicator, thresholds_for
 
@@ -20,6 +24,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _ROWS_AT_ONCE = 1 << 16
+_NO_MASS = 2e-9  # quantiles of a continuous column give empty stretches 1e-9 in all
+NO_CONDITIONS: Conditions = MappingProxyType({})
 
 
 def latent_count(column: Column) -> int:
@@ -93,6 +99,26 @@ def find_rare(layout: Layout, marginals: Mapping[ColumnKey, Marginal]) -> Bools:
     return rare
 
 
+def find_interval(key: ColumnKey, marginal: Marginal, condition: Condition) -> tuple[float, float]:
+    """The grades of a condition on a column with an order, both the same for one value of a continuum.
+
+    SettingsError if the fitted margin has no such values.
+    """
+    low, high = marginal.grades_between(condition.low, condition.high)
+    if high - low > _NO_MASS:
+        return low, high
+    if marginal.column.is_discrete or not condition.is_single:
+        check_mass(key, 0.0)
+    middle = (low + high) / 2.0
+    return middle, middle
+
+
+def check_mass(key: ColumnKey, mass: float) -> None:
+    """SettingsError if (all but) nobody has what a condition asks for, by the column's fitted margin."""
+    if mass <= _NO_MASS:
+        raise SettingsError(f"condition on {key}: by its fitted margin nobody has such a value")
+
+
 @dataclass(frozen=True)
 class FittedCopula:
     """Marginals and correlation, ready to sample."""
@@ -101,14 +127,55 @@ class FittedCopula:
     marginals: Mapping[ColumnKey, Marginal]
     correlation: Floats
 
-    def sample(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
-        """Independent synthetic rows: values, or codes for categories."""
+    def sample(
+        self,
+        n_rows: int,
+        rng: np.random.Generator,
+        conditions: Conditions = NO_CONDITIONS,
+        *,
+        complete: bool = False,
+    ) -> dict[ColumnKey, Floats]:
+        """Independent synthetic rows: values, or codes for categories.
+
+        Parameters
+        ----------
+        conditions : what rows have in some columns
+        complete : whether no value may be empty; here none ever is
+        """
+        if conditions:
+            return self._sample_given(conditions, n_rows, rng)
         root = np.linalg.cholesky(self.correlation)
         parts = (
             rng.standard_normal((min(_ROWS_AT_ONCE, n_rows - start), root.shape[0])) @ root.T
             for start in range(0, n_rows, _ROWS_AT_ONCE)
         )
         return self.decode(parts, n_rows)
+
+    def _sample_given(self, conditions: Conditions, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
+        region = self._region(conditions)
+        parts = (
+            draw_given(self.correlation, region, min(_ROWS_AT_ONCE, n_rows - start), rng)
+            for start in range(0, n_rows, _ROWS_AT_ONCE)
+        )
+        found = self.decode(parts, n_rows)
+        return found | {key: np.clip(found[key], own.low, own.high) for key, own in conditions.items()}
+
+    def _region(self, conditions: Conditions) -> LatentRegion:
+        """Where latents have to be for these conditions; SettingsError if the fitted margins do not allow them."""
+        region = RegionBuilder()
+        for key, part in zip(self.layout.keys, self.layout.slices, strict=True):
+            if key not in conditions:
+                continue
+            marginal = self.marginals[key]
+            if part.stop - part.start > 1:
+                category = int(conditions[key].low)
+                check_mass(key, float(marginal.probabilities[category]))
+                thresholds = thresholds_for(marginal.probabilities, self.correlation[part, part])
+                region.win(part.start, thresholds, category)
+            else:
+                low, high = find_interval(key, marginal, conditions[key])
+                region.bound_or_fix(part.start, float(ndtri(low)), float(ndtri(high)))
+        return region.build()
 
     def draw_people(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
         """Rows that are independent of each other, as people are: here those of `sample`."""

@@ -15,7 +15,9 @@ Conventions: `cells` are integer codes 0..C-1; `u` are grades in (0, 1); `t` is 
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -43,7 +45,8 @@ class MarginTuning:
     cell_rate : cells of a continuous column per (epsilon n)^(2/3)
     fewest_cells, most_cells : of a continuous column
     bernstein_order : h of Eq. (9), which the paper leaves open
-    most_count_cells : of a count column; with more values cells grow outwards
+    most_count_cells : of a count column near 0; with more values cells grow outwards
+    most_even_cells : of one that is far from 0: a century of years has a cell for each of them
     tail_deviations : a running sum within so many standard deviations of the noise counts as an empty tail
     empty_deviations : a category within so many of them may be empty
     fewest_people : in a category from which anything is learnt, as in tests of contingency tables
@@ -54,6 +57,7 @@ class MarginTuning:
     most_cells: int = 256
     bernstein_order: int = 10
     most_count_cells: int = 64
+    most_even_cells: int = 128
     tail_deviations: float = 3.0
     empty_deviations: float = 4.0
     fewest_people: float = 5.0
@@ -70,6 +74,7 @@ class MarginTuning:
 MARGIN_TUNING = MarginTuning()
 _NO_MASS = 1e-9  # a cell with less is left out where thresholds are computed: they would be infinite
 _GRID = np.linspace(0.0, 1.0, 1025)
+_REFINEMENTS = 5  # of a search on that grid: as many digits as a float has
 
 
 # ---- cells: public cuts ------------------------------------------------------------------
@@ -100,7 +105,7 @@ def from_unit(t: Floats, column: Column) -> Floats:
     if column.scale == "log":
         values = np.exp(stretched)
     elif column.scale == "symlog":
-        values = np.sign(stretched) * np.expm1(np.abs(stretched))
+        values = column.threshold * np.sign(stretched) * np.expm1(np.abs(stretched))
     else:
         values = stretched
     if column.decimals is not None:
@@ -113,18 +118,22 @@ def _stretch(values: Floats | float, column: Column) -> Floats:
     if column.scale == "log":
         return np.log(np.maximum(array, np.finfo(np.float64).tiny))
     if column.scale == "symlog":
-        return np.sign(array) * np.log1p(np.abs(array))
+        return np.sign(array) * np.log1p(np.abs(array) / column.threshold)
     return array
 
 
-def count_ranges(low: int, high: int) -> Ints:
+def count_ranges(low: int, high: int, *, even: bool = False) -> Ints:
     """First value of each cell of a count column on low..high, and high+1 at the end.
 
     One cell per value where that gives at most 64; otherwise cells of one value near `low`, which
-    then grow by a quarter each: counts are skewed, and the cuts must not look at the data.
+    then grow by a quarter each: counts are skewed, and the cuts must not look at the data. Or at most 128 `even` ones,
+    for years and dates.
     """
-    if high - low < MARGIN_TUNING.most_count_cells:
+    most = MARGIN_TUNING.most_even_cells if even else MARGIN_TUNING.most_count_cells
+    if high - low < most:
         return np.arange(low, high + 2, dtype=np.int64)
+    if even:
+        return np.array([low + k * (high + 1 - low) // most for k in range(most + 1)], dtype=np.int64)
     growth = 1.25
     while True:
         firsts = [low]
@@ -136,27 +145,103 @@ def count_ranges(low: int, high: int) -> Ints:
         growth *= 1.1
 
 
+def count_cells(column: Column) -> Ints:
+    """First value of each public cell of a count column, and what follows its upper bound; atoms are cells of one."""
+    low, high = column.bounds or (0, 1)
+    firsts = count_ranges(int(low), int(high), even=column.has_even_cells)
+    if not column.atoms:
+        return firsts
+    atoms = np.array(column.atoms, dtype=np.int64)
+    return np.unique(np.concatenate([firsts, atoms, atoms + 1]))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of public cells of a continuous column: one atom, or all that lies between two.
+
+    Attributes
+    ----------
+    low, high : positions on the public scale
+    start, stop : its cells
+    atom : its one value; None between atoms
+    """
+
+    low: float
+    high: float
+    start: int
+    stop: int
+    atom: float | None = None
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+def _gaps_between_atoms(column: Column) -> list[tuple[float, float]]:
+    """Positions between which a continuous column has no atom, in order; also where such a gap has no length."""
+    ends = [0.0, *to_unit(np.array(column.atoms), column).tolist(), 1.0]
+    return list(itertools.pairwise(ends))
+
+
+def add_atoms(column: Column, n_cells: int) -> int:
+    """Number of public cells of a continuous column with its atoms, where it has so many without."""
+    gaps = sum(high > low for low, high in _gaps_between_atoms(column))
+    return max(n_cells, gaps) + len(column.atoms) if column.atoms else n_cells
+
+
+def scale_pieces(column: Column, n_cells: int) -> list[Piece]:
+    """The pieces of a continuous column with so many public cells: gaps have cells by their length, at least one."""
+    gaps = _gaps_between_atoms(column)
+    lengths = np.array([high - low for low, high in gaps])
+    filled = lengths > 0.0
+    spare = (n_cells - len(column.atoms) - int(filled.sum())) * lengths / lengths.sum()
+    sizes = filled + np.floor(spare).astype(np.int64)
+    for gap in np.argsort(np.floor(spare) - spare, kind="stable")[: n_cells - len(column.atoms) - int(sizes.sum())]:
+        sizes[gap] += 1
+    found, start = [], 0
+    for k, ((low, high), size) in enumerate(zip(gaps, sizes.tolist(), strict=True)):
+        if size:
+            found.append(Piece(low, high, start, start + size))
+        start += size
+        if k < len(column.atoms):
+            found.append(Piece(high, high, start, start + 1, column.atoms[k]))
+            start += 1
+    return found
+
+
 def cell_count(column: Column, n_observed: int, epsilon: float) -> int:
     """Number of public cells of a column."""
     if column.kind == "continuous":
-        return continuous_cell_count(n_observed, epsilon)
+        return add_atoms(column, continuous_cell_count(n_observed, epsilon))
     if column.kind == "count":
-        return count_ranges(*_count_bounds(column)).size - 1
+        return count_cells(column).size - 1
     return len(column.categories or ())
 
 
 def to_cells(values: Floats, column: Column, cells: int) -> Ints:
     """Cell of each value. Discrete columns other than counts come as category codes already."""
     if column.kind == "continuous":
-        return np.minimum((to_unit(values, column) * cells).astype(np.int64), cells - 1)
+        t = to_unit(values, column)
+        if column.atoms:
+            return _by_piece(t, values, column, cells)
+        return np.minimum((t * cells).astype(np.int64), cells - 1)
     if column.kind == "count":
-        return np.searchsorted(count_ranges(*_count_bounds(column)), values, side="right") - 1
+        return np.searchsorted(count_cells(column), values, side="right") - 1
     return values.astype(np.int64)
 
 
-def _count_bounds(column: Column) -> tuple[int, int]:
-    low, high = column.bounds or (0, 1)
-    return int(low), int(high)
+def _by_piece(t: Floats, values: Floats, column: Column, cells: int) -> Ints:
+    """The same for a continuous column with atoms: a value is an atom only if it is exactly that."""
+    found = np.zeros(values.size, dtype=np.int64)
+    above = -np.inf
+    for piece in scale_pieces(column, cells):
+        if piece.atom is not None:
+            found[values == piece.atom] = piece.start
+            above = piece.atom
+        else:
+            inside = np.clip((t - piece.low) / (piece.high - piece.low) * piece.size, 0.0, piece.size - 1)
+            found = np.where(values > above, piece.start + inside.astype(np.int64), found)
+    return found
 
 
 # ---- the mechanism -----------------------------------------------------------------------
@@ -298,33 +383,44 @@ class Marginal:
     @property
     def grade_steps(self) -> tuple[Floats, Floats]:
         """Grades at which a discrete column's latent crosses to the next cell, and the jumps of
-        the mid-grade there; cells without mass are skipped. Empty for a continuous column."""
-        if self.column.kind == "continuous":
+        the mid-grade there; cells without mass are skipped. Empty for a continuous column without atoms."""
+        if not self.column.has_ties:
             return np.empty(0), np.empty(0)
         kept = self.fine_probabilities()
         return np.cumsum(kept)[:-1], (kept[1:] + kept[:-1]) / 2.0
 
     @property
     def tied_share(self) -> float:
-        """Share of pairs of subjects with the same value; none for a continuous column."""
-        return float(np.sum(self.probabilities**2 / self._widths())) if self.column.is_discrete else 0.0
+        """Share of pairs of subjects with the same value; of a continuous column, in its atoms."""
+        return float(np.sum(self.probabilities**2 / self._widths())) if self.column.has_ties else 0.0
 
     @property
     def grade_variance(self) -> float:
         """Variance of the mid-grades: 1/12, less for ties."""
-        tied = float(np.sum(self.probabilities**3 / self._widths() ** 2)) if self.column.is_discrete else 0.0
+        tied = float(np.sum(self.probabilities**3 / self._widths() ** 2)) if self.column.has_ties else 0.0
         return (1.0 - tied) / 12.0
 
     def upper_ends(self) -> Floats:
         """The largest value of each cell (codes for categories)."""
         if self.column.kind == "continuous":
-            return from_unit(np.arange(1, self.probabilities.size + 1) / self.probabilities.size, self.column)
+            ends = [
+                piece.low + np.arange(1, piece.size + 1) / piece.size * (piece.high - piece.low)
+                for piece in scale_pieces(self.column, self.probabilities.size)
+            ]
+            return from_unit(np.concatenate(ends), self.column)
         return self._firsts()[1:] - 1.0
 
     def cdf(self, values: Floats) -> Floats:
         """Privatized distribution function at the given values (codes for categories)."""
         if self.column.kind == "continuous":
-            return np.interp(to_unit(values, self.column), _GRID, smooth_cdf(self.probabilities).values)
+            t = to_unit(values, self.column)
+            total = np.zeros(np.shape(values))
+            for piece, mass, smooth in self._smooth_pieces():
+                if piece.atom is not None:
+                    total = total + mass * (values >= piece.atom)
+                else:
+                    total = total + mass * np.interp((t - piece.low) / (piece.high - piece.low), _GRID, smooth)
+            return total
         cumulative = np.concatenate([[0.0], np.cumsum(self.probabilities)])
         firsts = self._firsts()
         index = np.clip(np.searchsorted(firsts, np.floor(values), side="right") - 1, -1, self.probabilities.size - 1)
@@ -334,9 +430,7 @@ class Marginal:
     def quantile(self, u: Floats) -> Floats:
         """Values (codes for categories) at the given grades: the privatized inverse."""
         if self.column.kind == "continuous":
-            # The tilt makes the function strictly increasing, so that flat stretches invert.
-            rising = (1.0 - 1e-9) * smooth_cdf(self.probabilities).values + 1e-9 * _GRID
-            return from_unit(np.interp(u, rising, _GRID), self.column)
+            return self._smooth_quantile(u)
         cumulative = np.cumsum(self.probabilities)
         index = np.minimum(np.searchsorted(cumulative, u, side="right"), int(np.flatnonzero(self.probabilities)[-1]))
         firsts = self._firsts()
@@ -345,6 +439,47 @@ class Marginal:
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = np.nan_to_num((u - below) / self.probabilities[index])
         return firsts[index] + np.minimum(np.floor(np.clip(inside, 0.0, 1.0) * width), width - 1)
+
+    def _smooth_pieces(self) -> Iterator[tuple[Piece, float, Floats]]:
+        """A continuous column's pieces, with their mass and the distribution function inside of them."""
+        for piece in scale_pieces(self.column, self.probabilities.size):
+            own = self.probabilities[piece.start : piece.stop]
+            mass = float(own.sum()) if self.column.atoms else 1.0
+            yield piece, mass, smooth_cdf(own / mass).values if mass > 0.0 else _GRID
+
+    def _smooth_quantile(self, u: Floats) -> Floats:
+        found, below = np.full(np.shape(u), np.nan), 0.0
+        for piece, mass, smooth in self._smooth_pieces():
+            here = u >= below
+            if mass == 0.0:
+                continue
+            if piece.atom is not None:
+                found = np.where(here, piece.atom, found)
+            else:
+                # The tilt makes the function strictly increasing, so that flat stretches invert.
+                rising = (1.0 - 1e-9) * smooth + 1e-9 * _GRID
+                t = np.interp((u - below) / mass, rising, _GRID)
+                found = np.where(here, from_unit(piece.low + t * (piece.high - piece.low), self.column), found)
+            below += mass
+        return found
+
+    def grades_between(self, low: float, high: float) -> tuple[float, float]:
+        """Where grades begin and end whose values lie from `low` to `high`; both the same where no grade is between."""
+        return self._first_grade(lambda values: values >= low), self._first_grade(lambda values: values > high)
+
+    def _first_grade(self, is_beyond: Callable[[Floats], NDArray[np.bool_]]) -> float:
+        """The smallest grade whose value is beyond something; 1 if none is."""
+        low, high = 0.0, 1.0
+        for _ in range(_REFINEMENTS):
+            grades = np.linspace(low, high, _GRID.size)
+            beyond = is_beyond(self.quantile(grades))
+            if not beyond.any():
+                return high
+            at = int(np.argmax(beyond))
+            if at == 0:
+                return low
+            low, high = float(grades[at - 1]), float(grades[at])
+        return high
 
     def fine_probabilities(self) -> Floats:
         """Probabilities of single values: a cell of many counts is cut into equal parts.
@@ -357,10 +492,14 @@ class Marginal:
         return np.asarray(kept / kept.sum())
 
     def _widths(self) -> Floats:
-        """Number of values in each cell of a discrete column."""
+        """Number of values in each cell; without end in those of a continuum."""
+        if self.column.kind == "continuous":
+            widths = np.full(self.probabilities.size, np.inf)
+            widths[[p.start for p in scale_pieces(self.column, widths.size) if p.atom is not None]] = 1.0
+            return widths
         return np.diff(self._firsts())
 
     def _firsts(self) -> Floats:
         if self.column.kind == "count":
-            return count_ranges(*_count_bounds(self.column)).astype(np.float64)
+            return count_cells(self.column).astype(np.float64)
         return np.arange(self.probabilities.size + 1, dtype=np.float64)

@@ -140,7 +140,7 @@ def grade_shapes(latents: list[Marginal]) -> tuple[list[GradeShape], Bools]:
     """How every latent's grade steps, and which latents have all mass in one cell."""
     shapes = [GradeShape.from_grade_steps(*latent.grade_steps) for latent in latents]
     flat = [
-        latent.column.is_discrete and shape.thresholds.size == 0 for latent, shape in zip(latents, shapes, strict=True)
+        latent.column.has_ties and shape.thresholds.size == 0 for latent, shape in zip(latents, shapes, strict=True)
     ]
     return shapes, np.array(flat)
 

@@ -83,7 +83,7 @@ def cells_of(release: RankRelease) -> list[LatentCells]:
     """Cells and noisy grades of every latent."""
     found = []
     for latent, grades, noise in zip(release.latent_marginals, release.grades(), release.grade_noise(), strict=True):
-        continuous = latent.column.kind == "continuous"
+        continuous = not latent.column.has_ties
         cells = READING_TUNING.continuous_cells
         shares = np.full(cells, 1.0 / cells) if continuous else latent.fine_probabilities()
         found.append(LatentCells(shares, grades + 0.5, float(noise), continuous))

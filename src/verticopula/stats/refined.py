@@ -75,7 +75,7 @@ def correlate_latents(
     strengths = np.where(flat, 1.0, [scale.strength for scale in scales])
     latent = scores / np.outer(strengths, strengths)
     latent_variance = variance / np.outer(strengths, strengths) ** 2
-    discrete = [j for j, margin in enumerate(release.latent_marginals) if margin.column.is_discrete and not flat[j]]
+    discrete = [j for j, margin in enumerate(release.latent_marginals) if margin.column.has_ties and not flat[j]]
     shapes = {j: GradeShape(scales[j].thresholds, np.diff(scales[j].scores)) for j in discrete}
     for index, j in enumerate(discrete):
         for k in discrete[:index]:

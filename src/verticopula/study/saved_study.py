@@ -32,6 +32,7 @@ from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.saved_tilting import tilted_from_dict, tilted_to_dict
 
 STUDY_FORMAT = 2
+_BY_BOUNDS = "by-bounds"  # how a count column without `cells` is cut; studies without this word were all "growing"
 _VERSIONS_OF = ("verticopula", "numpy", "numba", "opendp", "cryptography")
 
 
@@ -39,6 +40,7 @@ def save_study(path: str | Path, fitted: FittedStudy) -> None:
     """Write settings, fitted copula and releases as JSON: numbers and names, nothing executable."""
     content = {
         "format": STUDY_FORMAT,
+        "count_cells": _BY_BOUNDS,
         "versions": {name: version(name) for name in _VERSIONS_OF},
         "study": fitted.name,
         "settings": fitted.settings.to_dict(),
@@ -57,7 +59,8 @@ def load_study(path: str | Path) -> FittedStudy:
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
         if raw["format"] != STUDY_FORMAT:
             raise VersionMismatch(f"{where}: study format {raw['format']}, this version reads {STUDY_FORMAT}")
-        federation = Federation.from_dict(raw["federation"])
+        known = raw.get("count_cells") == _BY_BOUNDS
+        federation = Federation.from_dict(raw["federation"] if known else with_growing_cells(raw["federation"]))
         return FittedStudy(
             raw["study"],
             federation,
@@ -69,6 +72,20 @@ def load_study(path: str | Path) -> FittedStudy:
         if isinstance(error, VerticopulaError):
             raise
         raise VerticopulaError(f"{where}: cannot be read as a saved study") from None
+
+
+def with_growing_cells(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A federation as studies have it that were saved before count columns could have even cells: theirs all grow."""
+    return {
+        **raw,
+        "party": [
+            {
+                **party,
+                "column": [c | {"cells": "growing"} if c["kind"] == "count" else c for c in party["column"]],
+            }
+            for party in raw["party"]
+        ],
+    }
 
 
 def result_to_dict(result: FitResult) -> dict[str, Any]:

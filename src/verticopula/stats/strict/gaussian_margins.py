@@ -14,6 +14,7 @@ from verticopula.schema.federation import Column
 from verticopula.stats.marginals import (
     MARGIN_TUNING,
     Marginal,
+    add_atoms,
     cell_count,
     project_to_simplex,
     smooth_tails,
@@ -35,7 +36,7 @@ def gaussian_cell_count(column: Column, n_observed: int, deviation: float) -> in
     """
     if column.kind != "continuous":
         return cell_count(column, n_observed, 1.0)
-    return MARGIN_TUNING.continuous_cells(2.0 * math.sqrt(2.0) * n_observed / deviation)
+    return add_atoms(column, MARGIN_TUNING.continuous_cells(2.0 * math.sqrt(2.0) * n_observed / deviation))
 
 
 def margin_mu(column: Column, n_known: int, deviation: float, *, may_be_empty: bool = False) -> float:

@@ -19,7 +19,7 @@ from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
-from verticopula.stats.marginals import count_ranges
+from verticopula.stats.marginals import count_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.stats.tilting.opening_plan import CodedColumn
 from verticopula.stats.tilting.population_fit import BudgetSplit, split_budget
@@ -128,6 +128,5 @@ def _most_cells(column: Column) -> int:
     if column.kind == "continuous":
         return 3
     if column.kind == "count":
-        low, high = column.bounds or (0, 1)
-        return count_ranges(int(low), int(high)).size - 1
+        return count_cells(column).size - 1
     return len(column.categories or ())

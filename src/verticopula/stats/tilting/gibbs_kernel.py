@@ -39,7 +39,7 @@ class GibbsTables:
     ----------
     cells : (p,) number of cells of every column
     latent_of : (p,) its latent, -1 for none
-    cuts : (p, c+1) ends of the cells' intervals; unused ones are +8
+    cuts : (p, c+1) ends of the cells' intervals; unused ones are +8, and so is no end at all on either side
     empty : (p,) whether the last cell is an empty value
     weights : (p, c) what a cell counts before its interval and its tables
     slopes : (q, q) regression of every latent on the others, 0 on the diagonal
@@ -177,6 +177,10 @@ def _draw_one(
         for cell in range(1, filled):
             edge[cell] = _below((cuts[j, cell] - mean) * inverse, table)
         edge[filled] = 1.0
+        if cuts[j, 0] > -_REACH:
+            edge[0] = _below((cuts[j, 0] - mean) * inverse, table)
+        if cuts[j, filled] < _REACH:
+            edge[filled] = _below((cuts[j, filled] - mean) * inverse, table)
         for cell in range(filled):
             chance[cell] = weights[j, cell] * (edge[cell + 1] - edge[cell])
         if filled < c:
@@ -228,6 +232,7 @@ def _sweep_rows(
     y: Bytes,
     z: Singles,
     states: Words,
+    free: NDArray[np.bool_],
     cells: Ints,
     latent_of: Ints,
     cuts: Floats,
@@ -249,7 +254,7 @@ def _sweep_rows(
     for i in range(start, stop):
         state = states[i]
         for j in range(y.shape[1]):
-            if latent_of[j] >= 0 or pull_of[j] >= 0 or starts[j] < starts[j + 1]:
+            if free[i, j] and (latent_of[j] >= 0 or pull_of[j] >= 0 or starts[j] < starts[j + 1]):
                 state = _draw_one(
                     i, j, y, z, state, cells, latent_of, cuts, empty, weights, slopes, deviations,
                     pulling, pull_of, pulls, pushes, starts, others, places, factors, table, chance, edge,
@@ -345,9 +350,15 @@ class RowSweeper:
         with ThreadPoolExecutor(self._threads) as executor:
             return list(executor.map(lambda part: work(*part), parts))
 
-    def sweep(self, tables: GibbsTables) -> None:
-        """Draw every column of every row once given all others."""
-        arrays = (*tables.columns, *tables.links, _NDTR)
+    def sweep(self, tables: GibbsTables, free: NDArray[np.bool_] | None = None) -> None:
+        """Draw every column of every row once given all others.
+
+        Parameters
+        ----------
+        free : (n, p) which cells, with their latents, are drawn; the others stay. None for all
+        """
+        drawn = np.ones(self.y.shape, dtype=np.bool_) if free is None else free
+        arrays = (drawn, *tables.columns, *tables.links, _NDTR)
         self._each(lambda start, stop: _sweep_rows(start, stop, self.y, self.z, self._states, *arrays))
 
     def settle(self, tables: GibbsTables, wanted: Floats, pull: float) -> None:

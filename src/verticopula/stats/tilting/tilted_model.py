@@ -96,17 +96,26 @@ class TiltedCopula:
 
 
 def start_rows(
-    model: TiltedCopula, n_rows: int, rng: np.random.Generator, threads: int = 1, *, spread: bool = True
+    model: TiltedCopula,
+    n_rows: int,
+    rng: np.random.Generator,
+    threads: int = 1,
+    *,
+    spread: bool = True,
+    latents: Floats | None = None,
 ) -> RowSweeper:
     """Rows of the copula without tables, to be swept.
 
     Parameters
     ----------
     spread : whether cells of columns without a latent come as often as their shares say, without sampling error
+    latents : (n, q) those to begin with; None to draw them
     """
     q = len(model.correlation)
-    root = np.linalg.cholesky(model.correlation) if q else np.zeros((0, 0))
-    z = (rng.standard_normal((n_rows, q)) @ root.T).astype(np.float32)
+    if latents is None:
+        root = np.linalg.cholesky(model.correlation) if q else np.zeros((0, 0))
+        latents = rng.standard_normal((n_rows, q)) @ root.T
+    z = latents.astype(np.float32)
     y = np.zeros((n_rows, len(model.columns)), dtype=np.uint8)
     solved = solve_pulls(model.columns, model.correlation, model.shifts)
     for j, column in enumerate(model.columns):
@@ -153,8 +162,15 @@ def settle_rows(model: TiltedCopula, rows: RowSweeper, wanted: Mapping[Pair, Flo
         rows.settle(compiled, np.concatenate(flat), pull)
 
 
-def decode_rows(model: TiltedCopula, rows: RowSweeper, rng: np.random.Generator) -> tuple[Ints, Floats]:
-    """(n, p) public cells, and positions in (0, 1) inside of each, of pooled rows."""
+def decode_rows(
+    model: TiltedCopula, rows: RowSweeper, rng: np.random.Generator, restored: Sequence[PooledColumn] | None = None
+) -> tuple[Ints, Floats]:
+    """(n, p) public cells, and positions in (0, 1) inside of each, of pooled rows.
+
+    Parameters
+    ----------
+    restored : columns by whose margins public cells come back inside of pooled ones; None for the model's
+    """
     cells = np.zeros(rows.y.shape, dtype=np.int64)
     inside = np.zeros(rows.y.shape)
     for j, column in enumerate(model.columns):
@@ -167,7 +183,7 @@ def decode_rows(model: TiltedCopula, rows: RowSweeper, rng: np.random.Generator)
             low, high = ends[np.minimum(pooled, column.n_filled - 1)], ends[np.minimum(pooled + 1, column.n_filled)]
             along = (ndtr(rows.z[:, k].astype(np.float64)) - low) / np.maximum(high - low, 1e-12)
             position = np.where(filled, np.clip(along, 1e-9, 1.0 - 1e-9), position)
-        cells[:, j], inside[:, j] = restore_cells(column, pooled, position)
+        cells[:, j], inside[:, j] = restore_cells(column if restored is None else restored[j], pooled, position)
     return cells, inside
 
 

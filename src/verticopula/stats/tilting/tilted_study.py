@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
+from verticopula.schema.conditions import Condition, Conditions
 from verticopula.schema.federation import ColumnKey
-from verticopula.stats.copula import FittedCopula
+from verticopula.stats.conditional_draws import RegionBuilder
+from verticopula.stats.copula import NO_CONDITIONS, FittedCopula, check_mass, find_interval
 from verticopula.stats.marginals import Marginal
+from verticopula.stats.tilting.conditional_rows import CellCondition, fill_rows, rows_given
 from verticopula.stats.tilting.gibbs_kernel import RowSweeper
 from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.table_prior import latent_cuts
 from verticopula.stats.tilting.tilted_fit import draw_rows
 from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula, decode_rows, start_rows
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
@@ -24,6 +30,31 @@ Ints = NDArray[np.int64]
 _ROWS_AT_ONCE = 1 << 16
 _MOST_THREADS = 8
 _INSIDE = 1e-9
+
+
+@dataclass(frozen=True)
+class AskedColumn:
+    """A condition on one column, in values and in the model's terms.
+
+    Attributes
+    ----------
+    spread : for a column without a latent, the grades of its pooled cells and both ends of the condition's
+    """
+
+    condition: Condition
+    cells: CellCondition
+    spread: tuple[Floats, float, float] | None = None
+
+    def keep(self, values: Floats, pooled: NDArray[np.uint8], marginal: Marginal, rng: np.random.Generator) -> Floats:
+        """Drawn values as the condition has them: inside of a pooled cell it may hold for a part only."""
+        if self.spread is not None and not self.condition.is_single:
+            grades, low, high = self.spread
+            first, last = np.maximum(grades[pooled], low), np.minimum(grades[pooled + 1], high)
+            values = marginal.quantile(first + (last - first) * rng.random(pooled.size))
+        return np.clip(values, self.condition.low, self.condition.high)
+
+
+NOTHING_ASKED: Mapping[ColumnKey, AskedColumn] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -41,24 +72,86 @@ class TiltedStudyCopula(FittedCopula):
     model: TiltedCopula
     targets: Mapping[Pair, Floats]
 
-    def sample(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
-        """Synthetic rows with next to no sampling error in their tables: values, or codes; not a number for empty."""
-        return self._draw(n_rows, rng, settled=True)
+    def sample(
+        self,
+        n_rows: int,
+        rng: np.random.Generator,
+        conditions: Conditions = NO_CONDITIONS,
+        *,
+        complete: bool = False,
+    ) -> dict[ColumnKey, Floats]:
+        """Synthetic rows: values, or codes; not a number for empty.
+
+        Without conditions they have next to no sampling error in their tables; with some they are independent.
+
+        Parameters
+        ----------
+        conditions : what rows have in some columns
+        complete : whether values are drawn for what would be empty
+        """
+        asked = {key: self._ask(key, own) for key, own in conditions.items()}
+        return self._draw(n_rows, rng, settled=True, asked=asked, complete=complete)
 
     def draw_people(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
         """Rows that are independent of each other, as people are."""
         return self._draw(n_rows, rng, settled=False)
 
-    def _draw(self, n_rows: int, rng: np.random.Generator, *, settled: bool) -> dict[ColumnKey, Floats]:
+    def _draw(
+        self,
+        n_rows: int,
+        rng: np.random.Generator,
+        *,
+        settled: bool,
+        asked: Mapping[ColumnKey, AskedColumn] = NOTHING_ASKED,
+        complete: bool = False,
+    ) -> dict[ColumnKey, Floats]:
         out = {key: np.empty(n_rows) for key in self.layout.keys}
+        restored = [
+            without_empties(column, self.marginals[key]) if complete or key in asked else column
+            for key, column in zip(self.layout.keys, self.model.columns, strict=True)
+        ]
         for start in range(0, n_rows, _ROWS_AT_ONCE):
             n = min(_ROWS_AT_ONCE, n_rows - start)
-            rows = self._rows(n, rng, settled=settled)
-            cells, inside = decode_rows(self.model, rows, rng)
+            rows = self._rows_given(asked, n, rng) if asked else self._rows(n, rng, settled=settled)
+            if complete:
+                fill_rows(self.model, rows, rng)
+            cells, inside = decode_rows(self.model, rows, rng, restored)
             for j, key in enumerate(self.layout.keys):
-                column, marginal = self.model.columns[j], self.marginals[key]
-                out[key][start : start + n] = values_of(column, marginal, cells[:, j], inside[:, j])
+                values = values_of(self.model.columns[j], self.marginals[key], cells[:, j], inside[:, j])
+                if key in asked:
+                    values = asked[key].keep(values, rows.y[:, j], self.marginals[key], rng)
+                out[key][start : start + n] = values
         return out
+
+    def _ask(self, key: ColumnKey, condition: Condition) -> AskedColumn:
+        """A condition in the model's terms; SettingsError if the fitted margin does not allow it."""
+        j, marginal = self.layout.keys.index(key), self.marginals[key]
+        column, latent = self.model.columns[j], self.model.latent_of[j]
+        grades = pooled_grades(column, marginal)
+        if marginal.column.kind == "nominal":
+            check_mass(key, float(marginal.probabilities[int(condition.low)]))
+            cell = int(column.groups[int(condition.low)])
+            low, high = grades[cell], grades[cell + 1]
+        else:
+            low, high = find_interval(key, marginal, condition)
+        met = np.zeros(column.n_cells)
+        if low < high:
+            overlap = np.minimum(grades[1:], high) - np.maximum(grades[:-1], low)
+            met[: column.n_filled] = np.maximum(overlap, 0.0) / np.maximum(np.diff(grades), 1e-12)
+        else:
+            met[min(int(np.searchsorted(grades[1:], low, side="right")), column.n_filled - 1)] = 1.0
+        if latent < 0:
+            return AskedColumn(condition, CellCondition(met), (grades, low, high))
+        ends = ndtri(np.interp([low, high], grades, ndtr(latent_cuts(column))))
+        return AskedColumn(condition, CellCondition(met, (float(ends[0]), float(ends[1]))))
+
+    def _rows_given(self, asked: Mapping[ColumnKey, AskedColumn], n_rows: int, rng: np.random.Generator) -> RowSweeper:
+        columns = {self.layout.keys.index(key): own.cells for key, own in asked.items()}
+        region = RegionBuilder()
+        for j, own in columns.items():
+            if own.latents is not None:
+                region.bound_or_fix(int(self.model.latent_of[j]), *own.latents)
+        return rows_given(self.model, columns, region.build(), n_rows, rng=rng, threads=usable_threads())
 
     def _rows(self, n_rows: int, rng: np.random.Generator, *, settled: bool) -> RowSweeper:
         threads = usable_threads()
@@ -87,6 +180,21 @@ def values_of(column: PooledColumn, marginal: Marginal, cells: Ints, inside: Flo
     else:
         values = filled.astype(np.float64)
     return np.where(cells < n_cells, values, np.nan)
+
+
+def without_empties(column: PooledColumn, marginal: Marginal) -> PooledColumn:
+    """The column without empty values that are pooled with others."""
+    p = column.probabilities.copy()
+    p[marginal.probabilities.size :] = 0.0
+    return replace(column, probabilities=p)
+
+
+def pooled_grades(column: PooledColumn, marginal: Marginal) -> Floats:
+    """(filled + 1,) grades of the values between which the pooled cells of an ordered column lie."""
+    n = marginal.probabilities.size
+    mass = np.bincount(column.groups[:n], weights=np.maximum(column.probabilities[:n], 0.0), minlength=column.n_filled)
+    ends = np.cumsum(mass) / max(float(mass.sum()), 1e-12)
+    return np.concatenate([[0.0], ends[:-1], [1.0]])
 
 
 def usable_threads() -> int:
