@@ -206,7 +206,7 @@ def test_intervals_of_selected_columns_reach_further_towards_zero(synthesizer: S
     assert found is not None
     assert found.cuts is not None
     assert found.cuts[0] == 0.0  # the intercept is not selected
-    assert (found.cuts[1:] > 0.0).all()
+    assert (found.cuts[1:] > 0.0).any()  # not where the rest of a group would have kept it
     low, high = found.intervals(0.95)
     plain_low, plain_high = replace(found, cuts=None).intervals(0.95)
     towards = np.where(found.estimate > 0.0, plain_low - low, high - plain_high)

@@ -79,7 +79,8 @@ def draw_copulas(
         if fitted.method.known_errors == "ranks":
             correlation, _ = fit_pairwise(draw.release(tables, marginals, rng))
         elif fitted.method.known_errors == "posterior":
-            correlation = nearest_correlation(plain.correlation + kept[number % len(kept)]).correlation
+            errors = kept[number * len(kept) // n_draws]  # far apart: neighbours of a chain are alike
+            correlation = nearest_correlation(plain.correlation + errors).correlation
         else:
             errors = draw.opening_errors(draw.release(tables, marginals, rng), rng)
             correlation = nearest_correlation(plain.correlation + errors).correlation
