@@ -222,9 +222,8 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             self._average(everything, response.values, selection, self._score_errors(X, federation))
         naive = self._infer(everything, response.values, selection.family)
         maximised = (self.penalty == "none" and self.variant == OWN_VARIANT) or (self.select == "bic" and refitted)
-        self.naive_inference_ = naive
-        if refitted:
-            self._cuts = self._find_cuts(everything, naive, selection)
+        self.naive_inference_: Inference | None = naive
+        self._cuts: Floats | None = self._find_cuts(everything, naive, selection) if refitted else None
         self.no_intervals_ = self._why_no_intervals(X, maximised)
         if not self.no_intervals_:
             self._draw_intervals(X, X.study, naive)
@@ -361,8 +360,8 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         self.explained_ = DevianceScale(selection.family, response.values).explained(fitted.loss)
         self.converged_ = bool(fitted.converged and point.converged)
         self.inference_: Inference | None = None
-        self.naive_inference_: Inference | None = None
-        self._cuts: Floats | None = None
+        self.naive_inference_ = None
+        self._cuts = None
         self.no_intervals_ = "they need the parties' columns side by side, which stay where they are"
         self.warnings_: tuple[str, ...] = ()
         self._add_doubts(
