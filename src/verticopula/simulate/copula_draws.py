@@ -13,13 +13,14 @@ Patterns are dealt to people at random, so what a dependence of missingness on d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.data.missingness import count_common
+from verticopula.data.missingness import Missingness, count_common
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.budget import coins_per_comparison
 from verticopula.privacy.coins import flip_probability
@@ -37,6 +38,8 @@ from verticopula.study.fitted_study import FittedStudy
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
+
+MOST_PEOPLE = 20_000  # in a draw; larger studies are drawn with fewer, and errors scaled as in `rank_simulation.py`
 
 
 def why_errors_are_unknown(fitted: FittedStudy, posterior: FindPosteriorDraws | None) -> str:
@@ -70,28 +73,51 @@ def draw_copulas(
     """
     result = fitted.result
     plain = FittedCopula(result.copula.layout, result.copula.marginals, result.copula.correlation)
-    draw = _PeopleDraw(replace(fitted, result=replace(result, copula=plain)))  # rows of a tilted one take long
+    missingness = keep_share(result.missingness, min(MOST_PEOPLE / result.n_subjects, 1.0))
+    louder = math.sqrt(result.n_subjects / missingness.n_subjects)
+    fewer = replace(fitted, result=replace(result, copula=plain, missingness=missingness))
+    draw = _PeopleDraw(fewer, result.n_subjects / missingness.n_subjects)
     kept = np.empty((0, 0, 0)) if posterior is None else posterior().deviations
     for number in range(n_draws):
         rng = np.random.default_rng([seed, number])
-        tables = draw_from_copula(draw.fitted, rng)
+        tables = draw_from_copula(fewer, rng)
         marginals = draw.margins(tables, rng)
         if fitted.method.known_errors == "ranks":
             correlation, _ = fit_pairwise(draw.release(tables, marginals, rng))
+            errors = (correlation - plain.correlation) / louder
         elif fitted.method.known_errors == "posterior":
             errors = kept[number * len(kept) // n_draws]  # far apart: neighbours of a chain are alike
-            correlation = nearest_correlation(plain.correlation + errors).correlation
         else:
-            errors = draw.opening_errors(draw.release(tables, marginals, rng), rng)
-            correlation = nearest_correlation(plain.correlation + errors).correlation
-        yield replace(plain, marginals=marginals, correlation=correlation)
+            errors = draw.opening_errors(draw.release(tables, marginals, rng), rng) / louder
+        moved = {
+            key: replace(
+                own, probabilities=own.probabilities + (marginals[key].probabilities - own.probabilities) / louder
+            )
+            for key, own in plain.marginals.items()
+        }
+        yield FittedCopula(plain.layout, moved, nearest_correlation(plain.correlation + errors).correlation)
+
+
+def keep_share(missingness: Missingness, share: float) -> Missingness:
+    """The same pattern among so many fewer people."""
+    patterns = tuple((pattern, round(share * count)) for pattern, count in missingness.patterns)
+    observed = {key: round(share * count) for key, count in missingness.observed.items()}
+    n = sum(count for _, count in patterns)
+    return replace(missingness, n_subjects=n, patterns=patterns, observed=observed)
 
 
 @dataclass(frozen=True)
 class _PeopleDraw:
-    """What the study would have released about people from its own copula."""
+    """What the study would have released about people from its own copula.
+
+    Attributes
+    ----------
+    fitted : with the pattern of those who are drawn
+    fold : of how many times as many people the study is. Noise is then larger by the root of that, as sampling is
+    """
 
     fitted: FittedStudy
+    fold: float
 
     def margins(self, tables: Mapping[str, AlignedTable], rng: Rng) -> dict[ColumnKey, Marginal]:
         """Margins from noisy cell counts."""
@@ -108,8 +134,9 @@ class _PeopleDraw:
         if n == 0:
             return own
         if spending is None:
-            return release_counts(own.column, counts, n, self.fitted.result.budgets[key].epsilon_marginal, rng)
-        deviation = spending.deviations[key]
+            epsilon = math.sqrt(self.fold) * self.fitted.result.budgets[key].epsilon_marginal
+            return release_counts(own.column, counts, n, epsilon, rng)
+        deviation = spending.deviations[key] / math.sqrt(self.fold)
         noisy = np.round(counts + count_deviation(deviation) * rng.standard_normal(counts.size)).astype(np.int64)
         if counts.size == 2:
             noisy[1] = n - noisy[0]
@@ -134,8 +161,9 @@ class _PeopleDraw:
                 grade, ties = grade_values(of_latent, column.is_discrete) if n else (values, values)
                 masks.append(cells.observed)
                 noisy = self.fitted.method.ranks and n > 1
-                grades.append(grade + draw_coin_noise(ties, n, flip, rng) if noisy else grade)
-                noise.append(rank_noise_variance(n, flip, latent.tied_share) / n**2 if noisy else 0.0)
+                ranked = round(self.fold * n)  # by whom a grade's noise is made smaller
+                grades.append(grade + draw_coin_noise(ties, ranked, flip, rng) if noisy else grade)
+                noise.append(rank_noise_variance(ranked, flip, latent.tied_share) / ranked**2 if noisy else 0.0)
         observed = np.column_stack(masks)
         return SimulatedRelease(layout, marginals, observed, (), np.empty(0), tuple(grades), np.array(noise))
 
@@ -147,9 +175,9 @@ class _PeopleDraw:
         party = np.array([strict.parties.index(key.party) for key in layout.latent_keys])
         raw, expected = (error[np.ix_(party, party)] for error in (strict.raw_error, strict.expected_error))
         kept = np.divide(expected, raw, out=np.ones_like(raw), where=np.isfinite(raw) & (raw > 0.0))
-        people = np.maximum(count_common(release.observed), 1)
+        people = np.maximum(self.fold * count_common(release.observed), 1.0)
         sampling = (1.0 - centre**2) ** 2 / people
-        own = np.sqrt(np.maximum((kept * result.report.standard_error) ** 2 - sampling, 0.0))
+        own = np.sqrt(self.fold * np.maximum((kept * result.report.standard_error) ** 2 - sampling, 0.0))
         noise = np.triu(own * rng.standard_normal(own.shape), 1)
         error = correlate_pairs(release).correlation - centre + noise + noise.T
         error[layout.nominal_blocks() | np.eye(len(layout.labels), dtype=bool)] = 0.0
