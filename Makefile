@@ -167,7 +167,7 @@ bench: $(STAMP)-dev  ## the benchmarks that need no other environment; JSON in b
 	$(BIN)/python -m benchmarks --jobs 2
 
 bench-glm: $(STAMP)-dev  ## regressions: agreement, rounds, speed, the paper's Original-C and Original-VFL (an hour)
-	$(BIN)/python -m benchmarks glm_agreement glm_rounds glm_speed glm_original glm_bayes glm_coverage
+	$(BIN)/python -m benchmarks glm_agreement glm_rounds glm_speed glm_original glm_bayes interval_coverage
 
 bench-network: $(STAMP)-dev  ## the network: round trips, a regression, VCDS against one process; faults and intruders
 	$(BIN)/python -m benchmarks network faults intruders

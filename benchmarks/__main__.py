@@ -60,7 +60,9 @@ ENTRIES = dict(
         _entry(
             "glm_bayes", 'The same with `select="bayes"`, and a bound for it.', "hours", "glm_bayes.npz", "glm_bayes.md"
         ),
-        _entry("glm_coverage", "Coverage of 95 % intervals on synthetic tables.", "minutes"),
+        _entry(
+            "interval_coverage", "Coverage of 95 % intervals on synthetic tables.", "an hour", "interval_coverage.md"
+        ),
         _entry("forecast", "Forecast errors of VCDS and the refinement against measured ones.", "an hour"),
         _entry("forecast_strict", "The same for strict studies.", "10 minutes"),
         _entry("planning", "Utility against epsilon and N at every unit.", "5 minutes", "two figures planning_*.png"),

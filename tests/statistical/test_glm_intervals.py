@@ -1,4 +1,4 @@
-"""Intervals of regressions: how often they hold the truth, and how errors of several fits are combined."""
+"""Intervals of regressions: how often they hold the truth, and what errors and selection make of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from benchmarks.glm_coverage import measure
+from benchmarks.interval_coverage import DESIGNS, coverage, measure, run_study
 from tests.builders import correlated_normals
+from verticopula import VerticalGLM
 from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import FAMILIES
 from verticopula.glm.feature_design import Features, join_features
-from verticopula.glm.inference import Inference, combine_copies, infer_from_bootstrap, infer_from_likelihood
+from verticopula.glm.inference import Inference, infer_from_bootstrap, infer_from_draws, infer_from_likelihood
+from verticopula.glm.selection_intervals import interval_outside, selection_cuts
 
 Floats = NDArray[np.float64]
 
@@ -141,29 +143,6 @@ def test_rows_that_stand_for_fewer_subjects_have_larger_errors(family: str) -> N
 # ---- combining ---------------------------------------------------------------------------------
 
 
-def given(estimate: list[float], error: list[float]) -> Inference:
-    return Inference(np.array(estimate), np.array(error), np.zeros(len(estimate)), 90.0, "likelihood", 100.0)
-
-
-def test_copies_are_combined_by_the_rule() -> None:
-    found = combine_copies(
-        [given([1.0, 5.0], [0.3, 1.0]), given([2.0, 5.0], [0.4, 1.0]), given([3.0, 5.0], [0.5, 1.0])]
-    )
-    within, between = (0.09 + 0.16 + 0.25) / 3.0, 1.0
-    np.testing.assert_allclose(found.estimate, [2.0, 5.0])
-    np.testing.assert_allclose(found.standard_error, [math.sqrt(within + between / 3.0), 1.0])
-    assert (found.source, found.copies, found.n_effective, found.degrees_of_freedom) == ("copies", 3, 100.0, 90.0)
-
-
-def test_more_copies_leave_the_error_of_the_subjects() -> None:
-    rng = np.random.default_rng(6)
-    few, many = (
-        combine_copies([given([float(v)], [0.5]) for v in rng.standard_normal(m)]).standard_error[0] for m in (4, 4000)
-    )
-    assert few > many
-    assert many == pytest.approx(0.5, rel=0.01)  # 1 / 4000 of a variance of 1 is left beside 0.25
-
-
 def test_a_bootstrap_s_error_holds_its_spread_and_its_bias() -> None:
     estimate, repetitions = np.array([1.0, -2.0]), np.array([[1.0, -2.0], [2.0, -2.5], [3.0, -3.0]])
     found = infer_from_bootstrap(estimate, repetitions, 100.0)
@@ -176,15 +155,86 @@ def test_a_bootstrap_s_error_holds_its_spread_and_its_bias() -> None:
     np.testing.assert_allclose((high - low) / 2.0, stats.t.ppf(0.975, 2) * found.standard_error)
 
 
-# ---- the copula's bootstrap --------------------------------------------------------------------
+def test_draws_errors_hold_their_spread_the_rows_and_half_of_the_bias() -> None:
+    moves = np.array([[1.0, 0.0], [2.0, -0.5], [3.0, 0.5]])
+    found = infer_from_draws(np.array([1.0, -2.0]), moves, np.array([0.0, 1.0]), 100.0)
+    np.testing.assert_allclose(found.bias, [2.0, 0.0])
+    np.testing.assert_allclose(found.standard_error, np.sqrt([1.0 + 1.0, 0.25 + 1.0]))
+    low, high = found.intervals(LEVEL)
+    np.testing.assert_allclose((low + high) / 2.0, [1.0 - 2.0, -2.0], atol=1e-9)
+    np.testing.assert_allclose((high - low) / 2.0, stats.t.ppf(0.975, 2) * found.standard_error)
 
-STUDIES = 80
+
+# ---- selection ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truth", [0.0, 1.0, 2.5, 4.0, 8.0])
+def test_intervals_of_estimates_shown_because_they_were_large_cover_at_their_level(truth: float) -> None:
+    cut, rng = 2.7, np.random.default_rng(8)
+    drawn = truth + rng.standard_normal(400_000)
+    shown = drawn[np.abs(drawn) > cut][:600]
+    held = [low <= truth <= high for low, high in (interval_outside(float(x), cut, LEVEL) for x in shown)]
+    assert np.mean(held) == pytest.approx(LEVEL, abs=3.5 * binomial_error(len(shown)))
+    naive = np.mean(np.abs(shown - truth) < 1.96)
+    assert truth > 1.0 or naive < LEVEL - 5.0 * binomial_error(len(shown))  # why they are needed
+
+
+def test_far_above_the_cut_the_interval_is_the_usual_one() -> None:
+    reach = stats.norm.ppf(0.975)
+    for x in (9.0, -9.0, 60.0, -60.0):
+        np.testing.assert_allclose(interval_outside(x, 2.7, LEVEL), (x - reach, x + reach), atol=1e-4)
+    np.testing.assert_allclose(interval_outside(1.0, 0.0, LEVEL), (1.0 - reach, 1.0 + reach))
+
+
+def test_ends_are_those_of_a_grid() -> None:
+    """Against every theta of a grid, tested one by one."""
+    thetas = np.linspace(-6.0, 8.0, 14_001)
+    for x, cut in ((3.0, 2.7), (2.75, 2.7), (4.0, 2.0)):
+        outside = stats.norm.cdf(-cut - thetas) + stats.norm.sf(cut - thetas)
+        above = stats.norm.sf(x - thetas) / outside
+        kept = thetas[(above >= 0.025) & (above <= 0.975)]
+        np.testing.assert_allclose(interval_outside(x, cut, LEVEL), (kept[0], kept[-1]), atol=2e-3)
+        np.testing.assert_allclose(interval_outside(-x, cut, LEVEL), (-kept[-1], -kept[0]), atol=2e-3)
+
+
+def test_a_cut_is_where_the_criterion_would_drop_the_column() -> None:
+    """Against moving one coefficient until its group's Wald statistic is what the criterion charges."""
+    rng = np.random.default_rng(9)
+    root = rng.standard_normal((3, 3))
+    covariance, estimate, charge = root @ root.T, np.array([3.0, 9.0, -7.0]), 6.0
+    cuts = selection_cuts(estimate, covariance, np.array([0, 1, 1]), charge)
+    assert cuts[0] == pytest.approx(math.sqrt(charge * covariance[0, 0]))
+    own, moved = covariance[1:, 1:], estimate[1:]
+    for j in (0, 1):
+        along = own[:, j] / own[j, j]
+        rest = moved - along * moved[j]  # independent of coefficient j
+        at = rest + along * cuts[1 + j]
+        wald = at @ np.linalg.solve(own, at)
+        assert wald == pytest.approx(2.0 * charge) if cuts[1 + j] > 0.0 else wald >= 2.0 * charge
+
+
+# ---- whole studies -----------------------------------------------------------------------------
+
+STUDIES = 40
 
 
 @pytest.mark.slow
-def test_bootstrap_intervals_cover_the_truth_where_the_likelihood_s_do_not() -> None:
-    found = measure(STUDIES)
+@pytest.mark.parametrize("name", [name for name in DESIGNS if name != "strict"])
+def test_default_intervals_cover_the_population_s_effects_where_the_likelihood_s_do_not(name: str) -> None:
+    done = [measure(name, 1_000 + k) for k in range(STUDIES)]
+    (share, error), (naive, naive_error) = coverage(done, "held"), coverage(done, "naive")
+    assert share >= LEVEL - 0.02 - 3.0 * max(error, binomial_error(4 * STUDIES))
+    assert naive < share - 2.0 * naive_error
+
+
+@pytest.mark.slow
+def test_bootstrap_intervals_cover_the_population_s_effects() -> None:
+    design, held = DESIGNS["small"], []
+    for seed in range(2_000, 2_000 + STUDIES):
+        synthesizer = run_study(design, seed)
+        model = VerticalGLM(penalty="none").fit(synthesizer.sample(), "hub.y").bootstrap(synthesizer, 20)
+        assert model.inference_ is not None
+        low, high = (ends[1:] for ends in model.inference_.intervals(LEVEL))
+        held.append(np.mean((low <= design.slopes) & (high >= design.slopes)))
     # Four slopes of one study depend on each other: no more is claimed than for one of them.
-    slack = 3.0 * binomial_error(STUDIES)
-    assert found["bootstrap"][0] >= LEVEL - slack
-    assert found["likelihood"][0] < LEVEL - slack
+    assert np.mean(held) >= LEVEL - 3.0 * binomial_error(STUDIES)

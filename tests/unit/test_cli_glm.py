@@ -146,19 +146,22 @@ def test_without_an_intercept(study: Path, call: Call) -> None:
 
 
 def test_levels(study: Path, call: Call) -> None:
-    call("glm", study, "--level", 0.5)
+    call("glm", study, "--ignore-noise-and-selection", "--level", 0.5)
     narrow = coefficients(study / "regression")
     assert "Intervals at 50%" in (study / "regression" / "summary.txt").read_text()
-    call("glm", study)
+    call("glm", study, "--ignore-noise-and-selection")
     usual = coefficients(study / "regression")
     width = {name: table["upper"] - table["lower"] for name, table in (("narrow", narrow), ("usual", usual))}
     np.testing.assert_allclose(width["narrow"] / width["usual"], 0.6745 / 1.96, rtol=0.01)  # normal quantiles, N large
 
 
-def test_copies(study: Path, call: Call) -> None:
-    said = call("glm", study, "--copies", 3)
+def test_intervals_that_ignore_noise_and_selection_say_so(study: Path, call: Call) -> None:
+    usual = call("glm", study)
+    assert "p-value" not in usual.out
+    said = call("glm", study, "--ignore-noise-and-selection")
     assert said.code == 0, said.err
-    assert "combine 3 synthetic copies" in said.out
+    assert "They ignore privacy noise, missing blocks and the selection of columns" in said.out
+    assert call("glm", study, "--bootstrap", 10, "--ignore-noise-and-selection").code != 0
 
 
 def test_bootstrap(study: Path, call: Call) -> None:

@@ -177,7 +177,7 @@ def test_a_category_of_the_schema_that_no_row_has_gets_no_coefficient() -> None:
     found = dict(zip(model.feature_names_["side"], model.coef_["side"], strict=True))
     assert found["g=never"] == 0.0
     assert "g=never" not in set(model.coefficient_table()["feature"])
-    assert np.isfinite(model.inference_.standard_error).all()  # type: ignore[union-attr]
+    assert np.isfinite(model.naive_inference_.standard_error).all()  # type: ignore[union-attr]
 
 
 def test_an_unordered_response_is_refused() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pytest
 
@@ -46,11 +47,9 @@ def test_ten_times_the_rows_are_not_ten_times_the_evidence(synthesizer: Synthesi
     assert few.n_effective_ == many.n_effective_ == 300.0
     assert (few.n_rows_, many.n_rows_) == (300, 3000)
     unaware = VerticalGLM(n_effective=3000.0).fit(synthesizer.sample(3000), "hub.y")
-    assert few.inference_ is not None
-    assert many.inference_ is not None
-    assert unaware.inference_ is not None
+    naive = [model.ignore_noise_and_selection().inference_ for model in (few, many, unaware)]
     # An error falls with the root of the subjects: 300, not 3000. The rows only make it a little more even.
-    shared = [few.inference_.standard_error[0], many.inference_.standard_error[0], unaware.inference_.standard_error[0]]
+    shared = [found.standard_error[0] for found in naive if found is not None]
     assert shared[1] / shared[0] == pytest.approx(1.0, abs=0.25)
     assert shared[1] / shared[2] == pytest.approx(math.sqrt(10.0), rel=0.25)
 
@@ -184,17 +183,86 @@ def test_more_bad_settings(settings: dict[str, Any]) -> None:
 # ---- uncertainty on synthetic tables -----------------------------------------------------------
 
 
-def test_bootstrap_and_copies_replace_the_likelihood_s_errors(synthesizer: Synthesizer) -> None:
+def test_tables_of_a_synthesizer_have_intervals_that_know_of_noise(synthesizer: Synthesizer) -> None:
+    model = VerticalGLM(penalty="none").fit(synthesizer.sample(300), "hub.y")
+    honest, naive = model.inference_, model.naive_inference_
+    assert honest is not None
+    assert naive is not None
+    assert (honest.source, model.no_intervals_) == ("copula", "")
+    np.testing.assert_array_equal(honest.estimate, naive.estimate)
+    # Sampling of people and of as many rows count alike: twice the variance before any noise.
+    assert np.mean(honest.standard_error / naive.standard_error) > 1.3
+    text = str(model.summary())
+    assert "privacy noise, missing blocks" in text
+    assert "p-value" not in text
+    again = VerticalGLM(penalty="none").fit(synthesizer.sample(3000), "hub.y").inference_
+    assert again is not None
+    assert again.standard_error.mean() < honest.standard_error.mean()  # less of it comes from the rows
+
+
+def test_intervals_of_selected_columns_reach_further_towards_zero(synthesizer: Synthesizer) -> None:
     model = VerticalGLM().fit(synthesizer.sample(300), "hub.y")
-    likelihood = model.inference_
+    found = model.inference_
+    assert found is not None
+    assert found.cuts is not None
+    assert found.cuts[0] == 0.0  # the intercept is not selected
+    assert (found.cuts[1:] > 0.0).any()  # not where the rest of a group would have kept it
+    low, high = found.intervals(0.95)
+    plain_low, plain_high = replace(found, cuts=None).intervals(0.95)
+    towards = np.where(found.estimate > 0.0, plain_low - low, high - plain_high)
+    assert (towards[1:] >= -1e-9).all()
+    assert towards[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"select": "cv"}, "select 'bic'"), ({"select": 0.01}, "select 'bic'"), ({"refit": False}, "select 'bic'")],
+    ids=str,
+)
+def test_penalised_coefficients_have_no_intervals(
+    synthesizer: Synthesizer, settings: dict[str, Any], reason: str
+) -> None:
+    model = VerticalGLM(**settings).fit(synthesizer.sample(300), "hub.y")
+    assert model.inference_ is None
+    assert reason in model.no_intervals_
+    assert list(model.coefficient_table().columns) == ["party", "column", "feature", "coefficient"]
+    assert f"No intervals: {model.no_intervals_}." in str(model.summary())
+
+
+def test_rows_of_unknown_origin_have_no_intervals(synthesizer: Synthesizer) -> None:
+    tables = synthesizer.sample(300)
+    assert VerticalGLM().fit(dict(tables), "hub.y").inference_ is None
+    assert VerticalGLM().fit(pickle.loads(pickle.dumps(tables)), "hub.y").inference_ is None
+
+
+def test_a_study_as_printed_has_no_intervals(synthesizer: Synthesizer) -> None:
+    tables = synthesizer.sample(300)
+    assert tables.study is not None
+    tables.study = replace(tables.study, settings=replace(tables.study.settings, variant="as-printed"))
+    model = VerticalGLM().fit(tables, "hub.y")
+    assert model.inference_ is None
+    assert "as printed" in model.no_intervals_
+
+
+def test_naive_intervals_are_there_under_a_name_that_says_what_they_ignore(synthesizer: Synthesizer) -> None:
+    model = VerticalGLM().fit(synthesizer.sample(300), "hub.y").ignore_noise_and_selection()
+    assert model.inference_ is model.naive_inference_
+    text = str(model.summary())
+    assert "They ignore privacy noise, missing blocks and the selection of columns" in text
+    assert "p-value" in text
+
+
+def test_a_bootstrap_replaces_the_quick_intervals(synthesizer: Synthesizer) -> None:
+    model = VerticalGLM().fit(synthesizer.sample(300), "hub.y")
+    quick = model.inference_
     calls: list[tuple[str, int, int]] = []
     assert model.bootstrap(synthesizer, 10, progress=lambda *c: calls.append(c)) is model
     assert calls[-1][1:] == (10, 10)
-    assert likelihood is not None
+    assert quick is not None
     assert model.inference_ is not None
     assert (model.inference_.source, model.inference_.copies) == ("bootstrap", 10)
     assert "10 repetitions of the whole study" in str(model.summary())
-    np.testing.assert_array_equal(model.inference_.estimate, likelihood.estimate)
+    np.testing.assert_array_equal(model.inference_.estimate, quick.estimate)
     once = model.inference_
     again = model.bootstrap(synthesizer, 10).inference_
     assert again is not None
@@ -202,17 +270,6 @@ def test_bootstrap_and_copies_replace_the_likelihood_s_errors(synthesizer: Synth
     other = model.bootstrap(synthesizer, 10, random_state=1).inference_
     assert other is not None
     assert not np.array_equal(other.standard_error, once.standard_error)
-    combined = model.combine(synthesizer, 3).inference_
-    assert combined is not None
-    assert (combined.source, combined.copies) == ("copies", 3)
-    assert "combine 3 synthetic copies" in str(model.summary())
-
-
-def test_a_bootstrap_does_not_depend_on_what_was_asked_before(synthesizer: Synthesizer) -> None:
-    model = VerticalGLM().fit(synthesizer.sample(300), "hub.y")
-    straight = model.bootstrap(synthesizer, 10).coefficient_table()
-    detour = model.combine(synthesizer, 2).bootstrap(synthesizer, 10).coefficient_table()
-    pd.testing.assert_frame_equal(detour, straight)
 
 
 @pytest.mark.parametrize("how", ["by value", "other tables", "arrays"])
@@ -225,9 +282,8 @@ def test_a_bootstrap_needs_tables_of_the_synthesizer(synthesizer: Synthesizer, h
         ),
         "arrays": lambda: VerticalGLM().fit(blocks(), response()),
     }[how]()
-    for use in (lambda: model.bootstrap(synthesizer, 10), lambda: model.combine(synthesizer, 2)):
-        with pytest.raises(SettingsError):
-            use()
+    with pytest.raises(SettingsError):
+        model.bootstrap(synthesizer, 10)
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 9])
@@ -235,9 +291,6 @@ def test_too_few_repetitions(synthesizer: Synthesizer, count: int) -> None:
     model = VerticalGLM().fit(synthesizer.sample(300), "hub.y")
     with pytest.raises(SettingsError, match="10 repetitions"):
         model.bootstrap(synthesizer, count)
-    if count < 2:
-        with pytest.raises(SettingsError, match="2 copies"):
-            model.combine(synthesizer, count)
 
 
 # ---- posterior probabilities -------------------------------------------------------------------

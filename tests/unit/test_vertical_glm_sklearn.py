@@ -138,11 +138,12 @@ def test_without_a_seed_every_fit_has_folds_of_its_own() -> None:
         lambda m: m.coefficient_table(),
         lambda m: m.plot_path(),
         lambda m: m.bootstrap(None, 10),
-        lambda m: m.combine(None, 2),
+        lambda m: m.ignore_noise_and_selection(),
     ],
     ids=[
         "predict", "predict_mean", "predict_proba", "predict_log_proba", "decision_function", "linear_predictor",
-        "score", "deviance_explained", "summary", "to_dict", "coefficient_table", "plot_path", "bootstrap", "combine",
+        "score", "deviance_explained", "summary", "to_dict", "coefficient_table", "plot_path", "bootstrap",
+        "ignore_noise_and_selection",
     ],
 )  # fmt: skip
 def test_nothing_before_fit(use: Callable[[VerticalGLM], object]) -> None:

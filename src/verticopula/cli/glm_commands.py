@@ -43,11 +43,18 @@ def glm(
     bootstrap: Annotated[
         int,
         typer.Option(
-            help="Repeat the whole study this often on data from the fitted copula, for standard errors that know of "
-            "missing blocks and privacy noise. Costs time, no budget."
+            help="Intervals from so many repetitions of the whole study on data from the fitted copula: for methods "
+            "without quick ones. Costs time, no budget."
         ),
     ] = 0,
-    copies: Annotated[int, typer.Option(help="The cheap alternative: combine this many synthetic copies.")] = 0,
+    ignore: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-noise-and-selection",
+            help="Intervals of maximum likelihood, which ignore privacy noise, missing blocks and the selection of "
+            "columns: too short.",
+        ),
+    ] = False,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to write; default: DIR/regression.", show_default=False)
@@ -61,8 +68,8 @@ def glm(
     from verticopula.estimators.synthesizer import Synthesizer
     from verticopula.study.study_folder import REGRESSION_FOLDER, read_study
 
-    if bootstrap and copies:
-        raise SettingsError("give either --bootstrap or --copies")
+    if bootstrap and ignore:
+        raise SettingsError("give either --bootstrap or --ignore-noise-and-selection")
     if not 0.0 < level < 1.0:
         raise SettingsError("--level must lie between 0 and 1")
     study, tables = read_study(folder)
@@ -79,7 +86,7 @@ def glm(
             fit_intercept=intercept,
             synthesizer=synthesizer,
             bootstrap=bootstrap,
-            copies=copies,
+            ignore=ignore,
             level=level,
             progress=progress,
         )
@@ -99,7 +106,7 @@ def fit_and_write(
     fit_intercept: bool = True,
     synthesizer: Synthesizer | None = None,
     bootstrap: int = 0,
-    copies: int = 0,
+    ignore: bool = False,
     level: float = 0.95,
     progress: Progress | None = None,
 ) -> RegressionSummary:
@@ -117,8 +124,8 @@ def fit_and_write(
         model.fit(tables, response, progress=progress)
     if synthesizer is not None and bootstrap:
         model.bootstrap(synthesizer, bootstrap, progress=progress)
-    if synthesizer is not None and copies:
-        model.combine(synthesizer, copies)
+    if ignore:
+        model.ignore_noise_and_selection()
     write_regression(out, model, level)
     return model.summary(level)
 
@@ -156,4 +163,4 @@ def _leave_out(tables: SyntheticTables, names: list[str]) -> SyntheticTables:
             raise SettingsError(f"--without {name}: no such column; it reads party.column")
         kept[party] = kept[party].drop(column)
     left = {party: table for party, table in kept.items() if table.width}
-    return SyntheticTables(left, tables.federation, tables.n_subjects, tables.posterior_draws)
+    return SyntheticTables(left, tables.federation, tables.n_subjects, tables.posterior_draws, tables.study)

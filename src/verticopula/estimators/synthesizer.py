@@ -526,7 +526,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         ----------
         values : column -> its rows
         """
-        return decode_tables(values, self.federation, self.result_, self._backends)
+        return decode_tables(values, self.federation, self.result_, self._backends, self._fitted())
 
     def check_aligned(self, n_rows: int | None, n_subjects: int) -> None:
         """SettingsError if so many aligned rows of such a cohort cannot be had; can be asked before `fit`.

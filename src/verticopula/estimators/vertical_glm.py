@@ -15,7 +15,7 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
 from verticopula.errors import SettingsError
-from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference, copies_inference
+from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference, draws_inference
 from verticopula.estimators.glm_predictions import CLASSIFIED, GLMPredictions
 from verticopula.estimators.printed_regression import trace_as_printed
 from verticopula.estimators.regression_checks import (
@@ -53,6 +53,7 @@ from verticopula.glm.regression_summary import (
     summarise_regression,
     tabulate,
 )
+from verticopula.glm.selection_intervals import selection_cuts
 from verticopula.glm.strength_path import PATH_TUNING, DevianceScale, choose_point
 from verticopula.notebook import live_progress
 from verticopula.protocol.party.regression_handler import RegressionHandler
@@ -64,6 +65,9 @@ from verticopula.protocol.study_proposal import NO_CONTEXT
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 from verticopula.schema.progress import Progress
+from verticopula.simulate.copula_draws import why_errors_are_unknown
+from verticopula.study.fitted_study import FittedStudy
+from verticopula.study.synthetic_tables import SyntheticTables
 from verticopula.transport.delivery import Transport, drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
@@ -117,7 +121,10 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
     inclusion_ : with `bayes`, party -> posterior probability that a column has an effect, one for each of its columns
     bar_ : with `bayes`, the probability above which columns were selected
     explained_ : share of the deviance explained
-    inference_ : standard errors of the selected coefficients; None where the columns are not here
+    inference_ : standard errors and intervals of the selected coefficients; None where no honest ones are known
+    no_intervals_ : why there are none; empty where there are some
+    naive_inference_ : those of maximum likelihood, which ignore privacy noise, missing blocks and the selection of
+        columns; None where the columns are not here
     warnings_ : what a reader must know first
     n_features_in_ : columns of all tables, the response aside
     feature_names_in_ : their names, after a fit on one DataFrame
@@ -213,8 +220,13 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         everything = join_features(list(features.values()))
         if self.select == "bayes":
             self._average(everything, response.values, selection, self._score_errors(X, federation))
-        inference = self._infer(everything, response.values, selection.family)
-        self.inference_: Inference | None = inference
+        naive = self._infer(everything, response.values, selection.family)
+        maximised = (self.penalty == "none" and self.variant == OWN_VARIANT) or (self.select == "bic" and refitted)
+        self.naive_inference_: Inference | None = naive
+        self._cuts: Floats | None = self._find_cuts(everything, naive, selection) if refitted else None
+        self.no_intervals_ = self._why_no_intervals(X, maximised)
+        if not self.no_intervals_:
+            self._draw_intervals(X, X.study, naive)
         self._add_doubts(
             coefficient_warnings(
                 everything,
@@ -222,9 +234,8 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
                 self._coef,
                 self._intercept,
                 family=selection.family,
-                identified=inference.identified,
-                maximised=(self.penalty == "none" and self.variant == OWN_VARIANT)
-                or (self.select == "bic" and refitted),
+                identified=naive.identified,
+                maximised=maximised,
             )
         )
         return self._warned()
@@ -348,7 +359,10 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         self.strength_ = point.strength
         self.explained_ = DevianceScale(selection.family, response.values).explained(fitted.loss)
         self.converged_ = bool(fitted.converged and point.converged)
-        self.inference_ = None
+        self.inference_: Inference | None = None
+        self.naive_inference_ = None
+        self._cuts = None
+        self.no_intervals_ = "they need the parties' columns side by side, which stay where they are"
         self.warnings_: tuple[str, ...] = ()
         self._add_doubts(
             path_warnings(
@@ -420,6 +434,43 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             features.values[:, kept], self._coef[kept], self._intercept, y, family, self.n_effective_
         )
 
+    def _find_cuts(self, features: Features, naive: Inference, selection: StrengthSelection) -> Floats:
+        """How near to 0 each selected coefficient could have come before BIC would have dropped its column."""
+        groups = np.repeat(np.arange(features.starts.size - 1), np.diff(features.starts))[self._coef != 0.0]
+        first = int(self.fit_intercept)
+        assert naive.covariance is not None
+        cuts = selection_cuts(naive.estimate[first:], naive.covariance[first:, first:], groups, selection.charge)
+        return np.append(np.zeros(first), cuts)
+
+    def _why_no_intervals(self, tables: Any, maximised: bool) -> str:
+        """Why no honest intervals can be given; empty where they can."""
+        study = getattr(tables, "study", None)
+        if study is None or not self.response_:
+            return "the rows do not say how they came about, so nobody knows their errors"
+        if not maximised:
+            return "they need penalty 'none', or select 'bic' with a refit of the selected columns"
+        if self.naive_inference_ is None or not self.naive_inference_.identified:
+            return "the selected columns are linearly dependent"
+        return why_errors_are_unknown(study, tables.posterior_draws) or self._unknown_pair(study)
+
+    def _unknown_pair(self, study: FittedStudy) -> str:
+        """Two columns of the model that nobody has both of, in words; empty where there are none."""
+        used = {self.response_}
+        for party, design in self.path_.designs.items():
+            chosen = np.add.reduceat(self.coef_[party] != 0.0, design.starts[:-1]) > 0
+            used |= {f"{party}.{name}" for name, kept in zip(design.sources, chosen, strict=True) if kept}
+        for pair in study.result.unidentified:
+            if {pair.first.partition("=")[0], pair.second.partition("=")[0]} <= used:
+                return f"nobody has both {pair.first} and {pair.second}, so their correlation is not known"
+        return ""
+
+    def _draw_intervals(self, tables: SyntheticTables, study: FittedStudy, naive: Inference) -> None:
+        """Intervals from draws of what the study could have found."""
+        row_error = naive.standard_error * np.sqrt(self.n_effective_ / self.n_rows_)
+        self.inference_ = draws_inference(study, tables.posterior_draws, self._selected_model(), row_error)
+        if self.inference_ is None:
+            self.no_intervals_ = "too few draws have a maximum of the likelihood on the selected columns"
+
     def _add_doubts(self, doubts: list[FitWarning]) -> None:
         self.warnings_ += tuple(doubt.line for doubt in doubts)
         self.converged_ = self.converged_ and not any(doubt.spoils for doubt in doubts)
@@ -432,7 +483,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
     # ---- reading the result --------------------------------------------------------------
 
     def coefficient_table(self, level: float = 0.95) -> pd.DataFrame:
-        """Every selected feature with its party and column, standard error, interval and p-value.
+        """Every selected feature with its party and column; standard error and interval where they are known.
 
         Parameters
         ----------
@@ -473,6 +524,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             intercept=self._intercept,
             features=self.path_.designs,
             inference=self.inference_,
+            no_intervals=self.no_intervals_,
             n_rows=self.n_rows_,
             n_effective=self.n_effective_,
             explained=self.explained_,
@@ -508,7 +560,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         random_state: int = 0,
         progress: Progress | None = None,
     ) -> VerticalGLM:
-        """The model itself, with standard errors and intervals that know of missing blocks and privacy noise.
+        """The model itself, with intervals from repetitions of the whole study: slow, and possible for every method.
 
         The study is repeated on data drawn from the fitted copula, with the same missing pattern and the same budget,
         and the selected columns are fitted on each repetition's synthetic tables. It touches no real data and
@@ -531,18 +583,16 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         )
         return self
 
-    def combine(self, synthesizer: Synthesizer, copies: int = 5) -> VerticalGLM:
-        """The model itself, with standard errors from several synthetic copies: cheaper than a bootstrap.
+    def ignore_noise_and_selection(self) -> VerticalGLM:
+        """The model itself, with the intervals of maximum likelihood on the selected columns.
 
-        They leave out what missing blocks and privacy cost. Replaces `inference_`.
-
-        Parameters
-        ----------
-        synthesizer : fitted; the model was fitted on tables that it sampled
-        copies : at least 2
+        They ignore privacy noise, missing blocks and the selection of columns: right only if every row is a person
+        and the columns were chosen beforehand. Replaces `inference_`.
         """
         check_is_fitted(self, "coef_")
-        self.inference_ = copies_inference(synthesizer.sample, self._selected_model(), copies)
+        if self.naive_inference_ is None:
+            raise SettingsError(f"there are none either: {self.no_intervals_}")
+        self.inference_ = self.naive_inference_
         return self
 
     def _selected_model(self) -> SelectedModel:
@@ -560,4 +610,5 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             self._intercept,
             self.n_rows_,
             self.n_effective_,
+            self._cuts,
         )

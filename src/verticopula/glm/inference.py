@@ -1,6 +1,7 @@
-"""Standard errors of selected coefficients: Theorem 8's normality, and what a seller of p-values should say.
+"""Standard errors and intervals of selected coefficients.
 
-All of them are those of maximum likelihood on the selected columns, as if these had been chosen beforehand.
+The target is the selected columns' effects in the population, as selected: what maximum likelihood on these columns
+would find if everybody were seen. Each source of errors says what it knows of.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from verticopula.glm.families import Family
+from verticopula.glm.selection_intervals import interval_outside
 
 Floats = NDArray[np.float64]
-Source = Literal["likelihood", "copies", "bootstrap"]
+Source = Literal["likelihood", "copula", "bootstrap"]
 
-SELECTION_NOTE = "Intervals and p-values take the selected columns as given: they do not account for the selection."
+TARGET_NOTE = "They are about the selected columns' effects in the population, as selected."
+BIAS_DOUBT = 0.5  # of a bias, its standard error
 SOURCES: dict[Source, str] = {
-    "likelihood": "Standard errors are those of maximum likelihood on {n_effective:,.0f} subjects. If the rows are "
-    "synthetic, they leave out what missing blocks and privacy cost: see bootstrap().",
-    "copies": "Standard errors combine {copies} synthetic copies of {n_effective:,.0f} subjects. They leave out what "
-    "missing blocks and privacy cost: see bootstrap().",
-    "bootstrap": "Standard errors come from {copies} repetitions of the whole study, privacy noise and missing blocks "
-    "included, on data drawn from the fitted copula.",
+    "likelihood": "They ignore privacy noise, missing blocks and the selection of columns: right only if the rows are "
+    "{n_effective:,.0f} real people and the columns were chosen beforehand.",
+    "copula": "They know of privacy noise, missing blocks, finite numbers of people and rows, and the selection of "
+    "columns ({copies} draws of what the study could have found).",
+    "bootstrap": "They know of privacy noise, missing blocks, finite numbers of people and rows, and the selection of "
+    "columns ({copies} repetitions of the whole study on data drawn from the fitted copula).",
 }
 
 
@@ -35,10 +38,13 @@ class Inference:
     Attributes
     ----------
     estimate, standard_error : (s,)
-    bias : (s,) the repetitions' mean less the estimate, for information; 0 without a bootstrap
+    bias : (s,) mean of the draws or repetitions less the estimate. Intervals from draws are moved back by it; a
+        bootstrap has it in its error
     degrees_of_freedom : of the t distribution; infinite for the normal one
-    copies : repetitions or synthetic copies behind it; 1 for the likelihood's own
+    copies : draws or repetitions behind it; 1 for the likelihood's own
+    cuts : (s,) how near to 0 an estimate could have come before its column would have been dropped; None for 0
     identified : False where columns are linearly dependent, so that many coefficients fit equally well
+    covariance : (s, s) of the likelihood's own estimates; None otherwise
     """
 
     estimate: Floats
@@ -48,18 +54,33 @@ class Inference:
     source: Source
     n_effective: float
     copies: int = 1
+    cuts: Floats | None = None
     identified: bool = True
+    covariance: Floats | None = None
 
     def intervals(self, level: float) -> tuple[Floats, Floats]:
         """Lower and upper ends at a confidence level."""
-        reach = stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom) * self.standard_error
-        return self.estimate - reach, self.estimate + reach
+        # An error that comes from few draws is wider by what t is wider than the normal distribution.
+        wider = float(stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom) / stats.norm.ppf(0.5 + level / 2.0))
+        error = wider * self.standard_error
+        ends = np.full((2, error.size), np.nan)
+        for j, (value, cut) in enumerate(zip(self.estimate, self._cuts, strict=True)):
+            if error[j] > 0.0:
+                ends[:, j] = error[j] * np.array(interval_outside(value / error[j], cut / error[j], level))
+            elif error[j] == 0.0:
+                ends[:, j] = value
+        shift = self.bias if self.source == "copula" else np.zeros(error.size)
+        return ends[0] - shift, ends[1] - shift
 
     def p_values(self) -> Floats:
-        """Two-sided, for a coefficient of zero."""
+        """Two-sided, for a coefficient of zero, as if columns had been chosen beforehand."""
         with np.errstate(divide="ignore", invalid="ignore"):
             z = np.abs(self.estimate) / self.standard_error
         return np.asarray(2.0 * stats.t.sf(z, self.degrees_of_freedom))
+
+    @property
+    def _cuts(self) -> Floats:
+        return np.zeros(self.estimate.size) if self.cuts is None else self.cuts
 
     def note(self) -> str:
         return SOURCES[self.source].format(n_effective=self.n_effective, copies=self.copies)
@@ -104,32 +125,13 @@ def infer_from_likelihood(
         "likelihood",
         n_effective,
         identified=identified,
+        covariance=covariance,
     )
 
 
-def combine_copies(fits: list[Inference]) -> Inference:
-    """The combining rule for m synthetic copies of one fitted model.
-
-    The estimate is the copies' mean. Each copy's own variance already stands for the real subjects; what the finite
-    number of synthetic rows adds is seen between the copies, and averaging divides it by m (Raab, Nowok and
-    Dibben 2016).
-    """
-    estimates = np.array([fit.estimate for fit in fits])
-    within = np.mean([fit.standard_error**2 for fit in fits], axis=0)
-    between = np.var(estimates, axis=0, ddof=1) if len(fits) > 1 else np.zeros(estimates.shape[1])
-    mean = estimates.mean(axis=0)
-    return Inference(
-        mean,
-        np.sqrt(within + between / len(fits)),
-        np.zeros_like(mean),
-        fits[0].degrees_of_freedom,
-        "copies",
-        fits[0].n_effective,
-        len(fits),
-    )
-
-
-def infer_from_bootstrap(estimate: Floats, repetitions: Floats, n_effective: float) -> Inference:
+def infer_from_bootstrap(
+    estimate: Floats, repetitions: Floats, n_effective: float, cuts: Floats | None = None
+) -> Inference:
     """From (B, s) estimates of repetitions of the whole study on data from the fitted copula.
 
     The error is the repetitions' root mean square distance from the estimate, their bias included. Correcting the
@@ -138,5 +140,24 @@ def infer_from_bootstrap(estimate: Floats, repetitions: Floats, n_effective: flo
     """
     distance = repetitions - estimate
     error = np.sqrt(np.sum(distance**2, axis=0) / (len(repetitions) - 1))
-    freedom = float(len(repetitions) - 1)
-    return Inference(estimate, error, distance.mean(axis=0), freedom, "bootstrap", n_effective, len(repetitions))
+    freedom, bias = float(len(repetitions) - 1), distance.mean(axis=0)
+    return Inference(estimate, error, bias, freedom, "bootstrap", n_effective, len(repetitions), cuts)
+
+
+def infer_from_draws(
+    estimate: Floats, moves: Floats, row_error: Floats, n_effective: float, cuts: Floats | None = None
+) -> Inference:
+    """From (M, s) moves of the estimate over draws of the copula that the study could have found.
+
+    Shrinkage and coarse margins move all of them the same way, and the interval is moved back by that. The fitted
+    copula was moved itself, so that how far is known only roughly: a part of the bias counts as error.
+
+    Parameters
+    ----------
+    moves : how far each draw's coefficients are from the fitted copula's, on the same random numbers
+    row_error : (s,) standard error from the finite number of synthetic rows, which the moves leave out
+    """
+    bias = moves.mean(axis=0)
+    error = np.sqrt(np.var(moves, axis=0, ddof=1) + row_error**2 + (BIAS_DOUBT * bias) ** 2)
+    freedom = float(len(moves) - 1)
+    return Inference(estimate, error, bias, freedom, "copula", n_effective, len(moves), cuts)

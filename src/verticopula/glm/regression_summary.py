@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
 from verticopula.formatting import format_number, json_numbers, readable
-from verticopula.glm.inference import SELECTION_NOTE, Inference
+from verticopula.glm.inference import TARGET_NOTE, Inference
 from verticopula.notebook import alarm_html, box, text_html
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class FittedRegression:
     coef : party -> coefficients of its features
     intercept : None where none was fitted
     features : party -> its features
-    inference : standard errors of the selected coefficients; None where the columns were not here
+    inference : standard errors of the selected coefficients; None where no honest ones are known
+    no_intervals : why
     explained : share of the deviance explained
     rounds, bytes : what the fit exchanged
     """
@@ -68,6 +69,7 @@ class FittedRegression:
     intercept: float | None
     features: Mapping[str, PartyFeatures]
     inference: Inference | None
+    no_intervals: str
     n_rows: int
     n_effective: float
     explained: float
@@ -83,7 +85,8 @@ class RegressionSummary:
 
     Attributes
     ----------
-    frame : one row per selected feature: party, column, feature, coefficient, std. error, lower, upper, p-value
+    frame : one row per selected feature: party, column, feature, coefficient; std. error, lower and upper where they
+        are known; a p-value only where noise and selection are ignored
     heading, notes : lines before and after it
     """
 
@@ -160,10 +163,10 @@ def tabulate(fit: FittedRegression, level: float) -> pd.DataFrame:
         ]
     frame = pd.DataFrame(rows, columns=["party", "column", "feature", "coefficient"])
     if fit.inference is not None:
-        frame["coefficient"] = fit.inference.estimate  # the copies' mean, where they were combined
         frame["std. error"] = fit.inference.standard_error
         frame["lower"], frame["upper"] = fit.inference.intervals(level)
-        frame["p-value"] = fit.inference.p_values()
+        if fit.inference.source == "likelihood":
+            frame["p-value"] = fit.inference.p_values()
     return frame
 
 
@@ -180,9 +183,9 @@ def summarise_regression(fit: FittedRegression, level: float) -> RegressionSumma
         f"{fit.bytes / 1e6:,.1f} MB exchanged; " + ("converged" if fit.converged else "NOT CONVERGED"),
     )
     if fit.inference is None:
-        notes = ["No standard errors: they need the parties' columns side by side, which stay where they are."]
+        notes = [f"No intervals: {fit.no_intervals}."]
     else:
-        notes = [f"Intervals at {level:.0%}. {SELECTION_NOTE}", fit.inference.note()]
+        notes = [f"Intervals at {level:.0%}. {TARGET_NOTE}", fit.inference.note()]
     return RegressionSummary(tabulate(fit, level), heading, fit.warnings, tuple(notes))
 
 
@@ -212,10 +215,10 @@ def regression_html(settings: str, summary: RegressionSummary | None) -> str:
         [
             str(row["party"]),
             str(row["feature"]),
-            *(format_number(row.get(name)) for name in ("coefficient", "lower", "upper", "p-value")),
+            *(format_number(row.get(name)) for name in ("coefficient", "lower", "upper")),
         ]
         for row in summary.frame.to_dict("records")
     ]
     lines = [*(alarm_html(line) for line in summary.warnings), *(text_html(line) for line in summary.heading)]
-    heads = ["party", "feature", "coefficient", "lower", "upper", "p"]
+    heads = ["party", "feature", "coefficient", "lower", "upper"]
     return box(lines, heads, rows, numbers=2, after=[text_html(note) for note in summary.notes])

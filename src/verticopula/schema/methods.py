@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from verticopula.errors import SettingsError, StudyWarning
 from verticopula.schema.units import Unit
@@ -37,6 +38,8 @@ class Method:
     models_missing : whether it fits how columns that were observed together depend on those that were not
     fewest_parties : with which it makes sense
     printed : the paper's algorithm that `as-printed` runs; "" where the method is verticopula's alone
+    known_errors : where the errors of its copula are known from: simulated `ranks`, its `posterior`, or the noise of
+        its `openings`; "" where only repetitions of a whole study say
     """
 
     name: str
@@ -51,6 +54,7 @@ class Method:
     models_missing: bool = False
     fewest_parties: int = 1
     printed: str = ""
+    known_errors: Literal["", "ranks", "posterior", "openings"] = ""
 
     @property
     def default_unit(self) -> Unit:
@@ -98,6 +102,7 @@ VCDS = Method(
     ),
     aligned_rows=False,
     printed="Algorithm 1",
+    known_errors="ranks",
 )
 EVCDS = Method(
     "evcds",
@@ -133,6 +138,7 @@ REFINED = Method(
     _AT_RANDOM,
     needs_overlap=False,
     models_missing=True,
+    known_errors="posterior",
 )
 STRICT = Method(
     "strict",
@@ -145,6 +151,7 @@ STRICT = Method(
     needs_overlap=False,
     models_missing=True,
     fewest_parties=2,
+    known_errors="openings",
 )
 
 _METHODS = {m.name: m for m in (VCDS, REFINED, EVCDS, IEVCDS, STRICT)}

@@ -179,13 +179,13 @@ def draw_cohort(
             seen_by_latent.append(seen)
             if not graded:
                 continue
-            grade, tied = _grade(of_latent, federation.column(key).is_discrete)
+            grade, tied = grade_values(of_latent, federation.column(key).is_discrete)
             grades.append(grade)
             ties.append(tied)
     return Cohort(truth, n_subjects, np.column_stack(seen_by_latent), values, tuple(grades), tuple(ties))
 
 
-def _grade(values: Floats, discrete: bool) -> tuple[Floats, Floats]:
+def grade_values(values: Floats, discrete: bool) -> tuple[Floats, Floats]:
     """Mid-grades around zero, and each subject's share of ties."""
     n = values.size
     grade = (rankdata(values) - (n + 1) / 2.0) / n
@@ -210,24 +210,39 @@ def simulate_release(
         marginals[key] = _release_margin(cohort, key, budgets[key].epsilon_marginal, n, rng)
         flip = flip_probability(budgets[key].epsilon_ranks / coins_per_comparison(margin.column, "exact"))
         for index, latent in zip(range(part.start, part.stop), marginals[key].latents(), strict=True):
-            ties = cohort.ties[index]
-            own = np.sqrt((1.0 - ties) * flip * (1.0 - flip) + 0.25 * ties) * math.sqrt(n - 1) / (1.0 - 2.0 * flip) / n
-            drawn = own * rng.standard_normal(ties.size)
-            grades.append(cohort.grades[index] + drawn - drawn.mean())
+            grades.append(cohort.grades[index] + draw_coin_noise(cohort.ties[index], n, flip, rng))
             noise.append(rank_noise_variance(n, flip, latent.tied_share) / n**2)
     return SimulatedRelease(truth.layout, marginals, cohort.observed, (), np.empty(0), tuple(grades), np.array(noise))
 
 
 def _release_margin(cohort: Cohort, key: ColumnKey, epsilon: float, n: int, rng: np.random.Generator) -> Marginal:
     margin = cohort.truth.margins[key]
-    n_cells = cell_count(margin.column, n, epsilon)
-    counts = n * cohort.seen_shares(key, n_cells)
-    if n_cells == 2:
+    return release_counts(
+        margin.column, n * cohort.seen_shares(key, cell_count(margin.column, n, epsilon)), n, epsilon, rng
+    )
+
+
+def draw_coin_noise(ties: Floats, n: int, flip: float, rng: np.random.Generator) -> Floats:
+    """What coins add to grades among n subjects, as normal numbers.
+
+    Parameters
+    ----------
+    ties : of every subject, the share of others with the same value
+    flip : probability that a comparison is flipped
+    """
+    own = np.sqrt((1.0 - ties) * flip * (1.0 - flip) + 0.25 * ties) * math.sqrt(n - 1) / (1.0 - 2.0 * flip) / n
+    drawn = own * rng.standard_normal(ties.size)
+    return np.asarray(drawn - drawn.mean())
+
+
+def release_counts(column: Column, counts: Floats, n: int, epsilon: float, rng: np.random.Generator) -> Marginal:
+    """A margin from noisy cell counts of n subjects."""
+    if counts.size == 2:
         first = counts[0] + rng.laplace(scale=1.0 / epsilon)
         noisy = np.array([first, n - first])
     else:
-        noisy = counts + rng.laplace(scale=2.0 / epsilon, size=n_cells)
-    return Marginal.from_release(margin.column, np.round(noisy).astype(np.int64), n, epsilon)
+        noisy = counts + rng.laplace(scale=2.0 / epsilon, size=counts.size)
+    return Marginal.from_release(column, np.round(noisy).astype(np.int64), n, epsilon)
 
 
 # ---- what the coordinator makes of them ----------------------------------------------------

@@ -160,7 +160,7 @@ def read_study(folder: Path) -> tuple[FittedStudy, SyntheticTables]:
     kept = [folder / DIAGNOSTICS_FOLDER / name for name in _POSTERIOR_FILES]
     found = next((path for path in kept if path.is_file()), None)
     find = None if found is None else partial(PosteriorDraws.load, found, study.result.copula)
-    return study, SyntheticTables(tables, study.federation, study.n_subjects, find)
+    return study, SyntheticTables(tables, study.federation, study.n_subjects, find, study)
 
 
 def read_fitted(folder: Path) -> FittedStudy:

@@ -13,6 +13,7 @@ from verticopula.data.tables import decode_column
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.frames import from_polars
 from verticopula.stats.fit_result import FindPosteriorDraws, FitResult
+from verticopula.study.fitted_study import FittedStudy
 
 
 class SyntheticTables(dict[str, Any]):
@@ -22,6 +23,7 @@ class SyntheticTables(dict[str, Any]):
     ----------
     federation : kinds and categories of the columns
     n_subjects : real subjects behind the rows, however many rows there are
+    study : what they were drawn from, and so what their errors are; None where nobody knows, and after a pickle
     posterior_draws : how surely the correlations behind them are known; None where nobody knows. It holds what parties
         released, so it stays behind when the tables are pickled
     """
@@ -32,14 +34,16 @@ class SyntheticTables(dict[str, Any]):
         federation: Federation,
         n_subjects: int,
         posterior_draws: FindPosteriorDraws | None = None,
+        study: FittedStudy | None = None,
     ) -> None:
         super().__init__(tables)
         self.federation = federation
         self.n_subjects = n_subjects
         self.posterior_draws = posterior_draws
+        self.study = study
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"posterior_draws": None}
+        return self.__dict__ | {"posterior_draws": None, "study": None}
 
 
 def decode_tables(
@@ -47,6 +51,7 @@ def decode_tables(
     federation: Federation,
     result: FitResult,
     backends: Mapping[str, str] | None = None,
+    study: FittedStudy | None = None,
 ) -> SyntheticTables:
     """Drawn numbers as tables.
 
@@ -54,9 +59,10 @@ def decode_tables(
     ----------
     values : column -> its rows; category codes where a column has categories
     backends : party -> the library its table is to be of; polars by default
+    study : that `result` belongs to, where regressions on the tables are to have intervals
     """
     tables: dict[str, Any] = {}
     for party in federation.parties:
         columns = [decode_column(values[key], party.column(key.column)) for key in values if key.party == party.name]
         tables[party.name] = from_polars(pl.DataFrame(columns), (backends or {}).get(party.name, "polars"))
-    return SyntheticTables(tables, federation, result.n_subjects, result.posterior_draws)
+    return SyntheticTables(tables, federation, result.n_subjects, result.posterior_draws, study)
