@@ -13,10 +13,11 @@ from reporting.tables import Table
 HEADER = ("attack", "against whom", "refused by what", "who must be honest", "what the victim wrote down")
 VICTIMS = ("the coordinator", "a party", "who computes", "the study lead")
 _INTRODUCTION = """
-Every row was carried out by `python -m benchmarks intruders`, from the table that `make test-network` asserts. Victims are real
-processes on loopback. Where the attack is about budgets over many studies, they are members in one process. A row is here only if the attack was refused, the victim wrote the line in the last column
-to its kit's `log.txt` (the lead: to its terminal), and went on working. Where code could have come along, a canary that
-unpickling would have woken stayed silent.
+Every row was carried out by `python -m benchmarks intruders`, from the table that `make test-network` asserts. Victims
+are real processes on loopback. Where the attack is about budgets over many studies, they are members in one process.
+A row is here only if the attack was refused, the victim wrote the line in the last column to its kit's `log.txt` (the
+lead: to its terminal), and went on working. Where code could have come along, a canary that unpickling would have
+woken stayed silent.
 
 Whoever is not named as honest may work together: for "this party alone" the
 coordinator and all other parties do, each with its real certificate. Where a party is the victim, no ledger changed,
