@@ -133,7 +133,7 @@ def test_a_column_that_is_not_shared_is_refused(name: str, hidden: str) -> None:
 @pytest.mark.parametrize("select", ["bic", 0.1], ids=str)
 def test_every_used_column_and_the_response_are_in_the_ledger_as_infinite(select: Any) -> None:
     members = parties()
-    VerticalGLM(select=select).fit_transport(Watched(members), federation(), study="raw")
+    VerticalGLM(select=select, n_strengths=8).fit_transport(Watched(members), federation(), study="raw")
     assert sorted(entries(members)) == sorted((k.party, k.column) for k in federation().keys)
     everything = [entry for p in members.values() for entry in p.ledger]
     for entry in everything:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -22,8 +23,22 @@ from verticopula.schema.methods import PRINTED_VARIANT, VARIANTS
 Floats = NDArray[np.float64]
 RandomState = int | np.random.RandomState | np.random.Generator | None
 
-_RESTLESS = 0.15  # chains whose inclusion probabilities are on average so far apart have not seen the same posterior
-_RUNS_OFF = 2.0  # a linear predictor that a sharper maximisation moves so far was on its way to infinity
+
+@dataclass(frozen=True)
+class FitThresholds:
+    """When a regression is doubted; chosen by hand.
+
+    Attributes
+    ----------
+    chain_difference : chains whose inclusion probabilities are on average so far apart have not seen the same posterior
+    diverging_predictor : one that a sharper maximisation moves so far was on its way to infinity
+    """
+
+    chain_difference: float = 0.15
+    diverging_predictor: float = 2.0
+
+
+THRESHOLDS = FitThresholds()
 
 
 class FitWarning(NamedTuple):
@@ -152,7 +167,7 @@ def path_warnings(
 
 def posterior_warnings(found: Posterior) -> list[FitWarning]:
     """Warnings that follow from the posterior's chains alone."""
-    if found.chain_difference <= _RESTLESS:
+    if found.chain_difference <= THRESHOLDS.chain_difference:
         return []
     return [
         FitWarning(
@@ -191,6 +206,6 @@ def coefficient_warnings(
     chosen = Features.plain(features.values[:, kept], [features.names[j] for j in kept])
     sharper, best_intercept, _ = maximise_likelihood(chosen, y, family, fit_intercept=intercept is not None)
     moved = best_intercept - (intercept or 0.0) + chosen.values @ (sharper - coef[kept])
-    if np.max(np.abs(moved)) > _RUNS_OFF:
+    if np.max(np.abs(moved)) > THRESHOLDS.diverging_predictor:
         return [FitWarning("the likelihood has no maximum: some category or range has only one outcome", True)]
     return []
