@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import verticopula
 from verticopula import errors
+from verticopula.estimators.synthesizer import StudyNotFittedError
 
 HOME = Path(verticopula.__file__).parent
 GAP = "…"
@@ -24,7 +25,7 @@ LEVELS = {"stop": "Do not share or publish as it is", "care": "Results may misle
 ERRORS = [
     *(errors.SchemaError, errors.SettingsError, errors.InputTypeError, errors.BudgetExceeded, errors.PolicyRefused),
     *(errors.PartyUnavailable, errors.VersionMismatch, errors.LedgerError, errors.VerticopulaError),
-    *(errors.ProtocolError, errors.WireError),
+    *(errors.ProtocolError, errors.WireError, StudyNotFittedError),
 ]
 WARNINGS = [errors.NotPrivateWarning, errors.WeakPrivacyWarning, errors.AlignedWarning, errors.CellsWarning]
 
