@@ -1,4 +1,4 @@
-"""Utility against epsilon and N, at every unit, by VCDS, the refinement and strict; for docs/how-to/planning.md.
+"""Utility against epsilon and N, at every unit, by VCDS, the refinement and strict; for docs/results/planning.md.
 
 One study: 4 parties with 5 columns each, the others' blocks missing at random for 30 % of the subjects. VCDS and the
 refinement are fitted to the same releases; strict is for `block` and `person`. Lines of the forecast of the method for

@@ -10,12 +10,14 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import verticopula
 from verticopula import errors
+from verticopula.estimators.synthesizer import StudyNotFittedError
 
 HOME = Path(verticopula.__file__).parent
 GAP = "…"
@@ -24,7 +26,7 @@ LEVELS = {"stop": "Do not share or publish as it is", "care": "Results may misle
 ERRORS = [
     *(errors.SchemaError, errors.SettingsError, errors.InputTypeError, errors.BudgetExceeded, errors.PolicyRefused),
     *(errors.PartyUnavailable, errors.VersionMismatch, errors.LedgerError, errors.VerticopulaError),
-    *(errors.ProtocolError, errors.WireError),
+    *(errors.ProtocolError, errors.WireError, StudyNotFittedError),
 ]
 WARNINGS = [errors.NotPrivateWarning, errors.WeakPrivacyWarning, errors.AlignedWarning, errors.CellsWarning]
 
@@ -37,16 +39,39 @@ class Said(NamedTuple):
 
 
 def said_in_code() -> Iterator[Said]:
-    """Every warning, problem and error that some file makes, as far as its text stands in the call."""
-    makers = {"StudyWarning", "Problem", *(error.__name__ for error in ERRORS)}
+    """Every warning, problem and error that some file makes: its text stands in the call, or in a name just before."""
+    makers = {"StudyWarning", "FitWarning", "Problem", *(error.__name__ for error in ERRORS)}
     for path in sorted(HOME.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-        made = [call for call in calls if call.func.id in makers and call.args]
-        module = _module(path) if made else None
-        for call in made:
-            texts = tuple(text_of(argument, module) for argument in call.args)
-            yield Said(call.func.id, texts)
+        for part in tree.body:
+            made = [call for call in _calls(part) if call.func.id in makers and call.args]
+            named = _assigned(part)
+            for call in made:
+                choices = [_choices(argument, named) for argument in call.args]
+                for chosen in product(*choices):
+                    yield Said(call.func.id, tuple(text_of(each, _module(path)) for each in chosen))
+
+
+def _calls(part: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(part) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+
+
+def _assigned(part: ast.AST) -> dict[str, list[ast.expr]]:
+    """Name -> the expressions that a function or class assigns to it."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(part):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found.setdefault(node.targets[0].id, []).append(node.value)
+    return found
+
+
+def _choices(node: ast.expr, named: dict[str, list[ast.expr]]) -> list[ast.expr]:
+    """What an argument may be: either branch of a condition, any expression that its name stands for."""
+    if isinstance(node, ast.IfExp):
+        return [*_choices(node.body, named), *_choices(node.orelse, named)]
+    if isinstance(node, ast.Name) and node.id in named:
+        return [choice for value in named[node.id] for choice in _choices(value, {})]
+    return [node]
 
 
 def _module(path: Path) -> ModuleType:
@@ -92,7 +117,7 @@ def _constant(node: ast.expr, module: Any) -> str | int | float:
 def list_messages() -> str:
     """All lists, in Markdown."""
     found = list(said_in_code())
-    return "\n".join([*_study_warnings(found), *_python_warnings(), *_errors(found)])
+    return "\n".join([*_study_warnings(found), *_fit_warnings(found), *_python_warnings(), *_errors(found)])
 
 
 def _study_warnings(found: list[Said]) -> Iterator[str]:
@@ -109,10 +134,18 @@ def _python_warnings() -> Iterator[str]:
         yield f"### {warning.__name__}\n\n{inspect.getdoc(warning)}\n"
 
 
+def _fit_warnings(found: list[Said]) -> Iterator[str]:
+    yield "## Warnings of a regression\n\n*What to do:* do not rely on its coefficients before this is mended.\n"
+    yield _bullets({said.texts[0] for said in found if said.made == "FitWarning"})
+
+
+def _bullets(texts: set[str]) -> str:
+    return "\n".join(f"- {_MARKUP.sub(_ESCAPED, ' '.join(text.split()))}" for text in sorted(texts - {GAP})) + "\n"
+
+
 def _errors(found: list[Said]) -> Iterator[str]:
     yield "## Errors\n"
     for error in ERRORS:
         made = ("Problem", 1) if error is errors.SchemaError else (error.__name__, 0)
-        texts = sorted({said.texts[made[1]] for said in found if said.made == made[0]} - {GAP})
-        lines = "\n".join(f"- {_MARKUP.sub(_ESCAPED, text)}" for text in texts)
-        yield f"### {error.__name__}\n\n{inspect.getdoc(error)}\n\n{lines}\n"
+        texts = {said.texts[made[1]] for said in found if said.made == made[0]}
+        yield f"### {error.__name__}\n\n{inspect.getdoc(error)}\n\n{_bullets(texts)}"

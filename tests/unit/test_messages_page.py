@@ -9,6 +9,7 @@ import pytest
 
 from reporting.messages_page import ERRORS, WARNINGS, list_messages, said_in_code, text_of
 from verticopula import errors
+from verticopula.estimators.synthesizer import StudyNotFittedError
 from verticopula.forecasting import preflight_checks
 from verticopula.study.study_warnings import CATEGORIES, WARN_AT
 
@@ -20,8 +21,8 @@ def lists() -> str:
 
 def test_every_kind_of_error_and_warning_says_what_to_do() -> None:
     tree = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, Exception)]
-    assert set(tree) == {*ERRORS, *WARNINGS}
-    assert [kind.__name__ for kind in tree if "*What to do:*" not in (inspect.getdoc(kind) or "")] == []
+    assert {*tree, StudyNotFittedError} == {*ERRORS, *WARNINGS}
+    assert [kind.__name__ for kind in (*ERRORS, *WARNINGS) if "*What to do:*" not in (inspect.getdoc(kind) or "")] == []
 
 
 def test_every_warning_stands_there_with_constants_filled_in(lists: str) -> None:
@@ -36,6 +37,9 @@ def test_errors_stand_below_their_kind(lists: str) -> None:
     problems = lists[lists.index("### SchemaError") : lists.index("### SettingsError")]
     assert r"- at least one \[\[party.column\]\] is needed" in problems
     assert "- …\n" not in lists
+    assert "- no row is cut by …, as the header is" in problems  # the call has it by a name
+    assert "- has no table\n" in problems  # the other branch of a condition
+    assert "- selected columns are linearly dependent: their coefficients are not unique" in lists
 
 
 @pytest.mark.parametrize(

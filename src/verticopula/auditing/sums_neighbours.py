@@ -1,7 +1,7 @@
 """Two data sets that both openings tell apart as well as their bounds allow.
 
 One presence pattern of a plan, a few people, and one of them replaced. D = x x' - y y' is largest when x and y are
-orthogonal and of full length ([docs/explanation/strict.md]). In every column one of the two is in the cell of the
+orthogonal and of full length (docs/explanation/strict-proof.md). In every column one of the two is in the cell of the
 longest scores; the other is there as well, or in the cell whose scores point the other way. The tables that are opened
 are of pairs with a column in which the two differ: every one of them moves.
 """

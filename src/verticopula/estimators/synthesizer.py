@@ -75,7 +75,10 @@ class ReportableRegression(Protocol):
 
 
 class StudyNotFittedError(VerticopulaError, NotFittedError):  # type: ignore[misc]
-    """Something was asked of a synthesizer that only a fitted one knows."""
+    """Something was asked of a synthesizer that only a fitted one knows.
+
+    *What to do:* call `fit` first, or load a saved study.
+    """
 
 
 class Synthesizer(BaseEstimator):  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 Only public quantities enter: the schema, the number of subjects, the shares that the parties know,
 epsilon; and an assumption about the truth (`simulate/assumptions.py`). The study is simulated on assumed data
-(`simulate/rank_simulation.py`). docs/how-to/planning.md compares forecasts with measurements.
+(`simulate/rank_simulation.py`). docs/results/forecast.md compares forecasts with measurements.
 """
 
 from __future__ import annotations
