@@ -76,16 +76,12 @@ def load_study(path: str | Path) -> FittedStudy:
 
 def with_growing_cells(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A federation as studies have it that were saved before count columns could have even cells: theirs all grow."""
-    return {
-        **raw,
-        "party": [
-            {
-                **party,
-                "column": [c | {"cells": "growing"} if c["kind"] == "count" else c for c in party["column"]],
-            }
-            for party in raw["party"]
-        ],
-    }
+
+    def grow(column: dict[str, Any]) -> dict[str, Any]:
+        is_even = column["kind"] == "count" and Column(**column).has_even_cells
+        return {**column, "cells": "growing"} if is_even else column
+
+    return {**raw, "party": [{**party, "column": [grow(c) for c in party["column"]]} for party in raw["party"]]}
 
 
 def result_to_dict(result: FitResult) -> dict[str, Any]:
