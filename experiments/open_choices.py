@@ -162,6 +162,11 @@ def list_effects(record: Record) -> dict[str, list[tuple[str, str, str]]]:
     return tables
 
 
+def mean_errors(record: Record) -> dict[str, dict[str, float]]:
+    """RMSE by method and design, and by reading."""
+    return {name: {reading: mean(errors) for reading, errors in own.items()} for name, own in record.results.items()}
+
+
 def measure(
     task: tuple[str, Model, int], n_subjects: int, quick: bool, known: Mapping[str, Collection[str]]
 ) -> tuple[str, dict[str, float]]:

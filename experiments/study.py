@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula import Synthesizer
+from verticopula.data.tables import AlignedTable
 from verticopula.privacy.statement import PrivacyStatement
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.units import Unit
@@ -38,6 +39,8 @@ class Study:
     rows_per_subject : size of a synthetic table in units of the cohort
     fitted : what was fitted on just these tables, by the synthesizer's method (and variant, if not our own): free and
         aligned rows share a fit
+    aligned : the tables checked and in one order, by whether two columns without common subjects are an error: all
+        methods share them
     """
 
     federation: Federation
@@ -47,6 +50,7 @@ class Study:
     seed: int = 0
     rows_per_subject: int = 1
     fitted: dict[str, Synthesizer] = field(default_factory=dict, init=False, repr=False, compare=False)
+    aligned: dict[bool, dict[str, AlignedTable]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from experiments import sme, sme_table
 from experiments.draws import Cell
 from experiments.judge import JUDGE_NAMES
 from experiments.methods import HEADLINE, MECHANISMS, METHODS, NEEDS_TORCH, TABLES, YARDSTICKS
-from experiments.open_choices import list_effects
+from experiments.open_choices import list_effects, mean_errors
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import (
     NOISELESS,
@@ -162,6 +162,7 @@ def present(record: Record, places: Places) -> list[Table]:
         hours["Table 8"] = spent
     labels = {UNIFORM: "effects of many sizes", FRESH: "fresh data sets"}
     hours |= {labels[name]: sum(sum_hours(found).values()) for name, (found, _) in others.items()}
+    choices = Record.read(path) if (path := folder / "open_choices.json").exists() and paper else None
     contents = Contents(
         tables,
         paper,
@@ -170,7 +171,8 @@ def present(record: Record, places: Places) -> list[Table]:
         complete_shares(cells),
         hours,
         sme_table.render(folder, said["subjects"]),
-        list_effects(Record.read(choices)) if (choices := folder / "open_choices.json").exists() and paper else {},
+        {} if choices is None else list_effects(choices),
+        {} if choices is None else mean_errors(choices),
     )
     made_by = record.describe() + " All that earlier runs left in the folder is shown and counted, too."
     write_text(places.pages / "results.html", render(contents, made_by))

@@ -14,7 +14,8 @@ from typing import Literal
 
 from experiments.study import Fit, MethodFailure, Outcome, Spent, Study
 from verticopula import Synthesizer
-from verticopula.errors import AlignedWarning, NotPrivateWarning, VerticopulaError
+from verticopula.data.tables import AlignedTable, align_tables
+from verticopula.errors import AlignedWarning, CellsWarning, NotPrivateWarning, VerticopulaError
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 
 Method = Literal["vcds", "evcds", "ievcds", "refined"]
@@ -54,9 +55,18 @@ def _fit(study: Study, method: Method, variant: str) -> Synthesizer:
         variant=variant,
     )
     try:
-        return synthesizer.fit(study.tables)
+        return synthesizer.fit_aligned(align(study, need_overlap=synthesizer.needs_overlap))
     except (VerticopulaError, ValueError) as error:
         raise MethodFailure(str(error)) from error
+
+
+def align(study: Study, *, need_overlap: bool) -> dict[str, AlignedTable]:
+    """The study's tables as `Synthesizer.fit` aligns them, once for all methods."""
+    if need_overlap not in study.aligned:
+        study.aligned[need_overlap] = align_tables(study.federation, study.tables, need_overlap=need_overlap)
+        for note in (note for table in study.aligned[need_overlap].values() for note in table.notes()):
+            warnings.warn(str(note), CellsWarning, stacklevel=2)
+    return study.aligned[need_overlap]
 
 
 def fit(study: Study, method: Method = "vcds", *, aligned: bool = False, variant: str = OWN_VARIANT) -> Outcome:

@@ -281,6 +281,18 @@ def test_rows_do_not_depend_on_who_drew_from_the_same_fit_before() -> None:
     assert replace(shared, epsilon=2.0).fitted == {}  # another study has no fit yet
 
 
+def test_methods_that_share_aligned_tables_find_what_each_finds_alone() -> None:
+    cell = Cell("linear", "MCAR", 120)
+    drawn = draw(cell, 0, SMALL.make_design(cell))
+    shared = drawn.study(1.0, 0, 1)
+    for method in ("vcds", "ievcds", "refined"):
+        alone = copula.fit(drawn.study(1.0, 0, 1), method).tables
+        for party, table in copula.fit(shared, method).tables.items():
+            assert table.equals(alone[party])
+    assert shared.aligned
+    assert replace(shared, epsilon=2.0).aligned == {}  # another study may have other tables
+
+
 def test_judges_are_asked_one_by_one_or_together(strong: tuple[Study, np.ndarray]) -> None:
     study, truth = strong
     outcome = original_c.fit(study)

@@ -81,6 +81,14 @@ def test_what_other_readings_change_stands_on_the_page(page: str) -> None:
     assert page.count("<tr><th>our reading</th><td>0.150 ± 0.050</td></tr>") == 2
 
 
+def test_cells_that_are_far_off_are_listed_with_the_reading_that_comes_nearest(page: str) -> None:
+    """VCDS is printed as 0.149 there. Our reading has 0.150 on average, and the tables 0.105."""
+    assert "<td>our reading: +1 %</td>" in page
+    far = page[page.index("<details><summary>All ") :]
+    row = "<th>VCDS</th><th>linear</th><th>complete</th><th>1,000</th><th>1</th><td>0.149</td>"
+    assert f"{row}<td class='better'>0.105 ± 0.005 ▲</td><td>-30 %</td>" in far[: far.index("</details>")]
+
+
 def test_a_phone_can_read_it(page: str) -> None:
     assert "name='viewport'" in page
     assert page.count("<table") == page.count("<div class='scroll'><table")
