@@ -68,6 +68,12 @@ class SettledOpenings:
     readings: tuple[TableReading, ...]
 
 
+def count_fitted_rows(n_subjects: int, n_columns: int) -> int:
+    """How many rows a fit works with."""
+    least, most = TUNING.fitted_rows
+    return int(np.clip(n_subjects, least, np.clip(TUNING.fitted_cells // n_columns, least, most)))
+
+
 def refine_margins(
     columns: Sequence[PooledColumn], tables: Sequence[OpenedTable], deviations: Floats
 ) -> tuple[PooledColumn, ...]:
