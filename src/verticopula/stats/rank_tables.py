@@ -174,9 +174,7 @@ def category_confusion(p: Floats, deviations: Floats) -> Floats:
     return np.asarray(confusion / confusion.sum(axis=1)[:, None])
 
 
-def deconvolve(
-    counts: Floats, squares: Floats, confusion_a: Floats, confusion_b: Floats
-) -> tuple[Floats, Floats]:
+def deconvolve(counts: Floats, squares: Floats, confusion_a: Floats, confusion_b: Floats) -> tuple[Floats, Floats]:
     """(shares, variances) of a pair's true table from what was read: T with C_a' T C_b = what was read.
 
     Parameters
@@ -288,5 +286,3 @@ def rake(base: Sequence[ReadColumn], rows: Ints, n_subjects: int) -> Floats:
             weights = weights * ratio[cells]
         weights = np.clip(weights * rows.size / weights.sum(), 1.0 / most, most)
     return weights
-
-

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from verticopula.schema.federation import ColumnKey
-from verticopula.stats.class_tilting import fit_classes, find_classes
+from verticopula.stats.class_tilting import find_classes, fit_classes
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.rank_release import RankRelease
