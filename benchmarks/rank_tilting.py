@@ -32,7 +32,7 @@ from reporting.pages import markdown_page
 from reporting.records import Record, write_text
 from reporting.tables import Table
 from verticopula import Federation, Synthesizer
-from verticopula.errors import StudyWarning
+from verticopula.errors import NotPrivateWarning
 from verticopula.schema.dependence import COPULA_DEPENDENCE, TILTED_DEPENDENCE
 from verticopula.schema.methods import REFINED
 
@@ -146,7 +146,7 @@ def synthesize(table: MixedTable, held: Ints, dependence: str, seed: int) -> Int
         dependence=dependence,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StudyWarning)
+        warnings.simplefilter("ignore", NotPrivateWarning)
         drawn = study.fit(tables_of(table, federation, held)).sample(len(held))
     codes = [drawn[p.name][c.name].cast(str).cast(int).to_numpy() for p in federation.parties for c in p.columns]
     return np.column_stack(codes).astype(np.int64)
