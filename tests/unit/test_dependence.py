@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.builders import Call
+from tests.unit.test_cli_methods import arguments, write
 from verticopula import Federation, Synthesizer
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.schema.methods import EVCDS, IEVCDS, REFINED, STRICT, VCDS
@@ -135,3 +137,13 @@ def test_settings_leave_the_default_out_and_refuse_what_makes_no_sense() -> None
     ):
         with pytest.raises(SettingsError, match=words):
             settings.checked(federation)
+
+
+def test_the_command_line_asks_for_it(tmp_path: Path, call: Call) -> None:
+    write(tmp_path)
+    said = call(*arguments(tmp_path, "--method", VCDS.name, "--epsilon", 20, "--dependence", "tilted"))
+    assert said.code == 0, said.err
+    saved = json.loads((tmp_path / "out" / "study.json").read_text("utf-8"))
+    assert saved["settings"]["dependence"] == "tilted"
+    assert "tilted" in saved["fit"]
+    assert call("report", tmp_path / "out").code == 0  # from the saved study

@@ -75,13 +75,14 @@ def _settle_dependence(
     """The result as it is, or tilted by tables that the first round's ranks tell: those of values that are real."""
     if side.dependence != TILTED_DEPENDENCE:
         return result
-    return tilt_result(
+    tilted: FitResult = tilt_result(
         result,
         collected.release,
         federation.response,
         side.rng,
         lambda done, most: side.progress("tilting", done, most),
     )
+    return tilted
 
 
 def ask_completed(

@@ -208,13 +208,16 @@ def read_tables(columns: Sequence[ReadColumn]) -> list[TableReading]:
                 continue
             shape = first.column.n_cells, second.column.n_cells
             place = first.cells[both] * shape[1] + second.cells[both]
-            counts = np.bincount(place, weights=weight, minlength=shape[0] * shape[1]).reshape(shape)
-            squares = np.bincount(place, weights=weight**2, minlength=shape[0] * shape[1]).reshape(shape)
+            counts, squares = (_sum_cells(place, values, shape) for values in (weight, weight**2))
             shares, noise = deconvolve(counts, squares, first.confusion, second.confusion)
             people = float(counts.sum()) ** 2 / float(squares.sum())
             scale = margin_scale(shares, first.column.shares, second.column.shares, people)
             found.append(_reading((a, b), shares * scale, noise * scale**2, people, columns))
     return found
+
+
+def _sum_cells(place: Ints, values: Floats, shape: tuple[int, int]) -> Floats:
+    return np.bincount(place, weights=values, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
 
 
 def _reading(

@@ -114,7 +114,7 @@ def gather_readings(tables: Sequence[OpenedTable], readings: Sequence[TableReadi
         other = found.get(table.pair)
         if other is not None and other.values.shape == table.shares.shape and _indicators(other):
             scale = float(other.left[0, 0] * other.right[0, 0])
-            added = (scale / other.deviation) ** 2
+            added = (scale / float(np.max(other.deviation))) ** 2
             shares = (precision * shares + added * other.values / scale) / (precision + added)
             precision += added
         found[table.pair] = TableReading(
