@@ -25,8 +25,7 @@ from reporting.catalogue import Measured, Places
 from reporting.records import Record
 from reporting.tables import Table
 from verticopula.privacy.gaussian_dp import mu_of
-from verticopula.stats.strict.strict_fit import count_fitted_rows
-from verticopula.stats.tilting.tilted_fit import draw_rows
+from verticopula.stats.tilting.tilted_fit import count_fitted_rows, draw_rows
 from verticopula.stats.tilting.tilted_model import decode_rows
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
 

@@ -26,6 +26,7 @@ from verticopula.errors import SettingsError
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import ColumnQuery, Imputation
+from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import ColumnKey, Federation, Party
 from verticopula.schema.methods import METHODS
 from verticopula.schema.progress import Progress
@@ -52,6 +53,7 @@ class StudyTerms:
     delta: float
     bounds_from_data: bool = False
     budget: StudyBudget | None = None
+    dependence: str = DEFAULT_DEPENDENCE
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,7 @@ def _on_output(terms: StudyTerms, person: Attack, trials: int) -> Attack:
             ranks, marginals = sums.get(key.party, (0.0, 0.0))
             sums[key.party] = (ranks + budget.epsilon_ranks, marginals + budget.epsilon_marginal)
         study_budget = replace(study_budget, unit=Unit.CLIENT, parties=sums, per_round=True)  # a budget is of one round
-    release = OutputRelease(terms.federation, study_budget, terms.method)
+    release = OutputRelease(terms.federation, study_budget, terms.method, terms.dependence)
     assert isinstance(person.neighbours, Neighbours)
     claim = claim_of(Unit.PERSON, release.entries(person.neighbours.first, _ENTRIES), terms.delta)
     return replace(person, what="the synthetic tables", claim=claim, release=release, trials=trials)

@@ -14,6 +14,7 @@ from verticopula.data.tables import AlignedTable
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.release import Release
+from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import DEFAULT_METHOD
 from verticopula.simulate.in_process import run_in_process
@@ -30,6 +31,7 @@ class OutputRelease:
     federation: Federation
     budget: StudyBudget
     method: str = DEFAULT_METHOD.name
+    dependence: str = DEFAULT_DEPENDENCE
 
     def __call__(self, tables: Mapping[str, AlignedTable], noise: Noise) -> Floats:
         result = self._fit(tables, noise, Ledger())
@@ -60,5 +62,6 @@ class OutputRelease:
             rng=np.random.default_rng(noise.stream(AUDIT_STUDY, "coordinator").words(4)),
             ledger=ledger,
             threads=1,
+            dependence=self.dependence,
             ask_consent=False,  # of people who do not exist, with shares of a budget that no settings give
         )

@@ -196,6 +196,7 @@ def _terms(synthesizer: Synthesizer) -> StudyTerms:
         delta,
         bounds_from_data=from_data,
         budget=synthesizer.study_.budget,
+        dependence=synthesizer.study_.settings.dependence,
     )
 
 

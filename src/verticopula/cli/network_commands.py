@@ -21,6 +21,7 @@ from verticopula.cli.glm_commands import strength_or_rule
 from verticopula.cli.shared_options import (
     AsPrinted,
     Delta,
+    DependenceName,
     Epsilon,
     FederationFile,
     Method,
@@ -35,6 +36,7 @@ from verticopula.cli.shared_options import (
 )
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
+from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.methods import (
     IEVCDS,
     METHODS,
@@ -288,6 +290,7 @@ def submit(
     aligned: Annotated[bool, typer.Option("--aligned", help="Row i follows subject i. For comparisons only.")] = False,
     as_printed: AsPrinted = False,
     rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
+    dependence: DependenceName = DEFAULT_DEPENDENCE,
     family: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: gaussian, binomial or poisson.")] = "gaussian",
     penalty: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: scad, mcp, lasso or none.")] = "scad",
     select: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: bic, cv or a strength.")] = "bic",
@@ -351,6 +354,7 @@ def submit(
             per_round,
             variant_of(as_printed),
             rank_correlation,
+            dependence,
         )
         settings = asked.to_dict()
     request = SubmitRequest(

@@ -17,6 +17,7 @@ from verticopula.cli.shared_options import (
     AsPrinted,
     ChosenMethod,
     Delta,
+    DependenceName,
     Epsilon,
     FederationFile,
     Overwrite,
@@ -32,6 +33,7 @@ from verticopula.cli.study_inputs import DataFolder, default_vault, open_vault, 
 from verticopula.errors import SettingsError
 from verticopula.formatting import count_of
 from verticopula.schema.defaults import DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
+from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.methods import IEVCDS, STRICT, default_method
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 
@@ -87,6 +89,7 @@ def run(
     ] = False,
     as_printed: AsPrinted = False,
     rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
+    dependence: DependenceName = DEFAULT_DEPENDENCE,
     policies: Annotated[
         Path | None,
         typer.Option(
@@ -171,6 +174,7 @@ def run(
         per_round=per_round,
         variant=variant_of(as_printed),
         rank_correlation=rank_correlation,
+        dependence=dependence,
     )
     tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
     show_notes(console, tables)

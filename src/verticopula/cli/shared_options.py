@@ -13,6 +13,7 @@ from rich import progress as rich_progress
 from rich.console import Console
 
 from verticopula.errors import SettingsError
+from verticopula.schema.dependence import COPULA_DEPENDENCE, TILTED_DEPENDENCE
 from verticopula.schema.methods import (
     DEFAULT_METHOD,
     OWN_VARIANT,
@@ -62,6 +63,13 @@ AsPrinted = Annotated[bool, typer.Option(f"--{PRINTED_VARIANT}", help=printed_he
 RankCorrelationName = Annotated[
     str,
     typer.Option("--rank-correlation", help=f"With --{PRINTED_VARIANT}: {' or '.join(RANK_CORRELATIONS)}."),
+]
+DependenceName = Annotated[
+    str,
+    typer.Option(
+        "--dependence",
+        help=f"Methods that rank: {COPULA_DEPENDENCE}, or {TILTED_DEPENDENCE} by tables of the same ranks, at no cost.",
+    ),
 ]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Reproducible, and therefore NOT PRIVATE. For simulation only.")

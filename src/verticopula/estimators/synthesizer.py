@@ -33,6 +33,7 @@ from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStudy, open_study
 from verticopula.schema.conditions import check_met, read_conditions
 from verticopula.schema.defaults import DEFAULT_ROUNDS
+from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT, default_method
@@ -102,6 +103,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     variant : `verticopula` for our variants; `as-printed` runs the paper's Algorithms 1 to 3 as they stand, for `vcds`,
         `evcds` and `ievcds`. That sends ranges of the data: epsilon is infinite, and a warning says so
     rank_correlation : which one `as-printed` computes correlations from: `kendall` or `spearman`
+    dependence : of methods that rank: `copula`, or `tilted` by tables of pairs that the same ranks tell, at no cost
 
     Attributes
     ----------
@@ -138,6 +140,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         per_round: bool = False,
         variant: str = OWN_VARIANT,
         rank_correlation: str = DEFAULT_RANK_CORRELATION,
+        dependence: str = DEFAULT_DEPENDENCE,
     ) -> None:
         self.federation = federation
         self.method = method
@@ -152,6 +155,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         self.per_round = per_round
         self.variant = variant
         self.rank_correlation = rank_correlation
+        self.dependence = dependence
 
     @classmethod
     def from_settings(cls, federation: Federation, settings: StudySettings) -> Synthesizer:
@@ -277,6 +281,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             progress=progress or live_progress(),
             variant=settings.variant,
             printed_choices=settings.printed_choices,
+            dependence=settings.dependence,
         )
         return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(book)), None)
 
@@ -357,7 +362,12 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         )
         rng = server_generator(server_seed if seed is None else seed, "fit")
         side = CoordinatorSide(
-            rng, progress or live_progress() or show_nothing, compute_handler, opened.context, settings.printed_choices
+            rng,
+            progress or live_progress() or show_nothing,
+            compute_handler,
+            opened.context,
+            settings.printed_choices,
+            settings.dependence,
         )
         rounds = find_protocol(settings.method, settings.variant)
         return opened, (yield from rounds(self.federation, budget, study, side))

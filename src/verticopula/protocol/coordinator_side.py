@@ -12,6 +12,7 @@ from verticopula.privacy.noise import Noise
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext
+from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import find_method
 from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
@@ -32,6 +33,7 @@ class CoordinatorSide:
     compute_handler : its own handler of secure sums, where it is one of the three compute parties
     context : who asks for the study and why, and which cohort it is about
     printed_choices : how it reads what the paper leaves open, in studies by its algorithms as printed
+    dependence : whether tables of the same ranks tilt the copula
     """
 
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
@@ -39,6 +41,7 @@ class CoordinatorSide:
     compute_handler: ComputeHandler | None = None
     context: StudyContext = NO_CONTEXT
     printed_choices: PrintedChoices = DEFAULT_INTERPRETATION
+    dependence: str = DEFAULT_DEPENDENCE
 
 
 def needs_handler(federation: Federation, method: str) -> bool:

@@ -15,13 +15,15 @@ from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
 from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
+from verticopula.schema.dependence import TILTED_DEPENDENCE
 from verticopula.schema.federation import ColumnKey, Federation
 from verticopula.schema.methods import EVCDS, IEVCDS, REFINED, VCDS
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.evcds import fit_evcds, prepare_missing
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.ievcds import finish_rounds, fit_round, place_missing
-from verticopula.stats.rank_release import RankRelease
+from verticopula.stats.rank_release import CollectedReleases, RankRelease
+from verticopula.stats.rank_tilting import tilt_result
 from verticopula.stats.refined import fit_refined
 from verticopula.stats.vcds import fit_vcds
 
@@ -31,14 +33,14 @@ Bools = NDArray[np.bool_]
 
 def vcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """verticopula's variant of Algorithm 1: the shared rounds, then correlations pair by pair."""
-    return fit_vcds((yield from collect(federation, budget, study, VCDS.name, side.context)))
+    collected = yield from collect(federation, budget, study, VCDS.name, side.context)
+    return _settle_dependence(fit_vcds(collected), collected, federation, side)
 
 
 def evcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """verticopula's variant of Algorithm 2: the shared rounds, then one rank-constrained draw of all latents."""
-    return fit_evcds(
-        (yield from collect(federation, budget, study, EVCDS.name, side.context)), federation.response, side.rng
-    )
+    collected = yield from collect(federation, budget, study, EVCDS.name, side.context)
+    return _settle_dependence(fit_evcds(collected, federation.response, side.rng), collected, federation, side)
 
 
 def refined(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
@@ -46,7 +48,7 @@ def refined(federation: Federation, budget: StudyBudget, study: str, side: Coord
     collected = yield from collect(federation, budget, study, REFINED.name, side.context)
     result = fit_refined(collected, lambda done, most: side.progress("refining", done, most))
     side.progress("refining", 1, 1)  # it mostly needs far fewer rounds than it may take
-    return result
+    return _settle_dependence(result, collected, federation, side)
 
 
 def ievcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
@@ -63,7 +65,24 @@ def ievcds(federation: Federation, budget: StudyBudget, study: str, side: Coordi
         ranks = gather_completed(federation, replies, release.n_subjects)
         release = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, collected.budgets, budget.sampler)
         fit = fit_round(collected, release, federation.response, side.rng)
-    return finish_rounds(collected, release, fit, federation.response)
+    result = finish_rounds(collected, release, fit, federation.response)
+    return _settle_dependence(result, collected, federation, side)
+
+
+def _settle_dependence(
+    result: FitResult, collected: CollectedReleases, federation: Federation, side: CoordinatorSide
+) -> FitResult:
+    """The result as it is, or tilted by tables that the first round's ranks tell: those of values that are real."""
+    if side.dependence != TILTED_DEPENDENCE:
+        return result
+    tilted: FitResult = tilt_result(
+        result,
+        collected.release,
+        federation.response,
+        side.rng,
+        lambda done, most: side.progress("tilting", done, most),
+    )
+    return tilted
 
 
 def ask_completed(

@@ -10,6 +10,7 @@ import numpy as np
 
 from verticopula.errors import SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
+from verticopula.schema.dependence import DEFAULT_DEPENDENCE, check_dependence
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import (
     DEFAULT_METHOD,
@@ -44,6 +45,7 @@ class StudySettings:
     per_round : spend the ranks' epsilon in every round instead of splitting it over them
     variant : `verticopula` for our variant of the method, `as-printed` for the paper's algorithm
     rank_correlation : which one `as-printed` computes correlations from
+    dependence : of methods that rank: `copula`, or `tilted` by tables of the same ranks
     """
 
     method: str = DEFAULT_METHOD.name
@@ -58,6 +60,7 @@ class StudySettings:
     per_round: bool = False
     variant: str = OWN_VARIANT
     rank_correlation: str = DEFAULT_RANK_CORRELATION
+    dependence: str = DEFAULT_DEPENDENCE
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> StudySettings:
@@ -79,6 +82,7 @@ class StudySettings:
         unused = set() if self.record.repeats_ranks else {"rounds", "per_round"}
         unused |= set() if self.record.ranks else {"sampler"}
         unused |= {"sampler"} if self.is_printed else {"variant", "rank_correlation"}  # older versions know neither
+        unused |= {"dependence"} if self.dependence == DEFAULT_DEPENDENCE else set()  # nor this one
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in given.items() if value is not None and name not in unused}
 
@@ -126,6 +130,7 @@ class StudySettings:
             able = " or ".join(repr(one.name) for one in METHODS.values() if one.repeats_ranks)
             raise SettingsError(f"per_round is for method {able}; {method.name!r} ranks once")
         self._check_variant(method)
+        self._check_dependence(method)
         seed = self.random_state
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer))):
             raise SettingsError("random_state must be a whole number or None")
@@ -152,6 +157,12 @@ class StudySettings:
             raise SettingsError(f"variant {self.variant!r} flips every comparison: it has the sampler 'exact' only")
         if not self.is_printed and self.rank_correlation != DEFAULT_RANK_CORRELATION:
             raise SettingsError(f"rank_correlation is for variant {PRINTED_VARIANT!r}")
+
+    def _check_dependence(self, method: Method) -> None:
+        check_dependence(self.dependence)
+        if self.dependence != DEFAULT_DEPENDENCE and (self.is_printed or not method.ranks):
+            able = " or ".join(repr(one.name) for one in METHODS.values() if one.ranks)
+            raise SettingsError(f"dependence is for method {able} in verticopula's variant")
 
 
 def check_parties(federation: Federation, method: Method) -> None:

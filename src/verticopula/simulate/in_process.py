@@ -25,6 +25,7 @@ from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT
 from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
@@ -55,6 +56,7 @@ def run_in_process(
     ask_consent: bool = True,
     variant: str = OWN_VARIANT,
     printed_choices: PrintedChoices = DEFAULT_INTERPRETATION,
+    dependence: str = DEFAULT_DEPENDENCE,
 ) -> FitResult:
     """The result of a study whose parties all live in this process.
 
@@ -73,6 +75,7 @@ def run_in_process(
     ask_consent : whether parties compute the proposal themselves and consent to it; not where a budget was made by hand
     variant : which algorithm the method's name stands for
     printed_choices : how the paper's algorithms as printed read what it leaves open
+    dependence : whether tables of the same ranks tilt the copula
     """
     no_limits = Policy(allow_as_printed=True)
     total = sum(_comparisons(table, budget.rounds) for table in tables.values())
@@ -106,7 +109,13 @@ def run_in_process(
                 third, None, records=MemoryRecords(), noise=noise(third), authenticity=authenticity
             )
         compute_handler = own_handler(federation, method, noise, MemoryRecords(), authenticity)
-        side = CoordinatorSide(rng, progress or show_nothing, compute_handler, printed_choices=printed_choices)
+        side = CoordinatorSide(
+            rng,
+            progress or show_nothing,
+            compute_handler,
+            printed_choices=printed_choices,
+            dependence=dependence,
+        )
         return drive(find_protocol(method, variant)(federation, budget, study, side), InProcessTransport(parties))
 
 

@@ -39,6 +39,7 @@ def repeat_study(fitted: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTab
         ask_consent=False,  # of people who do not exist
         variant=settings.variant,
         printed_choices=settings.printed_choices,
+        dependence=settings.dependence,
     )
     values = result.copula.sample(n_rows, server_generator(seed, "sample", "0"))
     return decode_tables(values, federation, result)

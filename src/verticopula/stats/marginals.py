@@ -491,6 +491,10 @@ class Marginal:
         kept = fine[fine > _NO_MASS]
         return np.asarray(kept / kept.sum())
 
+    def values_per_cell(self) -> Floats:
+        """(C,) how many values each cell has; infinitely many in a continuous column."""
+        return np.full(self.probabilities.size, np.inf) if self.column.kind == "continuous" else self._widths()
+
     def _widths(self) -> Floats:
         """Number of values in each cell; without end in those of a continuum."""
         if self.column.kind == "continuous":

@@ -19,6 +19,7 @@ from verticopula.schema.federation import Column, ColumnKey, Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.schema.study_settings import StudySettings
+from verticopula.stats.class_tilting import ClassMixture
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, Unidentified
 from verticopula.stats.marginals import Marginal
@@ -29,7 +30,7 @@ from verticopula.stats.refinement import RefineReport
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula
 from verticopula.study.fitted_study import FittedStudy
-from verticopula.study.saved_tilting import tilted_from_dict, tilted_to_dict
+from verticopula.study.saved_tilting import classes_from_dict, classes_to_dict, tilted_from_dict, tilted_to_dict
 
 STUDY_FORMAT = 2
 _BY_BOUNDS = "by-bounds"  # how a count column without `cells` is cut; studies without this word were all "growing"
@@ -117,6 +118,7 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
         "unidentified": [asdict(pair) for pair in result.unidentified],
         **({} if result.strict is None else {STRICT.name: result.strict.to_dict()}),
         **({"tilted": tilted_to_dict(copula)} if isinstance(copula, TiltedStudyCopula) else {}),
+        **({"classes": classes_to_dict(copula)} if isinstance(copula, ClassMixture) else {}),
         **({} if result.spending is None else {"sums": _sums(result.spending)}),
     }
 
@@ -183,7 +185,7 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
     report = raw["report"]
     copula = FittedCopula(layout, marginals, correlation)
     return FitResult(
-        copula=tilted_from_dict(copula, raw["tilted"]) if "tilted" in raw else copula,
+        copula=_read_copula(copula, raw),
         report=FitReport(
             overlap=np.array(report["overlap"], dtype=np.int64),
             standard_error=np.array(report["standard_error"]),
@@ -210,6 +212,13 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
         if "sums" in raw
         else None,
     )
+
+
+def _read_copula(copula: FittedCopula, raw: Mapping[str, Any]) -> FittedCopula:
+    """The copula with the tables that tilt it, if the file has any."""
+    if "classes" in raw:
+        return classes_from_dict(copula, raw["classes"])
+    return tilted_from_dict(copula, raw["tilted"]) if "tilted" in raw else copula
 
 
 def _read_spending(raw: dict[str, Any], deviations: dict[ColumnKey, float]) -> StrictSpending:

@@ -1,15 +1,18 @@
-"""A tilted copula as plain values and back."""
+"""A tilted copula, or one for each class of the response, as plain values and back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import VerticopulaError
-from verticopula.stats.copula import FittedCopula
+from verticopula.schema.federation import ColumnKey
+from verticopula.stats.class_tilting import ClassMixture
+from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula
@@ -73,6 +76,43 @@ def tilted_from_dict(copula: FittedCopula, raw: Mapping[str, Any]) -> TiltedStud
     if not _fits(copula, model, targets):
         raise VerticopulaError("the saved study's cells or tables do not fit its columns")
     return TiltedStudyCopula(copula.layout, copula.marginals, copula.correlation, model, targets)
+
+
+def classes_to_dict(mixture: ClassMixture) -> dict[str, Any]:
+    """The response, its classes' shares and their models; every class's margins stand in its cells."""
+    return {
+        "response": [mixture.response.party, mixture.response.column],
+        "shares": mixture.shares.tolist(),
+        "models": [tilted_to_dict(model) for model in mixture.models],
+    }
+
+
+def classes_from_dict(copula: FittedCopula, raw: Mapping[str, Any]) -> ClassMixture:
+    """What `classes_to_dict` wrote, checked; VerticopulaError if it does not fit the study's columns.
+
+    Parameters
+    ----------
+    copula : margins and names
+    """
+    response, shares = ColumnKey(*raw["response"]), np.array(raw["shares"], dtype=np.float64)
+    keys = [key for key in copula.layout.keys if key != response]
+    sizes = {len(model["columns"]) for model in raw["models"]}
+    known = copula.marginals[response].probabilities.size if response in copula.layout.keys else 0
+    whole = np.isfinite(shares).all() and (shares >= 0.0).all() and shares.sum() > 0.0
+    if sizes != {len(keys)} or shares.shape != (known,) or len(raw["models"]) != known or not whole:
+        raise VerticopulaError("the saved study's classes do not fit its response")
+    layout = Layout.of({key: copula.marginals[key].column for key in keys})
+    models = []
+    for model in raw["models"]:
+        marginals = {
+            key: replace(copula.marginals[key], probabilities=np.array(column["probabilities"], dtype=np.float64))
+            for key, column in zip(keys, model["columns"], strict=True)
+        }
+        plain = FittedCopula(layout, marginals, np.eye(len(layout.labels)))
+        if any(marginals[key].probabilities.size != copula.marginals[key].probabilities.size for key in keys):
+            raise VerticopulaError("the saved study's cells or tables do not fit its columns")
+        models.append(tilted_from_dict(plain, model))
+    return ClassMixture(copula.layout, copula.marginals, copula.correlation, response, shares, tuple(models))
 
 
 def _fits(copula: FittedCopula, model: TiltedCopula, targets: Mapping[Pair, Floats]) -> bool:

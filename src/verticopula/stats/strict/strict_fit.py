@@ -29,7 +29,7 @@ from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pair_choice import expected_table
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.study_fit import ChosenTables, settle_openings
-from verticopula.stats.tilting.tilted_fit import TiltedFit, fit_tilted
+from verticopula.stats.tilting.tilted_fit import TiltedFit, count_fitted_rows, fit_tilted
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_threads
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
 
@@ -94,12 +94,6 @@ def fit_strict(
         _report(plan, chosen, layout, marginals, repaired),
         summarise(plan, chosen, fit, layout, parties, repaired.correlation),
     )
-
-
-def count_fitted_rows(n_subjects: int, n_columns: int) -> int:
-    """How many rows a fit works with."""
-    least, most = TILTED_TUNING.fitted_rows
-    return int(np.clip(n_subjects, least, np.clip(TILTED_TUNING.fitted_cells // n_columns, least, most)))
 
 
 def population_margin(column: PooledColumn, observed: Marginal) -> Marginal:

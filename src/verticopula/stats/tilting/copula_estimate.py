@@ -56,6 +56,21 @@ class CopulaEstimate:
     shifts: Mapping[int, Floats] = field(default_factory=dict)
 
 
+def plain_copula(ordered: NDArray[np.bool_], correlation: Floats, shifts: Mapping[int, Floats]) -> CopulaEstimate:
+    """A copula that was estimated elsewhere: nothing is known of its noise.
+
+    Parameters
+    ----------
+    ordered : (p,) the columns that have a latent
+    correlation : (q, q) of their latents
+    shifts : as `CopulaEstimate` has them
+    """
+    q = len(correlation)
+    structure = FactorStructure(np.zeros((q, 1)), np.full(2, 1e-6), np.zeros((q, q), dtype=np.int64))
+    latent_of = np.where(ordered, np.cumsum(ordered) - 1, -1).astype(np.int64)
+    return CopulaEstimate(latent_of, correlation, correlation, np.zeros((q, q)), structure, shifts)
+
+
 def number_latents(features: Sequence[CellFeatures]) -> Ints:
     """(p,) the latent of every column that has one, in order; -1 for others."""
     alive = [f.score is not None and f.scale > 0.0 for f in features]

@@ -118,7 +118,7 @@ class TableReading:
     pair : the two columns
     values : (k_a, k_b)
     left, right : (c_a, k_a) and (c_b, k_b)
-    deviation : standard deviation of the noise on a value
+    deviation : standard deviation of the noise on a value, or (k_a, k_b) on each
     people : those behind it
     opened : whether it is a table of the second opening
     """
@@ -127,7 +127,7 @@ class TableReading:
     values: Floats
     left: Floats
     right: Floats
-    deviation: float
+    deviation: Floats | float
     people: float
     opened: bool
 

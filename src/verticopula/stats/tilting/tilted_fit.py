@@ -68,6 +68,12 @@ class SettledOpenings:
     readings: tuple[TableReading, ...]
 
 
+def count_fitted_rows(n_subjects: int, n_columns: int) -> int:
+    """How many rows a fit works with."""
+    least, most = TUNING.fitted_rows
+    return int(np.clip(n_subjects, least, np.clip(TUNING.fitted_cells // n_columns, least, most)))
+
+
 def refine_margins(
     columns: Sequence[PooledColumn], tables: Sequence[OpenedTable], deviations: Floats
 ) -> tuple[PooledColumn, ...]:
@@ -108,7 +114,7 @@ def gather_readings(tables: Sequence[OpenedTable], readings: Sequence[TableReadi
         other = found.get(table.pair)
         if other is not None and other.values.shape == table.shares.shape and _indicators(other):
             scale = float(other.left[0, 0] * other.right[0, 0])
-            added = (scale / other.deviation) ** 2
+            added = (scale / float(np.max(other.deviation))) ** 2
             shares = (precision * shares + added * other.values / scale) / (precision + added)
             precision += added
         found[table.pair] = TableReading(
