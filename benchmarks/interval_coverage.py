@@ -106,8 +106,10 @@ DESIGNS = {
 }
 PARTS = tuple(DESIGNS)
 ASKED = (
-    "Asked for: coverage of 95 % within Monte-Carlo error and two points, from 400 studies of each design.",
-    "Designs and seeds on this page were not looked at while the intervals were made; others were.",
+    f"Asked for: coverage of 95 % within Monte-Carlo error and two points, from {STUDIES} studies of each design.",
+    "Seeds on this page were not looked at while the intervals were made. Studies of the same four kinds with other "
+    "sizes, slopes and seeds were, and six studies of the first design with other seeds. That intervals are moved back "
+    "by a bias, and doubt half of it, was decided on those of the first kind: without it, 60 studies held 89 %.",
 )
 
 
@@ -220,5 +222,7 @@ def present(record: Record, places: Places) -> list[Table]:
     heads = ("design", "studies", "slopes shown", "coverage", "of maximum likelihood")
     table = Table(f"Coverage of {record.settings['level']:.0%} intervals, ± one standard error", heads, rows)
     parts = ["Written by `python -m benchmarks interval_coverage`.", (__doc__ or "").split("\n\n")[1], table, *ASKED]
+    if set(record.results) != set(PARTS) or min(len(done) for done in record.results.values()) < STUDIES:
+        parts.append("**Not yet shown**: designs are left out above, or have fewer studies than that.")
     write_text(places.pages / "interval_coverage.md", markdown_page("Coverage of intervals", parts))
     return [table]

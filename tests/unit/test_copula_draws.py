@@ -12,7 +12,7 @@ import pytest
 
 from verticopula import Federation, Synthesizer
 from verticopula.simulate import copula_draws
-from verticopula.simulate.copula_draws import draw_copulas, keep_share, why_errors_are_unknown
+from verticopula.simulate.copula_draws import CopulaDrawTuning, draw_copulas, keep_share, why_errors_are_unknown
 from verticopula.study.fitted_study import FittedStudy
 
 N, SHARED, DRAWS = 2_000, 0.5, 60
@@ -37,7 +37,7 @@ def study() -> FittedStudy:
 def test_correlations_spread_as_samples_do(
     study: FittedStudy, most_people: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copula_draws, "MOST_PEOPLE", most_people)
+    monkeypatch.setattr(copula_draws, "COPULA_DRAW_TUNING", CopulaDrawTuning(most_people))
     drawn = list(draw_copulas(study, None, DRAWS, 0))
     found = np.array([copula.correlation[0, 1] for copula in drawn])
     r = float(study.result.copula.correlation[0, 1])

@@ -147,3 +147,21 @@ def test_the_command_line_asks_for_it(tmp_path: Path, call: Call) -> None:
     assert saved["settings"]["dependence"] == "tilted"
     assert "tilted" in saved["fit"]
     assert call("report", tmp_path / "out").code == 0  # from the saved study
+
+
+def test_rows_under_conditions_are_those_of_the_classes_that_have_them() -> None:
+    """Against rows that are drawn without a condition, and kept where they meet it."""
+    found = fit(4 * CLASS_TUNING.fewest_people, dependence="tilted")
+    assert isinstance(found.result_.copula, ClassMixture)
+    given = found.sample(400, conditions={"b.y": "yes", "a.x": (0.5, 4.0)})
+    assert set(given["b"]["y"]) == {"yes"}
+    assert given["a"]["x"].is_between(0.5, 4.0).all()
+    free = found.sample(20_000)
+    near = free["a"]["x"].is_between(-0.3, 0.3).to_numpy()
+    kept = (free["b"]["y"].to_numpy()[near] == "yes").mean()
+    drawn = found.sample(4_000, conditions={"a.x": (-0.3, 0.3)})
+    assert drawn["a"]["x"].is_between(-0.3, 0.3).all()
+    error = np.sqrt(kept * (1.0 - kept) * (1.0 / near.sum() + 1.0 / 4_000 + 1.0 / 1_000))
+    assert abs((drawn["b"]["y"] == "yes").mean() - kept) < 4.0 * error + 0.01
+    with pytest.raises(SettingsError, match="no row of the fitted model meets these conditions"):
+        found.sample(10, conditions={"a.x": 0.123456})

@@ -20,7 +20,6 @@ Floats = NDArray[np.float64]
 Source = Literal["likelihood", "copula", "bootstrap"]
 
 TARGET_NOTE = "They are about the selected columns' effects in the population, as selected."
-BIAS_DOUBT = 0.5  # of a bias, its standard error
 SOURCES: dict[Source, str] = {
     "likelihood": "They ignore privacy noise, missing blocks and the selection of columns: right only if the rows are "
     "{n_effective:,.0f} real people and the columns were chosen beforehand.",
@@ -29,6 +28,21 @@ SOURCES: dict[Source, str] = {
     "bootstrap": "They know of privacy noise, missing blocks, finite numbers of people and rows, and the selection of "
     "columns ({copies} repetitions of the whole study on data drawn from the fitted copula).",
 }
+
+
+@dataclass(frozen=True)
+class InferenceTuning:
+    """Chosen constants of intervals. All were chosen by hand; studies of 500 people suggested that there is a doubt.
+
+    Attributes
+    ----------
+    bias_doubt : the standard error of a bias, as a share of it
+    """
+
+    bias_doubt: float = 0.5
+
+
+INFERENCE_TUNING = InferenceTuning()
 
 
 @dataclass(frozen=True)
@@ -158,6 +172,6 @@ def infer_from_draws(
     row_error : (s,) standard error from the finite number of synthetic rows, which the moves leave out
     """
     bias = moves.mean(axis=0)
-    error = np.sqrt(np.var(moves, axis=0, ddof=1) + row_error**2 + (BIAS_DOUBT * bias) ** 2)
+    error = np.sqrt(np.var(moves, axis=0, ddof=1) + row_error**2 + (INFERENCE_TUNING.bias_doubt * bias) ** 2)
     freedom = float(len(moves) - 1)
     return Inference(estimate, error, bias, freedom, "copula", n_effective, len(moves), cuts)

@@ -39,7 +39,20 @@ from verticopula.study.fitted_study import FittedStudy
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
 
-MOST_PEOPLE = 20_000  # in a draw; larger studies are drawn with fewer, and errors scaled as in `rank_simulation.py`
+
+@dataclass(frozen=True)
+class CopulaDrawTuning:
+    """Chosen constants of draws. All were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    people : most in a draw. Larger studies are drawn with fewer, and errors scaled as in `rank_simulation.py`
+    """
+
+    people: int = 20_000
+
+
+COPULA_DRAW_TUNING = CopulaDrawTuning()
 
 
 def why_errors_are_unknown(fitted: FittedStudy, posterior: FindPosteriorDraws | None) -> str:
@@ -73,7 +86,7 @@ def draw_copulas(
     """
     result = fitted.result
     plain = FittedCopula(result.copula.layout, result.copula.marginals, result.copula.correlation)
-    missingness = keep_share(result.missingness, min(MOST_PEOPLE / result.n_subjects, 1.0))
+    missingness = keep_share(result.missingness, min(COPULA_DRAW_TUNING.people / result.n_subjects, 1.0))
     louder = math.sqrt(result.n_subjects / missingness.n_subjects)
     fewer = replace(fitted, result=replace(result, copula=plain, missingness=missingness))
     draw = _PeopleDraw(fewer, result.n_subjects / missingness.n_subjects)

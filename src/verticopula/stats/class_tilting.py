@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.errors import SettingsError
+from verticopula.schema.conditions import Conditions
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.bridge import hermite_coefficients, invert_series
-from verticopula.stats.copula import FittedCopula, Layout
+from verticopula.stats.copula import NO_CONDITIONS, FittedCopula, Layout
 from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.rank_tables import ReadColumn, read_tables
 from verticopula.stats.tilting.category_shifts import shrink_together, threshold_density
@@ -37,6 +39,7 @@ Progress = Callable[[int, int], None]
 
 _STRONGEST = 0.98
 _SMALLEST_EIGENVALUE = 0.01
+_PROBES = 4096  # rows that tell how likely a condition is in a class
 _RANK_LOSS = 1.5  # variance of a correlation from cells, where that from normal values is 1
 
 
@@ -75,10 +78,42 @@ class ClassMixture(FittedCopula):
     shares: Floats
     models: tuple[TiltedStudyCopula, ...]
 
-    def sample(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
-        """Synthetic rows with next to no sampling error in their tables: values, or codes."""
-        ends = np.round(np.cumsum(self.shares) / self.shares.sum() * n_rows).astype(np.int64)
-        return self._draw(np.diff(ends, prepend=0), rng, TiltedStudyCopula.sample)
+    def sample(
+        self,
+        n_rows: int,
+        rng: np.random.Generator,
+        conditions: Conditions = NO_CONDITIONS,
+        *,
+        complete: bool = False,
+    ) -> dict[ColumnKey, Floats]:
+        """Synthetic rows: values, or codes. Without conditions they have next to no sampling error in their tables.
+
+        Parameters
+        ----------
+        conditions : what rows have in some columns; SettingsError where no class has a chance of it
+        complete : whether no value may be empty; here none ever is
+        """
+        others = {key: own for key, own in conditions.items() if key != self.response}
+        shares = self._shares_given(conditions, others, rng)
+        ends = np.round(np.cumsum(shares) / shares.sum() * n_rows).astype(np.int64)
+        return self._draw(
+            np.diff(ends, prepend=0), rng, lambda model, n, own: model.sample(n, own, others, complete=complete)
+        )
+
+    def _shares_given(self, conditions: Conditions, others: Conditions, rng: np.random.Generator) -> Floats:
+        """(K,) the classes' shares among rows that meet the conditions, up to a factor."""
+        shares = self.shares.copy()
+        if self.response in conditions:
+            codes, own = np.arange(shares.size), conditions[self.response]
+            shares[(codes < own.low) | (codes > own.high)] = 0.0
+        if others:
+            shares *= [_chance(model, others, rng) for model in self.models]
+        if shares.sum() <= 0.0:
+            raise SettingsError(
+                "no row of the fitted model meets these conditions: give ranges in place of values, or wider ones, or "
+                "fit with dependence='copula'"
+            )
+        return shares
 
     def draw_people(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
         """Rows that are independent of each other, as people are."""
@@ -96,6 +131,13 @@ class ClassMixture(FittedCopula):
         codes = np.repeat(np.arange(counts.size, dtype=np.float64), counts)
         drawn = {key: np.concatenate([part[key] for part in parts]) for key in self.models[0].layout.keys}
         return {key: (codes if key == self.response else drawn[key])[order] for key in self.layout.keys}
+
+
+def _chance(model: TiltedStudyCopula, conditions: Conditions, rng: np.random.Generator) -> float:
+    """How many people of the model meet the conditions."""
+    drawn = model.draw_people(_PROBES, rng)
+    met = [(own.low <= drawn[key]) & (drawn[key] <= own.high) for key, own in conditions.items()]
+    return float(np.all(met, axis=0).mean())
 
 
 def find_classes(response: ReadColumn) -> list[Ints]:
