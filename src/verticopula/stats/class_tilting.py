@@ -33,7 +33,6 @@ from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_thr
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Progress = Callable[[int, int], None]
 
 _STRONGEST = 0.98
 _SMALLEST_EIGENVALUE = 0.01
@@ -116,7 +115,7 @@ def fit_classes(
     place: int,
     classes: Sequence[Ints],
     rng: np.random.Generator,
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ClassMixture:
     """A model for every class.
 
