@@ -15,7 +15,7 @@ from verticopula.stats.rank_tables import (
     deconvolve,
     margin_scale,
     rake,
-    read_tables,
+    read_rank_tables,
 )
 from verticopula.stats.tilting.pooling import pool_column
 
@@ -117,7 +117,7 @@ def test_a_table_is_that_of_everybody_though_a_third_column_selects() -> None:
     second = (rng.random(n) < np.where(base, 0.8, 0.2)).astype(np.int64)
     known = rng.random(n) < np.where(base, 0.3, 0.9)
     columns = [_read(np.where(known, own, -1), np.array([0.5, 0.5])) for own in (first, second)]
-    reading = read_tables([*columns, _read(base, np.array([0.5, 0.5]))])[0]
+    reading = read_rank_tables([*columns, _read(base, np.array([0.5, 0.5]))])[0]
     truth = np.array([[0.34, 0.16], [0.16, 0.34]])
     assert reading.pair == (0, 1)
     np.testing.assert_allclose(reading.values, truth, atol=4.0 * np.sqrt(0.25 / reading.people))

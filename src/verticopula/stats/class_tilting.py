@@ -19,7 +19,7 @@ from verticopula.schema.federation import ColumnKey
 from verticopula.stats.bridge import hermite_coefficients, invert_series
 from verticopula.stats.copula import NO_CONDITIONS, FittedCopula, Layout
 from verticopula.stats.matrix_repair import nearest_correlation
-from verticopula.stats.rank_tables import ReadColumn, read_tables
+from verticopula.stats.rank_tables import ReadColumn, read_rank_tables
 from verticopula.stats.tilting.category_shifts import shrink_together, threshold_density
 from verticopula.stats.tilting.copula_estimate import plain_copula
 from verticopula.stats.tilting.latent_scores import LatentScore
@@ -35,7 +35,6 @@ from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_thr
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Progress = Callable[[int, int], None]
 
 _STRONGEST = 0.98
 _SMALLEST_EIGENVALUE = 0.01
@@ -158,7 +157,7 @@ def fit_classes(
     place: int,
     classes: Sequence[Ints],
     rng: np.random.Generator,
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ClassMixture:
     """A model for every class.
 
@@ -175,7 +174,7 @@ def fit_classes(
         [replace(columns[j], column=margins[j][c], cells=columns[j].cells[rows]) for j in kept]
         for c, rows in enumerate(classes)
     ]
-    tables = [read_tables(own) for own in within]
+    tables = [read_rank_tables(own) for own in within]
     latent = _shrink_classes([correlate_tables(*pair) for pair in zip(within, tables, strict=True)])
     keys = [copula.layout.keys[j] for j in kept]
     layout = Layout.of({key: copula.marginals[key].column for key in keys})

@@ -190,7 +190,7 @@ def deconvolve(counts: Floats, squares: Floats, confusion_a: Floats, confusion_b
     return shares, np.maximum(noise, 0.0)
 
 
-def read_tables(columns: Sequence[ReadColumn]) -> list[TableReading]:
+def read_rank_tables(columns: Sequence[ReadColumn]) -> list[TableReading]:
     """What noisy ranks say about the table of every pair of columns that somebody has both of.
 
     Subjects with both columns are weighted so that the columns of the base, which everybody has, look as they do among

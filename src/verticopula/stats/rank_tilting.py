@@ -21,7 +21,7 @@ from verticopula.stats.class_tilting import find_classes, fit_classes
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.rank_release import RankRelease
-from verticopula.stats.rank_tables import ReadColumn, read_columns, read_tables
+from verticopula.stats.rank_tables import ReadColumn, read_columns, read_rank_tables
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate, plain_copula
 from verticopula.stats.tilting.table_prior import TableReading
 from verticopula.stats.tilting.tilted_fit import SettledOpenings, count_fitted_rows, fit_tilted
@@ -55,7 +55,7 @@ def tilt_result(
     columns = read_columns(release, copula.marginals)
     if len(columns) < 2 or any(column.confusion is None for column in columns):
         return result
-    readings = read_tables(columns)
+    readings = read_rank_tables(columns)
     place = copula.layout.keys.index(response)
     classes = find_classes(columns[place])
     if classes and len(columns) > 2:
