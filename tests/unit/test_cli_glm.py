@@ -224,7 +224,7 @@ def test_help_mentions_every_option(call: Call) -> None:
     assert said.code == 0
     for option in (
         "--response", "--family", "--penalty", "--select", "--without", "--intercept", "--no-intercept", "--bootstrap",
-        "--copies", "--level", "--out", "--quiet", "-q",
+        "--ignore-noise-and-selection", "--level", "--out", "--quiet", "-q",
     ):  # fmt: skip
         assert option in text
     for word in ("gaussian, binomial or poisson", "scad, mcp, lasso or none", "bic, cv, or a number"):
