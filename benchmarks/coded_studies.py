@@ -14,8 +14,8 @@ from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.stats.tilting.opening_plan import CodedColumn, plan_openings
 from verticopula.stats.tilting.population_fit import split_budget
 from verticopula.stats.tilting.selection import find_base_columns
-from verticopula.stats.tilting.study_fit import settle_openings
-from verticopula.stats.tilting.tilted_fit import SettledOpenings, TiltedFit, fit_tilted
+from verticopula.stats.tilting.study_fit import prepare_fit_inputs
+from verticopula.stats.tilting.tilted_fit import FitInputs, TiltedFit, fit_tilted
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,9 +26,9 @@ class CodedStudy(SimulatedOpenings):
     """All that a study of coded columns has released."""
 
     @property
-    def settled(self) -> SettledOpenings:
+    def settled(self) -> FitInputs:
         """Everybody's columns and tables."""
-        return settle_openings(self.plan, self.chosen, self.tables)
+        return prepare_fit_inputs(self.plan, self.chosen, self.tables)
 
     def fit(self, n_rows: int, *, rng: np.random.Generator, threads: int = 1) -> TiltedFit:
         """The tilted copula and synthetic rows."""

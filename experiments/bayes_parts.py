@@ -74,15 +74,15 @@ class PosteriorBlock:
         """New curvatures of the rows' log-likelihoods."""
         columns = self._design.columns
         gram = share * (columns.T @ (columns * bend[:, None]))
-        self._turn = rotate_groups(gram, self._starts)
-        self._gram = np.ascontiguousarray(self._turn.T @ gram @ self._turn)
+        self._rotate = rotate_groups(gram, self._starts)
+        self._gram = np.ascontiguousarray(self._rotate.T @ gram @ self._rotate)
 
     def settle(self, target: Floats, noise: float) -> Floats:
         """Its part of a ridge regression, given the others'; the ridge's variance by EM on its own columns."""
         cover = np.linalg.inv(self._gram / noise + np.eye(self._coef.size) / self._variance)
-        coef = cover @ (self._turn.T @ (self._design.columns.T @ target)) / noise
+        coef = cover @ (self._rotate.T @ (self._design.columns.T @ target)) / noise
         spread = np.diag(cover)
-        self._coef, self._variance = self._turn @ coef, max(float(np.mean(coef**2 + spread)), 1e-12)
+        self._coef, self._variance = self._rotate @ coef, max(float(np.mean(coef**2 + spread)), 1e-12)
         self._errors = np.array([np.sqrt(spread[first:last].sum()) for first, last in pairwise(self._starts)])
         return np.asarray(self._design.columns @ self._coef)
 
@@ -105,10 +105,10 @@ class PosteriorBlock:
         ----------
         target : (n,) the response of the quadratic less the others' part: what X_k' is applied to
         """
-        coef = self._turn.T @ self._coef
+        coef = self._rotate.T @ self._coef
         mean, included, _, _, _, counts = sweep_columns(
             self._gram,
-            self._turn.T @ (self._design.columns.T @ target),
+            self._rotate.T @ (self._design.columns.T @ target),
             coef,
             self._starts,
             self._prior.centre,
@@ -123,8 +123,8 @@ class PosteriorBlock:
             False,
             self._rng,
         )
-        self._coef = self._turn @ coef
-        self._mean += self._turn @ mean
+        self._coef = self._rotate @ coef
+        self._mean += self._rotate @ mean
         self._included += included
         self._visits += 1
         self._norms.append(group_norms(self._coef, self._starts))

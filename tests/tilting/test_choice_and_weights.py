@@ -15,14 +15,14 @@ from verticopula.stats.tilting.pair_choice import PairEvidence, select_pairs
 from verticopula.stats.tilting.pooling import pool_column
 from verticopula.stats.tilting.population_fit import BudgetSplit, fit_population
 from verticopula.stats.tilting.row_weights import choose_row_weights
-from verticopula.stats.tilting.table_prior import Spread, fit_spread
+from verticopula.stats.tilting.table_prior import DeviationVariance, fit_deviation_variance
 
 COLUMNS = [pool_column(np.full(5, 0.2), ordered=False, least_share=0.01, most_cells=16) for _ in range(6)]
 PEOPLE = np.full((6, 6), 10_000.0)
 
 
 def evidence_of(*spreads: float, evidence: float = 50.0) -> list[PairEvidence]:
-    return [PairEvidence((0, b + 1), Spread(squared, evidence)) for b, squared in enumerate(spreads)]
+    return [PairEvidence((0, b + 1), DeviationVariance(squared, evidence)) for b, squared in enumerate(spreads)]
 
 
 def test_pairs_without_evidence_are_never_chosen() -> None:
@@ -54,8 +54,8 @@ def test_spread_is_found_where_there_is_one() -> None:
     sizes = rng.uniform(0.5, 2.0, 400)
     for true in (0.03, 0.5, 4.0):
         squares = (rng.standard_normal(400) * np.sqrt(true * sizes + 0.01)) ** 2
-        assert fit_spread(squares, sizes, 0.01).squared == pytest.approx(true, rel=0.5)
-    nothing = fit_spread((rng.standard_normal(400) * 0.1) ** 2, sizes, 0.01)
+        assert fit_deviation_variance(squares, sizes, 0.01).squared == pytest.approx(true, rel=0.5)
+    nothing = fit_deviation_variance((rng.standard_normal(400) * 0.1) ** 2, sizes, 0.01)
     assert nothing.squared <= 0.002
     assert nothing.evidence < 3.0
 

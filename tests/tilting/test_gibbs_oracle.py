@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from verticopula.stats.tilting.gibbs_kernel import normal_quantile
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import copula_table, latent_cuts, normal_rectangles
-from verticopula.stats.tilting.tilted_model import TiltedCopula, settle_rows, start_rows
+from verticopula.stats.tilting.tilted_model import TiltedCopula, calibrate_rows, start_rows
 
 
 def cells_of(shares: list[float], *, ordered: bool, empty: bool = False) -> PooledColumn:
@@ -119,7 +119,7 @@ def test_threads_do_not_change_rows() -> None:
         rows = start_rows(model, 10_000, np.random.default_rng(4), threads)
         for _ in range(3):
             rows.sweep(model.compile())
-        settle_rows(model, rows, {pair: np.full(t.shape, 1.0 / t.size) for pair, t in model.tables.items()}, 1, 0.1)
+        calibrate_rows(model, rows, {pair: np.full(t.shape, 1.0 / t.size) for pair, t in model.tables.items()}, 1, 0.1)
         found.append((rows.y.copy(), rows.z.copy()))
     for y, z in found[1:]:
         np.testing.assert_array_equal(y, found[0][0])
@@ -138,7 +138,7 @@ def test_settling_takes_sampling_error_out_of_tables_and_keeps_the_model() -> No
         table = np.zeros((3, 2))
         np.add.at(table, (rows.y[:, 0], rows.y[:, 1]), 1.0 / n)
         plain.append(np.abs(table - wanted[0, 1]).sum())
-        settle_rows(model, rows, wanted, 2, 1.0)
+        calibrate_rows(model, rows, wanted, 2, 1.0)
         table = np.zeros((3, 2))
         np.add.at(table, (rows.y[:, 0], rows.y[:, 1]), 1.0 / n)
         settled.append(np.abs(table - wanted[0, 1]).sum())

@@ -12,9 +12,15 @@ from verticopula.stats.tilting.factor_structure import FactorStructure
 from verticopula.stats.tilting.opening_plan import CodedColumn
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pooling import PooledColumn
-from verticopula.stats.tilting.table_prior import ColumnSide, TableReading, believe, fit_margins, read_spread
+from verticopula.stats.tilting.table_prior import (
+    ColumnSide,
+    TableReading,
+    fit_margins,
+    posterior_table,
+    read_deviation_variance,
+)
 from verticopula.stats.tilting.tilted_fit import (
-    SettledOpenings,
+    FitInputs,
     draw_rows,
     fit_tilted,
     gather_readings,
@@ -35,8 +41,8 @@ def no_copula(p: int) -> CopulaEstimate:
     return CopulaEstimate(np.full(p, -1), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0)), nothing)
 
 
-def settled(columns: list[PooledColumn], tables: list[OpenedTable]) -> SettledOpenings:
-    return SettledOpenings(tuple(columns), no_copula(len(columns)), tuple(tables), ())
+def settled(columns: list[PooledColumn], tables: list[OpenedTable]) -> FitInputs:
+    return FitInputs(tuple(columns), no_copula(len(columns)), tuple(tables), ())
 
 
 def proportional_fit(tables: dict[tuple[int, int], np.ndarray]) -> np.ndarray:
@@ -106,8 +112,8 @@ def test_without_noise_the_opened_table_is_believed_and_with_much_noise_the_expe
         opened = true + rng.normal(0.0, deviation, true.shape)
         reading = TableReading((0, 1), opened, np.eye(5), np.eye(4), deviation, 1e9, True)
         noise = reading.noise(rows, columns)
-        spread = read_spread(reading, expected, sides, noise)
-        found = believe(reading, expected, sides, noise, spread.squared)
+        spread = read_deviation_variance(reading, expected, sides, noise)
+        found = posterior_table(reading, expected, sides, noise, spread.squared)
         assert np.abs(found - nearer).sum() / 2.0 < 0.01
         np.testing.assert_allclose(found.sum(axis=1), rows, atol=1e-8)
         np.testing.assert_allclose(found.sum(axis=0), columns, atol=1e-6)
@@ -130,7 +136,9 @@ def test_believing_is_better_than_both_the_opened_and_the_expected_table(deviati
         opened = true + rng.normal(0.0, deviation, true.shape)
         reading = TableReading((0, 1), opened, np.eye(8), np.eye(8), deviation, 1e9, True)
         noise = reading.noise(rows, columns)
-        found = believe(reading, expected, sides, noise, read_spread(reading, expected, sides, noise).squared)
+        found = posterior_table(
+            reading, expected, sides, noise, read_deviation_variance(reading, expected, sides, noise).squared
+        )
         errors.append([np.abs(x - true).sum() for x in (found, opened, expected)])
     believed, as_opened, as_expected = np.mean(errors, axis=0)
     assert believed <= 0.95 * as_opened
@@ -176,7 +184,9 @@ def test_products_without_noise_are_kept_with_the_margins() -> None:
     sides = ColumnSide.of(nominal(rows), score), ColumnSide.of(nominal(columns), score)
     reading = TableReading((0, 1), score.T @ true @ score, score, score, 1e-5, 1e9, False)
     noise = reading.noise(rows, columns)
-    found = believe(reading, expected, sides, noise, read_spread(reading, expected, sides, noise).squared)
+    found = posterior_table(
+        reading, expected, sides, noise, read_deviation_variance(reading, expected, sides, noise).squared
+    )
     np.testing.assert_allclose(found, true, atol=1e-4)
 
 

@@ -27,10 +27,10 @@ from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import (
     ColumnSide,
     TableReading,
-    believe,
-    read_spread,
+    posterior_table,
+    read_deviation_variance,
 )
-from verticopula.stats.tilting.tilted_fit import SettledOpenings, count_fitted_rows, fit_tilted
+from verticopula.stats.tilting.tilted_fit import FitInputs, count_fitted_rows, fit_tilted
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_threads
 
 Floats = NDArray[np.float64]
@@ -183,7 +183,7 @@ def fit_classes(
     for c, (own, readings_c, correlation) in enumerate(zip(within, tables, latent, strict=True)):
         shifts = _shifts(own, readings_c, correlation)
         estimate = plain_copula(np.array([column.column.ordered for column in own]), correlation, shifts)
-        opened = SettledOpenings(tuple(column.column for column in own), estimate, (), tuple(readings_c))
+        opened = FitInputs(tuple(column.column for column in own), estimate, (), tuple(readings_c))
         fit = fit_tilted(
             opened,
             size,
@@ -218,8 +218,8 @@ def _class_margins(
         first, second = (columns[j].column for j in reading.pair)
         sides = ColumnSide.of(first, reading.left), ColumnSide.of(second, reading.right)
         expected, noise = np.outer(first.shares, second.shares), reading.noise(first.shares, second.shares)
-        spread = read_spread(reading, expected, sides, noise).squared
-        table = believe(reading, expected, sides, noise, spread)
+        spread = read_deviation_variance(reading, expected, sides, noise).squared
+        table = posterior_table(reading, expected, sides, noise, spread)
         j, table = (reading.pair[0], table) if reading.pair[1] == place else (reading.pair[1], table.T)
         found[j] = [_with_margin(columns[j].column, table[:, c]) for c in range(classes.size)]
     return found

@@ -24,7 +24,7 @@ from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.rank_tables import ReadColumn, read_columns, read_rank_tables
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate, plain_copula
 from verticopula.stats.tilting.table_prior import TableReading
-from verticopula.stats.tilting.tilted_fit import SettledOpenings, count_fitted_rows, fit_tilted
+from verticopula.stats.tilting.tilted_fit import FitInputs, count_fitted_rows, fit_tilted
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_threads
 
 Floats = NDArray[np.float64]
@@ -72,7 +72,7 @@ def _tilt_whole(
 ) -> TiltedStudyCopula:
     """One model of everybody."""
     pooled = tuple(column.column for column in columns)
-    opened = SettledOpenings(pooled, _latent_part(copula, columns, rng), (), tuple(readings))
+    opened = FitInputs(pooled, _latent_part(copula, columns, rng), (), tuple(readings))
     size = count_fitted_rows(columns[0].cells.size, len(columns))
     fit = fit_tilted(opened, size, rng=rng, threads=usable_threads(), progress=progress)
     return TiltedStudyCopula(copula.layout, copula.marginals, copula.correlation, fit.model, fit.targets)

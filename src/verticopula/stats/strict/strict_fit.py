@@ -28,7 +28,7 @@ from verticopula.stats.tilting.opening_plan import OpeningPlan
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pair_choice import expected_table
 from verticopula.stats.tilting.pooling import PooledColumn
-from verticopula.stats.tilting.study_fit import ChosenTables, settle_openings
+from verticopula.stats.tilting.study_fit import ChosenTables, prepare_fit_inputs
 from verticopula.stats.tilting.tilted_fit import TiltedFit, count_fitted_rows, fit_tilted
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_threads
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
@@ -81,7 +81,7 @@ def fit_strict(
     n_rows : how many those are; None for as many as there are people, within limits
     """
     size = count_fitted_rows(int(plan.counts.sum()), len(plan.columns)) if n_rows is None else n_rows
-    opened = settle_openings(plan, chosen, tables)
+    opened = prepare_fit_inputs(plan, chosen, tables)
     fit = fit_tilted(opened, size, rng=rng, threads=usable_threads(), progress=progress)
     found = {
         key: population_margin(column, marginals[key])

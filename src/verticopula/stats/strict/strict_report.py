@@ -25,7 +25,7 @@ class TiltedPair:
     first, second : the columns, as `party.column`
     opened : whether their table was opened; otherwise products of features say what it is like
     missed : total variation distance between table and copula, as the first opening let one expect
-    added : the distance between the table that is believed and the copula's own
+    added : the distance between the posterior table and the copula's own
     """
 
     first: str
@@ -54,7 +54,7 @@ class StrictReport:
     flat : columns whose noisy margin has all mass in one cell
     pairs : those that tables tilt, the most important first; none in a study of an earlier version
     learnt : whether anything stood out of the noise; otherwise columns are drawn independently
-    misfit : mean total variation distance between the believed tables and the rows that the fit ended with
+    misfit : mean total variation distance between the posterior tables and the rows that the fit ended with
     """
 
     rank: int

@@ -263,7 +263,7 @@ def _sweep_rows(
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _settle_rows(
+def _calibrate_rows(
     start: int,
     stop: int,
     y: Bytes,
@@ -361,7 +361,7 @@ class RowSweeper:
         arrays = (drawn, *tables.columns, *tables.links, _NDTR)
         self._each(lambda start, stop: _sweep_rows(start, stop, self.y, self.z, self._states, *arrays))
 
-    def settle(self, tables: GibbsTables, wanted: Floats, pull: float) -> None:
+    def calibrate(self, tables: GibbsTables, wanted: Floats, pull: float) -> None:
         """Draw every column of every row once, with a pull of all tables towards the shares that are wanted.
 
         A cell that has e rows too many counts exp(-pull * e/sqrt(rows wanted)) less while rows are drawn one after the
@@ -373,7 +373,9 @@ class RowSweeper:
         pull : 0 for a plain sweep
         """
         arrays = (*tables.columns, *tables.links, _NDTR, tables.mirrors, wanted, pull)
-        self._each(lambda start, stop: _settle_rows(start, stop, self.y, self.z, self._states, *arrays), _ROWS_SETTLED)
+        self._each(
+            lambda start, stop: _calibrate_rows(start, stop, self.y, self.z, self._states, *arrays), _ROWS_SETTLED
+        )
 
     def count(self, first: Ints, second: Ints, width: Ints, places: Ints, size: int) -> Ints:
         """(size,) how many rows are in each cell of all tables, which begin at `places`, row by row."""

@@ -20,7 +20,13 @@ from verticopula.stats.tilting.cell_features import CellFeatures
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.openings import OpenedGram, count_noise, feature_places
 from verticopula.stats.tilting.pooling import PooledColumn
-from verticopula.stats.tilting.table_prior import SideCache, Spread, TableReading, copula_table, read_spread
+from verticopula.stats.tilting.table_prior import (
+    DeviationVariance,
+    SideCache,
+    TableReading,
+    copula_table,
+    read_deviation_variance,
+)
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
@@ -38,7 +44,7 @@ class PairEvidence:
     """
 
     pair: tuple[int, int]
-    spread: Spread
+    spread: DeviationVariance
 
 
 def read_products(
@@ -77,7 +83,7 @@ def weigh_pairs(
             values[0, 0] = reading.left[:, 0] @ expected @ reading.right[:, 0]
             reading = replace(reading, values=values)
         noise = reading.noise(columns[a].shares, columns[b].shares)
-        found.append(PairEvidence((a, b), read_spread(reading, expected, sides.of(reading), noise)))
+        found.append(PairEvidence((a, b), read_deviation_variance(reading, expected, sides.of(reading), noise)))
     return found
 
 

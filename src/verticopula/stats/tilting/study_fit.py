@@ -13,7 +13,7 @@ from verticopula.stats.tilting.pair_choice import PairEvidence, read_products, s
 from verticopula.stats.tilting.population_fit import WholePopulation, fit_population
 from verticopula.stats.tilting.selection import SelectionReading
 from verticopula.stats.tilting.table_prior import TableReading
-from verticopula.stats.tilting.tilted_fit import SettledOpenings, refine_margins
+from verticopula.stats.tilting.tilted_fit import FitInputs, refine_margins
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 
@@ -59,7 +59,7 @@ def choose_tables(
     return ChosenTables(population, tuple(readings), tuple(evidence), tuple(pairs))
 
 
-def settle_openings(plan: OpeningPlan, chosen: ChosenTables, tables: Sequence[OpenedTable]) -> SettledOpenings:
+def prepare_fit_inputs(plan: OpeningPlan, chosen: ChosenTables, tables: Sequence[OpenedTable]) -> FitInputs:
     """What the fit is made from: everybody's columns and tables.
 
     Parameters
@@ -68,4 +68,4 @@ def settle_openings(plan: OpeningPlan, chosen: ChosenTables, tables: Sequence[Op
     """
     corrected = chosen.population.correct(tables)
     columns = refine_margins(chosen.population.columns, corrected, plan.deviations)
-    return SettledOpenings(columns, chosen.population.copula, corrected, chosen.readings)
+    return FitInputs(columns, chosen.population.copula, corrected, chosen.readings)

@@ -3,7 +3,7 @@
 A table T (shares) is E + deviation. E is the model's own table. The deviation of cell (i, j) is S_ij g_ij, where S
 is about E and g a Gaussian process of variance tau^2: neighbouring cells of ordered columns deviate alike, categories
 each for themselves, and margins do not deviate. Noise of known variance then says how much of an opened table is
-believed (`believe`), and how likely it is that there is anything to believe (`read_spread`).
+used (`posterior_table`), and how likely it is that a table deviates at all (`read_deviation_variance`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _centre(kernel: Floats, shares: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Spread:
+class DeviationVariance:
     """How much a pair deviates.
 
     Attributes
@@ -99,14 +99,18 @@ class Spread:
     evidence: float
 
 
-def fit_spread(squares: Floats, sizes: Floats, noise: Floats | float) -> Spread:
+def fit_deviation_variance(squares: Floats, sizes: Floats, noise: Floats | float) -> DeviationVariance:
     """tau^2 of numbers with variances tau^2 * sizes + noise."""
     noise = np.maximum(np.ravel(noise), _TINY**2)
     above = _SPREADS[:, None] * sizes.ravel() + noise
     none = np.log(noise) + squares.ravel() / noise
     gains = 0.5 * np.sum(none - np.log(above) - squares.ravel() / above, axis=1)
     best = int(np.argmax(gains))
-    return Spread(float(_SPREADS[best]), float(gains[best])) if gains[best] > 0.0 else Spread(0.0, 0.0)
+    return (
+        DeviationVariance(float(_SPREADS[best]), float(gains[best]))
+        if gains[best] > 0.0
+        else DeviationVariance(0.0, 0.0)
+    )
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ class SideCache:
 
 
 @dataclass(frozen=True)
-class _Turned:
+class _Rotated:
     """What a reading has beyond an expected table, in directions whose deviations are independent."""
 
     left: Floats
@@ -196,20 +200,20 @@ class _Turned:
     noise: Floats
 
 
-def _turn(reading: TableReading, expected: Floats, sides: Sides, noise: Floats) -> _Turned:
+def _rotate(reading: TableReading, expected: Floats, sides: Sides, noise: Floats) -> _Rotated:
     """Scales of deviations are taken from the columns' margins."""
     left, right = sides[0].vectors, sides[1].vectors
     values = left.T @ reading.missed(expected) @ right
-    return _Turned(left, right, values, np.outer(sides[0].sizes, sides[1].sizes), (left.T**2) @ noise @ right**2)
+    return _Rotated(left, right, values, np.outer(sides[0].sizes, sides[1].sizes), (left.T**2) @ noise @ right**2)
 
 
-def read_spread(reading: TableReading, expected: Floats, sides: Sides, noise: Floats) -> Spread:
+def read_deviation_variance(reading: TableReading, expected: Floats, sides: Sides, noise: Floats) -> DeviationVariance:
     """How much a pair deviates from an expected table."""
-    turned = _turn(reading, expected, sides, noise)
-    return fit_spread(turned.values**2, turned.sizes, turned.noise)
+    rotated = _rotate(reading, expected, sides, noise)
+    return fit_deviation_variance(rotated.values**2, rotated.sizes, rotated.noise)
 
 
-def believe(reading: TableReading, expected: Floats, sides: Sides, noise: Floats, squared: float) -> Floats:
+def posterior_table(reading: TableReading, expected: Floats, sides: Sides, noise: Floats, squared: float) -> Floats:
     """A positive table with the expected margins: what is expected, and as much of a reading as its noise allows.
 
     Margins do not deviate. Products of features say something about them, too: sums over rows and columns are therefore
@@ -231,9 +235,9 @@ def believe(reading: TableReading, expected: Floats, sides: Sides, noise: Floats
         weights = cho_solve(cho_factor(covariance + np.diag(noise.ravel()), lower=True), missed)
         deviation = np.asarray(covariance @ weights, dtype=np.float64).reshape(expected.shape)
     else:
-        turned = _turn(reading, expected, sides, noise)
-        kept = turned.values * squared * turned.sizes / (squared * turned.sizes + turned.noise)
-        missed = (turned.left @ kept @ turned.right.T).ravel()
+        rotated = _rotate(reading, expected, sides, noise)
+        kept = rotated.values * squared * rotated.sizes / (squared * rotated.sizes + rotated.noise)
+        missed = (rotated.left @ kept @ rotated.right.T).ravel()
         read = np.einsum("ia,jb->abij", reading.left, reading.right).reshape(missed.size, *expected.shape)
         maps = np.concatenate([read, _margin_maps(*expected.shape)]) * scale
         smoothed = np.einsum("ik,mkl,lj->mij", sides[0].kernel, maps, sides[1].kernel, optimize=True)

@@ -1,7 +1,7 @@
 """The fit of a copula tilted by tables: theta and synthetic rows together, as persistent chains.
 
 A stage asks what every opened table says beyond the rest of the model: its expected table is the model's own without
-that table's theta, and as much of the opened one is believed as its noise allows (`table_prior.believe`). Then
+that table's theta, and as much of the opened one is used as its noise allows (`table_prior.posterior_table`). Then
 rows are swept, and after every sweep each theta moves towards its table by the logarithm of the ratio: iterative
 proportional fitting with rows in place of the whole distribution. A step is divided among the tables of a column, and
 halved where the rows have moved away from their tables; theta is bounded. So it ends, and cannot diverge.
@@ -20,8 +20,14 @@ from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.gibbs_kernel import RowSweeper
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pooling import PooledColumn
-from verticopula.stats.tilting.table_prior import SideCache, Spread, TableReading, believe, fit_margins, read_spread
-from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula, pairs_of, settle_rows, start_rows
+from verticopula.stats.tilting.table_prior import (
+    SideCache,
+    TableReading,
+    fit_margins,
+    posterior_table,
+    read_deviation_variance,
+)
+from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula, calibrate_rows, pairs_of, start_rows
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
@@ -37,21 +43,19 @@ class TiltedFit:
     Attributes
     ----------
     model : for more rows
-    rows : those that the fit ended with: their tables are the believed ones, without sampling error
-    targets : pair -> the believed table
-    spreads : pair -> what the opened table said beyond the rest of the model
+    rows : those that the fit ended with: their tables are the posterior ones, without sampling error
+    targets : pair -> its posterior table
     misfit : after every sweep, the mean total variation distance of rows and targets
     """
 
     model: TiltedCopula
     rows: RowSweeper
     targets: dict[Pair, Floats]
-    spreads: dict[Pair, Spread]
     misfit: tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class SettledOpenings:
+class FitInputs:
     """All that was opened, as the fit takes it.
 
     Attributes
@@ -130,7 +134,7 @@ def _indicators(reading: TableReading) -> bool:
 
 
 def fit_tilted(
-    opened: SettledOpenings,
+    opened: FitInputs,
     n_rows: int,
     *,
     rng: np.random.Generator,
@@ -152,21 +156,20 @@ def fit_tilted(
     model = TiltedCopula(columns, copula.latent_of, copula.correlation, tilts, thetas, copula.shifts)
     rows = start_rows(model, n_rows, rng, threads)
     targets: dict[Pair, Floats] = {}
-    spreads: dict[Pair, Spread] = {}
     misfit: list[float] = []
     recent: list[TiltedCopula] = []
     step, done, total = TUNING.first_step, 0, sum(TUNING.sweeps)
     for sweeps in TUNING.sweeps:
         expected = _expect_rest(rows, columns, list(known), thetas)
-        thetas = thetas | _take_up(known, expected, columns, sides, thetas, n_rows)
+        thetas = thetas | _add_contradicted_pairs(known, expected, columns, sides, thetas, n_rows)
         if not thetas:  # the copula says all
             break
         for pair in thetas:
             a, b = pair
             noise = known[pair].noise(columns[a].shares, columns[b].shares, n_rows)
             own = sides.of(known[pair])
-            spreads[pair] = read_spread(known[pair], expected[pair], own, noise)
-            targets[pair] = believe(known[pair], expected[pair], own, noise, spreads[pair].squared)
+            variance = read_deviation_variance(known[pair], expected[pair], own, noise).squared
+            targets[pair] = posterior_table(known[pair], expected[pair], own, noise, variance)
         degree = np.bincount(np.concatenate(pairs_of(list(thetas))), minlength=len(columns))
         reach = {pair: min(1.0, TUNING.most_at_once / max(degree[pair[0]], degree[pair[1]])) for pair in thetas}
         step = max(step, TUNING.later_step)
@@ -199,8 +202,10 @@ def fit_tilted(
             done += 1
             progress(done, total)
     model = _average(recent) if recent else model
-    settle_rows(model, rows, targets | _own_tables(model, rows, thetas), TUNING.settling_sweeps, TUNING.settling_pull)
-    return TiltedFit(model, rows, targets, spreads, tuple(misfit))
+    calibrate_rows(
+        model, rows, targets | _own_tables(model, rows, thetas), TUNING.calibration_sweeps, TUNING.calibration_step
+    )
+    return TiltedFit(model, rows, targets, tuple(misfit))
 
 
 def _average(models: Sequence[TiltedCopula]) -> TiltedCopula:
@@ -213,18 +218,18 @@ def _average(models: Sequence[TiltedCopula]) -> TiltedCopula:
 def draw_rows(
     model: TiltedCopula, targets: Mapping[Pair, Floats], n_rows: int, *, rng: np.random.Generator, threads: int = 1
 ) -> RowSweeper:
-    """New rows of a fitted model, with the believed tables and otherwise the model's own.
+    """New rows of a fitted model, with the posterior tables and otherwise the model's own.
 
     Parameters
     ----------
-    targets : pair -> the believed table
+    targets : pair -> its posterior table
     """
     rows = start_rows(model, n_rows, rng, threads)
     compiled = model.compile()
     for _ in range(TUNING.fresh_sweeps - TUNING.averaged_sweeps if model.tables else 0):
         rows.sweep(compiled)
     wanted = {**targets, **_own_tables(model, rows, targets)}
-    settle_rows(model, rows, wanted, TUNING.settling_sweeps, TUNING.settling_pull)
+    calibrate_rows(model, rows, wanted, TUNING.calibration_sweeps, TUNING.calibration_step)
     return rows
 
 
@@ -263,7 +268,7 @@ def _expect_rest(
     return found
 
 
-def _take_up(
+def _add_contradicted_pairs(
     known: Mapping[Pair, TableReading],
     expected: Mapping[Pair, Floats],
     columns: Sequence[PooledColumn],
@@ -278,7 +283,7 @@ def _take_up(
         if pair not in thetas:
             a, b = pair
             noise = reading.noise(columns[a].shares, columns[b].shares, n_rows)
-            evidence = read_spread(reading, expected[pair], sides.of(reading), noise).evidence
+            evidence = read_deviation_variance(reading, expected[pair], sides.of(reading), noise).evidence
             if evidence >= least:
                 found.append((evidence, pair))
     room = TUNING.most_readings + sum(known[pair].opened for pair in thetas) - len(thetas)

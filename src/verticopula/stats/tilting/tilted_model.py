@@ -147,7 +147,9 @@ def _draw_cells(shares: Floats, n_rows: int, rng: np.random.Generator) -> Ints:
     return np.asarray(rng.choice(shares.size, n_rows, p=shares), dtype=np.int64)
 
 
-def settle_rows(model: TiltedCopula, rows: RowSweeper, wanted: Mapping[Pair, Floats], sweeps: int, pull: float) -> None:
+def calibrate_rows(
+    model: TiltedCopula, rows: RowSweeper, wanted: Mapping[Pair, Floats], sweeps: int, pull: float
+) -> None:
     """Sweep rows with a pull towards these tables, so that they have next to no sampling error in them.
 
     Parameters
@@ -159,7 +161,7 @@ def settle_rows(model: TiltedCopula, rows: RowSweeper, wanted: Mapping[Pair, Flo
     flat = [part for pair in whole.tables for part in (wanted[pair].T.ravel(), wanted[pair].ravel())]
     compiled = whole.compile()
     for _ in range(sweeps if flat else 0):
-        rows.settle(compiled, np.concatenate(flat), pull)
+        rows.calibrate(compiled, np.concatenate(flat), pull)
 
 
 def decode_rows(

@@ -66,7 +66,7 @@ class TiltedStudyCopula(FittedCopula):
     marginals : of values; how many are empty stands in `model`
     correlation : latent correlations that go with the model, for readers; rows follow `model`
     model : cells of all columns, latents, tables
-    targets : pair -> the table that was believed
+    targets : pair -> the posterior table
     """
 
     model: TiltedCopula

@@ -10,9 +10,9 @@ class TiltedTuning:
     """Chosen constants of pooling, openings, choice of tables and fit.
 
     `margins_share`, `tables_share`, `nominal_weight`, `shape_weight`, `rarest_share`, `smooth_length`, `own_part`,
-    `product_part`, `enough_gain`, `settling_sweeps`, `settling_pull` and `fresh_sweeps` were chosen on generated tables
-    (random Bayesian networks and latent classes of 14 and 15 columns, 40,000 people) and on the public table magic in
-    16 cells a column, at (0.8, 1e-5); most of them lie on a plateau. That generator was not kept. `most_explained` and
+    `product_part`, `enough_gain`, `calibration_sweeps`, `calibration_step` and `fresh_sweeps` were chosen on generated
+    tables (random Bayesian networks and latent classes of 14 and 15 columns, 40,000 people) and on the public table
+    magic in 16 cells a column, at (0.8, 1e-5); most of them lie on a plateau. That generator was not kept. `most_explained` and
     `fitted_rows` were chosen on tables of `benchmarks/generated_tables.py` (seed 100, columns of all kinds, 30,000
     people). `copula_only_margins` was
     chosen on generated binary columns; `few_columns`, `selection_share`, `regression_ridge` and `most_ridge` on
@@ -60,7 +60,7 @@ class TiltedTuning:
     product_part : part of independence in the scale of deviations from a table
     least_evidence : log likelihood that a pair's deviations must gain over none for its table to be opened
     most_readings : pairs without a table that products of features tilt at most
-    least_ratio : a believed cell is at least this part of the expected one
+    least_ratio : a cell of a posterior table is at least this part of the expected one
     distance_factor : total variation distance of a table whose cells deviate by a standard deviation of 1
     enough_gain : part of the most that tables can take away at which no more are chosen
     response_weight : what the distance of a table of the response counts, where other tables' count 1
@@ -70,7 +70,7 @@ class TiltedTuning:
     margin_step : of margins' tilts
     most_at_once : tables of one column that may take a whole step together
     most_tilt : largest theta
-    settling_sweeps, settling_pull : of the last sweeps, which take sampling error out of the rows' tables
+    calibration_sweeps, calibration_step : of the last sweeps, which take sampling error out of the rows' tables
     averaged_sweeps : over which theta, and the model's own tables, are averaged before that
     fitted_rows : least and most rows that a fit works with, whatever the number of people is
     fitted_cells : of those rows at most, so that many columns take fewer rows; chosen for time, not for accuracy
@@ -126,8 +126,8 @@ class TiltedTuning:
     margin_step: float = 0.3
     most_at_once: float = 3.0
     most_tilt: float = 6.0
-    settling_sweeps: int = 1
-    settling_pull: float = 1.0
+    calibration_sweeps: int = 1
+    calibration_step: float = 1.0
     averaged_sweeps: int = 8
     fitted_rows: tuple[int, int] = (20_000, 30_000)
     fitted_cells: int = 1_200_000
