@@ -12,9 +12,9 @@ class TiltedTuning:
     `margins_share`, `tables_share`, `nominal_weight`, `shape_weight`, `rarest_share`, `smooth_length`, `own_part`,
     `product_part`, `enough_gain`, `calibration_sweeps`, `calibration_step` and `fresh_sweeps` were chosen on generated
     tables (random Bayesian networks and latent classes of 14 and 15 columns, 40,000 people) and on the public table
-    magic in 16 cells a column, at (0.8, 1e-5); most of them lie on a plateau. That generator was not kept. `most_explained` and
-    `fitted_rows` were chosen on tables of `benchmarks/generated_tables.py` (seed 100, columns of all kinds, 30,000
-    people). `copula_only_margins` was
+    magic in 16 cells a column, at (0.8, 1e-5); most of them lie on a plateau. That generator was not kept.
+    `most_explained` and `fitted_rows` were chosen on tables of `benchmarks/generated_tables.py` (seed 100, columns of
+    all kinds, 30,000 people). `copula_only_margins` was
     chosen on generated binary columns; `few_columns`, `selection_share`, `regression_ridge` and `most_ridge` on
     `make_sme` (71,827 people, epsilon 1 and 3) with seeds that no page reports, and `score_caps` and `most_square`
     there, too, with 20,000 people as well; `response_weight` on magic. The others were chosen by hand, not tuned.
