@@ -76,7 +76,7 @@ SHORT    = not ($(shell echo $(APART) | sed 's/ / or /g'))
 test: $(STAMP)-dev  ## the test suite on all cores (JOBS=...), without what has a target of its own below
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(SHORT)"
 
-test-audit: $(STAMP)-dev  ## the audit against correct mechanisms and against planted faults
+test-audit: $(STAMP)-dev  ## the audit: its bounds and commands, correct mechanisms, and planted faults
 	$(BIN)/python -m pytest $(PARALLEL) -m "audit and not slow"
 
 test-statistics: $(STAMP)-dev  ## estimates and their errors over many draws

@@ -110,7 +110,7 @@ def test_a_regression_over_members_equals_one_over_parties(select: str) -> None:
     }
     members = InProcessTransport(make_members(federation(), tables(), policy=RAW))
     opened = drive(open_study(federation(), "glm", "raw-glm", seed=0), members)
-    settings: dict[str, Any] = {"family": "binomial", "select": select, "n_strengths": 15}
+    settings: dict[str, Any] = {"family": "binomial", "select": select, "n_strengths": 6}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         here = VerticalGLM(**settings).fit_transport(InProcessTransport(parties), federation(), study="glm")

@@ -227,6 +227,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.audit
 def test_an_audit_is_shown_in_the_house_by_its_risks(audited: Path) -> None:
     study = audited / "study"
     found = json.loads((study / "audit/audit.json").read_text("utf-8"))
@@ -242,6 +243,7 @@ def test_an_audit_is_shown_in_the_house_by_its_risks(audited: Path) -> None:
     assert "Attacks on this study" not in (study / "report.html").read_text("utf-8")
 
 
+@pytest.mark.audit
 def test_a_refuted_claim_is_named_and_a_file_that_is_no_audit_is_an_error(audited: Path, tmp_path: Path) -> None:
     found = json.loads((audited / "study/audit/audit.json").read_text("utf-8"))
     found["mechanism"][0]["holds"] = False

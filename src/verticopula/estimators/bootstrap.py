@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.glm.central_solver import maximise_likelihood
@@ -116,6 +117,7 @@ def bootstrap_inference(
     return infer_from_bootstrap(model.estimate, np.array(found), model.n_effective, model.cuts)
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
 def draws_inference(
     fitted: FittedStudy, posterior: FindPosteriorDraws | None, model: SelectedModel, row_error: Floats
 ) -> Inference | None:

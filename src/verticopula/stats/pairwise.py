@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from verticopula.data.missingness import count_common
 from verticopula.schema.federation import ColumnKey
@@ -122,7 +123,8 @@ def assemble(
 
 def shrink_and_repair(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
     """A proper correlation matrix: shrunk as far as the noise says, then repaired."""
-    shrunk = shrink(pairs.correlation, pairs.variance, pairs.fixed)
+    with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small: threads only wait for each other
+        shrunk = shrink(pairs.correlation, pairs.variance, pairs.fixed)
     repaired = nearest_correlation(shrunk.correlation)
     report = FitReport(
         overlap=pairs.overlap,
