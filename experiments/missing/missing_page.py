@@ -137,6 +137,7 @@ def tabulate_scores(metric: str, cells: Sequence[CellRows], judge: JudgeName, pa
         f"{METRIC_NAMES[metric]}, mean (standard error)",
         ("model", "case", "N", *entries, *(f"paper's {method}" for method in PAPERS_OWN)),
         rows,
+        heads=3,
     )
 
 
@@ -158,9 +159,8 @@ def tabulate_by_completeness(cells: Sequence[CellRows], judge: JudgeName) -> Tab
             shown.append(f"{len(scores)}: {means}" if scores else "0")
         rows.append((*_name_cell(found), NAMES[method], *shown))
     spans = [f"{100 * low:g} to {100 * high:g} %" for low, high in itertools.pairwise(COMPLETENESS)]
-    return Table(
-        "Aligned rows by the share of complete cases", ("model", "case", "N", "rows", *spans), rows, _BY_COMPLETENESS
-    )
+    header = ("model", "case", "N", "rows", *spans)
+    return Table("Aligned rows by the share of complete cases", header, rows, _BY_COMPLETENESS, heads=4)
 
 
 def tabulate_margins(cells: Sequence[CellRows]) -> Table:
@@ -177,6 +177,7 @@ def tabulate_margins(cells: Sequence[CellRows]) -> Table:
         "Missingness, and mean Kolmogorov distance of the covariates' margins",
         ("model", "case", "N", "complete cases", *methods),
         rows,
+        heads=3,
     )
 
 
@@ -188,7 +189,7 @@ def tabulate_counts(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Ta
             kinds = ("cells", "met", "met_adjusted", "met_within_error", "out_of_reach")
             rows.append((label, model, *(str(own[kind]) for kind in kinds), str(short)))
     header = ("check", "model", "cells", "met", "against references", "within two s.e.", "out of reach", "short")
-    return Table("Verdicts: counts", header, rows)
+    return Table("Verdicts: counts", header, rows, heads=2)
 
 
 def tabulate_misses(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead]]) -> Table:
@@ -212,14 +213,14 @@ def tabulate_misses(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead
                 )
             )
     header = ("check", "model", "case", "N", "lead (standard error)", "with references", "without noise", "verdict")
-    return Table("Cells not reached, and why", header, rows)
+    return Table("Cells not reached, and why", header, rows, heads=4)
 
 
 def tabulate_leads(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead]]) -> Table:
     rows = [
         (*_name_cell(found), *(str(lead) for lead in own.values())) for found, own in zip(cells, leads, strict=True)
     ]
-    return Table("Verdicts: by how much (standard error)", ("model", "case", "N", *CHECKS.values()), rows)
+    return Table("Verdicts: by how much (standard error)", ("model", "case", "N", *CHECKS.values()), rows, heads=3)
 
 
 def _name_cell(found: CellRows) -> tuple[str, str, str]:

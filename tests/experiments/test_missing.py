@@ -102,7 +102,7 @@ def test_the_page_has_every_check_and_tables_leave_out_what_has_no_noise() -> No
     page = render([found], read_tables(), "paper", Settings(), "made by a test")
     assert all(label in page for label in CHECKS.values())
     assert "out of reach" in page
-    assert "| logistic | simple | 1000 | refined aligned | 0 | 0 | 2: 0.120 / 0.880 / 0.000 |" in page
+    assert "| logistic, simple, 1000, refined aligned | 0 | 0 | 2: 0.120 / 0.880 / 0.000 |" in page
     assert {figure.key.epsilon for figure in summarise("table7", [found], read_tables())} == {1.0}
 
 

@@ -165,7 +165,7 @@ function thin(labels) {
   labels.forEach((label, i) => {
     const touches = () => kept.length && span(label)[0] < span(kept[kept.length - 1])[1] + 8;
     if (i === labels.length - 1) while (kept.length > 1 && touches()) kept.pop();
-    else if (touches()) return;
+    if (touches()) return;
     kept.push(label);
   });
   return kept;
