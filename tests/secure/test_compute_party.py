@@ -28,7 +28,7 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
     TablesRequest,
 )
-from verticopula.protocol.party.compute_party import MOST_OPEN, ComputeParty
+from verticopula.protocol.party.compute_party import MOST_OPEN, OPEN_DAYS, ComputeParty
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import close_sums
 from verticopula.protocol.study_proposal import federation_fingerprint
@@ -239,18 +239,22 @@ def test_noise_is_used_for_one_set_of_shares() -> None:
 
 
 def test_invented_studies_fill_no_disk() -> None:
-    records = MemoryRecords()
-    third = notary(records)
+    records, now = MemoryRecords(), [1e9]
+    third = ComputeParty(NOTARY, records=records, authenticity=shared_authenticity(KEY), clock=lambda: now[0])
     for k in range(MOST_OPEN):
         third.handle(SumsKeyRequest(f"study {k}", "strict"))
     kept = len(records._records)
-    with pytest.raises(PolicyRefused, match="close one first"):
+    with pytest.raises(PolicyRefused, match="that are not over"):
         third.handle(SumsKeyRequest("one more", "strict"))
     for k in range(10):
         third.handle(CloseRequest(f"never opened {k}"))
     assert len(records._records) == kept
     third.handle(CloseRequest("study 0"))
     third.handle(SumsKeyRequest("one more", "strict"))
+    with pytest.raises(PolicyRefused, match="that are not over"):
+        third.handle(SumsKeyRequest("yet another", "strict"))
+    now[0] += (OPEN_DAYS + 1.0) * 86_400  # studies that were given up do not stand in the way for ever
+    third.handle(SumsKeyRequest("yet another", "strict"))
 
 
 def test_the_third_answers_nothing_else() -> None:

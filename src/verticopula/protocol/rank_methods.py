@@ -34,13 +34,13 @@ Bools = NDArray[np.bool_]
 def vcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """verticopula's variant of Algorithm 1: the shared rounds, then correlations pair by pair."""
     collected = yield from collect(federation, budget, study, VCDS.name, side.context)
-    return _settle_dependence(fit_vcds(collected), collected, federation, side)
+    return _tilt_if_asked(fit_vcds(collected), collected, federation, side)
 
 
 def evcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
     """verticopula's variant of Algorithm 2: the shared rounds, then one rank-constrained draw of all latents."""
     collected = yield from collect(federation, budget, study, EVCDS.name, side.context)
-    return _settle_dependence(fit_evcds(collected, federation.response, side.rng), collected, federation, side)
+    return _tilt_if_asked(fit_evcds(collected, federation.response, side.rng), collected, federation, side)
 
 
 def refined(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
@@ -48,7 +48,7 @@ def refined(federation: Federation, budget: StudyBudget, study: str, side: Coord
     collected = yield from collect(federation, budget, study, REFINED.name, side.context)
     result = fit_refined(collected, lambda done, most: side.progress("refining", done, most))
     side.progress("refining", 1, 1)  # it mostly needs far fewer rounds than it may take
-    return _settle_dependence(result, collected, federation, side)
+    return _tilt_if_asked(result, collected, federation, side)
 
 
 def ievcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
@@ -66,10 +66,10 @@ def ievcds(federation: Federation, budget: StudyBudget, study: str, side: Coordi
         release = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, collected.budgets, budget.sampler)
         fit = fit_round(collected, release, federation.response, side.rng)
     result = finish_rounds(collected, release, fit, federation.response)
-    return _settle_dependence(result, collected, federation, side)
+    return _tilt_if_asked(result, collected, federation, side)
 
 
-def _settle_dependence(
+def _tilt_if_asked(
     result: FitResult, collected: CollectedReleases, federation: Federation, side: CoordinatorSide
 ) -> FitResult:
     """The result as it is, or tilted by tables that the first round's ranks tell: those of values that are real."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.mpc.sealed_messages import Authenticity
@@ -24,6 +26,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.ready_studies import ReadyStudies
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.study_proposal import check_study_name
+from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.stats.strict.strict_plan import sums_roles
@@ -31,7 +34,9 @@ from verticopula.storage.records import RecordStore
 
 logger = logging.getLogger(__name__)
 
-MOST_OPEN = 50  # studies whose secrets are kept at a time: whoever invents names of studies fills no disk
+# Studies that are not over, of those begun in so many days: whoever invents names of studies fills no disk, and studies
+# that were given up do not stand in the way for ever.
+MOST_OPEN, OPEN_DAYS = 50, 30.0
 _OPEN = "open"
 
 
@@ -43,15 +48,24 @@ class ComputeParty:
     federation : its own copy, in which `[network] compute` is its name
     records : where a study's secret and noise are kept until the study is over; they must outlive the process
     authenticity : how its public keys are signed, and the others' are known
+    clock : seconds since 1970
     """
 
-    def __init__(self, federation: Federation, *, records: RecordStore, authenticity: Authenticity) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        records: RecordStore,
+        authenticity: Authenticity,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         if federation.network.compute is None:
             raise SettingsError("the federation file names no compute party without data: [network] compute")
         self.name = federation.network.compute
         self._roles = sums_roles(federation)
         self._records = records
         self._authenticity = authenticity
+        self._clock = clock
         self._handlers: ReadyStudies[SumsHandler] = ReadyStudies()
         self._lock = threading.RLock()
 
@@ -84,11 +98,14 @@ class ComputeParty:
         known = self._records.get(_OPEN) or {}
         if study in known:
             return
-        if len(known) >= MOST_OPEN:
+        now = self._clock()
+        lately = {name: when for name, when in known.items() if when > now - OPEN_DAYS * SECONDS_PER_DAY}
+        if len(lately) >= MOST_OPEN:
             raise PolicyRefused(
-                f"party {self.name!r} computes in {MOST_OPEN} studies that are not over: close one first"
+                f"party {self.name!r} computes in {MOST_OPEN} studies that are not over; it takes part in another one "
+                f"when one of them is over, or was begun {OPEN_DAYS:g} days ago"
             )
-        self._records.put(_OPEN, {**known, study: True})
+        self._records.put(_OPEN, {**lately, study: now})
 
     def _close(self, study: str) -> CloseReply:
         """Forget the study's secret and noise: what was sealed for this party cannot be opened any more."""
@@ -102,7 +119,7 @@ class ComputeParty:
             self._records.put(record, {})
         known = self._records.get(_OPEN) or {}
         if study in known:
-            self._records.put(_OPEN, {name: True for name in known if name != study})
+            self._records.put(_OPEN, {name: when for name, when in known.items() if name != study})
         return CloseReply(self.name, 0, "")
 
     def _handler(self, study: str) -> SumsHandler:
