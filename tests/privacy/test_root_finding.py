@@ -1,14 +1,15 @@
-"""The one bisection: near the root, and never on the wrong side of it."""
+"""The one bisection: near the root, and never on the wrong side of it. The one step of Newton's method."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verticopula.privacy.root_finding import bisect
+from verticopula.privacy.root_finding import bisect, bisect_each, newton_step, newton_steps
 
 ROOTS = st.floats(1e-9, 1e9)
 
@@ -48,3 +49,38 @@ def test_no_more_than_the_given_number_of_evaluations() -> None:
 
 def test_equal_ends_are_the_answer() -> None:
     assert bisect(lambda x: False, 2.0, 2.0) == 2.0
+
+
+@given(roots=st.lists(st.floats(-50.0, 50.0), min_size=1, max_size=5))
+def test_many_conditions_at_once_are_searched_like_one(roots: list[float]) -> None:
+    each = np.array(roots)
+    found = bisect_each(lambda x: x >= each, np.full(each.size, 64.0), np.full(each.size, -64.0), steps=40)
+    assert list(found) == [bisect(lambda x, root=root: x >= root, 64.0, -64.0, steps=40) for root in roots]
+
+
+def test_newtons_step_is_taken_inside_the_bracket_only_and_where_it_is_short() -> None:
+    assert newton_step(1.0, 1.0, 2.0, 0.0, 1.0) == (0.5, True)
+    assert newton_step(1.0, 4.0, 2.0, 0.0, 1.0) == (0.5, False)  # -1 is outside
+    assert newton_step(1.0, 1.6, 2.0, 0.0, 1.0, 0.5) == (0.5, False)  # 0.2 is too far
+    assert newton_step(1.0, 1.6, 2.0, 0.0, 1.0, 0.8) == (pytest.approx(0.2), True)
+    assert newton_step(1.0, 1.0, 0.0, 0.0, 3.0) == (1.5, False)  # flat
+
+
+@pytest.mark.parametrize("root", [-0.97, -1e-3, 0.0, 0.4, 0.97])
+def test_a_root_of_a_steep_or_flat_function_is_found_in_few_dozen_steps(root: float) -> None:
+    """tanh(40 (x - root)): Newton alone leaves the bracket from nearly every start."""
+    low, high, x, moved = -1.0, 1.0, 0.9, math.inf
+    for _ in range(60):
+        value = math.tanh(40.0 * (x - root))
+        low, high = (low, x) if value > 0.0 else (x, high)
+        target, _newton = newton_step(x, value, 40.0 * (1.0 - value**2), low, high, 0.5 * moved)
+        moved, x = abs(target - x), target
+        if moved == 0.0:
+            break
+    assert x == pytest.approx(root, abs=1e-12)
+
+
+def test_arrays_take_the_same_steps() -> None:
+    x, value, slope = np.array([0.0, 0.5, 0.5]), np.array([-0.1, 3.0, 0.0]), np.array([1.0, 1.0, 0.0])
+    alone = [newton_step(*each, -1.0, 1.0)[0] for each in zip(x, value, slope, strict=True)]
+    assert list(newton_steps(x, value, slope, -1.0, 1.0)) == alone

@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, xlogy
 
 from verticopula.errors import SettingsError
+from verticopula.privacy.root_finding import newton_step
 
 Floats = NDArray[np.float64]
 FamilyName = Literal["gaussian", "binomial", "poisson"]
 
 _NEWTON_STEPS = 100
 _LAST_STEP = 1e-7  # Newton squares its error: after a step this small there is nothing left to gain
+_LAST_HALVING = 1e-15
+_FARTHEST_INTERCEPT = 500.0  # from where the search begins
 _LARGEST_EXPONENT = 30.0  # beyond it a mean is 1e13 times its scale: a fit that has run off
 
 
@@ -81,17 +84,16 @@ class Family(ABC):
 
     def best_intercept(self, offset: Floats, y: Floats, start: float = 0.0) -> float:
         """The b that minimises the loss at offset + b: Newton's method, kept inside a bracket."""
-        low, high, b = -np.inf, np.inf, start
+        low, high, b, moved = start - _FARTHEST_INTERCEPT, start + _FARTHEST_INTERCEPT, start, np.inf
         for _ in range(_NEWTON_STEPS):
             eta = offset + b
             gradient = float(np.mean(self.residual(eta, y)))
+            slope = max(float(np.mean(self.curvature(eta))), 1e-12)
             low, high = (low, b) if gradient > 0.0 else (b, high)
-            step = -gradient / max(float(np.mean(self.curvature(eta))), 1e-12)
-            if abs(step) <= 1e-13 * (1.0 + abs(b)):
+            target, newton = newton_step(b, gradient, slope, low, high, 0.5 * moved)
+            moved, b = abs(target - b), target
+            if moved <= (_LAST_STEP if newton else _LAST_HALVING) * (1.0 + abs(b)):
                 break
-            b += float(np.clip(step, -5.0, 5.0))
-            if not low < b < high:  # both ends are known by then: a step leaves the side it came from at once
-                b = (low + high) / 2.0
         return b
 
 
@@ -193,21 +195,7 @@ def find_family(name: str) -> Family:
     return FAMILIES[name]
 
 
-# Both equations psi'(eta) - y + rho (eta - centre) = 0 have one root, and a bracket for it is known. Newton's step is
-# taken where it stays inside what the signs seen so far leave of the bracket and is at most half the step before; where
-# not, the bracket is halved. So neither a bad start nor a steep exponential costs more than a few dozen steps.
-
-
-@njit(cache=True, nogil=True)
-def _next_guess(
-    eta: float, gradient: float, slope: float, low: float, high: float, before: float
-) -> tuple[float, bool]:
-    """The next guess, and whether it is Newton's."""
-    step = -gradient / slope
-    target = eta + step
-    if low <= target <= high and abs(step) <= 0.5 * before:
-        return target, True
-    return 0.5 * (low + high), False
+# Both equations psi'(eta) - y + rho (eta - centre) = 0 have one root, and a bracket for it is known.
 
 
 @njit(cache=True, nogil=True)
@@ -234,10 +222,9 @@ def _minimise_between(
             high = eta
         else:
             low = eta
-        target, newton = _next_guess(eta, gradient, slope + rho, low, high, moved)
-        moved = abs(target - eta)
-        eta = target
-        if moved <= (_LAST_STEP if newton else 1e-15) * (1.0 + abs(eta)):
+        target, newton = newton_step(eta, gradient, slope + rho, low, high, 0.5 * moved)
+        moved, eta = abs(target - eta), target
+        if moved <= (_LAST_STEP if newton else _LAST_HALVING) * (1.0 + abs(eta)):
             break
     return eta
 

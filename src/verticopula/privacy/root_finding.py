@@ -1,14 +1,21 @@
-"""Bisection that errs to a stated side.
+"""Root finding: a bisection that errs to a stated side, and the safeguarded step of Newton's method.
 
 A search for a root stops near it, on one side or the other. Privacy accounting needs the safe side: an epsilon must be
-reported from above, a noise scale chosen from below. `scipy.optimize` does not say on which side it stops, so this is
-our own. Where the side does not matter (`scipy.optimize.brentq`) the library is used.
+reported from above, a noise scale chosen from below. `scipy.optimize` does not say on which side it stops, so `bisect`
+is our own. `newton_step` is for compiled loops over many roots, which `scipy.optimize` cannot be called from. Where
+neither matters (`scipy.optimize.brentq`) the library is used.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+
+import numpy as np
+from numba import njit, vectorize
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 _ZERO_STEP = 1024.0  # a geometric search with an end at 0 divides the other end by this
 
@@ -56,3 +63,51 @@ def _geometric_middle(first: float, second: float) -> float:
     if min(first, second) > 0.0:
         return math.sqrt(first * second)
     return max(first, second) / _ZERO_STEP
+
+
+def bisect_each(
+    holds: Callable[[Floats], NDArray[np.bool_]], true_ends: Floats, false_ends: Floats, *, steps: int
+) -> Floats:
+    """`bisect` of many conditions at once: `holds` is given one point of each.
+
+    Parameters
+    ----------
+    holds : for an array of points, whether each condition is true at its own
+    true_ends, false_ends : where they are true and where they are false
+    steps : evaluations of `holds`
+    """
+    for _ in range(steps):
+        middle = 0.5 * (true_ends + false_ends)
+        held = holds(middle)
+        true_ends, false_ends = np.where(held, middle, true_ends), np.where(held, false_ends, middle)
+    return true_ends
+
+
+@njit(cache=True, nogil=True)
+def newton_step(
+    x: float, value: float, slope: float, low: float, high: float, longest: float = math.inf
+) -> tuple[float, bool]:
+    """The next guess for the root of a function that rises between `low` and `high`, and whether it is Newton's.
+
+    Newton's step is taken where it stays between the two and is no longer than `longest`; otherwise the next guess is
+    the middle. So neither a bad start nor a steep function costs more than a few dozen steps, if the caller moves the
+    end on whose side `x` is to `x` first, and allows half the step before.
+
+    Parameters
+    ----------
+    x : the guess
+    value, slope : of the function there
+    low, high : the function is not above 0 at the one, and not below it at the other
+    longest : step of Newton's that is believed
+    """
+    step = -value / slope if slope > 0.0 else math.inf
+    target = x + step
+    if low <= target <= high and abs(step) <= longest:
+        return target, True
+    return 0.5 * (low + high), False
+
+
+@vectorize(["f8(f8, f8, f8, f8, f8)"], cache=True)
+def newton_steps(x: float, value: float, slope: float, low: float, high: float) -> float:
+    """The next guesses of `newton_step`, for arrays of functions."""
+    return newton_step(x, value, slope, low, high)[0]

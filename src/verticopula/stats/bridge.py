@@ -2,7 +2,7 @@
 
 A column's grade or score is a function of its latent normal: a step function, or Phi for the grade of a continuous
 column. S(r) = Cov(f(Z_a), g(Z_b)) grows with the latents' correlation r, so it can be inverted. There are two
-evaluations of it, and one step of the search for its root (`_newton_or_half`):
+evaluations of it:
 
 - `bridge` integrates dS/dr, pair by pair. It holds for Phi and for every r; its cost is the product of the numbers
   of steps.
@@ -17,9 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit, vectorize
+from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
+
+from verticopula.privacy.root_finding import newton_step, newton_steps
 
 Floats = NDArray[np.float64]
 
@@ -28,13 +30,6 @@ STRONGEST_IN_SERIES = 0.98  # and `invert_series`
 TERMS = 48
 _STEPS = 60
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
-
-
-@vectorize(["f8(f8, f8, f8, f8, f8)"], cache=True)
-def _newton_or_half(x: float, miss: float, slope: float, low: float, high: float) -> float:
-    """The next guess for a root between `low` and `high`: Newton's, or the middle where that leads out of them."""
-    proposed = x + miss / slope if slope > 0.0 else math.inf
-    return proposed if low < proposed < high else 0.5 * (low + high)
 
 
 # ---- pair by pair, by integration --------------------------------------------------------------
@@ -132,7 +127,7 @@ def _invert_one(
             low = angle
         else:
             high = angle
-        angle_next = _newton_or_half(angle, rho - value, slope, low, high)
+        angle_next = newton_step(angle, value - rho, slope, low, high)[0]
         if abs(angle_next - angle) < 1e-10:
             angle = angle_next
             break
@@ -192,9 +187,9 @@ def invert_series(coefficients: Sequence[Floats] | Floats, target: Floats) -> tu
     r = np.zeros_like(target)
     for _ in range(_STEPS):
         value, slope = series_covariances(table, r)
-        miss = target - value
-        low, high = np.where(miss > 0.0, r, low), np.where(miss > 0.0, high, r)
-        updated = _newton_or_half(r, miss, np.where(alive, slope, 1.0), low, high)  # never 0/0
+        excess = value - target
+        low, high = np.where(excess < 0.0, r, low), np.where(excess < 0.0, high, r)
+        updated = newton_steps(r, excess, np.where(alive, slope, 1.0), low, high)  # never 0/0
         moved = float(np.max(np.abs(updated - r)[alive], initial=0.0))
         r = updated
         if moved < 1e-9:

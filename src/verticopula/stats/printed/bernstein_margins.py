@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.special import comb
 
 from verticopula.privacy.noise import Noise
+from verticopula.privacy.root_finding import bisect_each
 from verticopula.schema.federation import Column
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.marginals import Marginal, cell_count, iterate_bernstein
@@ -55,28 +55,16 @@ class MonotoneSpline:
         if self.knots.size == 1:
             return np.full(grades.shape, self.knots[0])
         place = np.clip(np.searchsorted(self.heights, grades), 1, self.knots.size - 1)
-        inside = _bisect(self._spline.c, self.knots, place, grades)
+        a, b, c, d = self._spline.c[:, place - 1]
+        start, end = self.knots[place - 1], self.knots[place]
+
+        def reached(values: Floats) -> NDArray[np.bool_]:
+            along = values - start
+            return np.asarray(((a * along + b) * along + c) * along + d >= grades)
+
+        inside = bisect_each(reached, end, start, steps=_HALVINGS)
         first = grades <= self.heights[0]
         return np.asarray(np.where(first, self.knots[0], np.where(grades > self.heights[-1], self.knots[-1], inside)))
-
-
-@njit(cache=True, nogil=True)
-def _bisect(pieces: Floats, knots: Floats, place: NDArray[np.int64], grades: Floats) -> Floats:
-    """Where the cubic piece that ends at knot `place` reaches each grade; it never falls."""
-    found = np.empty(grades.size)
-    for i in range(grades.size):
-        k = place[i] - 1
-        start, low, high = knots[k], knots[k], knots[k + 1]
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2.0
-            along = middle - start
-            height = ((pieces[0, k] * along + pieces[1, k]) * along + pieces[2, k]) * along + pieces[3, k]
-            if height >= grades[i]:
-                high = middle
-            else:
-                low = middle
-        found[i] = high
-    return found
 
 
 def ecdf_spline(values: Floats) -> MonotoneSpline:
