@@ -16,7 +16,8 @@ import pytest
 
 from verticopula.errors import LedgerError
 from verticopula.privacy.accounting import Coins
-from verticopula.privacy.release import Release
+from verticopula.privacy.release import Release, hash_line
+from verticopula.privacy.statement import state_privacy
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 
 
@@ -224,3 +225,16 @@ def test_a_later_version_s_line_with_a_new_field_still_fits(path: Path) -> None:
     entry["hash"] = hashlib.sha256(json.dumps(entry, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
     write(path, [*lines_of(path), json.dumps(entry, sort_keys=True, ensure_ascii=True)])
     assert len(read_ledger(path)) == 5
+
+
+def test_raw_values_of_old_ledgers_are_read_under_their_new_name(path: Path) -> None:
+    """Those of version 0.1 call them `exact`, like a sampler. The chain goes over what stands there."""
+    raw = release("y", what="raw", epsilon=math.inf, coins_epsilon=math.inf, coins_count=1)
+    Ledger(path).append([raw])
+    old = {**json.loads(lines_of(path)[-1]), "what": "exact"}
+    write(path, [*lines_of(path)[:-1], json.dumps({**old, "hash": hash_line(old)}, sort_keys=True)])
+    Ledger(path).append([release("z")])
+    entries = read_ledger(path)
+    assert [entry.what for entry in entries[-2:]] == ["raw", "ranks"]
+    assert state_privacy(entries).raw
+    assert state_privacy(entries).person == math.inf

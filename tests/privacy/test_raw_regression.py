@@ -137,10 +137,10 @@ def test_every_used_column_and_the_response_are_in_the_ledger_as_infinite(select
     assert sorted(entries(members)) == sorted((k.party, k.column) for k in federation().keys)
     everything = [entry for p in members.values() for entry in p.ledger]
     for entry in everything:
-        assert (entry.what, entry.epsilon, entry.coins_epsilon, entry.study) == ("exact", math.inf, math.inf, "raw")
+        assert (entry.what, entry.epsilon, entry.coins_epsilon, entry.study) == ("raw", math.inf, math.inf, "raw")
         assert entry.n_subjects == complete_cases()["hub"].height
     statement = state_privacy(everything)
-    assert statement.exact
+    assert statement.raw
     assert all(statement.epsilon(unit) == math.inf for unit in Unit)
     assert "A regression on raw columns sent exact values" in str(statement)
     assert "epsilon is infinite at every unit" in str(statement)

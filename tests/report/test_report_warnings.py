@@ -75,7 +75,7 @@ def test_the_synthesizer_remembers_that_it_drew_aligned_rows(tmp_path: Any) -> N
 
 def test_exact_values() -> None:
     synthesizer = studies.fit("vcds")
-    exact = dataclasses.replace(synthesizer.ledger_[0], what="exact", coins_epsilon=float("inf"))
+    exact = dataclasses.replace(synthesizer.ledger_[0], what="raw", coins_epsilon=float("inf"))
     study = dataclasses.replace(synthesizer.study_, releases=(*synthesizer.ledger_, exact))
     assert "exact" in codes(ReportData(study))
 

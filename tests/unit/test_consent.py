@@ -34,7 +34,7 @@ RANKS = Release(
     bounds="public",
 )
 COUNTS = replace(RANKS, what="marginal", mechanism="discrete Laplace on cell counts", epsilon=0.5, coins_count=1)
-EXACT = replace(RANKS, what="exact", mechanism="no noise", epsilon=float("inf"), coins_epsilon=float("inf"))
+RAW = replace(RANKS, what="raw", mechanism="no noise", epsilon=float("inf"), coins_epsilon=float("inf"))
 
 
 POLICY = Policy(caps=Caps(client=4.0))
@@ -78,8 +78,8 @@ def test_everything_that_would_leave_is_shown(capsys: pytest.CaptureFixture[str]
 
 
 def test_exact_values_are_said_loudly(capsys: pytest.CaptureFixture[str]) -> None:
-    prompt("y\n").request(question("raw-glm", [EXACT], []))
-    assert "EXACT VALUES" in capsys.readouterr().out
+    prompt("y\n").request(question("raw-glm", [RAW], []))
+    assert "RAW VALUES" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("answer", ["y\n", "Y\n", "yes\n", " YES \n"])

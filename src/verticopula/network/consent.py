@@ -142,5 +142,5 @@ _IN_WORDS = {
     "moments": "noisy sums over all parties' columns",
     "tables": "noisy tables of pairs of all parties' columns",
     "selection": "noisy sums of your columns by presence",
-    "exact": "EXACT VALUES",
+    "raw": "RAW VALUES",
 }

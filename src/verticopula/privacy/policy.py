@@ -21,7 +21,7 @@ from verticopula.schema.checked_model import CheckedModel
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.methods import METHODS, PRINTED_VARIANT, RAW_REGRESSION, STRICT
 
-_FEWEST_EXACT = 2  # subjects of a release without noise, whatever the policy says
+_FEWEST_RAW = 2  # subjects of a release without noise, whatever the policy says
 
 
 class Caps(CheckedModel):
@@ -44,14 +44,14 @@ class Policy(CheckedModel):
     ----------
     columns : the columns it shares; None for all
     methods : the protocols it takes part in; None for all that add noise. `raw-glm`, a regression on the
-        raw columns, shows exact values to the coordinator and must be named.
+        raw columns, shows raw values to the coordinator and must be named.
     alignments : how it lets rows of one person be found, `hash` or `psi`; None for both. With `psi` a coordinator that
         works together with a party can test guessed ids
     caps : the largest epsilon ever to be spent, over all studies in its ledger; they hold, too, where every study is
         chosen after the last one was seen (`capped_epsilons`)
     delta : the δ at which the `block` and `person` caps are counted, and Gaussian noise at every unit
     min_subjects : the smallest number of observed subjects from which a column may be released. It is compared with the
-        mask of observed cells, which everybody in the study knows; exact values are of two subjects at least
+        mask of observed cells, which everybody in the study knows; raw values are of two subjects at least
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
     consent_days : how long a consent to a study lives, in days
     open_studies : how many studies may be open from which nothing was released; each shows the coordinator who is
@@ -196,7 +196,7 @@ class Policy(CheckedModel):
             raise PolicyRefused(f"party {party!r} does not take part in method {method!r}")
         self.check_columns(party, (release.column for release in proposed if release.column != ALL_COLUMNS))
         for release in proposed:
-            if release.n_subjects < max(self.min_subjects, _FEWEST_EXACT if release.what == "exact" else 0):
+            if release.n_subjects < max(self.min_subjects, _FEWEST_RAW if release.what == "raw" else 0):
                 # Without the number: what leaves of a mask leaves in one message, and in no error.
                 raise PolicyRefused(
                     f"party {party!r}, column {release.column!r}: fewer observed subjects than its policy asks for"

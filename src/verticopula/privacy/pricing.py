@@ -175,11 +175,11 @@ class Pricing:
             "mu_person": mu_person * _WHOLE_NUMBERS if known else 0.0,
         }
 
-    def exact(self, column: Column, n_subjects: int) -> Release:
+    def raw(self, column: Column, n_subjects: int) -> Release:
         """The price of a column's own values: infinite."""
         return Release(
             **self._common(column.name, n_subjects),
-            what="exact",
+            what="raw",
             mechanism="regression on raw columns, no noise",
             epsilon=math.inf,
             coins_epsilon=math.inf,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from verticopula.formatting import json_numbers
 from verticopula.privacy.accounting import Coins
 
+_OLD_RAW = "exact"  # what `raw` is called in ledgers of version 0.1
 _MAY_BE_INFINITE = ("epsilon", "mu", "mu_person")
 ALL_COLUMNS = "*"  # what stands in an entry's column where it is about all of the party's columns together
 
@@ -23,7 +24,7 @@ class Release:
 
     Attributes
     ----------
-    what : `ranks`, `marginal`, `moments`, `tables`, `selection`, or `exact` (no noise at all: epsilon is infinite)
+    what : `ranks`, `marginal`, `moments`, `tables`, `selection`, or `raw` (values as they are: epsilon is infinite)
     mechanism : how it was made, for a reader
     epsilon : per comparison (`ranks`), per person's value in this column (`marginal`); infinite where the noise is
         Gaussian, so that a reader who does not know `mu` counts too much and never too little
@@ -46,7 +47,7 @@ class Release:
     study: str
     party: str
     column: str
-    what: Literal["ranks", "marginal", "moments", "tables", "selection", "exact"]
+    what: Literal["ranks", "marginal", "moments", "tables", "selection", "raw"]
     mechanism: str
     n_subjects: int
     epsilon: float
@@ -89,6 +90,8 @@ class Release:
         values: dict[str, Any] = {
             k: float("inf") if v == "inf" and k.endswith(_MAY_BE_INFINITE) else v for k, v in raw.items() if k in known
         }
+        if values.get("what") == _OLD_RAW:
+            values["what"] = "raw"
         entry = cls(**values)
         _check_prices(entry)
         return entry

@@ -110,4 +110,5 @@ def newton_step(
 @vectorize(["f8(f8, f8, f8, f8, f8)"], cache=True)
 def newton_steps(x: float, value: float, slope: float, low: float, high: float) -> float:
     """The next guesses of `newton_step`, for arrays of functions."""
-    return newton_step(x, value, slope, low, high)[0]
+    guess: float = newton_step(x, value, slope, low, high)[0]
+    return guess

@@ -36,7 +36,7 @@ BOUNDS_FROM_DATA = StudyWarning(
     "Smallest and largest values, or rare categories, are in the open: epsilon is infinite at every unit.",
     "Write public bounds and categories into the federation file and run again.",
 )
-EXACT_VALUES = StudyWarning(
+RAW_VALUES = StudyWarning(
     "exact",
     "stop",
     "A regression on raw columns sent exact values",
@@ -77,7 +77,7 @@ class PrivacyStatement:
     person : all parties together
     is_private : False if the noise was seeded
     bounds_from_data : True if a range was taken from the data; all units are then infinite
-    exact : True if something left without noise; all units are then infinite
+    raw : True if something left without noise; all units are then infinite
     gaussian : True if some noise is Gaussian; every unit then has the δ
     as_printed : True if a margin was released as the paper prints it; all units are then infinite
     """
@@ -87,7 +87,7 @@ class PrivacyStatement:
     person: float
     is_private: bool
     bounds_from_data: bool
-    exact: bool = False
+    raw: bool = False
     gaussian: bool = False
     as_printed: bool = False
 
@@ -117,7 +117,7 @@ class PrivacyStatement:
         held = (
             (not self.is_private, SEEDED),
             (self.bounds_from_data, BOUNDS_FROM_DATA),
-            (self.exact, EXACT_VALUES),
+            (self.raw, RAW_VALUES),
             (self.as_printed, AS_PRINTED),
         )
         return tuple(warning for holds, warning in held if holds)
@@ -175,7 +175,7 @@ def state_privacy(releases: Iterable[Release], delta: float | None = None) -> Pr
         person=composed_epsilon(coins_of(entries), at, compose(person_mus(entries))),
         is_private=all(e.noise == "secure" for e in entries),
         bounds_from_data=any(e.bounds == "from-data" for e in entries),
-        exact=any(e.what == "exact" for e in entries),
+        raw=any(e.what == "raw" for e in entries),
         gaussian=any(e.is_gaussian for e in entries),
         as_printed=any(e.mechanism == PRINTED_MARGIN for e in entries),
     )

@@ -158,7 +158,7 @@ _METHODS = {m.name: m for m in (VCDS, REFINED, EVCDS, IEVCDS, STRICT)}
 METHODS: Mapping[str, Method] = MappingProxyType(_METHODS)
 DEFAULT_METHOD = VCDS
 
-# A regression on raw columns is no way to fit a copula, but policies name it like one: it sends exact values.
+# A regression on raw columns is no way to fit a copula, but policies name it like one: it sends raw values.
 RAW_REGRESSION = "raw-glm"
 
 

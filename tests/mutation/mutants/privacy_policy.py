@@ -127,9 +127,9 @@ MUTANTS = (
         RAW_REGRESSION_REQUESTS,
     ),
     Mutant(
-        "policy-exact-of-one",
+        "policy-raw-of-one",
         "privacy/policy.py",
-        '_FEWEST_EXACT if release.what == "exact" else 0',
+        '_FEWEST_RAW if release.what == "raw" else 0',
         "0",
         "one subject's exact value could be asked for",
         RAW_REGRESSION_REQUESTS,

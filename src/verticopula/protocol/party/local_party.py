@@ -144,7 +144,7 @@ class LocalParty:
     _printed: PrintedHandler = field(init=False)
 
     def __post_init__(self) -> None:
-        self._regression = RegressionHandler(self.name, self._exact_features, self.fits)
+        self._regression = RegressionHandler(self.name, self._raw_features, self.fits)
         self._strict = StrictHandler(
             self.table,
             lambda: self._check_method(STRICT.name),
@@ -252,7 +252,7 @@ class LocalParty:
         """The ledger entries of everything that a proposal asks of this party."""
         if proposal.method == RAW_REGRESSION:
             names = [column.name for column in self.table.party.columns]
-            return self._price_exact(proposal.study, names, proposal.subjects)[0]
+            return self._price_raw(proposal.study, names, proposal.subjects)[0]
         if proposal.method == STRICT.name:
             return self._strict.price_all(proposal)
         if proposal.variant == PRINTED_VARIANT:
@@ -304,7 +304,7 @@ class LocalParty:
         self.consents.bind(request.study, place, self._key(request))
 
     def _check_subjects(self, proposal: StudyProposal, subjects: NDArray[np.bool_] | None) -> None:
-        """ProtocolError unless exact values are asked for subjects that were consented to."""
+        """ProtocolError unless raw values are asked for subjects that were consented to."""
         allowed = proposal.subjects
         asked = np.ones(proposal.n_subjects, dtype=bool) if subjects is None else subjects
         if allowed is None or asked.shape != allowed.shape or bool((asked & ~allowed).any()):
@@ -356,7 +356,7 @@ class LocalParty:
             self._check_completion(request)
             entries = [self._completed_entry(request, item.column, item.epsilon_ranks) for item in request.imputations]
             return request.method, entries, lambda: self._rank_completed(request)
-        entries, asked = self._price_exact(request.study, [request.column], request.subjects)
+        entries, asked = self._price_raw(request.study, [request.column], request.subjects)
         values = self.table.columns[request.column].values
         return RAW_REGRESSION, entries, lambda: ResponseReply(self.name, values[asked])
 
@@ -370,7 +370,7 @@ class LocalParty:
             self.name, tuple(run(lambda item: self._rank_completed_column(request, item), request.imputations))
         )
 
-    def _exact_features(self, request: DesignRequest) -> tuple[int, Callable[[], Features]]:
+    def _raw_features(self, request: DesignRequest) -> tuple[int, Callable[[], Features]]:
         """How many rows, and the raw columns of a regression once it is certain that they are wanted.
 
         Privacy
@@ -382,7 +382,7 @@ class LocalParty:
         names = [name for name in names if name != request.without]
         if self.consents is not None:
             self._check_subjects(self.consents.agreed(request.study), request.subjects)
-        entries, asked = self._price_exact(request.study, names, request.subjects)
+        entries, asked = self._price_raw(request.study, names, request.subjects)
         key = self._key(request)
         if self.consents is not None:
             self.consents.bind(request.study, f"{_FIT}{request.fit}", key)  # so that it is known when it is to go
@@ -390,15 +390,15 @@ class LocalParty:
         codings = [code_schema_column(self.table.party.column(name)) for name in names]
 
         def make() -> Features:
-            self._record(RAW_REGRESSION, entries, key, once=True)  # exact values say no more the second time
+            self._record(RAW_REGRESSION, entries, key, once=True)  # raw values say no more the second time
             return features_of([self.table.columns[name].values[asked] for name in names], codings, int(asked.sum()))
 
         return int(asked.sum()), make
 
-    def _price_exact(
+    def _price_raw(
         self, study: str, names: list[str], subjects: NDArray[np.bool_] | None
     ) -> tuple[list[Release], NDArray[np.bool_]]:
-        """The ledger entries of exact columns, and which subjects they are about."""
+        """The ledger entries of raw columns, and which subjects they are about."""
         known = {column.name for column in self.table.party.columns}
         if len(set(names)) != len(names) or not set(names) <= known:
             raise PolicyRefused(f"party {self.name!r}: the request names columns twice or columns it does not hold")
@@ -410,7 +410,7 @@ class LocalParty:
         if not all(self.table.columns[name].observed[asked].all() for name in names):
             raise PolicyRefused(f"party {self.name!r}: the regression names subjects that it has no values for")
         pricing = self._pricing(study)
-        entries = [pricing.exact(self.table.party.column(name), int(asked.sum())) for name in names]
+        entries = [pricing.raw(self.table.party.column(name), int(asked.sum())) for name in names]
         return entries, asked
 
     def _record(self, method: str, entries: list[Release], key: str, *, once: bool) -> None:
