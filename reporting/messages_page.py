@@ -40,7 +40,7 @@ class Said(NamedTuple):
 
 def said_in_code() -> Iterator[Said]:
     """Every warning, problem and error that some file makes: its text stands in the call, or in a name just before."""
-    makers = {"StudyWarning", "FitWarning", "Problem", *(error.__name__ for error in ERRORS)}
+    makers = {"StudyWarning", "Problem", *(error.__name__ for error in ERRORS)}
     for path in sorted(HOME.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
         for part in tree.body:
@@ -117,7 +117,7 @@ def _constant(node: ast.expr, module: Any) -> str | int | float:
 def list_messages() -> str:
     """All lists, in Markdown."""
     found = list(said_in_code())
-    return "\n".join([*_study_warnings(found), *_fit_warnings(found), *_python_warnings(), *_errors(found)])
+    return "\n".join([*_study_warnings(found), *_python_warnings(), *_errors(found)])
 
 
 def _study_warnings(found: list[Said]) -> Iterator[str]:
@@ -132,11 +132,6 @@ def _python_warnings() -> Iterator[str]:
     yield "## Warnings in Python\n"
     for warning in WARNINGS:
         yield f"### {warning.__name__}\n\n{inspect.getdoc(warning)}\n"
-
-
-def _fit_warnings(found: list[Said]) -> Iterator[str]:
-    yield "## Warnings of a regression\n\n*What to do:* do not rely on its coefficients before this is mended.\n"
-    yield _bullets({said.texts[0] for said in found if said.made == "FitWarning"})
 
 
 def _bullets(texts: set[str]) -> str:

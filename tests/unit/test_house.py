@@ -68,6 +68,19 @@ def test_no_two_public_constants_share_a_name() -> None:
     assert [name for name, values in found.items() if len(set(values)) > 1] == []
 
 
+def test_there_is_one_record_of_a_warning() -> None:
+    """Everything else of that name is a category of Python's, for `warnings.warn`."""
+    found = {
+        node.name
+        for _, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and "Warning" in node.name
+        and [ast.unparse(base) for base in node.bases] != ["UserWarning"]
+    }
+    assert found - {"WarningThresholds"} == {"StudyWarning"}
+
+
 def public(name: str) -> bool:
     return not name.startswith("_")
 

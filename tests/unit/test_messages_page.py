@@ -39,7 +39,7 @@ def test_errors_stand_below_their_kind(lists: str) -> None:
     assert "- …\n" not in lists
     assert "- no row is cut by …, as the header is" in problems  # the call has it by a name
     assert "- has no table\n" in problems  # the other branch of a condition
-    assert "- selected columns are linearly dependent: their coefficients are not unique" in lists
+    assert "**Selected columns are linearly dependent.** Their coefficients are not unique." in lists
 
 
 @pytest.mark.parametrize(

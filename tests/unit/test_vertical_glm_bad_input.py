@@ -100,7 +100,7 @@ def test_a_constant_column_stays_out_and_is_named(family: str, penalty: str) -> 
     tables, y = named(blocks()), response(family)
     expected = VerticalGLM(family, penalty).fit(tables, y)
     flat = tables["left"].with_columns(flat=pl.lit(3.0))
-    with pytest.warns(ConvergenceWarning, match=r"party 'left': constant columns cannot enter \(flat\)"):
+    with pytest.warns(ConvergenceWarning, match=r"Constant columns of party 'left' cannot enter \(flat\)"):
         model = VerticalGLM(family, penalty).fit({**tables, "left": flat}, y)
     np.testing.assert_allclose(all_coef(model), np.insert(all_coef(expected), 2, 0.0), atol=1e-10)
 

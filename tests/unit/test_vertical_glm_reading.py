@@ -148,7 +148,7 @@ def test_warnings_come_first_in_the_summary() -> None:
         model = VerticalGLM(max_rounds=1).fit(blocks(), response())
     assert not model.converged_
     text, page = str(model.summary()), model.summary().to_html()
-    assert text.startswith("! the fit at strength")
+    assert text.startswith("! The fit at strength")
     assert "NOT CONVERGED" in text
     assert page.index('class="warning"') < page.index("<table>")
 
@@ -167,7 +167,7 @@ def test_hostile_names_are_escaped() -> None:
     x, y = columns_of(blocks()), response()
     party = "<img src=x onerror=alert(1)>"
     frame = pl.DataFrame({HOSTILE: x[:, 0], "flat": np.ones(N), "g&": np.where(x[:, 2] > 0, HOSTILE, "b"), "y</td>": y})
-    with pytest.warns(ConvergenceWarning, match="constant columns"):
+    with pytest.warns(ConvergenceWarning, match="Constant columns"):
         model = VerticalGLM().fit({party: frame.with_columns(pl.lit(1.0).alias(f"{HOSTILE}2"))}, f"{party}.y</td>")
     assert np.count_nonzero(model.coef_[party]) == 2
     summary = model.summary()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.errors import SettingsError
+from verticopula.errors import SettingsError, StudyWarning
 from verticopula.estimators.printed_regression import PRINTED_BIC
 from verticopula.glm.bayes import Posterior
 from verticopula.glm.central_solver import maximise_likelihood
@@ -41,11 +41,41 @@ class FitThresholds:
 THRESHOLDS = FitThresholds()
 
 
-class FitWarning(NamedTuple):
-    """What a reader must know; `spoils` if the coefficients are then not to be relied on."""
-
-    line: str
-    spoils: bool
+NO_STRENGTH_JUDGED = StudyWarning(
+    "glm-unjudged",
+    "care",
+    "No strength could be judged",
+    "Every fit is all but perfect, or folds did not reach it.",
+    "Leave out columns that give the response away, or take fewer folds.",
+)
+SEPARABLE = StudyWarning(
+    "glm-separable",
+    "care",
+    "The classes are separable",
+    "Maximum likelihood does not exist: coefficients grow without end.",
+    "Choose a penalty, or leave out the columns that separate them.",
+)
+DEPENDENT_COLUMNS = StudyWarning(
+    "glm-dependent",
+    "care",
+    "Selected columns are linearly dependent",
+    "Their coefficients are not unique.",
+    "Leave out columns that follow from others.",
+)
+TOO_MANY_COEFFICIENTS = StudyWarning(
+    "glm-saturated",
+    "care",
+    "As many coefficients as rows",
+    "Any response would be explained.",
+    "Select fewer columns, or use more rows.",
+)
+NO_MAXIMUM = StudyWarning(
+    "glm-no-maximum",
+    "care",
+    "The likelihood has no maximum",
+    "Some category or range has only one outcome.",
+    "Merge rare categories, leave the column out, or choose a penalty.",
+)
 
 
 def is_number(value: object) -> bool:
@@ -122,7 +152,7 @@ def path_warnings(
     refits: bool,
     averaged: bool,
     converged: bool,
-) -> list[FitWarning]:
+) -> list[StudyWarning]:
     """What the path alone says against the fit at its chosen point.
 
     Parameters
@@ -134,45 +164,70 @@ def path_warnings(
     """
     strength, found = path.points[chosen].strength, []
     if not converged:
-        found.append(FitWarning(f"the fit at strength {strength:.3g} did not converge in {max_rounds} rounds", True))
+        found.append(
+            StudyWarning(
+                "glm-not-converged",
+                "care",
+                f"The fit at strength {strength:.3g} did not converge in {max_rounds} rounds",
+                "Its coefficients are those of the last round.",
+                "Allow more rounds, or choose a larger strength.",
+            )
+        )
     judged = [
         i for i, score in enumerate(scores) if np.isfinite(score) and not (refits and path.points[i].refit is None)
     ]
     if refits and path.points[chosen].refit is None and not averaged:
-        line = (
-            f"at strength {strength:.3g} maximum likelihood on the selected columns is all but perfect (separable "
-            "classes, or nearly): the coefficients are those of the penalised fit, and too small"
-        )
-        found.append(FitWarning(line, True))
-    elif scores and not judged:
         found.append(
-            FitWarning("no strength could be judged: every fit is all but perfect, or folds did not reach it", True)
+            StudyWarning(
+                "glm-not-refitted",
+                "care",
+                f"At strength {strength:.3g} maximum likelihood on the selected columns is all but perfect",
+                "The classes are separable, or nearly. The coefficients are those of the penalised fit, and too small.",
+                "Leave out columns that give the response away, or choose a larger strength.",
+            )
         )
+    elif scores and not judged:
+        found.append(NO_STRENGTH_JUDGED)
     elif path.ended_early and chosen >= (judged[-1] if judged else len(path.points) - 1):
-        line = (
-            f"below strength {strength:.3g} the fit is all but perfect (separable classes, or more columns than "
-            "the rows can support), and the path ends there: the best fit may lie beyond"
+        found.append(
+            StudyWarning(
+                "glm-path-ends",
+                "care",
+                f"Below strength {strength:.3g} the fit is all but perfect, and the path ends there",
+                "The classes are separable, or there are more columns than the rows can support. The best fit may lie "
+                "beyond.",
+                "Leave out columns that give the response away, or use more rows.",
+            )
         )
-        found.append(FitWarning(line, True))
     unpenalised = family == "binomial" and penalty == "none"
     if unpenalised and np.all((2.0 * y - 1.0) * path.predictions[-1] > 0.0):
-        line = "the classes are separable: maximum likelihood does not exist, coefficients grow without end"
-        found.append(FitWarning(line, True))
+        found.append(SEPARABLE)
     for name, design in path.designs.items():
         if design.constant.any():
             flat = ", ".join(s for s, c in zip(design.sources, design.constant, strict=True) if c)
-            found.append(FitWarning(f"party {name!r}: constant columns cannot enter ({flat})", False))
+            found.append(
+                StudyWarning(
+                    "glm-constant",
+                    "note",
+                    f"Constant columns of party {name!r} cannot enter ({flat})",
+                    "They say nothing about the response.",
+                    "Nothing to do, unless they should vary.",
+                )
+            )
     return found
 
 
-def posterior_warnings(found: Posterior) -> list[FitWarning]:
+def posterior_warnings(found: Posterior) -> list[StudyWarning]:
     """Warnings that follow from the posterior's chains alone."""
     if found.chain_difference <= THRESHOLDS.chain_difference:
         return []
     return [
-        FitWarning(
-            f"two chains' inclusion probabilities differ by {found.chain_difference:.2f} on average: they do not mix",
-            True,
+        StudyWarning(
+            "glm-chains",
+            "care",
+            f"Two chains' inclusion probabilities differ by {found.chain_difference:.2f} on average",
+            "They do not mix: other chains would give other coefficients.",
+            "Leave out columns that are all but copies of others, or choose columns by another criterion.",
         )
     ]
 
@@ -186,7 +241,7 @@ def coefficient_warnings(
     family: Family,
     identified: bool,
     maximised: bool,
-) -> list[FitWarning]:
+) -> list[StudyWarning]:
     """What can be said against the coefficients when the columns are at hand.
 
     Parameters
@@ -198,14 +253,14 @@ def coefficient_warnings(
     """
     kept = np.flatnonzero(coef)
     if not identified:
-        return [FitWarning("selected columns are linearly dependent: their coefficients are not unique", True)]
+        return [DEPENDENT_COLUMNS]
     if kept.size + int(intercept is not None) >= y.size:
-        return [FitWarning("as many coefficients as rows: any response would be explained", True)]
+        return [TOO_MANY_COEFFICIENTS]
     if family.name == "gaussian" or not maximised:
         return []
     chosen = Features.plain(features.values[:, kept], [features.names[j] for j in kept])
     sharper, best_intercept, _ = maximise_likelihood(chosen, y, family, fit_intercept=intercept is not None)
     moved = best_intercept - (intercept or 0.0) + chosen.values @ (sharper - coef[kept])
     if np.max(np.abs(moved)) > THRESHOLDS.diverging_predictor:
-        return [FitWarning("the likelihood has no maximum: some category or range has only one outcome", True)]
+        return [NO_MAXIMUM]
     return []

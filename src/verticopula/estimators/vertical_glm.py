@@ -14,12 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
-from verticopula.errors import SettingsError
+from verticopula.errors import SettingsError, StudyWarning
 from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference, draws_inference
 from verticopula.estimators.glm_predictions import CLASSIFIED, GLMPredictions
 from verticopula.estimators.printed_regression import trace_as_printed
 from verticopula.estimators.regression_checks import (
-    FitWarning,
     RandomState,
     check_settings,
     coefficient_warnings,
@@ -227,7 +226,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         self.no_intervals_ = self._why_no_intervals(X, maximised)
         if not self.no_intervals_:
             self._draw_intervals(X, X.study, naive)
-        self._add_doubts(
+        self._add_warnings(
             coefficient_warnings(
                 everything,
                 response.values,
@@ -364,7 +363,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         self._cuts = None
         self.no_intervals_ = "they need the parties' columns side by side, which stay where they are"
         self.warnings_: tuple[str, ...] = ()
-        self._add_doubts(
+        self._add_warnings(
             path_warnings(
                 path,
                 scores,
@@ -426,7 +425,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         self.explained_ = DevianceScale(family, y).explained(family.loss(offset + self.intercept_, y))
         ends = np.cumsum([len(design.sources) for design in self.path_.designs.values()])[:-1]
         self.inclusion_ = dict(zip(self.path_.designs, np.split(found.inclusion, ends), strict=True))
-        self._add_doubts(posterior_warnings(found))
+        self._add_warnings(posterior_warnings(found))
 
     def _infer(self, features: Features, y: Floats, family: Family) -> Inference:
         kept = self._coef != 0.0
@@ -471,9 +470,10 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         if self.inference_ is None:
             self.no_intervals_ = "too few draws have a maximum of the likelihood on the selected columns"
 
-    def _add_doubts(self, doubts: list[FitWarning]) -> None:
-        self.warnings_ += tuple(doubt.line for doubt in doubts)
-        self.converged_ = self.converged_ and not any(doubt.spoils for doubt in doubts)
+    def _add_warnings(self, found: list[StudyWarning]) -> None:
+        """Those that coefficients cannot be relied on with say that the fit did not converge, too."""
+        self.warnings_ += tuple(map(str, found))
+        self.converged_ = self.converged_ and all(warning.level == "note" for warning in found)
 
     def _warned(self) -> VerticalGLM:
         for line in self.warnings_:
