@@ -38,6 +38,7 @@ from verticopula.errors import (
     VerticopulaError,
     WireError,
 )
+from verticopula.mpc.gram_noise import gram_scales
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import (
     SumsPlan,
@@ -540,7 +541,8 @@ def test_one_silent_compute_party_leaves_the_promised_noise() -> None:
     plan, products = opened.plan.sums, opened.opened.products
     gap = products.products - exact_products(parties, plan)
     upper = np.triu_indices(plan.width, 1)
-    found = [*gap[upper] / products.deviation_off, *np.diag(gap) / products.deviation_on]
+    diagonal = math.sqrt(1.5) * gram_scales(plan.bound, plan.mu)[1] / 4.0**plan.bits
+    found = [*gap[upper] / products.deviation_off, *np.diag(gap) / diagonal]
     assert len(found) > 20
     assert kstest(np.array(found) * math.sqrt(1.5), "norm").pvalue > 1e-4
     codes = np.full((plan.pattern_of.size, len(plan.features)), -1)

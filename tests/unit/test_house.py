@@ -24,6 +24,8 @@ ROOMS = sorted(path.parent for path in FILES if path.name == "__init__.py" and p
 NAMES_OF_METHODS = {*METHODS, RAW_REGRESSION}
 PRIVATE_WORDS = {"desk", "letters", "post", "station", "presumed", "rehearsal", "released", "priced", "certainty"}
 STORED_NAMES = {"strict/"}  # of records in a party's vault: they stay, whatever the method is called
+CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Stranger.process_message", "_Silent.debug"}
+READ_BY_USERS = {"Synthesizer.margins_", "CheckedModel.model_validate_json"}  # and no page shows them
 COMMANDS_OF_THE_SAME_NAME = {"forecast", "provision"}
 
 
@@ -116,6 +118,32 @@ def test_nothing_lies_there_that_no_command_and_no_export_reaches() -> None:
             reached.add(name)
             waiting |= {used for body in bodies[name] for used in used_in(body)}
     assert sorted(set(bodies) - reached) == []
+
+
+def test_no_method_and_no_field_is_read_by_tests_only() -> None:
+    """By names, like the rule above. What only users read stands in some page."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *(HOME / "report/assets").iterdir()]
+    read = set(re.findall(r"\w+", "".join(path.read_text("utf-8") for path in pages)))
+    for _, tree in trees():
+        loaded = (node for node in ast.walk(tree) if isinstance(getattr(node, "ctx", ast.Load()), ast.Load))
+        read |= {name for node in loaded if isinstance(node, ast.expr) for name in used_in(node)}
+    unread = {
+        f"{kind.name}.{name}"
+        for _, tree in trees()
+        for kind in ast.walk(tree)
+        if isinstance(kind, ast.ClassDef)
+        for name in members_of(kind)
+        if public(name) and name not in read
+    }
+    assert unread == CALLED_BY_LIBRARIES | READ_BY_USERS
+
+
+def members_of(kind: ast.ClassDef) -> Iterator[str]:
+    for node in kind.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
 
 
 def used_in(node: ast.AST) -> set[str]:

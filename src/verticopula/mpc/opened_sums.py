@@ -23,13 +23,11 @@ class OpenedProducts:
     Attributes
     ----------
     products : (q, q) sums over people of products of features, each times the weights of its row
-    deviation_off, deviation_on : standard deviation of the noise off and on the diagonal, with all three compute
-        parties honest
+    deviation_off : standard deviation of the noise off the diagonal, with all three compute parties honest
     """
 
     products: NDArray[np.float64]
     deviation_off: float
-    deviation_on: float
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def open_products(plan: SumsPlan, terms: Sequence[Ints]) -> OpenedProducts:
     rows, others = np.triu_indices(plan.width)
     whole[rows, others] = opened
     whole[others, rows] = opened
-    return OpenedProducts(whole, *noise_deviation(plan))
+    return OpenedProducts(whole, noise_deviation(plan)[0])
 
 
 def open_counts(plan: SumsPlan, pairs: Ints, terms: Sequence[Ints]) -> tuple[OpenedCounts, ...]:

@@ -49,14 +49,12 @@ class OpenedStudy:
     ----------
     context : who asks and why, how rows of one person were found, and the digest of the cohort's list
     keeps_block : party -> whether it keeps its synthetic block to itself
-    ledger_heads : party -> where its ledger ended; the witness for the next study
     """
 
     study: str
     n_subjects: int
     context: StudyContext
     keeps_block: Mapping[str, bool]
-    ledger_heads: Mapping[str, LedgerHead]
 
 
 def open_study(
@@ -112,7 +110,6 @@ def open_study(
         placement.n_subjects,
         StudyContext(requester, purpose, alignment, cohort, seed),
         {name: reply.keeps_block for name, reply in opened.items()},
-        {name: (reply.ledger_count, reply.ledger_head) for name, reply in opened.items()},
     )
 
 
