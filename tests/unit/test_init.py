@@ -18,7 +18,7 @@ import pytest
 from tests.builders import Call
 from verticopula import Federation
 from verticopula.errors import SchemaError
-from verticopula.schema.federation_draft import draft_federation
+from verticopula.schema.draft_guesses import draft_federation
 from verticopula.schema.imported_schemas import read_schema
 
 BANK = """Customer;income;age;sector;since;remark;vip

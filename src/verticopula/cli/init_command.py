@@ -63,7 +63,7 @@ def init(
     a question for later; elsewhere give --yes.
     """
     from verticopula.data.table_files import party_name_of, read_table
-    from verticopula.schema.federation_draft import draft_federation
+    from verticopula.schema.draft_guesses import draft_federation
     from verticopula.schema.imported_schemas import read_schema
 
     if not yes and not sys.stdin.isatty():

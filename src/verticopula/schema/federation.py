@@ -27,7 +27,8 @@ from verticopula.schema.cell_text import SECONDS_A_DAY, date_of, day_number, mom
 from verticopula.schema.checked_model import STILL_OPEN, CheckedModel
 from verticopula.schema.code_lists import with_code_lists
 from verticopula.schema.defaults import LONGEST_DEADLINE
-from verticopula.schema.federation_draft import FROM_DATA, FederationDraft, draft_federation, require_values
+from verticopula.schema.draft_guesses import draft_federation, require_values
+from verticopula.schema.federation_draft import FROM_DATA, FederationDraft
 from verticopula.schema.frames import to_polars
 
 Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
