@@ -70,6 +70,17 @@ def test_no_two_public_constants_share_a_name() -> None:
     assert [name for name, values in found.items() if len(set(values)) > 1] == []
 
 
+def test_no_constant_stands_in_two_files_with_the_same_value() -> None:
+    """A private name may come back with another value and meaning: it is of its file."""
+    found = Counter(
+        (name, value)
+        for _, tree in trees()
+        for name, value in assigned(tree)
+        if name.isupper() and value != "np.uint64"  # an abbreviation of a type
+    )
+    assert [name for (name, _), count in found.items() if count > 1] == []
+
+
 def test_there_is_one_record_of_a_warning() -> None:
     """Everything else of that name is a category of Python's, for `warnings.warn`."""
     found = {

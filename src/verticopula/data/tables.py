@@ -25,6 +25,7 @@ from verticopula.errors import Problem, SchemaError
 from verticopula.formatting import join_names
 from verticopula.schema.cell_text import (
     EMPTY_SPELLINGS,
+    WHOLE_FLOAT,
     is_empty,
     parse_days,
     parse_numbers,
@@ -40,7 +41,7 @@ Floats = NDArray[np.float64]
 
 _MOST_ROWS = 3  # that a note names
 _SPREADSHEET_FLOAT = r"^[0-9]([.,][0-9]+)?[eE]\+[0-9]+$"
-_WHOLE_FLOAT = re.compile(r"(-?[0-9]+)[.,]0+")
+_WHOLE_CELL = re.compile(WHOLE_FLOAT)
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,7 +183,7 @@ def _code_of(cell: str, codes: Mapping[str, float]) -> float | None:
     """The code of the category that a cell means; None if it means none of them."""
     if cell in codes:
         return codes[cell]
-    whole = _WHOLE_FLOAT.fullmatch(cell)
+    whole = _WHOLE_CELL.fullmatch(cell)
     if whole:
         return codes.get(whole[1])
     truth = cell.lower()

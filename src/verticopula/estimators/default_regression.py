@@ -12,7 +12,7 @@ from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.study.fitted_study import FittedStudy
 
 CHEAP = 300_000  # cells of a synthetic table that a regression is fitted on without being asked
-_LEVEL = 0.95
+CONFIDENCE_LEVEL = 0.95
 _FAMILIES = {"binary": "binomial", "count": "poisson"}
 
 
@@ -35,4 +35,4 @@ def fit_if_cheap(fitted: FittedStudy, tables: Any) -> dict[str, Any] | None:
             model.fit(tables, str(federation.response))
     except VerticopulaError:
         return None  # such as a response that is the same everywhere
-    return model.to_dict(_LEVEL)
+    return model.to_dict(CONFIDENCE_LEVEL)

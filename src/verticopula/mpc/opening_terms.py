@@ -25,8 +25,9 @@ from verticopula.mpc.prime_field import (
     BLOCK_ROWS,
     BLOCKS_AT_ONCE,
     LIMB_BITS,
+    LIMB_MASK,
     LIMBS,
-    PRIME,
+    PRIME_WORD,
     Field,
     add,
     add_one,
@@ -45,8 +46,6 @@ Floats = NDArray[np.float64]
 
 _RECORD_ROWS = 8 * BLOCK_ROWS  # records that are made at a time
 _TABLE_ROWS = BLOCK_ROWS // 8  # rows whose limbs of all columns stay in the processor's cache
-_P = np.uint64(PRIME)
-_LOW = np.uint64(2**LIMB_BITS - 1)
 
 
 def products_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> Field:
@@ -116,7 +115,7 @@ def tables_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells], pairs: Ints)
             last[pair] += (first[1, :rows].T @ second[1, :rows]).astype(np.uint64)
         if number % BLOCKS_AT_ONCE == BLOCKS_AT_ONCE - 1:
             for total in (*whole.values(), *last.values()):
-                total %= _P
+                total %= PRIME_WORD
     scale = element(1 << table_bits(plan.pattern_of.size, plan.mu_tables))
     terms = []
     for a, b in pairs.tolist():
@@ -135,7 +134,7 @@ def _limb_shape(plan: SumsPlan, pair: tuple[int, int]) -> tuple[int, int]:
 def _join_limbs(parts: Field) -> Field:
     """Sums of products of elements from those of their limbs."""
     rows, columns = parts.shape[0] // LIMBS, parts.shape[1] // LIMBS
-    blocks = (parts % _P).reshape(LIMBS, rows, LIMBS, columns)
+    blocks = (parts % PRIME_WORD).reshape(LIMBS, rows, LIMBS, columns)
     out = np.zeros((rows, columns), dtype=np.uint64)
     for a in range(LIMBS):
         for b in range(LIMBS):
@@ -173,14 +172,14 @@ def _split_rows(
                 if cell < n_cells - 1:
                     last = second[place, start + cell]
                     both = add_one(first[place, start + cell], last)
-                    left_both = left_both - both if left_both >= both else left_both + (_P - both)
-                    left_last = left_last - last if left_last >= last else left_last + (_P - last)
+                    left_both = left_both - both if left_both >= both else left_both + (PRIME_WORD - both)
+                    left_last = left_last - last if left_last >= last else left_last + (PRIME_WORD - last)
                 else:
                     both, last = left_both, left_last
             for limb in range(2):
                 shift = np.uint64(limb * LIMB_BITS)
-                out[0, row, limb * n_cells + cell] = np.float64(np.int64((both >> shift) & _LOW))
-                out[1, row, limb * n_cells + cell] = np.float64(np.int64((last >> shift) & _LOW))
+                out[0, row, limb * n_cells + cell] = np.float64(np.int64((both >> shift) & LIMB_MASK))
+                out[1, row, limb * n_cells + cell] = np.float64(np.int64((last >> shift) & LIMB_MASK))
             shift = np.uint64(2 * LIMB_BITS)
             out[0, row, 2 * n_cells + cell] = np.float64(np.int64(both >> shift))
             out[1, row, 2 * n_cells + cell] = np.float64(np.int64(last >> shift))

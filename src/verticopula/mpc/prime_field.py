@@ -32,8 +32,8 @@ LIMBS = 3
 BLOCK_ROWS = 2048  # rows whose products of limbs add up below 2^53
 BLOCKS_AT_ONCE = 1024  # blocks whose sums add up below 2^63
 _DRAWN = 2**14  # elements drawn at a time; part of what a seed means
-_P = np.uint64(PRIME)
-_LOW = np.uint64(2**LIMB_BITS - 1)
+PRIME_WORD = np.uint64(PRIME)
+LIMB_MASK = np.uint64(2**LIMB_BITS - 1)
 
 
 @intrinsic
@@ -54,7 +54,7 @@ def multiply_one(typing_context: Any, first: Any, second: Any) -> Any:
 def add_one(first: np.uint64, second: np.uint64) -> np.uint64:
     """The sum of two elements, inside compiled functions."""
     total = first + second
-    return total - _P if total >= _P else total
+    return total - PRIME_WORD if total >= PRIME_WORD else total
 
 
 @vectorize(["uint64(uint64, uint64)"], cache=True)
@@ -64,7 +64,7 @@ def _add(first: Any, second: Any) -> Any:
 
 @vectorize(["uint64(uint64, uint64)"], cache=True)
 def _subtract(first: Any, second: Any) -> Any:
-    return first - second if first >= second else first + (_P - second)
+    return first - second if first >= second else first + (PRIME_WORD - second)
 
 
 @vectorize(["uint64(uint64, uint64)"], cache=True)
@@ -146,11 +146,11 @@ def unpack_field(data: bytes, shape: tuple[int, ...]) -> Field:
 
 def draw_field(stream: Keystream, count: int) -> Field:
     """`count` uniform elements: 61 bits of a word each; the one value that is too large is drawn again."""
-    values = stream.words(count) & _P
-    again = np.flatnonzero(values == _P)
+    values = stream.words(count) & PRIME_WORD
+    again = np.flatnonzero(values == PRIME_WORD)
     while again.size:
-        values[again] = stream.words(again.size) & _P
-        again = again[values[again] == _P]
+        values[again] = stream.words(again.size) & PRIME_WORD
+        again = again[values[again] == PRIME_WORD]
     return values
 
 
@@ -193,8 +193,8 @@ def _split(values: Field, out: NDArray[np.float64]) -> None:
     for i in range(rows):
         for j in range(width):
             value = values[i, j]
-            out[i, j] = np.float64(np.int64(value & _LOW))
-            out[i, width + j] = np.float64(np.int64((value >> np.uint64(LIMB_BITS)) & _LOW))
+            out[i, j] = np.float64(np.int64(value & LIMB_MASK))
+            out[i, width + j] = np.float64(np.int64((value >> np.uint64(LIMB_BITS)) & LIMB_MASK))
             out[i, 2 * width + j] = np.float64(np.int64(value >> np.uint64(2 * LIMB_BITS)))
 
 
@@ -211,8 +211,8 @@ def gram(matrix: Field) -> Field:
         _split(block, limbs)
         parts += (limbs.T @ limbs).astype(np.uint64)
         if number % BLOCKS_AT_ONCE == BLOCKS_AT_ONCE - 1:
-            parts %= _P
-    parts %= _P
+            parts %= PRIME_WORD
+    parts %= PRIME_WORD
     blocks = parts.reshape(LIMBS, width, LIMBS, width)
     out = np.zeros((width, width), dtype=np.uint64)
     for a in range(LIMBS):

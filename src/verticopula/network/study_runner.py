@@ -12,7 +12,7 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 
 from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError, WeakPrivacyWarning
-from verticopula.estimators.default_regression import fit_if_cheap
+from verticopula.estimators.default_regression import CONFIDENCE_LEVEL, fit_if_cheap
 from verticopula.estimators.regression_checks import check_settings as check_regression
 from verticopula.estimators.regression_files import write_regression
 from verticopula.estimators.synthesizer import Synthesizer
@@ -36,7 +36,6 @@ from verticopula.transport.delivery import Transport, drive
 
 logger = logging.getLogger(__name__)
 
-_LEVEL = 0.95
 _MOST_ROWS = 100_000_000
 _WITHHELD = "The fitted model, the margins and the report are not sent: the blocks could be drawn again from them."
 
@@ -163,4 +162,4 @@ def _regress(record: StudyRecord, federation: Federation, transport: Transport, 
     opened = drive(opening, transport)
     model = VerticalGLM(**record.settings)
     model.fit_transport(transport, federation, study=record.study, opened=opened)
-    write_regression(out, model, _LEVEL)
+    write_regression(out, model, CONFIDENCE_LEVEL)

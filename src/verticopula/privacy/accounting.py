@@ -37,7 +37,7 @@ _TAIL_DEVIATIONS = 40.0  # beyond them a binomial has less than 1e-300 of its ma
 _GRID = 1 << 18
 _MOST_COINS = 10**11  # more of one kind are added up one after the other: never below the truth
 _FURTHEST = 1e9  # losses beyond it are added up likewise: a grid of floats has no room for them
-_SMALLEST = 1e-100  # coins and mu of less count as this
+LEAST_COUNTED = 1e-100  # coins and mu of less count as this, so that no square becomes 0
 _LARGEST = 1e100  # beyond it the answer is infinite: whoever asks that much hides nothing
 _FFT_SLACK = 1e-12  # more mass than the rounding of one FFT can misplace; counted as lost
 _FINEST = 64  # grid points between two losses of the finest coins, if the grid has room
@@ -125,7 +125,7 @@ def _merge(coins: Iterable[Coins]) -> list[Coins]:
         if not (c.epsilon >= 0.0 and c.count >= 0):
             raise SettingsError("coins have an epsilon and a number that are not below 0")
         if c.count > 0 and c.epsilon > 0.0:
-            counts[max(c.epsilon, _SMALLEST)] += c.count
+            counts[max(c.epsilon, LEAST_COUNTED)] += c.count
     return [Coins(epsilon, count) for epsilon, count in sorted(counts.items())]
 
 
@@ -145,7 +145,7 @@ def _checked_mu(mu: float, other: float) -> float:
     """The mu to count with; SettingsError for what is no number or below 0."""
     if math.isnan(mu) or mu < 0.0 or math.isnan(other):
         raise SettingsError("mu, epsilon and delta are numbers, and mu is not below 0")
-    return max(mu, _SMALLEST) if mu > 0.0 else 0.0
+    return max(mu, LEAST_COUNTED) if mu > 0.0 else 0.0
 
 
 def _binomial_window(coins: Coins) -> tuple[int, NDArray[np.float64], float]:

@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterable
 from scipy.special import ndtri_exp
 
 from verticopula.errors import SettingsError
-from verticopula.privacy.accounting import Coins
+from verticopula.privacy.accounting import LEAST_COUNTED, Coins
 from verticopula.privacy.gaussian_dp import compose, gaussian_epsilon
 
-_SMALLEST = 1e-100  # coins and mu of less count as this, so that no square becomes 0
 _LARGEST_MU = 1e100  # beyond it the answer is infinite
 _LINEAR_UP_TO = 1e-3  # below it a coin's mu is bounded by its tangent: the quantile would lose digits
 _ROUNDING = 1e-12  # more than the conversions can lose to rounding
@@ -133,7 +132,7 @@ def _price(value: float) -> float:
     """What is counted for an epsilon or a mu above 0; SettingsError for what is no number or below 0."""
     if not value >= 0.0:
         raise SettingsError("an epsilon or a mu is a number that is not below 0")
-    return max(value, _SMALLEST)
+    return max(value, LEAST_COUNTED)
 
 
 def _count(count: int) -> float:

@@ -26,7 +26,7 @@ _FIRST = 4  # planes compared for every coin
 _SECOND = 8  # planes compared for the coins that are still undecided
 _REST = 64 - _FIRST - _SECOND
 _PAD = 16  # room that the keystream wants behind its output
-_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _U = np.uint64
 
 
@@ -53,7 +53,7 @@ class CoinStream:
         if not 0 < threshold <= 2**63:
             raise ValueError("threshold must be in (0, 2^63]")
         self._keystream = keystream
-        bits = [_ONES if threshold >> (63 - k) & 1 else _U(0) for k in range(_FIRST + _SECOND)]
+        bits = [ALL_ONES if threshold >> (63 - k) & 1 else _U(0) for k in range(_FIRST + _SECOND)]
         self._threshold = np.array(bits, dtype=np.uint64)
         self._rest = _U(threshold & (2**_REST - 1))
         self._buffer = np.empty(0, dtype=np.uint8)
@@ -158,7 +158,7 @@ def second_planes(
     """Compare bits 5 to 12 of fresh coins: those below the threshold, and those still equal to it."""
     count = random.size // _SECOND
     heads = np.zeros(count, dtype=np.uint64)
-    equal = np.full(count, _ONES, dtype=np.uint64)
+    equal = np.full(count, ALL_ONES, dtype=np.uint64)
     for k in range(_SECOND):
         t = threshold[_FIRST + k]
         plane = random[k * count : (k + 1) * count]

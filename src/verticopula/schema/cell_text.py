@@ -31,7 +31,7 @@ _ONE_COMMA = r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$"
 _ONE_POINT = r"^[+-]?[1-9][0-9]{0,2}\.[0-9]{3}$"
 _DECIMAL_COMMA = r"^[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?$"
 _DECIMAL_POINT = r"^[+-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?$"
-_WHOLE_FLOAT = r"^(-?[0-9]+)[.,]0+$"
+WHOLE_FLOAT = r"^(-?[0-9]+)[.,]0+$"
 _DATES = (
     (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]*Z?)?$", "%Y-%m-%d"),
     (r"^[0-9]{4}/[0-9]{2}/[0-9]{2}(?: [0-9:.]*)?$", "%Y/%m/%d"),
@@ -77,7 +77,7 @@ def is_empty(text: pl.Series) -> pl.Series:
 
 def drop_zero_decimals(text: pl.Series) -> pl.Series:
     """The text with `7.0` as `7`: a column of whole numbers with gaps is often written like that."""
-    return text.str.replace(_WHOLE_FLOAT, "$1")
+    return text.str.replace(WHOLE_FLOAT, "$1")
 
 
 def parse_numbers(text: pl.Series, decimal: str | None = None) -> ParsedNumbers:

@@ -25,7 +25,7 @@ from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Ass
 from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise
 from verticopula.stats.margin_curves import correct_marginals
-from verticopula.stats.marginals import Marginal, cell_count, smooth_cdf
+from verticopula.stats.marginals import CURVE_GRID, Marginal, cell_count, smooth_cdf
 from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, grade_shapes, shrink_and_repair
 from verticopula.stats.rank_release import RankRelease, spread_out
 from verticopula.stats.ranks import rank_noise_variance
@@ -34,8 +34,6 @@ from verticopula.stats.refinement import refine
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-_GRID = np.linspace(0.0, 1.0, 1025)
 
 
 @dataclass(frozen=True)
@@ -332,7 +330,7 @@ def same_party(layout: Layout) -> Bools:
 def kolmogorov(margin: AssumedMargin, found: Marginal) -> float:
     """Largest distance of the two distribution functions; of two shares for a nominal column."""
     if margin.column.kind == "continuous":
-        true = margin.below(_GRID)
+        true = margin.below(CURVE_GRID)
         true[-1] = 1.0  # what lies beyond the bounds is moved to them
         return float(np.max(np.abs(smooth_cdf(found.probabilities).values - true)))
     difference = found.probabilities - margin.cell_probabilities(found.probabilities.size)

@@ -21,7 +21,7 @@ from verticopula.stats.copula import NO_CONDITIONS, FittedCopula, Layout
 from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.rank_tables import ReadColumn, read_rank_tables
 from verticopula.stats.tilting.category_shifts import shrink_together, threshold_density
-from verticopula.stats.tilting.copula_estimate import plain_copula
+from verticopula.stats.tilting.copula_estimate import SMALLEST_EIGENVALUE, plain_copula
 from verticopula.stats.tilting.latent_scores import LatentScore
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import (
@@ -37,7 +37,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _STRONGEST = 0.98
-_SMALLEST_EIGENVALUE = 0.01
 _PROBES = 4096  # rows that tell how likely a condition is in a class
 _RANK_LOSS = 1.5  # variance of a correlation from cells, where that from normal values is 1
 
@@ -269,7 +268,7 @@ def _shrink_classes(found: Sequence[tuple[Floats, Floats]]) -> list[Floats]:
     moved = []
     for own in np.clip(mean + kept * (noisy - mean), -_STRONGEST, _STRONGEST):
         np.fill_diagonal(own, 1.0)
-        moved.append(nearest_correlation(own, floor=_SMALLEST_EIGENVALUE, projections=20).correlation)
+        moved.append(nearest_correlation(own, floor=SMALLEST_EIGENVALUE, projections=20).correlation)
     return moved
 
 

@@ -23,7 +23,7 @@ from verticopula.stats.nominal import choose_category, latent_from_indicator, th
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_ROWS_AT_ONCE = 1 << 16
+ROWS_AT_ONCE = 1 << 16
 _NO_MASS = 2e-9  # quantiles of a continuous column give empty stretches 1e-9 in all
 NO_CONDITIONS: Conditions = MappingProxyType({})
 
@@ -146,16 +146,16 @@ class FittedCopula:
             return self._sample_given(conditions, n_rows, rng)
         root = np.linalg.cholesky(self.correlation)
         parts = (
-            rng.standard_normal((min(_ROWS_AT_ONCE, n_rows - start), root.shape[0])) @ root.T
-            for start in range(0, n_rows, _ROWS_AT_ONCE)
+            rng.standard_normal((min(ROWS_AT_ONCE, n_rows - start), root.shape[0])) @ root.T
+            for start in range(0, n_rows, ROWS_AT_ONCE)
         )
         return self.decode(parts, n_rows)
 
     def _sample_given(self, conditions: Conditions, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
         region = self._region(conditions)
         parts = (
-            draw_given(self.correlation, region, min(_ROWS_AT_ONCE, n_rows - start), rng)
-            for start in range(0, n_rows, _ROWS_AT_ONCE)
+            draw_given(self.correlation, region, min(ROWS_AT_ONCE, n_rows - start), rng)
+            for start in range(0, n_rows, ROWS_AT_ONCE)
         )
         found = self.decode(parts, n_rows)
         return found | {key: np.clip(found[key], own.low, own.high) for key, own in conditions.items()}

@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _INSIDE = 1e-6  # how far inside an interval a draw stays, as a share of its width
-_JITTER = 1e-9
+SMALLEST_VARIANCE = 1e-9  # of a drawn direction
 _LEAST_CHANCE = 1e-12
 _BLOCK = 1 << 20  # subjects times cells weighed at once
 _STRONGEST_LINK = 1.0 - 1e-6
@@ -114,7 +114,7 @@ def draw_posterior(
         seen = pattern.observed
         weights = np.linalg.solve(covariance[np.ix_(seen, seen)], with_latents[seen]).T
         left = correlation - weights @ with_latents[seen]
-        noise = rng.standard_normal((pattern.rows.size, correlation.shape[0])) @ clipped_root(left, _JITTER).T
+        noise = rng.standard_normal((pattern.rows.size, correlation.shape[0])) @ clipped_root(left, SMALLEST_VARIANCE).T
         drawn[pattern.rows] = readings[pattern.rows][:, seen] @ weights.T + noise
     return drawn
 

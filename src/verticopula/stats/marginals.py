@@ -72,8 +72,8 @@ class MarginTuning:
 
 
 MARGIN_TUNING = MarginTuning()
-_NO_MASS = 1e-9  # a cell with less is left out where thresholds are computed: they would be infinite
-_GRID = np.linspace(0.0, 1.0, 1025)
+NO_MASS = 1e-9  # a cell with less is left out where thresholds are computed: they would be infinite
+CURVE_GRID = np.linspace(0.0, 1.0, 1025)
 _REFINEMENTS = 5  # of a search on that grid: as many digits as a float has
 
 
@@ -295,7 +295,7 @@ def smooth_tails(counts: Floats, deviation: float) -> Floats:
 @lru_cache(maxsize=64)
 def _bernstein_matrix(degree: int, at_grid: bool) -> Floats:
     """b_{v,degree}(x) for x on the fine grid, or on the coefficients' own points v/degree."""
-    points = _GRID if at_grid else np.arange(degree + 1) / degree
+    points = CURVE_GRID if at_grid else np.arange(degree + 1) / degree
     matrix = np.asarray(binom.pmf(np.arange(degree + 1)[None, :], degree, points[:, None]))
     matrix.flags.writeable = False
     return matrix
@@ -419,7 +419,7 @@ class Marginal:
                 if piece.atom is not None:
                     total = total + mass * (values >= piece.atom)
                 else:
-                    total = total + mass * np.interp((t - piece.low) / (piece.high - piece.low), _GRID, smooth)
+                    total = total + mass * np.interp((t - piece.low) / (piece.high - piece.low), CURVE_GRID, smooth)
             return total
         cumulative = np.concatenate([[0.0], np.cumsum(self.probabilities)])
         firsts = self._firsts()
@@ -445,7 +445,7 @@ class Marginal:
         for piece in scale_pieces(self.column, self.probabilities.size):
             own = self.probabilities[piece.start : piece.stop]
             mass = float(own.sum()) if self.column.atoms else 1.0
-            yield piece, mass, smooth_cdf(own / mass).values if mass > 0.0 else _GRID
+            yield piece, mass, smooth_cdf(own / mass).values if mass > 0.0 else CURVE_GRID
 
     def _smooth_quantile(self, u: Floats) -> Floats:
         found, below = np.full(np.shape(u), np.nan), 0.0
@@ -457,8 +457,8 @@ class Marginal:
                 found = np.where(here, piece.atom, found)
             else:
                 # The tilt makes the function strictly increasing, so that flat stretches invert.
-                rising = (1.0 - 1e-9) * smooth + 1e-9 * _GRID
-                t = np.interp((u - below) / mass, rising, _GRID)
+                rising = (1.0 - 1e-9) * smooth + 1e-9 * CURVE_GRID
+                t = np.interp((u - below) / mass, rising, CURVE_GRID)
                 found = np.where(here, from_unit(piece.low + t * (piece.high - piece.low), self.column), found)
             below += mass
         return found
@@ -471,7 +471,7 @@ class Marginal:
         """The smallest grade whose value is beyond something; 1 if none is."""
         low, high = 0.0, 1.0
         for _ in range(_REFINEMENTS):
-            grades = np.linspace(low, high, _GRID.size)
+            grades = np.linspace(low, high, CURVE_GRID.size)
             beyond = is_beyond(self.quantile(grades))
             if not beyond.any():
                 return high
@@ -488,7 +488,7 @@ class Marginal:
         """
         parts = np.clip(np.ceil(64.0 * self.probabilities), 1.0, self._widths()).astype(np.int64)
         fine = np.repeat(self.probabilities / parts, parts)
-        kept = fine[fine > _NO_MASS]
+        kept = fine[fine > NO_MASS]
         return np.asarray(kept / kept.sum())
 
     def values_per_cell(self) -> Floats:

@@ -23,14 +23,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from verticopula.privacy.coins import CoinStream, count_bits, flip_threshold
+from verticopula.privacy.coins import ALL_ONES, CoinStream, count_bits, flip_threshold
 from verticopula.privacy.noise import Keystream
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 _U = np.uint64
-_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ROWS = 16  # rows of coins added up together
 _CHUNK = 1 << 14  # words of coins drawn together: they and their random bits stay in the L2 cache
 _PLANES = 10  # bits of the column counters; they are emptied before 2^10 rows
@@ -172,10 +171,10 @@ def _keep_bits(flips: Words, start: int, end: int) -> None:
         if start >= 64 * w + 64 or start >= end:
             flips[w] = _U(0)
         elif start > 64 * w:
-            flips[w] &= _ONES << _U(start - 64 * w)
+            flips[w] &= ALL_ONES << _U(start - 64 * w)
     last = flips.size - 1
     if end < 64 * flips.size and end > 64 * last:
-        flips[last] &= _ONES >> _U(64 * flips.size - end)
+        flips[last] &= ALL_ONES >> _U(64 * flips.size - end)
 
 
 @njit(nogil=True, inline="always", cache=True)

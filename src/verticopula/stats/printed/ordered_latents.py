@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.stats.em import find_patterns, regress
-from verticopula.stats.latent_draws import draw_truncated
+from verticopula.stats.latent_draws import SMALLEST_VARIANCE, draw_truncated
 from verticopula.stats.matrix_repair import clipped_root
 from verticopula.stats.printed.row_order_ranks import order_ranks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-_JITTER = 1e-9  # smallest variance of a drawn direction
 
 
 def draw_latents(
@@ -83,6 +81,6 @@ def draw_missing(latents: Floats, correlation: Floats, observed: Bools, rng: np.
         mean = latents[pattern.rows][:, pattern.observed] @ weights.T
         left = correlation[np.ix_(pattern.missing, pattern.missing)]
         left = left - weights @ correlation[np.ix_(pattern.observed, pattern.missing)]
-        noise = rng.standard_normal(mean.shape) @ clipped_root(left, _JITTER).T
+        noise = rng.standard_normal(mean.shape) @ clipped_root(left, SMALLEST_VARIANCE).T
         drawn[np.ix_(pattern.rows, pattern.missing)] = mean + noise
     return drawn

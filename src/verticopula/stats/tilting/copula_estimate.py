@@ -31,7 +31,7 @@ from verticopula.stats.tilting.table_prior import latent_cuts
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_SMALLEST_EIGENVALUE = 0.01
+SMALLEST_EIGENVALUE = 0.01
 _STRONGEST_START = 0.98
 
 
@@ -98,7 +98,7 @@ def estimate_copula(
         structure = fit_structure(start_structure(noisy, variance, groups), noisy, variance)
         blended = np.clip(structure.blend(noisy, variance), -_STRONGEST_START, _STRONGEST_START)
         np.fill_diagonal(blended, 1.0)
-        correlation = nearest_correlation(blended, floor=_SMALLEST_EIGENVALUE, projections=20).correlation
+        correlation = nearest_correlation(blended, floor=SMALLEST_EIGENVALUE, projections=20).correlation
     if not held.size:
         return CopulaEstimate(latent_of, correlation, noisy, variance, structure)
     latents = read_latents(features, columns, held, np.array([own[0] for own in coefficients]))

@@ -27,7 +27,7 @@ Words = NDArray[np.uint64]
 _REACH = 8.0
 _PER_UNIT = 256
 _NDTR = ndtr(np.linspace(-_REACH, _REACH, int(2 * _REACH) * _PER_UNIT + 2)).astype(np.float64)
-_ROWS_AT_ONCE = 2048
+_FEWEST_ROWS = 2048
 _ROWS_SETTLED = 1 << 14
 
 
@@ -343,7 +343,7 @@ class RowSweeper:
 
     def _each(self, work: Any, size: int | None = None) -> list[Any]:
         n = len(self.y)
-        size = size or max(_ROWS_AT_ONCE, -(-n // self._threads))
+        size = size or max(_FEWEST_ROWS, -(-n // self._threads))
         parts = [(start, min(start + size, n)) for start in range(0, n, size)]
         if self._threads == 1 or len(parts) == 1:
             return [work(*part) for part in parts]

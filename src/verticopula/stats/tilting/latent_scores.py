@@ -15,12 +15,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from verticopula.mpc.verified_cells import N_COMPUTE
+from verticopula.stats.marginals import NO_MASS
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 
 _FARTHEST = 6.0
-_NO_MASS = 1e-9
 _CAPS = 19
 
 
@@ -44,7 +44,7 @@ class LatentScore:
         density = _density(np.concatenate([[-np.inf], thresholds, [np.inf]]))
         # Where there is no mass there is no mean: the place between the neighbours.
         middle = np.clip(ndtri(np.clip(np.cumsum(p) - 0.5 * p, 0.0, 1.0)), -_FARTHEST, _FARTHEST)
-        means = np.where(p > _NO_MASS, (density[:-1] - density[1:]) / np.maximum(p, _NO_MASS), middle)
+        means = np.where(p > NO_MASS, (density[:-1] - density[1:]) / np.maximum(p, NO_MASS), middle)
         capped = np.clip(means, -cap, cap)
         centred = capped - p @ capped
         least = abs(float(capped[-1] - capped[0])) * math.sqrt(TUNING.rarest_value * (1.0 - TUNING.rarest_value))

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 from verticopula.schema.conditions import Condition, Conditions
 from verticopula.schema.federation import ColumnKey
 from verticopula.stats.conditional_draws import RegionBuilder
-from verticopula.stats.copula import NO_CONDITIONS, FittedCopula, check_mass, find_interval
+from verticopula.stats.copula import NO_CONDITIONS, ROWS_AT_ONCE, FittedCopula, check_mass, find_interval
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.tilting.conditional_rows import CellCondition, fill_rows, rows_given
 from verticopula.stats.tilting.gibbs_kernel import RowSweeper
@@ -27,7 +27,6 @@ from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ROWS_AT_ONCE = 1 << 16
 _MOST_THREADS = 8
 _INSIDE = 1e-9
 
@@ -110,8 +109,8 @@ class TiltedStudyCopula(FittedCopula):
             without_empties(column, self.marginals[key]) if complete or key in asked else column
             for key, column in zip(self.layout.keys, self.model.columns, strict=True)
         ]
-        for start in range(0, n_rows, _ROWS_AT_ONCE):
-            n = min(_ROWS_AT_ONCE, n_rows - start)
+        for start in range(0, n_rows, ROWS_AT_ONCE):
+            n = min(ROWS_AT_ONCE, n_rows - start)
             rows = self._rows_given(asked, n, rng) if asked else self._rows(n, rng, settled=settled)
             if complete:
                 fill_rows(self.model, rows, rng)
