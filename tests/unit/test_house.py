@@ -24,6 +24,7 @@ ROOMS = sorted(path.parent for path in FILES if path.name == "__init__.py" and p
 NAMES_OF_METHODS = {*METHODS, RAW_REGRESSION}
 PRIVATE_WORDS = {"desk", "letters", "post", "station", "presumed", "rehearsal", "released", "priced", "certainty"}
 STORED_NAMES = {"strict/"}  # of records in a party's vault: they stay, whatever the method is called
+STORED_BY_METHOD = {"study/saved_study.py", "protocol/party/strict_handler.py"}  # what a file or a message is called
 CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Stranger.process_message", "_Silent.debug"}
 READ_BY_USERS = {"Synthesizer.margins_", "CheckedModel.model_validate_json"}  # and no page shows them
 COMMANDS_OF_THE_SAME_NAME = {"forecast", "provision"}
@@ -199,6 +200,18 @@ def test_method_names_stand_in_one_file_only() -> None:
         if not (is_docstring(node, tree) and path.parts[0] != "cli") and node.value not in STORED_NAMES
     ]
     assert others == []
+
+
+def test_no_branch_asks_for_a_method_by_its_name() -> None:
+    """It reads a field of the method's record, so that a method of the same kind takes the same branch."""
+    named = {"STRICT.name", "VCDS.name", "REFINED.name", "EVCDS.name", "IEVCDS.name"}
+    found = {
+        f"{path}:{node.lineno}"
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and any(name in ast.unparse(node) for name in named)
+    }
+    assert {place.split(":")[0] for place in found} <= STORED_BY_METHOD
 
 
 def is_docstring(node: ast.Constant, tree: ast.Module) -> bool:

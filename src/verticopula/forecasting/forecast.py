@@ -24,8 +24,8 @@ from verticopula.privacy.budget import ColumnBudget, StudyBudget, plan_budget
 from verticopula.privacy.root_finding import bisect
 from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, TYPICAL_CORRELATION
 from verticopula.schema.federation import ColumnKey, Federation
-from verticopula.schema.methods import METHODS, REFINED, STRICT, VCDS, find_method
-from verticopula.schema.study_settings import can_be_strict, check_parties
+from verticopula.schema.methods import METHODS, REFINED, STRICT, VCDS, find_method, releases_sums
+from verticopula.schema.study_settings import can_have, check_parties
 from verticopula.schema.units import Unit
 from verticopula.simulate.assumptions import AssumedPresence
 from verticopula.simulate.rank_simulation import (
@@ -126,13 +126,13 @@ def forecast(
             found[row.method, row.unit] = row
             planned = budgets[row.unit, _rounds_of(row.method)]
             laws[row.method, row.unit] = law_of(row.unit, planned, by_name, n_subjects, epsilon, delta)
-    if STRICT.name in methods:
-        for unit in (unit for unit in units if Unit.parse(unit).needs_delta):
+    for method in filter(releases_sums, methods):
+        for unit in (unit for unit in units if Unit.parse(unit) in METHODS[method].units):
             request = StudyBudget.build(federation, unit=unit, epsilon=epsilon, delta=delta)
-            found[STRICT.name, unit], raw, mu = expect_strict(setting, unit, request)
-            laws[STRICT.name, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
+            found[method, unit], raw, mu = expect_strict(setting, method, unit, request)
+            laws[method, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
     ordered = tuple(found[method, unit] for unit in units for method in methods if (method, unit) in found)
-    advice = advise(ordered, laws, strength, strict_possible=can_be_strict(federation))
+    advice = advise(ordered, laws, strength, strict_possible=can_have(federation, STRICT))
     return Forecast(n_subjects, epsilon, delta, strength, by_name, ordered, advice)
 
 
@@ -140,21 +140,18 @@ def choose_rows(
     federation: Federation, units: Sequence[str] | None, methods: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
     """Units and methods of a forecast; SettingsError for methods that there are not, or not at these units."""
-    if methods is None:
-        usual = (VCDS, REFINED, STRICT) if can_be_strict(federation) else (VCDS, REFINED)
-        methods = [method.name for method in usual]
-    elif STRICT.name in methods:
-        check_parties(federation, STRICT)
-        if units is not None and not any(Unit.parse(unit).needs_delta for unit in units):
-            raise SettingsError(
-                f"method {STRICT.name!r} protects a whole person: it has the units 'block' and 'person' only"
-            )
-    known = [find_method(method) for method in methods]
+    asked = [find_method(method) for method in methods or ()]
+    known = asked if methods is not None else [one for one in (VCDS, REFINED, STRICT) if can_have(federation, one)]
+    for method in asked:
+        check_parties(federation, method)
+        if units and not any(Unit.parse(unit) in method.units for unit in units):
+            able = " and ".join(repr(unit.value) for unit in Unit if unit in method.units)
+            raise SettingsError(f"method {method.name!r} has the units {able} only: it protects a whole person")
     if not units:
         own = any(party.epsilon is not None for party in federation.parties)
         possible = [unit for unit in Unit if any(unit in method.units for method in known)]
         units = [unit.value for unit in possible if not (own and unit is Unit.PERSON)]
-    return list(dict.fromkeys(units)), list(dict.fromkeys(methods))
+    return list(dict.fromkeys(units)), list(dict.fromkeys(method.name for method in known))
 
 
 def _simulate_ranking(

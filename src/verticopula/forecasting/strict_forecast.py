@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from verticopula.forecasting.expected_errors import Expected, SimulationSetting, sizes
 from verticopula.privacy.budget import StudyBudget
-from verticopula.schema.methods import STRICT
 from verticopula.simulate.strict_simulation import StrictErrors, simulate_strict
 from verticopula.stats.copula import Layout
 
@@ -38,7 +37,9 @@ class StrictForecastSize:
 STRICT_FORECAST_SIZE = StrictForecastSize()
 
 
-def expect_strict(setting: SimulationSetting, unit: str, budget: StudyBudget) -> tuple[Expected, float, float]:
+def expect_strict(
+    setting: SimulationSetting, method: str, unit: str, budget: StudyBudget
+) -> tuple[Expected, float, float]:
     """(the row, a typical pair's standard error before other pairs help, mu of the sums)."""
     federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
@@ -62,7 +63,7 @@ def expect_strict(setting: SimulationSetting, unit: str, budget: StudyBudget) ->
     low, middle, high = np.quantile(after, [0.1, 0.5, 0.9])
     before = _median(raw) or 0.0
     row = Expected(
-        STRICT.name,
+        method,
         unit,
         None,
         before,

@@ -22,7 +22,7 @@ from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import SEEDED, format_epsilon, format_price, party_epsilons, state_privacy
 from verticopula.protocol.party.consent_question import ConsentQuestion
-from verticopula.schema.methods import STRICT, tells_presence_by_party
+from verticopula.schema.methods import tells_presence_by_party
 
 _UNITS = ("variable", "client", "block")
 _LONGEST = 500
@@ -100,7 +100,7 @@ class ConsentPrompt:
             console.print(f"  epsilon per {unit}: {old} so far, {new} with this study")
         person = math.inf if question.seeded else state_privacy(together, policy.delta).person
         console.print(f"  epsilon per person, as far as this ledger knows: {format_epsilon(person)} with this study")
-        counted = capped_epsilons(together, policy.delta, gaussian=policy.methods == (STRICT.name,))
+        counted = capped_epsilons(together, policy.delta, gaussian=policy.only_sums)
         for unit, cap in policy.caps.model_dump(exclude_none=True).items():
             used = getattr(counted, unit)
             console.print(f"  cap per {unit}: {cap:g}, of which {max(cap - used, 0.0):.3g} are left after this study")

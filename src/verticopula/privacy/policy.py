@@ -19,7 +19,7 @@ from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import coins_of, entries_by_column, format_epsilon, person_mus
 from verticopula.schema.checked_model import CheckedModel
 from verticopula.schema.defaults import DEFAULT_DELTA
-from verticopula.schema.methods import METHODS, PRINTED_VARIANT, RAW_REGRESSION, STRICT
+from verticopula.schema.methods import METHODS, PRINTED_VARIANT, RAW_REGRESSION, releases_sums
 
 _FEWEST_RAW = 2  # subjects of a release without noise, whatever the policy says
 
@@ -155,6 +155,11 @@ class Policy(CheckedModel):
                 "largest value of every column, so the policy must say allow_as_printed = true"
             )
 
+    @property
+    def only_sums(self) -> bool:
+        """Whether all methods that it allows release sums with Gaussian noise; caps then add up mu."""
+        return bool(self.methods) and all(map(releases_sums, self.methods or ()))
+
     def count(self, entries: Iterable[Release], about_people: Iterable[Release]) -> CappedEpsilons:
         """What counts against the caps after these releases.
 
@@ -163,8 +168,7 @@ class Policy(CheckedModel):
         entries : of the party's own table
         about_people : about the same people, by whatever party
         """
-        gaussian = self.methods == (STRICT.name,)
-        return capped_epsilons(entries, self.delta, gaussian=gaussian, about_people=about_people)
+        return capped_epsilons(entries, self.delta, gaussian=self.only_sums, about_people=about_people)
 
     def check(
         self,

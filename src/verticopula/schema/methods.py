@@ -185,6 +185,11 @@ def tells_presence_by_party(name: str) -> bool:
     return name in METHODS and METHODS[name].presence_by_party
 
 
+def releases_sums(name: str) -> bool:
+    """Whether parties release sums with Gaussian noise, and no ranks, by that method; not so for names of no method."""
+    return name in METHODS and not METHODS[name].ranks
+
+
 def check_variant(method: Method, variant: str) -> None:
     """SettingsError unless there is this variant of the method."""
     if variant not in VARIANTS:

@@ -17,7 +17,6 @@ from verticopula.schema.methods import (
     METHODS,
     OWN_VARIANT,
     PRINTED_VARIANT,
-    STRICT,
     Method,
     check_variant,
     find_method,
@@ -203,10 +202,10 @@ def check_roles(federation: Federation, method: Method) -> None:
         )
 
 
-def can_be_strict(federation: Federation) -> bool:
-    """Whether these parties could have a study by secure sums."""
+def can_have(federation: Federation, method: Method) -> bool:
+    """Whether the method makes sense for these parties."""
     try:
-        check_parties(federation, STRICT)
+        check_parties(federation, method)
     except SettingsError:
         return False
     return True

@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         "third-another-method",
         "protocol/party/compute_party.py",
-        "if request.method != STRICT.name:",
+        "if not releases_sums(request.method):",
         "if not request.method:",
         "the third would compute under any method's name",
         one_of(COMPUTE_PARTY, "the_third_answers_nothing_else"),

@@ -28,7 +28,7 @@ from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.study_proposal import check_study_name
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Federation
-from verticopula.schema.methods import STRICT
+from verticopula.schema.methods import METHODS, releases_sums
 from verticopula.stats.strict.strict_plan import sums_roles
 from verticopula.storage.records import RecordStore
 
@@ -86,8 +86,9 @@ class ComputeParty:
         with self._lock:
             if isinstance(request, CloseRequest):
                 return self._close(request.study)
-            if request.method != STRICT.name:
-                raise PolicyRefused(f"party {self.name!r} computes in studies by method {STRICT.name!r} only")
+            if not releases_sums(request.method):
+                able = " or ".join(repr(name) for name in METHODS if releases_sums(name))
+                raise PolicyRefused(f"party {self.name!r} computes in studies by method {able} only")
             if self._records.get(_closed_name(request.study)) is not None:
                 raise ProtocolError(f"party {self.name!r}: this study is over, and what was kept for it is gone")
             self._open(request.study)

@@ -69,7 +69,7 @@ from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of, reported_presence
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Column, Federation
-from verticopula.schema.methods import PRINTED_VARIANT, RAW_REGRESSION, STRICT
+from verticopula.schema.methods import PRINTED_VARIANT, RAW_REGRESSION, STRICT, releases_sums
 from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
@@ -253,7 +253,7 @@ class LocalParty:
         if proposal.method == RAW_REGRESSION:
             names = [column.name for column in self.table.party.columns]
             return self._price_raw(proposal.study, names, proposal.subjects)[0]
-        if proposal.method == STRICT.name:
+        if releases_sums(proposal.method):
             return self._strict.price_all(proposal)
         if proposal.variant == PRINTED_VARIANT:
             return self._printed.price_all(proposal)
