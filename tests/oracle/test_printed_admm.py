@@ -75,10 +75,10 @@ def test_rounds_are_the_printed_updates(family: str) -> None:
 
 def test_a_partys_update_meets_its_optimality_conditions() -> None:
     rng = np.random.default_rng(2)
-    block, pull, weights = rng.normal(size=(50, 4)), rng.normal(size=50), np.array([0.5, 3.0, 0.0, 40.0])
+    block, linear, weights = rng.normal(size=(50, 4)), rng.normal(size=50), np.array([0.5, 3.0, 0.0, 40.0])
     gram = 0.7 * block.T @ block
-    found = update_block(block, gram, np.zeros(4), pull, weights)
-    gradient = block.T @ pull + gram @ found
+    found = update_block(block, gram, np.zeros(4), linear, weights)
+    gradient = block.T @ linear + gram @ found
     inside = found != 0.0
     np.testing.assert_allclose(gradient[inside], -weights[inside] * np.sign(found[inside]), atol=1e-6)
     assert np.all(np.abs(gradient[~inside]) <= weights[~inside] + 1e-6)

@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 from benchmarks.coded_studies import simulate_opening
 from verticopula.privacy.gaussian_dp import mu_of
-from verticopula.stats.tilting.category_shifts import shrink_together, solve_pulls
+from verticopula.stats.tilting.category_shifts import shrink_together, solve_discriminants
 from verticopula.stats.tilting.opening_plan import CodedColumn
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.tilted_model import TiltedCopula, start_rows
@@ -31,12 +31,12 @@ def shifted_model() -> TiltedCopula:
 
 def test_one_nominal_column_is_linear_discriminant_analysis() -> None:
     model = shifted_model()
-    solved = solve_pulls(model.columns, model.correlation, model.shifts)
+    solved = solve_discriminants(model.columns, model.correlation, model.shifts)
     within = CORRELATION - (MEANS * SHARES[:, None]).T @ MEANS
     np.testing.assert_allclose(solved.precision, np.linalg.inv(within), rtol=1e-9)
     # Between two cells only differences count.
     expected = MEANS @ np.linalg.inv(within)
-    np.testing.assert_allclose(np.diff(solved.pulls[2], axis=0), np.diff(expected, axis=0), atol=1e-9)
+    np.testing.assert_allclose(np.diff(solved.discriminants[2], axis=0), np.diff(expected, axis=0), atol=1e-9)
     offsets = -0.5 * np.sum(MEANS @ np.linalg.inv(within) * MEANS, axis=1)
     np.testing.assert_allclose(np.diff(solved.starts[2]), np.diff(offsets), atol=1e-9)
 
@@ -59,9 +59,9 @@ def test_rows_stay_where_the_shifts_say() -> None:
 def test_explained_parts_are_bounded() -> None:
     """A nominal column that follows from the latents by far more than any can: precision stays positive definite."""
     model = shifted_model()
-    solved = solve_pulls(model.columns, model.correlation, {2: 30.0 * MEANS * SHARES[:, None]})
+    solved = solve_discriminants(model.columns, model.correlation, {2: 30.0 * MEANS * SHARES[:, None]})
     assert np.linalg.eigvalsh(solved.precision)[0] > 0.0
-    assert all(np.isfinite(own).all() for own in (*solved.pulls.values(), *solved.starts.values()))
+    assert all(np.isfinite(own).all() for own in (*solved.discriminants.values(), *solved.starts.values()))
 
 
 def test_noise_alone_has_no_shifts_and_clear_ones_are_kept() -> None:

@@ -22,10 +22,13 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(HOME.rglob("*.py"))
 ROOMS = sorted(path.parent for path in FILES if path.name == "__init__.py" and path.parent != HOME)
 NAMES_OF_METHODS = {*METHODS, RAW_REGRESSION}
-PRIVATE_WORDS = {"desk", "letters", "post", "station", "presumed", "rehearsal", "released", "priced", "certainty"}
+PRIVATE_WORDS = {
+    *("desk", "letters", "post", "station", "presumed", "rehearsal", "released", "priced", "certainty"),
+    *("stranger", "strangers", "settle", "settled", "pulls", "pulling", "pushes"),
+}
 STORED_NAMES = {"strict/"}  # of records in a party's vault: they stay, whatever the method is called
 STORED_BY_METHOD = {"study/saved_study.py", "protocol/party/strict_handler.py"}  # what a file or a message is called
-CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Stranger.process_message", "_Silent.debug"}
+CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Unregistered.process_message", "_Silent.debug"}
 READ_BY_USERS = {"Synthesizer.margins_", "CheckedModel.model_validate_json"}  # and no page shows them
 COMMANDS_OF_THE_SAME_NAME = {"forecast", "provision"}
 

@@ -90,7 +90,7 @@ def test_places_are_the_response_partys_order() -> None:
     assert found.positions["a"].tolist() == [0, 1, 2]
     assert found.positions["b"].tolist() == [2, 0, UNMATCHED]
     assert found.positions["b"].dtype == np.int64
-    assert (found.strangers("a"), found.strangers("b")) == (0, 1)
+    assert (found.unmatched("a"), found.unmatched("b")) == (0, 1)
 
 
 def test_hashes_that_share_one_half_are_still_told_apart() -> None:

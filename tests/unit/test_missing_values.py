@@ -84,7 +84,7 @@ def test_an_empty_value_is_filled_by_its_conditional() -> None:
     np.testing.assert_array_equal(np.delete(rows.y, 1, axis=1), np.delete(before, 1, axis=1))
     compiled = model.compile()
     mean = rows.z.astype(np.float64) @ compiled.slopes[1].astype(np.float64)
-    mean += compiled.pushes[1][compiled.pull_of[3] + before[:, 3]]
+    mean += compiled.mean_shifts[1][compiled.discriminant_of[3] + before[:, 3]]
     edges = ndtr((latent_cuts(model.columns[1]) - mean[:, None]) / compiled.deviations[1])
     chances = np.diff(edges, axis=1) * np.exp(model.tables[0, 1][before[:, 0], :4])
     chances *= np.exp(model.tables[1, 2].T[before[:, 2]][:, :4] + model.tables[1, 4].T[before[:, 4]][:, :4])

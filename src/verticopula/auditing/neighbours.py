@@ -86,11 +86,11 @@ def typical_people(tables: Tables, n_subjects: int, pairs: int, rng: np.random.G
     best = np.flatnonzero(known == known.max())
     found: list[Neighbours[Tables]] = []
     for _ in range(pairs):
-        target, stranger = rng.choice(best if best.size > 1 else known.size, 2, replace=False)
-        others = rng.permutation(np.setdiff1d(np.arange(known.size), [target, stranger]))[: n_subjects - 1]
+        target, replacement = rng.choice(best if best.size > 1 else known.size, 2, replace=False)
+        others = rng.permutation(np.setdiff1d(np.arange(known.size), [target, replacement]))[: n_subjects - 1]
         rows = np.r_[target, others]
         first = {name: take_rows(table, rows) for name, table in tables.items()}
-        second = {name: _replace_first(first[name], table, int(stranger)) for name, table in tables.items()}
+        second = {name: _replace_first(first[name], table, int(replacement)) for name, table in tables.items()}
         found.append(Neighbours(first, second))
     return found
 
@@ -101,11 +101,11 @@ def take_rows(table: AlignedTable, rows: NDArray[np.integer]) -> AlignedTable:
     return AlignedTable(table.party, columns)
 
 
-def _replace_first(taken: AlignedTable, table: AlignedTable, stranger: int) -> AlignedTable:
+def _replace_first(taken: AlignedTable, table: AlignedTable, replacement: int) -> AlignedTable:
     columns = {}
     for name, column in taken.columns.items():
         values = column.values.copy()
-        if column.observed[0] and table.columns[name].observed[stranger]:
-            values[0] = table.columns[name].values[stranger]
+        if column.observed[0] and table.columns[name].observed[replacement]:
+            values[0] = table.columns[name].values[replacement]
         columns[name] = EncodedColumn(values, column.observed)
     return AlignedTable(table.party, columns)

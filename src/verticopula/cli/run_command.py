@@ -263,8 +263,8 @@ def _remember_policies(
     """SettingsError if a party's file has lost rules that the vault remembers, unless they are given up by name."""
     from verticopula.privacy.policy_file import has_end, remember_rules
 
-    if strangers := [name for name in dropped if name.partition(".")[0] not in accounts]:
-        raise SettingsError(f"--drop-rule {strangers[0]}: it begins with the name of no party of this federation")
+    if unknown := [name for name in dropped if name.partition(".")[0] not in accounts]:
+        raise SettingsError(f"--drop-rule {unknown[0]}: it begins with the name of no party of this federation")
     for name, account in accounts.items():
         own = [rule.removeprefix(f"{name}.") for rule in dropped if rule.startswith(f"{name}.")]
         found = rules[name].rules() if name in rules else {}

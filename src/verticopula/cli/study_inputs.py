@@ -38,9 +38,9 @@ def read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
     if not folder.is_dir():
         raise SettingsError(f"--policies {folder}: no such folder")
     names = {party.name for party in study.parties}
-    strangers = sorted(p.name for p in folder.glob("*.toml") if p.stem not in names)
-    if strangers:
-        raise SettingsError(f"--policies {folder}: {', '.join(strangers)} belong to no party of this federation")
+    unknown = sorted(p.name for p in folder.glob("*.toml") if p.stem not in names)
+    if unknown:
+        raise SettingsError(f"--policies {folder}: {', '.join(unknown)} belong to no party of this federation")
     return {name: Policy.from_toml(folder / f"{name}.toml") for name in names if (folder / f"{name}.toml").is_file()}
 
 

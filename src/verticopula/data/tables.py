@@ -350,7 +350,7 @@ def align_tables(
         encoded[party.name] = columns
     cohort = ids.get(federation.response.party)
     if cohort is not None:
-        problems += _strangers(ids, cohort, federation.response.party)
+        problems += _unmatched(ids, cohort, federation.response.party)
     if problems or cohort is None:
         raise SchemaError(problems)
     aligned = {
@@ -439,15 +439,15 @@ def _illegible(columns: Mapping[str, EncodedColumn], where: str) -> Iterable[Pro
             yield Problem(at, column.doubt)
 
 
-def _strangers(ids: Mapping[str, pl.Series], cohort: pl.Series, response_party: str) -> Iterable[Problem]:
+def _unmatched(ids: Mapping[str, pl.Series], cohort: pl.Series, response_party: str) -> Iterable[Problem]:
     for name, own in ids.items():
         unknown = count_unknown(own, cohort) if name != response_party else 0
         if unknown:
             rules = suggest_id_rules(own, cohort)
-            yield Problem(f"party {name!r}", describe_strangers(unknown, len(own), response_party, rules))
+            yield Problem(f"party {name!r}", describe_unmatched(unknown, len(own), response_party, rules))
 
 
-def describe_strangers(unknown: int, known: int, response_party: str, rules: tuple[str, ...] = ()) -> str:
+def describe_unmatched(unknown: int, known: int, response_party: str, rules: tuple[str, ...] = ()) -> str:
     """What to do about ids of a party that the cohort does not have.
 
     Parameters

@@ -263,9 +263,9 @@ def check_presence(
 ) -> AssumedPresence:
     """Shares by party and of two parties; SettingsError for those that cannot be."""
     names = [party.name for party in federation.parties]
-    strangers = sorted({name for name in (*observed, *(n for pair in together for n in pair)) if name not in names})
-    if strangers:
-        raise SettingsError(f"no party of this federation: {', '.join(strangers)}; known: {', '.join(names)}")
+    unknown = sorted({name for name in (*observed, *(n for pair in together for n in pair)) if name not in names})
+    if unknown:
+        raise SettingsError(f"no party of this federation: {', '.join(unknown)}; known: {', '.join(names)}")
     for name, share in observed.items():
         if not (math.isfinite(share) and 0.0 < share <= 1.0):
             raise SettingsError(f"party {name!r}: the share observed must lie in (0, 1]")

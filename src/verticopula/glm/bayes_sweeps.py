@@ -44,7 +44,7 @@ def sweep_columns(
     mean, included, share = np.zeros(q), np.zeros(n_groups), 0.0
     some, n_some = np.zeros(((n_sweeps - burn + thin - 1) // thin, q)), 0
     # What a single column's sizes have in common over sweeps, as long as the noise does not change.
-    pushes, costs = centre * precision, centre * centre * precision
+    offsets, costs = centre * precision, centre * centre * precision
     narrow, heights = np.zeros_like(centre), np.zeros_like(centre)
     for sweep in range(n_sweeps):
         keep = sweep >= burn
@@ -60,11 +60,11 @@ def sweep_columns(
             highest = 0.0
             if d == 1:
                 bend = gram[first, first] / noise
-                pull = (linear[first] - product[first]) / noise + bend * coef[first]
+                partial = (linear[first] - product[first]) / noise + bend * coef[first]
                 for c in range(n_sizes):
-                    variance, push, cost = narrow[g, c], pushes[g, c], costs[g, c]
+                    variance, offset, cost = narrow[g, c], offsets[g, c], costs[g, c]
                     variances[c] = variance
-                    upwards, downwards = pull + push, pull - push
+                    upwards, downwards = partial + offset, partial - offset
                     means[1 + c], means[1 + c + n_sizes] = variance * upwards, variance * downwards
                     odds[1 + c] = 0.5 * (variance * upwards * upwards - cost)
                     odds[1 + c + n_sizes] = 0.5 * (variance * downwards * downwards - cost)
@@ -78,8 +78,8 @@ def sweep_columns(
                     spread, level = centre[g, c] ** 2 / d, 0.0
                     for i in range(first, first + d):
                         bend = gram[i, i] / noise
-                        pull = (linear[i] - product[i]) / noise + bend * coef[i]
-                        level += 0.5 * (spread * pull * pull / (1.0 + bend * spread) - np.log1p(bend * spread))
+                        partial = (linear[i] - product[i]) / noise + bend * coef[i]
+                        level += 0.5 * (spread * partial * partial / (1.0 + bend * spread) - np.log1p(bend * spread))
                     odds[1 + c], odds[1 + c + n_sizes] = level, 0.0
                     highest = max(highest, level)
                 for c in range(n_sizes):
@@ -100,12 +100,12 @@ def sweep_columns(
                 included[g] += 1.0 - odds[0] / total
             for i in range(first, first + d):
                 bend = gram[i, i] / noise
-                pull = (linear[i] - product[i]) / noise + bend * coef[i]
+                partial = (linear[i] - product[i]) / noise + bend * coef[i]
                 if d > 1:
                     for c in range(n_sizes):
                         spread = centre[g, c] ** 2 / d
                         variances[c] = spread / (1.0 + bend * spread)
-                        means[1 + c] = variances[c] * pull
+                        means[1 + c] = variances[c] * partial
                 if keep:
                     expected = 0.0
                     for k in range(1, 2 * n_sizes + 1):

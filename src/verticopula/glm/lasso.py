@@ -95,9 +95,9 @@ def _is_inside(coef: Floats, first: int, last: int) -> bool:
 @njit(cache=True, nogil=True)
 def _move_column(gram: Floats, gradient: Floats, coef: Floats, j: int, weight: float, bend: float) -> float:
     """The minimum over a group of one; returns the square of its step."""
-    pull = bend * coef[j] - gradient[j]
-    beyond = abs(pull) - weight
-    step = (np.copysign(beyond, pull) / bend if beyond > 0.0 else 0.0) - coef[j]
+    target = bend * coef[j] - gradient[j]
+    beyond = abs(target) - weight
+    step = (np.copysign(beyond, target) / bend if beyond > 0.0 else 0.0) - coef[j]
     if step != 0.0:
         coef[j] += step
         for i in range(gradient.size):
@@ -110,10 +110,10 @@ def _move_group(
     gram: Floats, gradient: Floats, coef: Floats, first: int, last: int, weight: float, bend: float
 ) -> float:
     """A step of a larger group, all of its columns from one gradient; returns the square of its length."""
-    pull = bend * coef[first:last] - gradient[first:last]
-    norm = np.sqrt(np.sum(pull**2))
+    target = bend * coef[first:last] - gradient[first:last]
+    norm = np.sqrt(np.sum(target**2))
     shrink = 0.0 if norm <= weight else (1.0 - weight / norm) / bend
-    steps = shrink * pull - coef[first:last]
+    steps = shrink * target - coef[first:last]
     moved = float(np.sum(steps**2))
     if moved > 0.0:
         for j in range(first, last):

@@ -88,19 +88,19 @@ def solve_printed(
     return PrintedSolution(tuple(coef), max_rounds, False)
 
 
-def update_block(block: Floats, gram: Floats, coef: Floats, pull: Floats, weights: Floats) -> Floats:
-    """One party's update, Eq. (6-1): the b that minimises weights·|b| + pull'Xb + rho/2 ||Xb||^2.
+def update_block(block: Floats, gram: Floats, coef: Floats, linear: Floats, weights: Floats) -> Floats:
+    """One party's update, Eq. (6-1): the b that minimises weights·|b| + linear'Xb + rho/2 ||Xb||^2.
 
     Parameters
     ----------
     gram : rho X'X
     coef : where to start
-    pull : γ + rho (Σ_other X β - η)
+    linear : γ + rho (Σ_other X β - η)
     weights : λ α, one for each column
     """
     found, starts = coef.copy(), np.arange(coef.size + 1)
     curvatures = np.ascontiguousarray(np.diagonal(gram))
-    solve_lasso(gram, -(block.T @ pull), weights, starts, curvatures, found, _INNER_TOLERANCE, MAX_SWEEPS)
+    solve_lasso(gram, -(block.T @ linear), weights, starts, curvatures, found, _INNER_TOLERANCE, MAX_SWEEPS)
     return found
 
 

@@ -37,7 +37,7 @@ class Placement:
     n_subjects: int
     positions: Mapping[str, NDArray[np.int64]]
 
-    def strangers(self, party: str) -> int:
+    def unmatched(self, party: str) -> int:
         """How many of the party's subjects have no place."""
         return int((self.positions[party] == UNMATCHED).sum())
 

@@ -116,15 +116,15 @@ class _Receivers(dict[int, MessageReceiver]):
     """Who gets messages of which F3 application: ours to the link, all others, FLARE's own too, to the log."""
 
     def get(self, application: int, default: Any = None) -> MessageReceiver:
-        return super().get(application, _STRANGER)
+        return super().get(application, _UNREGISTERED)
 
 
-class _Stranger(MessageReceiver):  # type: ignore[misc]
+class _Unregistered(MessageReceiver):  # type: ignore[misc]
     def process_message(self, endpoint: Endpoint, connection: Any, app_id: int, message: Message) -> None:
         logger.warning("refused a message from %s: F3 application %d is not served here", endpoint.name[:64], app_id)
 
 
-_STRANGER = _Stranger()
+_UNREGISTERED = _Unregistered()
 
 
 def _credentials(kit: Kit) -> dict[str, str]:

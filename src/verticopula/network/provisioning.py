@@ -52,9 +52,9 @@ def provision(federation: Federation, out: Path, renew: Collection[str] = ()) ->
     if out.exists() and any(out.iterdir()) and not authority.is_dir():
         raise SettingsError(f"{out} is not empty and holds no earlier kits; choose another --out")
     names = [COORDINATOR, LEAD, *_others(federation)]
-    strangers = sorted(set(renew) - set(names))
-    if strangers:
-        raise SettingsError(f"nobody here is called {', '.join(strangers)}; known: {', '.join(names)}")
+    unknown = sorted(set(renew) - set(names))
+    if unknown:
+        raise SettingsError(f"nobody here is called {', '.join(unknown)}; known: {', '.join(names)}")
     out.mkdir(parents=True, exist_ok=True)
     authority.mkdir(mode=0o700, exist_ok=True)
     key_file = authority / ID_KEY_FILE

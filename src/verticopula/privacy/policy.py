@@ -86,9 +86,9 @@ class Policy(CheckedModel):
     def _methods_are_known(cls, methods: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """A misspelt name would refuse every study without a word."""
         known = (*METHODS, RAW_REGRESSION)
-        strangers = [name for name in methods or () if name not in known]
-        if strangers:
-            raise ValueError(f"no such method: {', '.join(strangers)}; known: {', '.join(known)}")
+        unknown = [name for name in methods or () if name not in known]
+        if unknown:
+            raise ValueError(f"no such method: {', '.join(unknown)}; known: {', '.join(known)}")
         return methods
 
     @classmethod

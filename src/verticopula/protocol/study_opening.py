@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.data.tables import describe_strangers
+from verticopula.data.tables import describe_unmatched
 from verticopula.errors import ProtocolError, VersionMismatch
 from verticopula.matching.keyed_hashes import CHECK_BYTES, HASH_BYTES, Placement, cohort_digest, count_repeats, place
 from verticopula.matching.private_intersection import POINT_BYTES, points_digest, shorten_points
@@ -185,9 +185,9 @@ def _check_placement(placement: Placement, response_party: str) -> None:
     """ProtocolError that lists every party with subjects the cohort does not have."""
     problems = []
     for name, positions in placement.positions.items():
-        strangers = placement.strangers(name)
-        if strangers:
-            problems.append(f"party {name!r}: {describe_strangers(strangers, positions.size, response_party)}")
+        unmatched = placement.unmatched(name)
+        if unmatched:
+            problems.append(f"party {name!r}: {describe_unmatched(unmatched, positions.size, response_party)}")
     if problems:
         raise ProtocolError("\n".join(problems))
 

@@ -47,9 +47,9 @@ def _chosen(subject: ReportData, columns: Sequence[str] | None) -> list[str]:
         return known
     if isinstance(columns, str):
         columns = [columns]
-    strangers = [name for name in columns if name not in known]
-    if strangers or not columns:
-        raise SettingsError(f"no columns of this study: {', '.join(strangers) or 'none were named'}")
+    unknown = [name for name in columns if name not in known]
+    if unknown or not columns:
+        raise SettingsError(f"no columns of this study: {', '.join(unknown) or 'none were named'}")
     return list(columns)
 
 

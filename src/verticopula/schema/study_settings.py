@@ -70,9 +70,9 @@ class StudySettings:
         raw : the plain values, by name
         """
         known = {field.name for field in fields(cls)}
-        strangers = sorted(str(name) for name in raw if name not in known)
-        if strangers:
-            raise SettingsError(f"these are no settings of a study: {', '.join(strangers)}")
+        unknown = sorted(str(name) for name in raw if name not in known)
+        if unknown:
+            raise SettingsError(f"these are no settings of a study: {', '.join(unknown)}")
         parts = "epsilon_ranks" in raw or "epsilon_marginals" in raw
         return cls(**{**({"epsilon": None} if parts else {}), **raw})
 

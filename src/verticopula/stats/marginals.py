@@ -283,13 +283,13 @@ def smooth_tails(counts: Floats, deviation: float) -> Floats:
     deviations of the noise. Their sum is kept, but noise far out, which a public range wider than the
     data always leaves, averages away instead of turning into far-out synthetic values.
     """
-    settled = counts.astype(np.float64)
-    for view in (settled, settled[::-1]):
+    smoothed = counts.astype(np.float64)
+    for view in (smoothed, smoothed[::-1]):
         within = np.cumsum(view) <= MARGIN_TUNING.tail_deviations * deviation * np.sqrt(np.arange(1, view.size + 1))
         tail = int(np.argmin(within)) if not within.all() else 0
         if tail > 1:
             view[:tail] = isotonic_regression(view[:tail]).x
-    return settled
+    return smoothed
 
 
 @lru_cache(maxsize=64)
@@ -361,10 +361,10 @@ class Marginal:
         if n_observed == 0:
             return cls.unknown(column, noisy_counts.size)
         raw = noisy_counts / n_observed
-        settled = raw
+        smoothed = raw
         if column.kind in ("continuous", "count"):
-            settled = smooth_tails(raw, math.sqrt(2.0) * 2.0 / epsilon / n_observed)
-        probabilities = project_to_simplex(settled)
+            smoothed = smooth_tails(raw, math.sqrt(2.0) * 2.0 / epsilon / n_observed)
+        probabilities = project_to_simplex(smoothed)
         rarest = MARGIN_TUNING.rarest_share(n_observed, math.sqrt(2.0) * 2.0 / epsilon)
         return cls(column, probabilities, float(np.sum(np.abs(probabilities - raw))), rarest=rarest)
 

@@ -115,12 +115,12 @@ def _break_ties(lower: Ints, upper: Ints, keystream: Keystream) -> Ints:
         wins[start : start + size] = rows + np.arange(size) - columns
     small = sizes <= 64
     pairs = sizes[small] * (sizes[small] - 1) // 2
-    _settle_small_ties(starts[small], sizes[small], keystream.words(int(pairs.sum()) // 64 + 1), wins)
+    _break_small_ties(starts[small], sizes[small], keystream.words(int(pairs.sum()) // 64 + 1), wins)
     return wins
 
 
 @njit(nogil=True, cache=True)
-def _settle_small_ties(starts: Ints, sizes: Ints, coins: Words, wins: Ints) -> None:
+def _break_small_ties(starts: Ints, sizes: Ints, coins: Words, wins: Ints) -> None:
     used = 0
     for g in range(starts.size):
         for s in range(starts[g], starts[g] + sizes[g]):

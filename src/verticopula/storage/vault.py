@@ -308,9 +308,9 @@ def _check_head(entries: list[Release], head: VaultHead) -> None:
 
 
 def _check_replies(entries: list[Release], keys: set[str], head: VaultHead) -> None:
-    if strangers := len(keys - {entry.request for entry in entries}):
+    if unknown := len(keys - {entry.request for entry in entries}):
         raise LedgerError(
-            f"{strangers} stored replies answer requests that the ledger does not know: it was put back from an old "
+            f"{unknown} stored replies answer requests that the ledger does not know: it was put back from an old "
             f"copy; {_RESTORE}"
         )
     if len(keys) < head.replies:

@@ -295,7 +295,7 @@ def _fit(fitted: FittedStudy) -> Iterator[StudyWarning]:
         yield StudyWarning(
             "not-converged",
             "care",
-            f"The refinement had not settled after {refinement.rounds} rounds",
+            f"The refinement had not converged after {refinement.rounds} rounds",
             f"In the last round a correlation still moved by {refinement.correlation_change:.1e} and a margin by "
             f"{refinement.curve_change:.1e}.",
             "Small moves do little harm; large ones mean that the data hardly determine the model.",

@@ -86,7 +86,7 @@ def release_gaussian_cells(cells: Ints, n_cells: int, deviation: float, noise: N
 def estimate_margin(
     column: Column, noisy: Ints, n_known: int, deviation: float, *, may_be_empty: bool = False
 ) -> Marginal:
-    """The margin of those whom the party knows from noisy cells: tails settled, then the nearest probabilities.
+    """The margin of those whom the party knows from noisy cells: tails smoothed, then the nearest probabilities.
 
     Parameters
     ----------
@@ -98,10 +98,10 @@ def estimate_margin(
     if n_known == 0:
         return Marginal.unknown(column, n_cells)
     raw, scale = noisy / n_known, count_deviation(deviation)
-    settled = raw.copy()
+    smoothed = raw.copy()
     if column.kind in ("continuous", "count"):
-        settled[:n_cells] = smooth_tails(raw[:n_cells], scale / n_known)
-    probabilities = project_to_simplex(settled)
+        smoothed[:n_cells] = smooth_tails(raw[:n_cells], scale / n_known)
+    probabilities = project_to_simplex(smoothed)
     repair, rarest = float(np.sum(np.abs(probabilities - raw))), MARGIN_TUNING.rarest_share(n_known, scale)
     filled = float(probabilities[:n_cells].sum())
     values = probabilities[:n_cells] / filled if filled > 0.0 else np.full(n_cells, 1.0 / n_cells)

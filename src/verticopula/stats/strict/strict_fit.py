@@ -75,7 +75,7 @@ def fit_strict(
     ----------
     tables : of the second opening, in the order of `chosen.pairs`
     layout : of the plan's columns
-    marginals : of the observed, settled from noisy cells
+    marginals : of the observed, from noisy cells
     parties : their names, in the order of the plan's numbers
     rng : of the rows that the fit works with
     n_rows : how many those are; None for as many as there are people, within limits

@@ -140,22 +140,24 @@ def shrink_together(noisy: Floats, variance: Floats, along: Floats, anywhere: Fl
 
 
 @dataclass(frozen=True)
-class CategoryPulls:
+class Discriminants:
     """The same as a sweep needs it.
 
     Attributes
     ----------
     precision : (q, q) of the latents given all nominal columns
-    pulls : nominal column -> (c, q) h: a cell counts exp(h'z), and z moves by precision^-1 h
+    discriminants : nominal column -> (c, q) h: a cell counts exp(h'z), and z moves by precision^-1 h
     starts : nominal column -> (c,) what a cell counts beside that, as a logarithm
     """
 
     precision: Floats
-    pulls: Mapping[int, Floats]
+    discriminants: Mapping[int, Floats]
     starts: Mapping[int, Floats]
 
 
-def solve_pulls(columns: Sequence[PooledColumn], correlation: Floats, shifts: Mapping[int, Floats]) -> CategoryPulls:
+def solve_discriminants(
+    columns: Sequence[PooledColumn], correlation: Floats, shifts: Mapping[int, Floats]
+) -> Discriminants:
     """Nominal columns that are independent of each other given the latents, and shift them so.
 
     For one nominal column with shares p, A = diag(p)^-1/2 D and E = A R^-1 A', this is linear discriminant analysis:
@@ -164,7 +166,7 @@ def solve_pulls(columns: Sequence[PooledColumn], correlation: Floats, shifts: Ma
     """
     inverse = np.asarray(np.linalg.inv(correlation) if correlation.size else np.zeros((0, 0)), dtype=np.float64)
     precision: Floats = inverse.copy()
-    pulls, starts = {}, {}
+    discriminants, starts = {}, {}
     for j, covariance in shifts.items():
         root = np.sqrt(np.maximum(columns[j].shares, 1e-9))
         scaled = covariance / root[:, None]
@@ -176,6 +178,6 @@ def solve_pulls(columns: Sequence[PooledColumn], correlation: Floats, shifts: Ma
         half = scaled @ inverse
         inner = (vectors / (1.0 - explained)) @ vectors.T
         precision = precision + half.T @ inner @ half
-        pulls[j] = inner @ half / root[:, None]
-        starts[j] = -0.5 * np.sum(pulls[j] * scaled / root[:, None], axis=1)
-    return CategoryPulls(precision, pulls, starts)
+        discriminants[j] = inner @ half / root[:, None]
+        starts[j] = -0.5 * np.sum(discriminants[j] * scaled / root[:, None], axis=1)
+    return Discriminants(precision, discriminants, starts)

@@ -28,7 +28,7 @@ _REACH = 8.0
 _PER_UNIT = 256
 _NDTR = ndtr(np.linspace(-_REACH, _REACH, int(2 * _REACH) * _PER_UNIT + 2)).astype(np.float64)
 _FEWEST_ROWS = 2048
-_ROWS_SETTLED = 1 << 14
+_ROWS_CALIBRATED = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class GibbsTables:
     places : where its exp theta begin in `factors`: rows by the other column's cell, this column's cells side by side
     factors : exp theta of all tables, each of them twice
     mirrors : where the same table begins with rows by this column's cell
-    pulling : (J,) columns whose cells shift latents
-    pull_of : (p,) where a column's cells begin in `pulls`, -1 for none
-    pulls : (s, q) a cell counts exp(pulls'z)
-    pushes : (q, s) how far a cell moves the mean of every latent
+    shifting : (J,) columns whose cells shift latents
+    discriminant_of : (p,) where a column's cells begin in `discriminants`, -1 for none
+    discriminants : (s, q) a cell counts exp(discriminants'z)
+    mean_shifts : (q, s) how far a cell moves the mean of every latent
     """
 
     cells: Ints
@@ -67,17 +67,17 @@ class GibbsTables:
     places: Ints
     factors: Singles
     mirrors: Ints
-    pulling: Ints
-    pull_of: Ints
-    pulls: Singles
-    pushes: Singles
+    shifting: Ints
+    discriminant_of: Ints
+    discriminants: Singles
+    mean_shifts: Singles
 
     @property
     def columns(self) -> tuple[Any, ...]:
         """Cells and latents, as compiled functions take them."""
         return (
             *(self.cells, self.latent_of, self.cuts, self.empty, self.weights, self.slopes, self.deviations),
-            *(self.pulling, self.pull_of, self.pulls, self.pushes),
+            *(self.shifting, self.discriminant_of, self.discriminants, self.mean_shifts),
         )
 
     @property
@@ -149,10 +149,10 @@ def _draw_one(
     weights: Floats,
     slopes: Singles,
     deviations: Floats,
-    pulling: Ints,
-    pull_of: Ints,
-    pulls: Singles,
-    pushes: Singles,
+    shifting: Ints,
+    discriminant_of: Ints,
+    discriminants: Singles,
+    mean_shifts: Singles,
     starts: Ints,
     others: Ints,
     places: Ints,
@@ -169,8 +169,8 @@ def _draw_one(
         total = np.float32(0.0)
         for other in range(z.shape[1]):
             total += slopes[k, other] * z[i, other]
-        for other in pulling:
-            total += pushes[k, pull_of[other] + y[i, other]]
+        for other in shifting:
+            total += mean_shifts[k, discriminant_of[other] + y[i, other]]
         mean, deviation = float(total), deviations[k]
         edge[0] = 0.0
         inverse = 1.0 / deviation
@@ -188,11 +188,11 @@ def _draw_one(
     else:
         for cell in range(c):
             chance[cell] = weights[j, cell]
-        if pull_of[j] >= 0:
+        if discriminant_of[j] >= 0:
             for cell in range(c):
                 total = np.float32(0.0)
                 for other in range(z.shape[1]):
-                    total += pulls[pull_of[j] + cell, other] * z[i, other]
+                    total += discriminants[discriminant_of[j] + cell, other] * z[i, other]
                 chance[cell] *= math.exp(total)
     for place in range(starts[j], starts[j + 1]):
         first = places[place] + c * y[i, others[place]]
@@ -240,10 +240,10 @@ def _sweep_rows(
     weights: Floats,
     slopes: Singles,
     deviations: Floats,
-    pulling: Ints,
-    pull_of: Ints,
-    pulls: Singles,
-    pushes: Singles,
+    shifting: Ints,
+    discriminant_of: Ints,
+    discriminants: Singles,
+    mean_shifts: Singles,
     starts: Ints,
     others: Ints,
     places: Ints,
@@ -254,10 +254,11 @@ def _sweep_rows(
     for i in range(start, stop):
         state = states[i]
         for j in range(y.shape[1]):
-            if free[i, j] and (latent_of[j] >= 0 or pull_of[j] >= 0 or starts[j] < starts[j + 1]):
+            if free[i, j] and (latent_of[j] >= 0 or discriminant_of[j] >= 0 or starts[j] < starts[j + 1]):
                 state = _draw_one(
                     i, j, y, z, state, cells, latent_of, cuts, empty, weights, slopes, deviations,
-                    pulling, pull_of, pulls, pushes, starts, others, places, factors, table, chance, edge,
+                    shifting, discriminant_of, discriminants, mean_shifts,
+                    starts, others, places, factors, table, chance, edge,
                 )  # fmt: skip
         states[i] = state
 
@@ -276,10 +277,10 @@ def _calibrate_rows(
     weights: Floats,
     slopes: Singles,
     deviations: Floats,
-    pulling: Ints,
-    pull_of: Ints,
-    pulls: Singles,
-    pushes: Singles,
+    shifting: Ints,
+    discriminant_of: Ints,
+    discriminants: Singles,
+    mean_shifts: Singles,
     starts: Ints,
     others: Ints,
     places: Ints,
@@ -287,11 +288,11 @@ def _calibrate_rows(
     table: Floats,
     mirrors: Ints,
     wanted: Floats,
-    pull: float,
+    gain: float,
 ) -> None:
     chance, edge = np.zeros(weights.shape[1]), np.zeros(weights.shape[1] + 1)
     n = stop - start
-    excess, stiff, live = -n * wanted, pull / np.sqrt(n * wanted + 1.0), np.empty_like(factors)
+    excess, stiff, live = -n * wanted, gain / np.sqrt(n * wanted + 1.0), np.empty_like(factors)
     for i in range(start, stop):
         for j in range(y.shape[1]):
             for place in range(starts[j], starts[j + 1]):
@@ -301,12 +302,13 @@ def _calibrate_rows(
     for i in range(start, stop):
         state = states[i]
         for j in range(y.shape[1]):
-            if latent_of[j] < 0 and pull_of[j] < 0 and starts[j] == starts[j + 1]:
+            if latent_of[j] < 0 and discriminant_of[j] < 0 and starts[j] == starts[j + 1]:
                 continue
             before = y[i, j]
             state = _draw_one(
                 i, j, y, z, state, cells, latent_of, cuts, empty, weights, slopes, deviations,
-                pulling, pull_of, pulls, pushes, starts, others, places, live, table, chance, edge,
+                shifting, discriminant_of, discriminants, mean_shifts,
+                starts, others, places, live, table, chance, edge,
             )  # fmt: skip
             after = y[i, j]
             if after == before:
@@ -361,20 +363,20 @@ class RowSweeper:
         arrays = (drawn, *tables.columns, *tables.links, _NDTR)
         self._each(lambda start, stop: _sweep_rows(start, stop, self.y, self.z, self._states, *arrays))
 
-    def calibrate(self, tables: GibbsTables, wanted: Floats, pull: float) -> None:
-        """Draw every column of every row once, with a pull of all tables towards the shares that are wanted.
+    def calibrate(self, tables: GibbsTables, wanted: Floats, gain: float) -> None:
+        """Draw every column of every row once, with a correction of all tables towards the shares that are wanted.
 
-        A cell that has e rows too many counts exp(-pull * e/sqrt(rows wanted)) less while rows are drawn one after the
-        other: what chance alone would leave in the rows' tables is taken out. Parts of fixed size are settled each.
+        A cell that has e rows too many counts exp(-gain * e/sqrt(rows wanted)) less while rows are drawn one after the
+        other: what chance alone would leave in the rows' tables is taken out. Parts of fixed size are calibrated each.
 
         Parameters
         ----------
         wanted : shares in the places of `factors`
-        pull : 0 for a plain sweep
+        gain : 0 for a plain sweep
         """
-        arrays = (*tables.columns, *tables.links, _NDTR, tables.mirrors, wanted, pull)
+        arrays = (*tables.columns, *tables.links, _NDTR, tables.mirrors, wanted, gain)
         self._each(
-            lambda start, stop: _calibrate_rows(start, stop, self.y, self.z, self._states, *arrays), _ROWS_SETTLED
+            lambda start, stop: _calibrate_rows(start, stop, self.y, self.z, self._states, *arrays), _ROWS_CALIBRATED
         )
 
     def count(self, first: Ints, second: Ints, width: Ints, places: Ints, size: int) -> Ints:

@@ -240,7 +240,7 @@ def _own_tables(model: TiltedCopula, rows: RowSweeper, thetas: Mapping[Pair, Flo
     """
     p = len(model.columns)
     pairs = [(a, b) for b in range(p) for a in range(b) if (a, b) not in thetas]
-    if len(pairs) > TUNING.most_settled:
+    if len(pairs) > TUNING.most_calibrated:
         pairs = []
     total = {pair: np.zeros((model.columns[pair[0]].n_cells, model.columns[pair[1]].n_cells)) for pair in pairs}
     compiled = model.compile()

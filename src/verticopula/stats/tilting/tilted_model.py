@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from verticopula.stats.tilting.category_shifts import solve_pulls
+from verticopula.stats.tilting.category_shifts import solve_discriminants
 from verticopula.stats.tilting.gibbs_kernel import GibbsTables, RowSweeper
 from verticopula.stats.tilting.pooling import PooledColumn, restore_cells
 from verticopula.stats.tilting.table_prior import latent_cuts
@@ -48,7 +48,7 @@ class TiltedCopula:
         cells = np.array([column.n_cells for column in self.columns], dtype=np.int64)
         cuts, weights = np.full((p, most + 1), _UNUSED), np.zeros((p, most))
         empty = np.zeros(p, dtype=np.bool_)
-        solved = solve_pulls(self.columns, self.correlation, self.shifts)
+        solved = solve_discriminants(self.columns, self.correlation, self.shifts)
         for j, column in enumerate(self.columns):
             shares, filled = column.shares, column.n_filled
             tilt = np.exp(self.tilts[j])
@@ -63,10 +63,10 @@ class TiltedCopula:
         precision = np.diag(solved.precision)
         slopes = -solved.precision / precision[:, None] if precision.size else solved.precision
         slopes = slopes - np.diag(np.diag(slopes))
-        pulling = np.array(list(solved.pulls), dtype=np.int64)
-        pull_of = np.full(p, -1, dtype=np.int64)
-        pull_of[pulling] = np.cumsum([0, *(len(own) for own in solved.pulls.values())])[:-1]
-        pulls = np.vstack([np.zeros((0, precision.size)), *solved.pulls.values()])
+        shifting = np.array(list(solved.discriminants), dtype=np.int64)
+        discriminant_of = np.full(p, -1, dtype=np.int64)
+        discriminant_of[shifting] = np.cumsum([0, *(len(own) for own in solved.discriminants.values())])[:-1]
+        discriminants = np.vstack([np.zeros((0, precision.size)), *solved.discriminants.values()])
         links: list[list[tuple[int, int, int]]] = [[] for _ in range(p)]
         factors, place = [], 0
         for (a, b), theta in self.tables.items():
@@ -88,10 +88,10 @@ class TiltedCopula:
             np.array([start for _, start, _ in flat], dtype=np.int64),
             np.concatenate(factors).astype(np.float32) if factors else np.ones(1, dtype=np.float32),
             np.array([mirror for _, _, mirror in flat], dtype=np.int64),
-            pulling,
-            pull_of,
-            np.ascontiguousarray(pulls, dtype=np.float32),
-            np.ascontiguousarray((pulls / precision).T, dtype=np.float32),
+            shifting,
+            discriminant_of,
+            np.ascontiguousarray(discriminants, dtype=np.float32),
+            np.ascontiguousarray((discriminants / precision).T, dtype=np.float32),
         )
 
 
@@ -117,11 +117,13 @@ def start_rows(
         latents = rng.standard_normal((n_rows, q)) @ root.T
     z = latents.astype(np.float32)
     y = np.zeros((n_rows, len(model.columns)), dtype=np.uint8)
-    solved = solve_pulls(model.columns, model.correlation, model.shifts)
+    solved = solve_discriminants(model.columns, model.correlation, model.shifts)
     for j, column in enumerate(model.columns):
         shares = column.shares
-        if j in solved.pulls:
-            logits = z @ solved.pulls[j].T.astype(np.float32) + np.log(np.maximum(shares, 1e-12)) + solved.starts[j]
+        if j in solved.discriminants:
+            logits = (
+                z @ solved.discriminants[j].T.astype(np.float32) + np.log(np.maximum(shares, 1e-12)) + solved.starts[j]
+            )
             ends = np.cumsum(np.exp(logits), axis=1)
             y[:, j] = np.sum(rng.random(n_rows)[:, None] * ends[:, -1:] > ends[:, :-1], axis=1)
             continue
@@ -148,9 +150,9 @@ def _draw_cells(shares: Floats, n_rows: int, rng: np.random.Generator) -> Ints:
 
 
 def calibrate_rows(
-    model: TiltedCopula, rows: RowSweeper, wanted: Mapping[Pair, Floats], sweeps: int, pull: float
+    model: TiltedCopula, rows: RowSweeper, wanted: Mapping[Pair, Floats], sweeps: int, gain: float
 ) -> None:
-    """Sweep rows with a pull towards these tables, so that they have next to no sampling error in them.
+    """Sweep rows with a correction towards these tables, so that they have next to no sampling error in them.
 
     Parameters
     ----------
@@ -161,7 +163,7 @@ def calibrate_rows(
     flat = [part for pair in whole.tables for part in (wanted[pair].T.ravel(), wanted[pair].ravel())]
     compiled = whole.compile()
     for _ in range(sweeps if flat else 0):
-        rows.calibrate(compiled, np.concatenate(flat), pull)
+        rows.calibrate(compiled, np.concatenate(flat), gain)
 
 
 def decode_rows(

@@ -89,18 +89,18 @@ class TiltedStudyCopula(FittedCopula):
         complete : whether values are drawn for what would be empty
         """
         asked = {key: self._ask(key, own) for key, own in conditions.items()}
-        return self._draw(n_rows, rng, settled=True, asked=asked, complete=complete)
+        return self._draw(n_rows, rng, calibrated=True, asked=asked, complete=complete)
 
     def draw_people(self, n_rows: int, rng: np.random.Generator) -> dict[ColumnKey, Floats]:
         """Rows that are independent of each other, as people are."""
-        return self._draw(n_rows, rng, settled=False)
+        return self._draw(n_rows, rng, calibrated=False)
 
     def _draw(
         self,
         n_rows: int,
         rng: np.random.Generator,
         *,
-        settled: bool,
+        calibrated: bool,
         asked: Mapping[ColumnKey, AskedColumn] = NOTHING_ASKED,
         complete: bool = False,
     ) -> dict[ColumnKey, Floats]:
@@ -111,7 +111,7 @@ class TiltedStudyCopula(FittedCopula):
         ]
         for start in range(0, n_rows, ROWS_AT_ONCE):
             n = min(ROWS_AT_ONCE, n_rows - start)
-            rows = self._rows_given(asked, n, rng) if asked else self._rows(n, rng, settled=settled)
+            rows = self._rows_given(asked, n, rng) if asked else self._rows(n, rng, calibrated=calibrated)
             if complete:
                 fill_rows(self.model, rows, rng)
             cells, inside = decode_rows(self.model, rows, rng, restored)
@@ -152,9 +152,9 @@ class TiltedStudyCopula(FittedCopula):
                 region.bound_or_fix(int(self.model.latent_of[j]), *own.latents)
         return rows_given(self.model, columns, region.build(), n_rows, rng=rng, threads=usable_threads())
 
-    def _rows(self, n_rows: int, rng: np.random.Generator, *, settled: bool) -> RowSweeper:
+    def _rows(self, n_rows: int, rng: np.random.Generator, *, calibrated: bool) -> RowSweeper:
         threads = usable_threads()
-        if settled:
+        if calibrated:
             return draw_rows(self.model, self.targets, n_rows, rng=rng, threads=threads)
         rows = start_rows(self.model, n_rows, rng, threads, spread=False)
         compiled = self.model.compile()

@@ -75,7 +75,7 @@ class TiltedTuning:
     fitted_rows : least and most rows that a fit works with, whatever the number of people is
     fitted_cells : of those rows at most, so that many columns take fewer rows; chosen for time, not for accuracy
     fresh_sweeps : of rows that are drawn anew
-    most_settled : pairs without theta whose tables are settled, too; with more of them none is
+    most_calibrated : pairs without theta whose tables are calibrated, too; with more of them none is
     """
 
     most_cells: int = 16
@@ -132,7 +132,7 @@ class TiltedTuning:
     fitted_rows: tuple[int, int] = (20_000, 30_000)
     fitted_cells: int = 1_200_000
     fresh_sweeps: int = 15
-    most_settled: int = 300
+    most_calibrated: int = 300
 
 
 TILTED_TUNING = TiltedTuning()
