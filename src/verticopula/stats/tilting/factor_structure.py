@@ -26,6 +26,33 @@ _STEPS = 200
 
 
 @dataclass(frozen=True)
+class StructureStart:
+    """Where the search for loadings and spreads begins. The likelihood decides where it ends: no tuning is on record.
+
+    Attributes
+    ----------
+    damping : variance of correlations around 0 by which noisy ones are shrunk first
+    share : of a column's variance that factors explain before the first pass
+    shares : between which that stays
+    least_value : eigenvalue that a factor counts with at least
+    passes : of principal factors
+    columns_a_factor : there are no more factors than one for so many columns
+    spreads : tau^2 of two columns of one party, and of two parties
+    """
+
+    damping: float = 0.05
+    share: float = 0.5
+    shares: tuple[float, float] = (0.05, 0.95)
+    least_value: float = 1e-3
+    passes: int = 10
+    columns_a_factor: int = 3
+    spreads: tuple[float, float] = (0.01, 0.001)
+
+
+START_AT = StructureStart()
+
+
+@dataclass(frozen=True)
 class FactorStructure:
     """The expectation, as it stands.
 
@@ -120,16 +147,17 @@ def start_structure(
 ) -> FactorStructure:
     """Principal factors of the damped correlations."""
     known = (groups >= 0) & np.isfinite(variance)
-    damped = np.where(known, correlation * 0.05 / (0.05 + np.where(known, variance, 1.0)), 0.0)
-    factors = min(factors, max(len(damped) // 3, 1))
-    diagonal = np.full(len(damped), 0.5)
+    shrunk = correlation * START_AT.damping / (START_AT.damping + np.where(known, variance, 1.0))
+    damped = np.where(known, shrunk, 0.0)
+    factors = min(factors, max(len(damped) // START_AT.columns_a_factor, 1))
+    diagonal = np.full(len(damped), START_AT.share)
     loadings = np.zeros((len(damped), factors))
-    for _ in range(10):
+    for _ in range(START_AT.passes):
         np.fill_diagonal(damped, diagonal)
         values, vectors = np.linalg.eigh(damped)
-        loadings = vectors[:, -factors:] * np.sqrt(np.maximum(values[-factors:], 1e-3))
-        diagonal = np.clip(np.sum(loadings**2, axis=1), 0.05, 0.95)
-    return FactorStructure(loadings, np.array([0.01, 0.001]), groups)
+        loadings = vectors[:, -factors:] * np.sqrt(np.maximum(values[-factors:], START_AT.least_value))
+        diagonal = np.clip(np.sum(loadings**2, axis=1), *START_AT.shares)
+    return FactorStructure(loadings, np.array(START_AT.spreads), groups)
 
 
 def fit_structure(structure: FactorStructure, correlation: Floats, variance: Floats) -> FactorStructure:
