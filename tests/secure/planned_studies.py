@@ -69,7 +69,7 @@ def number_digests(number: int) -> list[str]:
     federation, _, known, _ = make_study(number)
     counts = {key: int(known[key.party].sum()) for key in federation.keys}
     n, found = next(iter(known.values())).size, []
-    for method, unit, rounds in (("vcds", "variable", 1), ("vcds", "person", 1), ("ievcds", "block", 3)):
+    for method, unit, rounds in (("vcds", "variable", 1), ("ievcds", "person", 2)):
         delta = None if unit == "variable" else 1e-6
         budget = StudyBudget.build(federation, unit=unit, epsilon=2.0, delta=delta, rounds=rounds)
         found.append(fingerprint(plan_numbers(federation, budget, method, counts, n)))
