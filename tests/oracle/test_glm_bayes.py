@@ -109,6 +109,7 @@ def sweep(gram: Floats, linear: Floats, starts: list[int], seed: int) -> tuple[F
     return mean, included
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("grouped", [False, True])
 def test_draws_have_the_posterior_that_enumeration_gives(grouped: bool) -> None:
     gram, linear = make_quadratic()
@@ -124,6 +125,7 @@ def test_draws_have_the_posterior_that_enumeration_gives(grouped: bool) -> None:
         assert np.all(np.abs(drawn.mean(axis=0) - exact) <= 5.0 * error)
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("family", FAMILIES)
 def test_strong_columns_have_nearly_their_maximum_likelihood(family: str) -> None:
     x, y = columns_of(blocks(2000)), response(family, 2000)

@@ -56,6 +56,7 @@ def test_an_inverse_wishart_has_its_mean() -> None:
     np.testing.assert_allclose(drawn, scale / (12.0 - 2 - 1), rtol=0.03)
 
 
+@pytest.mark.statistics
 def test_few_rows_stand_for_many() -> None:
     """The quick chain has the moments of the one that draws every subject's every value."""
     rng = np.random.default_rng(1)

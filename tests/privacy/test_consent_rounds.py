@@ -72,7 +72,7 @@ NAMED = {
 
 
 def louder(proposal: StudyProposal) -> StudyProposal:
-    return replace(proposal, ranks=proposal.ranks * 1.001)
+    return replace(proposal, ranks=np.nextafter(proposal.ranks, np.inf))
 
 
 def fewer_people(proposal: StudyProposal) -> StudyProposal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -185,6 +186,23 @@ def test_no_message_holds_a_planted_id_or_value(tmp_path: Path, policy: Policy, 
     assert len(transport.received) == 3 * (7 if way.alignment == "hash" else 9)
     assert [canary for canary in canaries() if canary in everything] == []
     assert canaries()[2] in np.array([1.0, NUMBER]).tobytes()  # the search would find it
+
+
+@BY_WAY
+def test_what_leaves_before_consent_is_in_the_log(way: FromWhere, caplog: pytest.LogCaptureFixture) -> None:
+    members = make_members(federation(), tables(), policy=Policy(), key=way.key)
+    with caplog.at_level(logging.INFO):
+        Synthesizer(federation(), "vcds", 2.0, unit="variable").fit_transport(
+            InProcessTransport(members), study="st", alignment=way.alignment
+        )
+    said = [record.getMessage() for record in caplog.records]
+    before = said[: next(i for i, line in enumerate(said) if "releases recorded" in line)]
+    for party in members:
+        assert f"party {party}: study st opened ({way.alignment})" in before
+        assert f"party {party}: study st is told who is observed, before consent" in before
+        for other in members.keys() - {party}:
+            masked = f"party {party}: study st: masked {len(tables()[other])} points of {other}"
+            assert (masked in before) == (way.alignment == "psi")
 
 
 def test_the_order_of_the_table_does_not_show() -> None:

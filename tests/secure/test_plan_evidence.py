@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -63,6 +64,20 @@ def louder_pattern(plan: SumsPlan) -> SumsPlan:
     return replace(plan, weights=weights * (plan.weights > 0))
 
 
+def one_unit_more(plan: SumsPlan) -> SumsPlan:
+    """One cell's feature a unit off: people who have that cell could be told from others."""
+    table = plan.features[0].copy()
+    table[0, 0] -= np.sign(table[0, 0])
+    return replace(plan, features=(table, *plan.features[1:]))
+
+
+def one_weight_more(plan: SumsPlan) -> SumsPlan:
+    """One party's part in one pattern a unit shorter."""
+    weights = plan.weights.copy()
+    weights[-1, 0] -= 1
+    return replace(plan, weights=weights)
+
+
 def finer_cells(plan: SumsPlan) -> SumsPlan:
     """A column's first two cells apart in another way than its margin says."""
     groups = plan.groups[1].copy()
@@ -117,15 +132,20 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
-        (with_plan(lambda plan: replace(plan, mu=1.01 * plan.mu)), "not the one that follows"),
+        (with_plan(lambda plan: replace(plan, mu=math.nextafter(plan.mu, 0.0))), "not the one that follows"),
         (with_plan(lambda plan: replace(plan, features=tuple(table // 2 for table in plan.features))), "not the one"),
         (with_plan(lambda plan: replace(plan, cap=plan.cap * (1 + 9e-7))), "not the one that follows"),
         (with_plan(without_one), "not the one that follows"),
         (with_plan(louder_pattern), "not the one that follows"),
+        (with_plan(one_unit_more), "not the one that follows"),
+        (with_plan(one_weight_more), "not the one that follows"),
         (with_plan(finer_cells), "not the one that follows"),
         (with_plan(more_for_tables), "not the one that follows"),
         (with_plan(unweighted_selection), "not the one that follows"),
-        (with_plan(lambda plan: replace(plan, mu_tables=1.01 * plan.mu_tables)), "not the one that follows"),
+        (
+            with_plan(lambda plan: replace(plan, mu_tables=math.nextafter(plan.mu_tables, 0.0))),
+            "not the one that follows",
+        ),
         (with_plan(lambda plan: replace(plan, mu_selection=1.01 * plan.mu_selection)), "not the one that follows"),
         (with_plan(lambda plan: replace(plan, most_tables=plan.most_tables + 1)), "not the one that follows"),
         (with_plan(lambda plan: replace(plan, several_rows=True)), "not the one that follows"),
@@ -141,6 +161,8 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
         "cap",
         "people",
         "weights",
+        "a unit of a feature",
+        "a unit of a weight",
         "pooling",
         "split",
         "selection",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from verticopula.simulate.strict_openings import open_gram
 from verticopula.stats.tilting.cell_features import make_features
@@ -16,6 +17,7 @@ from verticopula.stats.tilting.pooling import pool_column
 from verticopula.stats.tilting.population_fit import BudgetSplit, fit_population
 from verticopula.stats.tilting.row_weights import choose_row_weights
 from verticopula.stats.tilting.table_prior import DeviationVariance, fit_deviation_variance
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
 
 COLUMNS = [pool_column(np.full(5, 0.2), ordered=False, least_share=0.01, most_cells=16) for _ in range(6)]
 PEOPLE = np.full((6, 6), 10_000.0)
@@ -73,6 +75,27 @@ def test_weighted_records_have_the_allowed_length_and_rare_parties_more_of_it() 
     all_three = known.all(axis=1)
     squared = (weights[all_three] ** 2)[0]
     assert squared[0] > squared[1] > squared[2]
+
+
+@pytest.mark.parametrize("noise", [2.0, 30.0, 500.0])
+def test_the_search_for_weights_is_as_good_as_a_general_optimiser(noise: float) -> None:
+    rng = np.random.default_rng(3)
+    patterns, _, counts = find_presence(rng.random((20_000, 5)) < rng.uniform(0.1, 1.0, 5))
+    longest, n_columns = rng.uniform(3.0, 30.0, 5), rng.integers(1, 15, 5)
+
+    def weights_at(logs: np.ndarray) -> np.ndarray:
+        lengths = patterns @ (np.exp(logs) * longest)
+        return np.sqrt(patterns * np.exp(logs) / np.where(lengths > 0.0, lengths, 1.0)[:, None])
+
+    def lost(u: np.ndarray) -> float:
+        totals, squares = (u.T * counts) @ u, (u.T**2 * counts) @ u**2
+        variance = (noise**2 + squares) / totals**2
+        return float(np.sum(np.outer(n_columns, n_columns) / (1.0 / TILTED_TUNING.prior_variance + 1.0 / variance)))
+
+    best = minimize(lambda x: lost(weights_at(x)), np.zeros(5), method="L-BFGS-B", bounds=[(-4.0, 4.0)] * 5).fun
+    found = lost(choose_row_weights(patterns, counts, longest, n_columns, noise))
+    assert found <= 1.005 * best
+    assert found < lost(weights_at(np.zeros(5)))
 
 
 def test_everybody_known_means_equal_weights() -> None:

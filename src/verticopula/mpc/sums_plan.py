@@ -27,7 +27,6 @@ from verticopula.schema.study_settings import COORDINATOR
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-MACHINE_TOLERANCE = 1e-6  # relative: by how much a number may differ that two machines compute from the same inputs
 MOST_BODIES = 2**30 - 2**26  # bytes of all corrections: one compute party may be sent all of them in one message
 _LEAST_BOUND = 2**24  # shorter records count as this long, so that noise is never too small for whole numbers
 _ROUNDED_UP = 1.0 + 2.0**-45  # more than what rounding takes from a few products of 64-bit numbers
@@ -185,31 +184,6 @@ def _check_features(plan: SumsPlan) -> None:
 
 def _largest(values: Ints) -> int:
     return max(int(values.max()), -int(values.min())) if values.size else 0
-
-
-def same_plan(plan: SumsPlan, other: SumsPlan, tolerance: float = MACHINE_TOLERANCE) -> bool:
-    """Whether two plans are equal: tables, weights and mu, which come from floating-point numbers, up to a tolerance.
-
-    Groups and the cap say how cells are pooled. They must be equal: whether another plan is refused would otherwise
-    depend on what a party's people have.
-    """
-    exact = ("parties", "n_columns", "compute", "bits", "cap", "most_tables", "several_rows")
-    same = all(getattr(plan, name) == getattr(other, name) for name in exact)
-    arrays = ("pattern_of", "selecting", "base")
-    same = same and all(np.array_equal(getattr(plan, name), getattr(other, name)) for name in arrays)
-    same = same and len(plan.groups) == len(other.groups)
-    same = same and all(np.array_equal(mine, theirs) for mine, theirs in zip(plan.groups, other.groups, strict=True))
-    near = zip((plan.weights, *plan.features), (other.weights, *other.features), strict=True) if same else ()
-    same = same and all(_near(mine, theirs, tolerance) for mine, theirs in near)
-    same = same and np.array_equal(plan.weights > 0, other.weights > 0)
-    prices = ("mu", "mu_tables", "mu_selection")
-    return bool(same) and all(
-        math.isclose(getattr(plan, name), getattr(other, name), rel_tol=tolerance) for name in prices
-    )
-
-
-def _near(mine: Ints, theirs: Ints, tolerance: float) -> bool:
-    return mine.shape == theirs.shape and _largest(mine - theirs) <= 1.0 + tolerance * _largest(theirs)
 
 
 # ---- a party's part ----------------------------------------------------------------------

@@ -269,7 +269,7 @@ def _share(
     """Split by weight; for `block` and `person` the ranks' part is calibrated to (ranks, delta)."""
     columns = {key: federation.column(key) for key in keys}
     weights = {key: column.weight for key, column in columns.items()}
-    total = sum(weights.values())
+    total = math.fsum(weights.values())
 
     def coins_at(scale: float) -> list[Coins]:
         # The dearest round, as often as the budget must last; the first is no dearer than the others.

@@ -14,6 +14,8 @@ from scipy.special import log_ndtr
 from verticopula.errors import SettingsError
 from verticopula.privacy.root_finding import bisect
 
+_NEAR_ENOUGH = 1e-7  # far above what two machines' arithmetic differs by, so that both stop at the same point
+
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """Smallest delta such that mu-Gaussian DP is (epsilon, delta)."""
@@ -50,7 +52,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while gaussian_delta(high, epsilon) <= delta:
         low, high = high, 2.0 * high
-    return bisect(lambda mu: gaussian_delta(mu, epsilon) <= delta, low, high, relative=1e-13)
+    return bisect(lambda mu: gaussian_delta(mu, epsilon) <= delta, low, high, relative=_NEAR_ENOUGH)
 
 
 def compose(mus: Iterable[float]) -> float:

@@ -2,8 +2,9 @@
 
 The coordinator makes it and every party computes it again from its own federation file. What the coordinator says and
 nobody can compute is who asks, why, and how many subjects other parties have; the last is signed by those parties.
-Numbers that pass through a calibration may differ in their last digits between two machines: a party compares with a
-tolerance, and everybody then uses, and pays for, the numbers of the proposal.
+Its numbers come out the same on every machine, and a party compares them exactly. A calibration is a bisection that
+stops long before the last digits, where machines differ; all else is addition, multiplication, division and square
+roots, which the floating-point standard defines to the last bit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.mpc.sums_plan import MACHINE_TOLERANCE
 from verticopula.privacy.budget import StudyBudget, plan_budget
 from verticopula.protocol.confusables import has_disallowed_script
 from verticopula.protocol.messages import (
@@ -216,8 +216,11 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     counts = tuple(_counts(federation, proposal.presence).values())
     expected = _recomputed(federation, (*settings, *rest), proposal.method, counts, proposal.n_subjects)
     said = (proposal.ranks, proposal.marginals, proposal.deviations, proposal.mu)
-    if not all(_same(one, other) for one, other in zip(said, expected, strict=True)):
-        raise ProtocolError("the proposal's noise is not what its settings and this party's federation file give")
+    if not all(np.array_equal(one, other) for one, other in zip(said, expected, strict=True)):
+        raise ProtocolError(
+            "the proposal's noise is not what its settings and this party's federation file give "
+            "(all parties and the coordinator need the same version of verticopula)"
+        )
 
 
 def check_study_name(party: str, study: str) -> None:
@@ -385,7 +388,3 @@ def _recomputed(
     )
     known = dict(zip(federation.keys, counts, strict=True))
     return plan_numbers(federation, budget, method, known, n_subjects)
-
-
-def _same(said: Floats, expected: Floats) -> bool:
-    return said.shape == expected.shape and bool(np.allclose(said, expected, rtol=MACHINE_TOLERANCE, atol=0.0))

@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         "strict-any-plan",
         "protocol/party/strict_handler.py",
-        "if not same_plan(plan, expected):",
+        "if fingerprint(plan) != fingerprint(expected):",
         "if not plan.parties:",
         "a plan could open more than follows from the proposal",
         PLAN_EVIDENCE,

@@ -176,6 +176,7 @@ class LocalParty:
             self._check_method(request.method)
             presence = reported_presence(self.table.observed(), request.method)
             signed = b"" if self.consents is None else self.consents.sign_presence(request.study, presence)
+            logger.info("party %s: study %s is told who is observed, before consent", self.name, request.study)
             return PresenceReply(self.name, presence.mask, signed)
         if isinstance(request, ConsentRequest):
             consent = self._consent_to(request.proposal)

@@ -385,6 +385,7 @@ class Member:
         except ValueError:
             raise ProtocolError(f"party {self.name!r}: a point among those of {request.origin!r} is none") from None
         signature = self._signatures().sign(request.study, (*signed.masked_by, self.name), masked)
+        logger.info("party %s: study %s: masked %d points of %s", self.name, request.study, len(masked), request.origin)
         return MaskReply(self.name, request.origin, masked, signature=signature)
 
     def _signatures(self) -> PointSignatures:

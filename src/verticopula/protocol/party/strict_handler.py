@@ -17,12 +17,10 @@ from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.mpc.sums_plan import (
-    MACHINE_TOLERANCE,
     SumsPlan,
     block_factor,
     own_rows,
     person_mu,
-    same_plan,
     selection_mu,
     tables_person_mu,
 )
@@ -253,7 +251,7 @@ class StrictHandler:
         """ProtocolError if the openings cost more than was consented to."""
         own = proposal.mu[:, own_place_of(proposal, self.name)].tolist()
         limits = zip((*block, *person), (*own, *self._person_limits(proposal)), strict=True)
-        if any(cost > most * (1.0 + MACHINE_TOLERANCE) for cost, most in limits):
+        if any(cost > most for cost, most in limits):
             raise ProtocolError(f"party {self.name!r}: the sums would cost more than was consented to")
 
     def _check_plan(self, plan: SumsPlan) -> None:
@@ -278,7 +276,7 @@ class StrictHandler:
         """Whether rows were agreed on; ProtocolError unless the party computes this plan itself.
 
         From its own federation file, the masks and margins that their parties signed, and the proposal that everybody
-        consented to. Bounds and mu may differ in their last digits between machines; who is in which pattern may not.
+        consented to. The arithmetic gives the same whole numbers on every machine (`stats/strict/strict_plan.py`).
         """
         if evidence is None:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums came without masks and margins")
@@ -290,10 +288,10 @@ class StrictHandler:
         marginals = gather_margins(federation, replies, known, budget)
         rows_agreed = are_rows_agreed(proposal.alignment)
         expected = plan_strict_sums(federation, known, marginals, budget, rows_agreed=rows_agreed).sums
-        if not same_plan(plan, expected):
+        if fingerprint(plan) != fingerprint(expected):
             raise ProtocolError(
                 f"party {self.name!r}: the plan of secure sums is not the one that follows from masks, "
-                "margins and budget"
+                "margins and budget (all parties and the coordinator need the same version of verticopula)"
             )
         return rows_agreed
 

@@ -116,4 +116,4 @@ def margin_shares(marginal: Marginal, *, may_be_empty: bool) -> NDArray[np.float
 
 def count_deviation(deviation: float) -> float:
     """Standard deviation of the whole numbers that are added to counts."""
-    return math.sqrt(deviation**2 + SMOOTHING**2)
+    return math.sqrt(deviation * deviation + SMOOTHING * SMOOTHING)

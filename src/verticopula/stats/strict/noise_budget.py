@@ -83,13 +83,13 @@ def plan_strict_budget(
     )
     if budget.unit is Unit.PERSON:
         mu = mu_of(budget.epsilon_ranks + budget.epsilon_marginals, budget.delta)
-        deviations = split_noise(federation, federation.keys, counts, (split.margins * mu) ** 2, empty)
+        deviations = split_noise(federation, federation.keys, counts, split.margins * mu, empty)
         return StrictBudget(budget.unit, budget.delta, {}, mu, split, deviations, empty)
     totals = {party.name: mu_of(sum(budget.of_party(party.name)), budget.delta) for party in federation.parties}
     deviations = {}
     for party in federation.parties:
         keys = [ColumnKey(party.name, column.name) for column in party.columns]
-        deviations |= split_noise(federation, keys, counts, (split.margins * totals[party.name]) ** 2, empty)
+        deviations |= split_noise(federation, keys, counts, split.margins * totals[party.name], empty)
     return StrictBudget(budget.unit, budget.delta, totals, min(totals.values()), split, deviations, empty)
 
 
@@ -109,18 +109,18 @@ def split_noise(
     federation: Federation,
     keys: Sequence[ColumnKey],
     counts: Mapping[ColumnKey, int],
-    square: float,
+    mu: float,
     empties: Mapping[ColumnKey, bool],
 ) -> dict[ColumnKey, float]:
-    """Standard deviations d_j of the columns' noise with sum_j (s_j/d_j)^2 = `square`.
+    """Standard deviations d_j of the columns' noise with sum_j (s_j/d_j)^2 = `mu`^2.
 
     Columns differ in how many people they have: d_j^2 proportional to s_j n_j minimises the sum of squared relative
     errors (d_j/n_j)^2. A column's weight counts as that many columns.
     """
     sensitivities = {key: cell_sensitivity(_most_cells(federation.column(key)) + empties[key]) for key in keys}
     size = {key: sensitivities[key] * max(counts[key], 1) / math.sqrt(federation.column(key).weight) for key in keys}
-    total = math.fsum(sensitivities[key] ** 2 / size[key] for key in keys)
-    return {key: math.sqrt(size[key] * total / square) for key in keys}
+    total = math.fsum(sensitivities[key] * sensitivities[key] / size[key] for key in keys)
+    return {key: math.sqrt(size[key] * total) / mu for key in keys}
 
 
 def _most_cells(column: Column) -> int:

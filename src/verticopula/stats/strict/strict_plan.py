@@ -1,4 +1,11 @@
-"""What a party shares of its values, and the public plan of the sums over it: floating-point plans in whole numbers."""
+"""What a party shares of its values, and the public plan of the sums over it: floating-point plans in whole numbers.
+
+Every party computes the plan itself and takes no other, so it comes out the same on every machine. Where machines
+differ in a last digit (sums in another order, logarithms), the result is rounded to far fewer digits: released shares
+before cells are pooled by them, features and weights to whole numbers, and a search over weights goes on only where it
+gains more (`stats/tilting/row_weights.py`). If a number still fell on the edge of two roundings, the parties would
+refuse, and the study could be started again.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +42,14 @@ from verticopula.stats.tilting.openings import OpenedGram, OpenedTable
 from verticopula.stats.tilting.selection import SelectionReading
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _ROUNDING = 1.1  # rounded to whole numbers, records may be a little longer
 _WEIGHT_BITS = 9  # of a record's fractional bits, those of weights; tables have the rest, within these limits
 _MOST_TABLE_BITS = 16
+_SHARE_UNITS = 2.0**24
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ def plan_strict_sums(
         code_columns(federation, marginals, budget),
         whom,
         split,
-        [margin_shares(marginals[key], may_be_empty=budget.empties[key]) for key in federation.keys],
+        [_rounded_shares(marginals[key], may_be_empty=budget.empties[key]) for key in federation.keys],
         np.array([count_deviation(budget.deviations[key]) / people[key] for key in federation.keys]),
     )
     tables_mu = budget.parts().tables
@@ -145,6 +154,11 @@ def code_columns(
     ]
 
 
+def _rounded_shares(marginal: Marginal, *, may_be_empty: bool) -> Floats:
+    """`margin_shares` in units of 2^-24, whose sums are exact: which cells are pooled depends on no last digit."""
+    return np.asarray(np.rint(margin_shares(marginal, may_be_empty=may_be_empty) * _SHARE_UNITS) / _SHARE_UNITS)
+
+
 def round_plan(opening: OpeningPlan, mu: float) -> tuple[int, tuple[Ints, ...], Ints]:
     """(fractional bits of tables, tables, weights) in whole numbers, as fine as sums over everybody leave room for.
 
@@ -172,6 +186,7 @@ def _price(plan: SumsPlan, budget: StrictBudget, *, rows_agreed: bool) -> SumsPl
             if here
         ]
         return replace(plan, mu=min(gram, default=plan.mu) * down, mu_selection=min(selection, default=0.0) * down)
+    plan = replace(plan, mu_selection=plan.mu_selection * down)
     if not rows_agreed:
         return replace(plan, mu=plan.mu * plan.mu / person_mu(plan, rows_agreed=False) * down)
     return plan

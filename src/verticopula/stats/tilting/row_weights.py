@@ -4,19 +4,27 @@ Noise is as large as the longest record that is possible. A record of few partie
 a party that few people are known to may take more of a record than one that everybody is known to. With one number
 c_k a party, a person of pattern S has weights u_k^2 = c_k / sum over m in S of c_m B_m, so every record can have
 squared length 1. The c_k make the sum over pairs of columns of the products' variances least; all of it is public.
+
+Every party computes these weights, and they must come out the same on every machine. So the logarithms of the c_k are
+multiples of a public step, and a search over them goes on only where it gains far more than arithmetic can differ by.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+_STEPS = (1.0, 0.5, 0.25, 0.125)  # in logarithms of the c_k
+_FURTHEST = 4.0
+_LEAST_GAIN = 1e-9  # relative; two machines differ by less than 1e-12
 
 
 def choose_row_weights(patterns: Bools, counts: Ints, longest: Floats, n_columns: Ints, noise: float) -> Floats:
@@ -41,12 +49,28 @@ def choose_row_weights(patterns: Bools, counts: Ints, longest: Floats, n_columns
         variance = np.where(met, (noise**2 + squares) / safe**2, np.inf)
         return float(np.sum(pairs / (1.0 / TUNING.prior_variance + 1.0 / variance)))
 
-    start = np.zeros(patterns.shape[1])
-    if len(patterns) == 1:
-        logs = start
-    else:
-        logs = minimize(lost, start, method="L-BFGS-B", bounds=[(-4.0, 4.0)] * start.size).x
+    logs = np.zeros(patterns.shape[1])
+    if len(patterns) > 1:
+        logs = _search(lost, logs)
     return _weights(patterns, longest, np.exp(logs))
+
+
+def _search(lost: Callable[[Floats], float], point: Floats) -> Floats:
+    """A point in the search's range at which no step along one coordinate, however short, gains anything."""
+    best = lost(point)
+    for step in _STEPS:
+        gained = True
+        while gained:
+            gained = False
+            for k in range(point.size):
+                for sign in (step, -step):
+                    other = point.copy()
+                    other[k] = min(max(point[k] + sign, -_FURTHEST), _FURTHEST)
+                    value = lost(other)
+                    if value < best * (1.0 - _LEAST_GAIN):
+                        point, best, gained = other, value, True
+                        break
+    return point
 
 
 def _weights(patterns: Bools, longest: Floats, sizes: Floats) -> Floats:
