@@ -120,7 +120,7 @@ def test_the_report_shows_what_tables_added(fitted: Synthesizer, tmp_path: Path)
     strict = fitted.result_.strict
     assert strict is not None
     assert {("a.x", "a.c"), ("a.c", "b.y"), ("a.c", "b.d")} == {(pair.first, pair.second) for pair in strict.pairs}
-    assert "tables: 3 opened" in fitted.summary()
+    assert "Tables: 3 opened" in fitted.summary()
 
 
 def test_where_nothing_can_be_learnt_everybody_is_told(tmp_path: Path) -> None:

@@ -98,9 +98,12 @@ def test_copula_is_what_it_was_and_parties_do_the_same() -> None:
     np.testing.assert_array_equal(plain.result_.copula.correlation, tilted.result_.copula.correlation)
 
 
-def test_where_coins_hide_the_cells_only_the_copula_speaks() -> None:
+def test_where_coins_hide_the_cells_only_the_copula_speaks_and_the_summary_says_so() -> None:
     tilted = fit(300, epsilon=0.05, dependence="tilted")
     assert type(tilted.result_.copula) is FittedCopula
+    said = "No table could be read from the noisy ranks"
+    assert said in tilted.summary()
+    assert said not in fit(300, epsilon=0.05).summary()
 
 
 @pytest.mark.parametrize("n", [1_200, 3_200])
@@ -110,6 +113,12 @@ def test_a_saved_study_draws_the_same_rows(tmp_path: Path, n: int) -> None:
     read = Synthesizer.load(tmp_path / "study.json")
     assert read.dependence == "tilted"
     assert type(read.result_.copula) is type(tilted.result_.copula)
+    said = tilted.summary()
+    assert read.summary() == said
+    assert ("A model for each of 2 classes of b.y" in said) == (n > 2_000)
+    assert ("a.x and b.y: 0." in said) == (n < 2_000)  # in classes of b.y there is no such pair
+    page = read.report(tmp_path / "report.html").read_text("utf-8")
+    assert ("at no further cost" in page) == (" tilt " in said)
     again, once = (s.result_.copula.sample(200, np.random.default_rng(7)) for s in (read, tilted))
     for key, values in once.items():
         np.testing.assert_array_equal(values, again[key])

@@ -11,6 +11,7 @@ from scipy.stats import rankdata
 
 from verticopula.report.report_data import ReportData, real_columns
 from verticopula.schema.federation import ColumnKey
+from verticopula.study.tilted_pairs import find_tilting
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -129,12 +130,15 @@ def party_pairs(subject: ReportData) -> list[dict[str, Any]]:
 
 
 def tilted_pairs(subject: ReportData) -> dict[str, Any]:
-    """Of a strict study, the pairs whose tables tilt the copula: those that add most, and how many there are."""
-    pairs = subject.result.strict.pairs if subject.result.strict is not None else ()
+    """The pairs whose tables tilt the copula: those that add most, how many there are, and where they were read."""
+    tilting = find_tilting(subject.fitted)
     return {
-        "total": len(pairs),
-        "opened": sum(pair.opened for pair in pairs),
-        "shown": [asdict(pair) for pair in pairs[:MOST_TILTED]],
+        "total": len(tilting.pairs),
+        "opened": sum(pair.opened for pair in tilting.pairs),
+        "shown": [asdict(pair) for pair in tilting.pairs[:MOST_TILTED]],
+        "by_ranks": tilting.by_ranks,
+        "classes": tilting.classes,
+        "response": tilting.response,
     }
 
 

@@ -18,6 +18,7 @@ from verticopula.stats.strict.gaussian_margins import count_deviation
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.stats.strict.tuning_strict import STRICT_TUNING
 from verticopula.study.fitted_study import FittedStudy
+from verticopula.study.tilted_pairs import find_tilting
 
 
 @dataclass(frozen=True)
@@ -299,5 +300,13 @@ def _fit(fitted: FittedStudy) -> Iterator[StudyWarning]:
             f"In the last round a correlation still moved by {refinement.correlation_change:.1e} and a margin by "
             f"{refinement.curve_change:.1e}.",
             "Small moves do little harm; large ones mean that the data hardly determine the model.",
+        )
+    if find_tilting(fitted).hidden:
+        yield StudyWarning(
+            "tables-hidden",
+            "care",
+            "No table could be read from the noisy ranks, so the copula stands alone",
+            "The noise hides which cell a subject is in, in at least one column.",
+            "More subjects, coarser columns or a larger epsilon would help; dependence='copula' asks for no tables.",
         )
     yield from _strict(fitted.result.strict)

@@ -15,6 +15,7 @@ from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.study_warnings import find_warnings
+from verticopula.study.tilted_pairs import TiltingOverview, find_tilting
 
 
 def summarise_study(fitted: FittedStudy) -> str:
@@ -44,6 +45,7 @@ def summarise_study(fitted: FittedStudy) -> str:
         + ", ".join(f"{key} {change:.4f}" for key, change in repairs),
     ]
     lines += _refinement_lines(result)
+    lines += _tilting_lines(find_tilting(fitted))
     return readable("\n".join(line.replace("\n", " ") for line in lines) + "\n")
 
 
@@ -114,23 +116,34 @@ def _strict_lines(report: StrictReport) -> Iterator[str]:
             known = np.isfinite(report.raw_error[a, b])  # otherwise no opened sum is about the two
             realised = f"{report.realised_error[a, b]:.3f}" if known else "nothing opened"
             yield f"    {where}: {report.expected_error[a, b]:.3f} / {realised}{mark}"
-    yield from _pair_lines(report)
 
 
-def _pair_lines(report: StrictReport) -> Iterator[str]:
+def _tilting_lines(tilting: TiltingOverview) -> Iterator[str]:
     """Which tables tilt the copula, and by how much."""
-    if not report.pairs:
+    pairs = tilting.pairs
+    if tilting.classes:
+        yield ""
+        yield f"A model for each of {tilting.classes} classes of {tilting.response}, which are read surely"
+    if not pairs:
         return
-    opened = sum(pair.opened for pair in report.pairs)
-    yield (
-        f"  tables: {opened} opened, {len(report.pairs) - opened} more pair(s) tilted by products; distance between a "
-        "pair's table and the copula's (as expected before / as added):"
-    )
-    for pair in report.pairs[:_SHOWN_PAIRS]:
-        how = "" if pair.opened else " (products)"
-        yield f"    {pair.first} and {pair.second}{how}: {pair.missed:.3f} / {pair.added:.3f}"
-    if len(report.pairs) > _SHOWN_PAIRS:
-        yield f"    and {len(report.pairs) - _SHOWN_PAIRS} more pair(s)"
+    opened = sum(pair.opened for pair in pairs)
+    yield ""
+    if tilting.by_ranks:
+        yield (
+            f"Tables, read from the noisy ranks, tilt {len(pairs)} pair(s) of columns; distance between a pair's table "
+            "and the copula's:"
+        )
+    else:
+        yield (
+            f"Tables: {opened} opened, {len(pairs) - opened} more pair(s) tilted by products; distance between a "
+            "pair's table and the copula's (as expected before / as added):"
+        )
+    for pair in pairs[:_SHOWN_PAIRS]:
+        how = "" if pair.opened or tilting.by_ranks else " (products)"
+        before = "" if tilting.by_ranks else f"{pair.missed:.3f} / "
+        yield f"  {pair.first} and {pair.second}{how}: {before}{pair.added:.3f}"
+    if len(pairs) > _SHOWN_PAIRS:
+        yield f"  and {len(pairs) - _SHOWN_PAIRS} more pair(s)"
 
 
 def margin_shifts(result: FitResult) -> list[tuple[str, float]]:
