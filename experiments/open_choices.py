@@ -32,7 +32,6 @@ from reporting.records import Record, write_text
 from reporting.tables import Table, mean, standard_error
 from verticopula import VerticalGLM
 from verticopula.data.tables import align_tables
-from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise, server_generator
 from verticopula.schema.federation import seeded_study_name
 from verticopula.schema.methods import PRINTED_VARIANT
@@ -205,11 +204,12 @@ def make_table(drawn: Drawn, method: str, name: str, seed: int) -> tuple[Floats,
     """Covariates and response of the synthetic table, by one reading."""
     study, choices = drawn.study(EPSILON, seed, 1), READINGS[name]
     federation = study.federation
-    settings = StudySettings(method, EPSILON, unit="variable", rounds=ROUNDS, per_round=method == "ievcds")
+    settings = StudySettings(
+        method, EPSILON, unit="variable", rounds=ROUNDS, per_round=method == "ievcds", variant=PRINTED_VARIANT
+    )
     result = run_in_process(
         federation,
-        method,
-        StudyBudget.of(federation, settings),
+        settings,
         align_tables(federation, dict(study.tables), federation.id),
         study=seeded_study_name(federation),
         noise=lambda party: SeededNoise(seed).derive(party),
@@ -217,7 +217,6 @@ def make_table(drawn: Drawn, method: str, name: str, seed: int) -> tuple[Floats,
         ledger=Ledger(),
         threads=1,
         ask_consent=False,
-        variant=PRINTED_VARIANT,
         printed_choices=choices,
     )
     rng = server_generator(seed, "sample")

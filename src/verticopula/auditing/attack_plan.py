@@ -30,6 +30,7 @@ from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import ColumnKey, Federation, Party
 from verticopula.schema.methods import METHODS
 from verticopula.schema.progress import Progress
+from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
 
@@ -260,7 +261,7 @@ def _on_output(terms: StudyTerms, person: Attack, trials: int) -> Attack:
             ranks, marginals = sums.get(key.party, (0.0, 0.0))
             sums[key.party] = (ranks + budget.epsilon_ranks, marginals + budget.epsilon_marginal)
         study_budget = replace(study_budget, unit=Unit.CLIENT, parties=sums, per_round=True)  # a budget is of one round
-    release = OutputRelease(terms.federation, study_budget, terms.method, terms.dependence)
+    release = OutputRelease(terms.federation, study_budget, StudySettings(terms.method, dependence=terms.dependence))
     assert isinstance(person.neighbours, Neighbours)
     claim = claim_of(Unit.PERSON, release.entries(person.neighbours.first, _ENTRIES), terms.delta)
     return replace(person, what="the synthetic tables", claim=claim, release=release, trials=trials)

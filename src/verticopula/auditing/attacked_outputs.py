@@ -14,9 +14,8 @@ from verticopula.data.tables import AlignedTable
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.release import Release
-from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import Federation
-from verticopula.schema.methods import DEFAULT_METHOD
+from verticopula.schema.study_settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.ledger import Ledger
@@ -30,8 +29,7 @@ class OutputRelease:
 
     federation: Federation
     budget: StudyBudget
-    method: str = DEFAULT_METHOD.name
-    dependence: str = DEFAULT_DEPENDENCE
+    settings: StudySettings
 
     def __call__(self, tables: Mapping[str, AlignedTable], noise: Noise) -> Floats:
         result = self._fit(tables, noise, Ledger())
@@ -54,14 +52,13 @@ class OutputRelease:
     def _fit(self, tables: Mapping[str, AlignedTable], noise: Noise, ledger: Ledger) -> FitResult:
         return run_in_process(
             self.federation,
-            self.method,
-            self.budget,
+            self.settings,
             tables,
             study=AUDIT_STUDY,
             noise=lambda name: own_noise(noise, name),
             rng=np.random.default_rng(noise.stream(AUDIT_STUDY, "coordinator").words(4)),
             ledger=ledger,
             threads=1,
-            dependence=self.dependence,
+            budget=self.budget,
             ask_consent=False,  # of people who do not exist, with shares of a budget that no settings give
         )

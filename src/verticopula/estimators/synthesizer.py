@@ -269,8 +269,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         study = self._unused_name() if settings.is_private else seeded_study_name(self.federation)
         result = run_in_process(
             self.federation,
-            settings.method,
-            StudyBudget.of(self.federation, settings),
+            settings,
             aligned,
             study=study,
             noise=self._noise,
@@ -279,9 +278,6 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             policies=policies,
             accounts=accounts,
             progress=progress or live_progress(),
-            variant=settings.variant,
-            printed_choices=settings.printed_choices,
-            dependence=settings.dependence,
         )
         return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(book)), None)
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Protocol
+from typing import Any, Protocol
 
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, calibrate
@@ -25,6 +25,8 @@ from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 
 SAMPLERS = ("exact", "binomial")
+# The settings that a budget is built from, besides `epsilon`; settings, budgets and proposals have them by these names.
+BUDGET_TERMS = ("unit", "epsilon_ranks", "epsilon_marginals", "delta", "sampler", "rounds", "per_round")
 
 
 class Calibrate(Protocol):
@@ -128,18 +130,14 @@ class StudyBudget:
         settings : of the study
         """
         checked = settings.checked(federation)
-        assert checked.unit is not None  # filled in by `checked`
-        return cls.build(
-            federation,
-            unit=checked.unit,
-            epsilon=checked.epsilon,
-            delta=checked.delta,
-            epsilon_ranks=checked.epsilon_ranks,
-            epsilon_marginals=checked.epsilon_marginals,
-            sampler=checked.sampler,
-            rounds=checked.rounds if checked.record.repeats_ranks else 1,
-            per_round=checked.per_round,
-        )
+        given = {name: getattr(checked, name) for name in BUDGET_TERMS}
+        given["rounds"] = checked.rounds if checked.record.repeats_ranks else 1
+        return cls.build(federation, epsilon=checked.epsilon, **given)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """All that a budget is built from, by the settings' names: what a proposal says of it."""
+        return {**{name: getattr(self, name) for name in BUDGET_TERMS}, "unit": self.unit.value}
 
     @property
     def split_over(self) -> int:

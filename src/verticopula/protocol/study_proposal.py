@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
-from verticopula.privacy.budget import StudyBudget, plan_budget
+from verticopula.privacy.budget import BUDGET_TERMS, StudyBudget, plan_budget
 from verticopula.protocol.confusables import has_disallowed_script
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
@@ -92,13 +92,7 @@ def propose(
         method=method,
         requester=context.requester,
         purpose=context.purpose,
-        unit=budget.unit.value,
-        epsilon_ranks=budget.epsilon_ranks,
-        epsilon_marginals=budget.epsilon_marginals,
-        delta=budget.delta,
-        sampler=budget.sampler,
-        rounds=budget.rounds,
-        per_round=budget.per_round,
+        **budget.terms,
         alignment=context.alignment,
         cohort=context.cohort,
         federation=federation_fingerprint(federation),
@@ -211,10 +205,8 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
         raise ProtocolError("the proposal names a method that does not exist")
     _check_variant(proposal)
     budget = budget_of(federation, proposal)
-    settings = (budget.unit.value, budget.epsilon_ranks, budget.epsilon_marginals, budget.delta)
-    rest = (budget.sampler, budget.rounds, budget.per_round)
     counts = tuple(_counts(federation, proposal.presence).values())
-    expected = _recomputed(federation, (*settings, *rest), proposal.method, counts, proposal.n_subjects)
+    expected = _recomputed(federation, tuple(budget.terms.items()), proposal.method, counts, proposal.n_subjects)
     said = (proposal.ranks, proposal.marginals, proposal.deviations, proposal.mu)
     if not all(np.array_equal(one, other) for one, other in zip(said, expected, strict=True)):
         raise ProtocolError(
@@ -254,17 +246,7 @@ def budget_of(federation: Federation, proposal: StudyProposal) -> StudyBudget:
     if proposal.rounds > 1 and not find_method(proposal.method).repeats_ranks:
         raise ProtocolError("the proposal has several rounds, but its method ranks once")
     try:
-        return StudyBudget.build(
-            federation,
-            unit=proposal.unit,
-            epsilon=None,
-            delta=proposal.delta,
-            epsilon_ranks=proposal.epsilon_ranks,
-            epsilon_marginals=proposal.epsilon_marginals,
-            sampler=proposal.sampler,
-            rounds=proposal.rounds,
-            per_round=proposal.per_round,
-        )
+        return StudyBudget.build(federation, epsilon=None, **{name: getattr(proposal, name) for name in BUDGET_TERMS})
     except SettingsError as error:
         raise ProtocolError(f"the proposal's settings make no sense: {error}") from None
 
@@ -368,23 +350,12 @@ def plan_numbers(
 @lru_cache(maxsize=4)
 def _recomputed(
     federation: Federation,
-    settings: tuple[Any, ...],
+    terms: tuple[tuple[str, Any], ...],
     method: str,
     counts: tuple[int, ...],
     n_subjects: int,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """A party's own numbers. Parties of one process compute the same, and a calibration takes a second."""
-    unit, ranks, marginals, delta, sampler, rounds, per_round = settings
-    budget = StudyBudget.build(
-        federation,
-        unit=unit,
-        epsilon=None,
-        delta=delta,
-        epsilon_ranks=ranks,
-        epsilon_marginals=marginals,
-        sampler=sampler,
-        rounds=rounds,
-        per_round=per_round,
-    )
+    budget = StudyBudget.build(federation, epsilon=None, **dict(terms))
     known = dict(zip(federation.keys, counts, strict=True))
     return plan_numbers(federation, budget, method, known, n_subjects)

@@ -25,11 +25,10 @@ from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
-from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import Federation
-from verticopula.schema.methods import OWN_VARIANT
-from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
+from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.schema.progress import Progress, show_nothing
+from verticopula.schema.study_settings import StudySettings
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.known_tables import TableAccount
@@ -41,8 +40,7 @@ from verticopula.transport.in_process_transport import InProcessTransport
 
 def run_in_process(
     federation: Federation,
-    method: str,
-    budget: StudyBudget,
+    settings: StudySettings,
     tables: Mapping[str, AlignedTable],
     *,
     study: str,
@@ -54,15 +52,14 @@ def run_in_process(
     progress: Progress | None = None,
     threads: int | None = None,
     ask_consent: bool = True,
-    variant: str = OWN_VARIANT,
-    printed_choices: PrintedChoices = DEFAULT_INTERPRETATION,
-    dependence: str = DEFAULT_DEPENDENCE,
+    budget: StudyBudget | None = None,
+    printed_choices: PrintedChoices | None = None,
 ) -> FitResult:
     """The result of a study whose parties all live in this process.
 
     Parameters
     ----------
-    budget : what may be spent
+    settings : of the study
     tables : party -> its checked and aligned table
     study : its name, under which seeded noise is drawn, too
     noise : party (or the coordinator) -> its own source
@@ -73,10 +70,11 @@ def run_in_process(
     progress : called with (what, done, total)
     threads : at work on columns at a time; None for one per core
     ask_consent : whether parties compute the proposal themselves and consent to it; not where a budget was made by hand
-    variant : which algorithm the method's name stands for
-    printed_choices : how the paper's algorithms as printed read what it leaves open
-    dependence : whether tables of the same ranks tilt the copula
+    budget : what may be spent, where it is not what the settings give
+    printed_choices : likewise, how the paper's algorithms as printed read what it leaves open
     """
+    budget = budget or StudyBudget.of(federation, settings)
+    printed_choices = printed_choices or settings.printed_choices
     no_limits = Policy(allow_as_printed=True)
     total = sum(_comparisons(table, budget.rounds) for table in tables.values())
     counter = _Counter(progress, "flipping comparisons", total)
@@ -108,15 +106,16 @@ def run_in_process(
             parties[third] = SumsHandler(
                 third, None, records=MemoryRecords(), noise=noise(third), authenticity=authenticity
             )
-        compute_handler = own_handler(federation, method, noise, MemoryRecords(), authenticity)
+        compute_handler = own_handler(federation, settings.method, noise, MemoryRecords(), authenticity)
         side = CoordinatorSide(
             rng,
             progress or show_nothing,
             compute_handler,
             printed_choices=printed_choices,
-            dependence=dependence,
+            dependence=settings.dependence,
         )
-        return drive(find_protocol(method, variant)(federation, budget, study, side), InProcessTransport(parties))
+        protocol = find_protocol(settings.method, settings.variant)
+        return drive(protocol(federation, budget, study, side), InProcessTransport(parties))
 
 
 def _comparisons(table: AlignedTable, rounds: int) -> int:

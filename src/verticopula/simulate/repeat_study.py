@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from verticopula.data.tables import AlignedTable, EncodedColumn
-from verticopula.privacy.budget import LARGEST_EPSILON, StudyBudget
+from verticopula.privacy.budget import LARGEST_EPSILON
 from verticopula.privacy.noise import SeededNoise, server_generator
 from verticopula.schema.federation import ColumnKey, seeded_study_name
 from verticopula.schema.study_settings import StudySettings
@@ -29,17 +29,13 @@ def repeat_study(fitted: FittedStudy, *, seed: int, n_rows: int) -> SyntheticTab
     federation, settings = fitted.federation, with_binomial_sampler(fitted)
     result = run_in_process(
         federation,
-        settings.method,
-        StudyBudget.of(federation, settings),
+        settings,
         draw_from_copula(fitted, np.random.default_rng(seed)),
         study=seeded_study_name(federation),
         noise=lambda name: SeededNoise(seed).derive(name),
         rng=server_generator(seed, "fit"),
         ledger=Ledger(),
         ask_consent=False,  # of people who do not exist
-        variant=settings.variant,
-        printed_choices=settings.printed_choices,
-        dependence=settings.dependence,
     )
     values = result.copula.sample(n_rows, server_generator(seed, "sample", "0"))
     return decode_tables(values, federation, result)
