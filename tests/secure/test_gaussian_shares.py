@@ -49,8 +49,8 @@ def test_the_analytic_gaussian_mechanism() -> None:
     for epsilon, delta in itertools.product((0.01, 0.3, 1.0, 3.0, 20.0), (1e-12, 1e-6, 1e-2)):
         mu = mu_of(epsilon, delta)
         assert gaussian_delta(mu, epsilon) <= delta
-        assert gaussian_delta(mu * (1.0 + 1e-9), epsilon) > delta * (1.0 - 1e-6)
-        assert gaussian_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-9)
+        assert gaussian_delta(mu * (1.0 + 1e-7), epsilon) > delta  # bisection stops there, on every machine alike
+        assert gaussian_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-6)
         assert gaussian_delta(mu, gaussian_epsilon(mu, delta)) <= delta
 
 
