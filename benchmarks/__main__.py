@@ -75,6 +75,9 @@ ENTRIES = dict(
         _entry("verified_sums", "Seconds and bytes of verified sums per party.", "a minute"),
         _entry("strict", "Accuracy of strict mode where the truth is known.", "20 minutes", "strict.md"),
         _entry("public", "Strict mode on public tables (--data FOLDER).", "5 minutes", "public.md"),
+        _entry(
+            "rank_tilting", "Studies by ranks with and without tables (--data FOLDER).", "10 minutes", "rank_tilting.md"
+        ),
         _entry("tilted_tuning", "Constants of the tilted copula on generated tables.", "an hour"),
         _entry("strict_audit", "Audit of the opened sums: false and missed alarms.", "15 minutes", "strict_audit.md"),
         _entry("strict_cost", "Computing and bytes of strict mode, beside VCDS.", "10 minutes", "strict_cost.md"),
