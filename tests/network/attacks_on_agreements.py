@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -186,8 +187,8 @@ def _false_cohort(request: PlaceRequest) -> PlaceRequest:
 
 against_parties(
     "ievcds: a cohort of 100,000 for one party, the true one for the others",
-    "the cohort's digest in the proposal",
-    "refused: party 'middle': the proposal is about another cohort",
+    "the cohort's size in the proposal",
+    "refused: party 'middle': the proposal is about a cohort of another size",
     party="middle",
     honest="this party and the response's",
 )(_deaf("middle", "ievcds", _tells("middle", PlaceRequest, _false_cohort), rounds=2))
@@ -210,7 +211,7 @@ against_parties(
 
 
 def _less_noise(request: SumsShareRequest) -> SumsShareRequest:
-    return replace(request, plan=replace(request.plan, mu=request.plan.mu * 1.01))
+    return replace(request, plan=replace(request.plan, mu=math.nextafter(request.plan.mu, math.inf)))
 
 
 against_parties(
