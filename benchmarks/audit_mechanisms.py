@@ -17,7 +17,7 @@ from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 

@@ -37,7 +37,7 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.margin_curves import correct_marginals
 from verticopula.stats.marginals import Marginal, from_unit
 from verticopula.stats.pairwise import correlate_pairs, shrink_and_repair

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 from scipy.special import expit, ndtr
 
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.simulate.assumptions import respect_nominal
 from verticopula.stats.copula import Layout
 from verticopula.stats.nominal import choose_category, solve_thresholds

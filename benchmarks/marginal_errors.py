@@ -26,7 +26,7 @@ from reporting.catalogue import Measured
 from reporting.figures import COLORS, new_figure, save_png, use_log_axes
 from reporting.tables import Table
 from verticopula.privacy.noise import SeededNoise
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.stats.marginals import (
     MARGIN_TUNING,
     Marginal,

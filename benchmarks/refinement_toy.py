@@ -14,7 +14,8 @@ from reporting.parallel import run_all
 from reporting.tables import Table, verdict
 from verticopula import Synthesizer
 from verticopula.errors import NotPrivateWarning
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 
 Task = tuple[str, float, int]  # method, epsilon and seed
 

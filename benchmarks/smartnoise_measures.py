@@ -25,7 +25,8 @@ from experiments.study import Outcome, Spent
 from verticopula.data.tables import encode_column
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.glm.feature_encoding import encode_response
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 
 Floats = NDArray[np.float64]
 Tables = Mapping[str, pl.DataFrame]

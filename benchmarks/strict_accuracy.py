@@ -19,7 +19,8 @@ from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.stats.marginals import Marginal, project_to_simplex, to_cells
 from verticopula.stats.strict.gaussian_margins import estimate_margin, gaussian_cell_count, release_gaussian_cells
 from verticopula.stats.strict.noise_budget import plan_strict_budget

@@ -12,7 +12,8 @@ from scipy.special import ndtri
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.simulate.strict_openings import SimulatedOpenings, simulate_openings
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import Marginal

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from verticopula.errors import SettingsError
-from verticopula.schema.federation import Federation, Kind
+from verticopula.schema.columns import Kind
+from verticopula.schema.federation import Federation
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

@@ -14,7 +14,7 @@ from experiments.metrics import kolmogorov
 from experiments.paper import COMPLETE
 from experiments.study import Study
 from verticopula.errors import SettingsError
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.marginals import Marginal
 
 Bools = NDArray[np.bool_]

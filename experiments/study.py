@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from verticopula import Synthesizer
 from verticopula.data.tables import AlignedTable
 from verticopula.privacy.statement import PrivacyStatement
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import Marginal
 

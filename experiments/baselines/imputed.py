@@ -19,7 +19,8 @@ from experiments.baselines import copula
 from experiments.study import Fit, MethodFailure, Outcome, Spent, Study
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import state_privacy
-from verticopula.schema.federation import Column, Federation
+from verticopula.schema.columns import Column
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 
 

@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 
 from experiments.study import MethodFailure, Outcome, Spent, Study, keep_complete_cases
 from verticopula.privacy.gaussian_dp import compose, gaussian_epsilon, mu_of
+from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.defaults import DEFAULT_DELTA
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.federation import Federation
 
 Floats = NDArray[np.float64]
 Tensor = Any  # torch is imported where it is needed, and is not installed everywhere

@@ -30,7 +30,8 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from verticopula.errors import SettingsError
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

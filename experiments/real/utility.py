@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from experiments.sme import Fitted, auc
 from experiments.study import Outcome
 from verticopula.glm.feature_encoding import code_schema_column, encode_response, encode_series, encode_table
-from verticopula.schema.federation import Column, Federation
+from verticopula.schema.columns import Column
+from verticopula.schema.federation import Federation
 
 Floats = NDArray[np.float64]
 

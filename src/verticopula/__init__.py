@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from verticopula.estimators.vertical_glm import VerticalGLM
     from verticopula.forecasting.forecast import forecast
     from verticopula.privacy.policy import Policy
-    from verticopula.schema.federation import Column, ColumnKey, Federation, Party
+    from verticopula.schema.columns import Column, ColumnKey
+    from verticopula.schema.federation import Federation, Party
     from verticopula.schema.methods import METHODS
 
     __version__: str
@@ -55,10 +56,10 @@ _ERRORS = (
     "WeakPrivacyWarning",
     "WireError",
 )
-_SCHEMA = ("Column", "ColumnKey", "Federation", "Party")
 _PLACES = {
     **dict.fromkeys(_ERRORS, "verticopula.errors"),
-    **dict.fromkeys(_SCHEMA, "verticopula.schema.federation"),
+    **dict.fromkeys(("Column", "ColumnKey"), "verticopula.schema.columns"),
+    **dict.fromkeys(("Federation", "Party"), "verticopula.schema.federation"),
     "METHODS": "verticopula.schema.methods",
     "Policy": "verticopula.privacy.policy",
     "Synthesizer": "verticopula.estimators.synthesizer",

@@ -22,7 +22,7 @@ from verticopula.data.tables import align_tables
 from verticopula.errors import AlignedWarning, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.privacy.coins import flip_probability
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 
 CONFIDENCE = 0.9999
 COUNT = 300

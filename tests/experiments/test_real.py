@@ -17,7 +17,7 @@ from experiments.sme import fit_tables
 from experiments.study import NOTHING_PROTECTED, Outcome
 from reporting.records import Record
 from verticopula.errors import SettingsError
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 
 STUDY = """
 name = "small"

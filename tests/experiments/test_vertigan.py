@@ -16,7 +16,8 @@ from experiments.person.person_methods import METHODS
 from experiments.runner import SMALL_DESIGN, Settings
 from experiments.study import MethodFailure
 from verticopula.privacy.gaussian_dp import compose
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 
 pytestmark = [pytest.mark.gan, pytest.mark.filterwarnings("default")]
 

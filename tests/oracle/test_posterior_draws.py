@@ -15,7 +15,7 @@ from verticopula.glm.bayes import BAYES_TUNING, sample_posterior
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_design import Features
 from verticopula.glm.feature_encoding import Coding
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.em import find_patterns, regress
 from verticopula.stats.matrix_repair import to_correlation

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import comb, ndtr
 
 from verticopula.privacy.noise import SeededNoise
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.stats.printed.bernstein_margins import (
     GRID,

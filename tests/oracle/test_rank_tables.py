@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.rank_tables import (
     ReadColumn,

@@ -17,7 +17,7 @@ from tests.builders import CONTINUOUS, correlated_normals
 from verticopula.data.missingness import summarise_missingness
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.noise import SeededNoise
-from verticopula.schema.federation import Column, ColumnKey
+from verticopula.schema.columns import Column, ColumnKey
 from verticopula.stats.copula import Layout
 from verticopula.stats.em import (
     Pattern,

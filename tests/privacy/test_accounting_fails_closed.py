@@ -18,7 +18,7 @@ from verticopula.privacy.policy import Caps, Policy, capped_epsilons
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons, state_privacy
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 
 LARGEST = sys.float_info.max
 positive = st.floats(min_value=0.0, exclude_min=True, allow_nan=False, allow_infinity=True)

@@ -28,7 +28,7 @@ from verticopula.privacy.gaussian_dp import gaussian_delta, gaussian_epsilon
 from verticopula.privacy.policy import Caps, Policy, capped_epsilons
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 
 LARGEST = sys.float_info.max
 COLUMN = Column(name="x", kind="continuous", bounds=(0.0, 1.0))

@@ -17,7 +17,8 @@ from verticopula.privacy.budget import (
     plan_budget,
     rank_coins,
 )
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 
 DELTA = 1e-6
 

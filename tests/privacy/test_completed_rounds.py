@@ -34,7 +34,7 @@ from verticopula.protocol.messages import (
     ReleaseRequest,
 )
 from verticopula.protocol.party.local_party import LocalParty, complete_column
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
 

@@ -19,7 +19,7 @@ from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import format_price, party_epsilons, state_privacy
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.schema.units import Unit
 
 DELTA = 1e-6

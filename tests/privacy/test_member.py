@@ -59,7 +59,7 @@ from verticopula.protocol.party.member import Member
 from verticopula.protocol.study_opening import close_study, open_study
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport

@@ -15,7 +15,7 @@ from verticopula.errors import BudgetExceeded, NotPrivateWarning
 from verticopula.privacy.policy import Caps
 from verticopula.privacy.pricing import PRINTED_MARGIN, Pricing
 from verticopula.privacy.statement import state_privacy
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.schema.methods import PRINTED_VARIANT
 from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION
 from verticopula.schema.units import Unit

@@ -36,7 +36,7 @@ from verticopula.protocol.messages import (
     Request,
 )
 from verticopula.protocol.party.member import Member
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.storage.records import MemoryRecords
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import Transport

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from verticopula.data.table_files import read_table
 from verticopula.data.tables import encode_column, normalise_ids
-from verticopula.schema.federation import Column, IdRule
+from verticopula.schema.columns import Column
+from verticopula.schema.federation import IdRule
 from verticopula.schema.frames import to_polars
 
 AMOUNT = Column(name="amount", kind="continuous", bounds=(-1e6, 1e6))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from verticopula.privacy.noise import SeededNoise
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.stats.marginals import (
     MARGIN_TUNING,
     Marginal,

@@ -14,7 +14,8 @@ from tests.builders import make_federation
 from verticopula.privacy.budget import StudyBudget
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.study_proposal import plan_numbers
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.strict.gaussian_margins import estimate_margin, gaussian_cell_count

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verticopula.mpc.gram_noise import SMOOTHING
 from verticopula.privacy.noise import SecureNoise
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.stats.strict.gaussian_margins import (
     cell_sensitivity,
     gaussian_cell_count,

@@ -14,7 +14,8 @@ from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import ColumnRelease, PresenceReply, ReleaseReply
 from verticopula.protocol.shared_rounds import gather_presence, gather_releases
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import fit_pairwise

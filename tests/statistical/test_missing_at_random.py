@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from tests.builders import CONTINUOUS, correlated_normals, fit_seeded, make_federation, make_tables
 from verticopula import Federation, Synthesizer
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,9 @@ import pytest
 
 from tests.builders import make_federation, make_tables
 from tests.strict.simulated_studies import fit_simulated
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.conditions import read_conditions
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.federation import Federation
 from verticopula.stats.strict.strict_fit import StrictFit
 
 N = 6_000

@@ -13,7 +13,7 @@ from verticopula.mpc.sums_plan import block_factor
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.gaussian_dp import compose, mu_of
 from verticopula.privacy.noise import SeededNoise
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.stats.marginals import cell_count
 from verticopula.stats.strict.gaussian_margins import (
     cell_sensitivity,

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import CONTINUOUS, make_federation
 from verticopula import Synthesizer
 from verticopula.errors import SchemaError
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 
 N = 300
 FEDERATION = make_federation(

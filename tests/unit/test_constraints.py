@@ -10,8 +10,8 @@ import pytest
 from tests.builders import make_tables
 from verticopula import Federation, NotPrivateWarning, Synthesizer
 from verticopula.errors import SchemaError, SettingsError
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.constraints import read_constraints
-from verticopula.schema.federation import ColumnKey
 from verticopula.study.kept_constraints import keep_constraints
 
 COLUMNS: list[dict[str, Any]] = [
@@ -134,7 +134,11 @@ def test_files_keep_constraints_and_files_without_them_stay_as_they_are(tmp_path
     study = federation("paid <= bill", "calls > 0 only if active")
     study.to_toml(tmp_path / "f.toml")
     assert Federation.from_toml(tmp_path / "f.toml") == study
-    assert [c.text for c in read_constraints(study.parties[0])] == ["paid <= bill", "calls > 0 only if active"]
+    own = study.parties[0]
+    assert [c.text for c in read_constraints(own.constraints, own.columns)] == [
+        "paid <= bill",
+        "calls > 0 only if active",
+    ]
     assert "constraints" not in federation().to_dict()["party"][0]
 
 

@@ -16,7 +16,7 @@ from verticopula.errors import SettingsError
 from verticopula.forecasting.advice import ErrorLaw, advise
 from verticopula.forecasting.forecast import Expected, forecast, plan_quickly
 from verticopula.privacy.budget import StudyBudget, plan_budget
-from verticopula.schema.federation import Column, ColumnKey
+from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.units import Unit
 from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Assumptions
 from verticopula.simulate.rank_simulation import Cohort, draw_cohort

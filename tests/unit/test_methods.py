@@ -18,7 +18,7 @@ from scipy import stats
 from tests.builders import CONTINUOUS, correlated_normals, fit_seeded, make_federation, make_tables, unit_of
 from verticopula import Federation, Synthesizer
 from verticopula.errors import AlignedWarning, SchemaError, SettingsError
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.methods import METHODS
 
 N = 150

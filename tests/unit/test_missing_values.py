@@ -10,7 +10,7 @@ from tests.oracle.test_conditional_draws import schema, tilted
 from tests.unit.test_synthesizer import fitted
 from verticopula.data.missingness import Missingness, summarise_missingness
 from verticopula.errors import SettingsError
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.tilting.conditional_rows import fill_rows
 from verticopula.stats.tilting.table_prior import latent_cuts
 from verticopula.stats.tilting.tilted_model import start_rows

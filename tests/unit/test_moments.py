@@ -13,8 +13,8 @@ from tests.builders import make_federation, make_tables
 from verticopula import Federation, NotPrivateWarning, Synthesizer
 from verticopula.data.tables import decode_column, encode_column
 from verticopula.schema.cell_text import parse_seconds
+from verticopula.schema.columns import Column
 from verticopula.schema.conditions import read_conditions
-from verticopula.schema.federation import Column
 
 LOW, HIGH = datetime.datetime(2020, 1, 1), datetime.datetime(2024, 12, 31, 23, 59, 59)
 COLUMN = Column(name="at", kind="count", bounds=(LOW, HIGH))

@@ -11,7 +11,8 @@ import pytest
 
 from verticopula import Federation, Policy
 from verticopula.errors import SchemaError
-from verticopula.schema.federation import Column, ColumnKey, Party
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Party
 
 GOOD: dict[str, Any] = {
     "name": "study",

@@ -15,7 +15,7 @@ from verticopula import Federation
 from verticopula.data.table_files import list_tables, party_name_of, read_table, read_tables
 from verticopula.data.tables import AlignedTable, align_tables, encode_column
 from verticopula.errors import SchemaError
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.schema.id_rules import suggest_id_rules
 
 AMOUNT = Column(name="x", kind="continuous", bounds=(-1e9, 1e9))

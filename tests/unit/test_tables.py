@@ -14,7 +14,7 @@ from verticopula import Federation
 from verticopula.data.table_files import read_table, read_tables
 from verticopula.data.tables import OwnTable, align_tables, encode_column
 from verticopula.errors import SchemaError
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.schema.frames import to_polars
 
 SECRET = 7071.0678  # a value that must not be quoted anywhere

@@ -11,7 +11,7 @@ from verticopula.auditing.epsilon_bounds import two_sided
 from verticopula.auditing.findings import Finding, normal_interval
 from verticopula.auditing.table_attacks import MOST_PEOPLE
 from verticopula.privacy.coins import flip_probability
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 
 
 def attack_aligned(

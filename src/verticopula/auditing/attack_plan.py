@@ -26,8 +26,9 @@ from verticopula.errors import SettingsError
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.messages import ColumnQuery, Imputation
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
-from verticopula.schema.federation import ColumnKey, Federation, Party
+from verticopula.schema.federation import Federation, Party
 from verticopula.schema.methods import METHODS
 from verticopula.schema.progress import Progress
 from verticopula.schema.study_settings import StudySettings

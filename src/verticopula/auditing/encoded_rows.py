@@ -15,7 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from verticopula.data.tables import AlignedTable, encode_column
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

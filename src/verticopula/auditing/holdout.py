@@ -14,7 +14,8 @@ from verticopula.auditing.neighbours import take_rows
 from verticopula.data.tables import AlignedTable, align_tables, normalise_ids
 from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit

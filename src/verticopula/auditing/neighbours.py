@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from verticopula.auditing.mechanism_audit import Neighbours
 from verticopula.data.column_ranges import public_range
 from verticopula.data.tables import AlignedTable, EncodedColumn
-from verticopula.schema.federation import Column, Party
+from verticopula.schema.columns import Column
+from verticopula.schema.federation import Party
 
 Floats = NDArray[np.float64]
 Tables = Mapping[str, AlignedTable]

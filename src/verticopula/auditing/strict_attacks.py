@@ -40,7 +40,8 @@ from verticopula.privacy.noise import Noise, SeededNoise
 from verticopula.privacy.release import Release
 from verticopula.protocol.messages import GaussianMarginsReply, GaussianMarginsRequest, MarginQuery
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.schema.federation import ColumnKey, Party
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Party
 from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit

@@ -10,7 +10,7 @@ import polars as pl
 from verticopula.data.tables import decode_column
 from verticopula.datasets import ContinuousMargin, SmeStudy
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.copula import Layout
 
 

@@ -18,7 +18,7 @@ from verticopula.schema.methods import METHODS, STRICT, methods_help
 
 if TYPE_CHECKING:
     from verticopula.forecasting.forecast import Expected, Forecast
-    from verticopula.schema.federation import ColumnKey
+    from verticopula.schema.columns import ColumnKey
 
 
 _STRICT_ROWS = (
@@ -144,7 +144,7 @@ def _parse(text: str, wanted: str) -> tuple[str, float]:
 
 
 def _parse_shares(text: str) -> tuple[ColumnKey, list[float]]:
-    from verticopula.schema.federation import ColumnKey
+    from verticopula.schema.columns import ColumnKey
 
     name, equals, numbers = text.rpartition("=")
     if not equals or "." not in name:

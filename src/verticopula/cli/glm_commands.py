@@ -132,7 +132,7 @@ def fit_and_write(
 
 def _family_of(federation: Federation, response: str) -> str:
     from verticopula.estimators.default_regression import family_of_kind
-    from verticopula.schema.federation import ColumnKey
+    from verticopula.schema.columns import ColumnKey
 
     party, dot, _ = response.partition(".")
     known = {str(key) for key in federation.keys}

@@ -141,7 +141,7 @@ def _described(found: list[DescribedTable], parties: list[str]) -> dict[str, Des
 
 def _ask(draft: FederationDraft) -> FederationDraft:
     """The draft with what somebody at the terminal says; Enter takes the guess, or leaves the question open."""
-    from verticopula.schema.federation import Kind
+    from verticopula.schema.columns import Kind
 
     kinds = get_args(Kind)
     typer.echo(
@@ -185,7 +185,7 @@ def _ask_range(column: ColumnDraft) -> ColumnDraft:
 
 def _bounds(answer: str, column: ColumnDraft) -> tuple[Any, Any] | None:
     """Two bounds that the schema accepts; None otherwise."""
-    from verticopula.schema.federation import Column
+    from verticopula.schema.columns import Column
 
     parts = answer.replace("[", " ").replace("]", " ").replace(";", " ").replace(", ", " ").split()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 
 
 def public_range(column: Column) -> tuple[float, float]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import Problem
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.methods import METHODS
 
 Bools = NDArray[np.bool_]

@@ -33,7 +33,8 @@ from verticopula.schema.cell_text import (
     strip_text,
     suggest_name,
 )
-from verticopula.schema.federation import Column, ColumnKey, Federation, IdRule, Party
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation, IdRule, Party
 from verticopula.schema.id_rules import apply_id_rules, count_unknown, suggest_id_rules
 from verticopula.schema.methods import STRICT
 

@@ -35,7 +35,8 @@ from verticopula.datasets._sme_population import (
     specs,
 )
 from verticopula.errors import SettingsError
-from verticopula.schema.federation import Column, Federation
+from verticopula.schema.columns import Column
+from verticopula.schema.federation import Federation
 
 __all__ = ["ContinuousMargin", "SmeStudy", "SmeTruth", "make_sme"]
 

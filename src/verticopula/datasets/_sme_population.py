@@ -22,7 +22,8 @@ from verticopula.datasets._sme_columns import (
     Margin,
     Spec,
 )
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from verticopula.glm.feature_encoding import Coding
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.posterior_draws import PosteriorDraws
 

@@ -23,7 +23,7 @@ from verticopula.glm.strength_path import (
 )
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.protocol.shared_rounds import Rounds
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.progress import Progress
 
 Floats = NDArray[np.float64]

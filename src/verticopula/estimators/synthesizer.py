@@ -31,10 +31,11 @@ from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStudy, open_study
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.conditions import check_met, read_conditions
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
-from verticopula.schema.federation import ColumnKey, Federation, IdRule, seeded_study_name
+from verticopula.schema.federation import Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT, default_method
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION

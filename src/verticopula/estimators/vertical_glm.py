@@ -61,7 +61,8 @@ from verticopula.protocol.regression_path import FederatedPath
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_opening import OpenedStudy
 from verticopula.protocol.study_proposal import NO_CONTEXT
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 from verticopula.schema.progress import Progress
 from verticopula.simulate.copula_draws import why_errors_are_unknown

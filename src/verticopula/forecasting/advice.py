@@ -19,7 +19,7 @@ from verticopula.forecasting.expected_errors import Expected
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.privacy.root_finding import bisect
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.methods import METHODS, STRICT
 from verticopula.schema.units import Unit
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.simulate.assumptions import AssumedPresence, Assumptions
 from verticopula.simulate.rank_simulation import Cohort, draw_cohort
 

@@ -22,8 +22,9 @@ from verticopula.forecasting.strict_forecast import expect_strict
 from verticopula.privacy.accounting import Coins
 from verticopula.privacy.budget import ColumnBudget, StudyBudget, plan_budget
 from verticopula.privacy.root_finding import bisect
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, TYPICAL_CORRELATION
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import METHODS, REFINED, STRICT, VCDS, find_method, releases_sums
 from verticopula.schema.study_settings import can_have, check_parties
 from verticopula.schema.units import Unit

@@ -22,8 +22,9 @@ from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on, spent_on_people
 from verticopula.privacy.statement import format_epsilon
 from verticopula.report.report_data import CapUse
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.defaults import DEFAULT_DELTA
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT
 from verticopula.schema.study_settings import StudySettings
 from verticopula.stats.copula import latent_count

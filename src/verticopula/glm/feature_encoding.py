@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
 from verticopula.glm.feature_design import Features
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,8 @@ from scipy.sparse import issparse
 
 from verticopula.errors import InputTypeError, SettingsError
 from verticopula.glm.feature_encoding import check_response_kind, encode_response
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.frames import to_polars
 
 Floats = NDArray[np.float64]

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, calibrate
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from verticopula.privacy.budget import rank_coins
 from verticopula.privacy.release import ALL_COLUMNS, Release
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 
 # Whole numbers in place of continuous noise add less than 1e-30 to epsilon (`mpc/gram_noise.py`): less than this.
 _WHOLE_NUMBERS = 1.0 + 2.0**-50

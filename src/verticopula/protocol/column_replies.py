@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from verticopula.errors import ProtocolError
 from verticopula.protocol.messages import Reply
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 
 ColumnsReply = TypeVar("ColumnsReply")
 Part = TypeVar("Part")

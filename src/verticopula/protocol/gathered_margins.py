@@ -11,7 +11,8 @@ from verticopula.errors import ProtocolError
 from verticopula.mpc.gram_noise import FURTHEST_NOISE
 from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.messages import GaussianMarginsReply, Reply
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.strict.gaussian_margins import estimate_margin, gaussian_cell_count
 from verticopula.stats.strict.noise_budget import StrictBudget

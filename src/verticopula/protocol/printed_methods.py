@@ -29,7 +29,8 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.shared_rounds import Rounds, ask_consent, ask_presence
 from verticopula.protocol.study_proposal import propose
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import EVCDS, IEVCDS, PRINTED_VARIANT, VCDS, Method
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.copula import Layout

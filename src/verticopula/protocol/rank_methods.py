@@ -15,8 +15,9 @@ from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
 from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.dependence import TILTED_DEPENDENCE
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import EVCDS, IEVCDS, REFINED, VCDS
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.evcds import fit_evcds, prepare_missing

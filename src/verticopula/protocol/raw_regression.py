@@ -13,7 +13,8 @@ from verticopula.glm.feature_encoding import check_response_kind
 from verticopula.protocol.messages import ResponseReply, ResponseRequest
 from verticopula.protocol.shared_rounds import Rounds, ask_consent, ask_presence
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, propose_raw
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
 
 

@@ -29,7 +29,8 @@ from verticopula.protocol.messages import (
     StudyProposal,
 )
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, propose, sign_presences
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import find_method, tells_presence_by_party
 from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.marginals import Marginal, cell_count

@@ -34,7 +34,8 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.secure_sums import ComputeHandler, SecureOpenings, secure_sums
 from verticopula.protocol.shared_rounds import Rounds, ask_consent, ask_presence
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, are_rows_agreed, propose
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
 from verticopula.schema.study_settings import COORDINATOR, check_parties

@@ -35,7 +35,8 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 
 Alignment = Literal["hash", "psi"]
 LedgerHead = tuple[int, str]  # how many entries, and the hash of the last

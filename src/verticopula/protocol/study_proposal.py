@@ -29,7 +29,8 @@ from verticopula.protocol.messages import (
     StudyProposal,
     fingerprint,
 )
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import (
     METHODS,
     OWN_VARIANT,

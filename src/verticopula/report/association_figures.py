@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from verticopula.report.report_data import ReportData, real_columns
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.study.tilted_pairs import find_tilting
 
 Floats = NDArray[np.float64]

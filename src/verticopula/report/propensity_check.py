@@ -20,7 +20,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from verticopula.glm.feature_encoding import code_schema_column
 from verticopula.report.report_data import ReportData
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 
 Floats = NDArray[np.float64]
 

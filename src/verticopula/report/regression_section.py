@@ -9,7 +9,7 @@ import numpy as np
 from verticopula.errors import SettingsError
 from verticopula.report.report_data import ReportData
 from verticopula.report.sensitivity_analysis import DELTAS, feature_values
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 
 
 def regression_section(subject: ReportData) -> dict[str, Any] | None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from verticopula.data.tables import AlignedTable, EncodedColumn, OwnTable, align_tables
 from verticopula.errors import Problem, SchemaError
-from verticopula.schema.federation import ColumnKey, Federation, IdRule, Party
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation, IdRule, Party
 from verticopula.schema.frames import to_polars
 from verticopula.stats.copula import Layout
 from verticopula.stats.fit_result import FitResult

@@ -23,7 +23,7 @@ from verticopula.glm.feature_design import Features
 from verticopula.glm.feature_encoding import code_schema_column
 from verticopula.report.margin_figures import format_value
 from verticopula.report.report_data import ReportData
-from verticopula.schema.federation import Column, ColumnKey
+from verticopula.schema.columns import Column, ColumnKey
 from verticopula.stats.marginals import Marginal, from_unit
 
 Floats = NDArray[np.float64]

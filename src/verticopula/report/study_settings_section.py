@@ -8,7 +8,7 @@ from typing import Any
 from verticopula.formatting import format_number
 from verticopula.report.margin_figures import format_value
 from verticopula.report.report_data import ReportData
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.schema.methods import PRINTED_VARIANT
 
 # Settings whose option has another name, or none: it is switched on.

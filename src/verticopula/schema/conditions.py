@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
 from verticopula.schema.cell_text import suggest_name
-from verticopula.schema.federation import Column, ColumnKey, Federation, day_of, second_of
+from verticopula.schema.columns import Column, ColumnKey, read_value
+from verticopula.schema.federation import Federation
 
 BETWEEN = ".."  # in text, between the two ends of a range
 
@@ -86,40 +87,6 @@ def _read_condition(column: Column, wanted: Any, where: str) -> Condition:
         what = "no whole number is there" if column.kind == "count" else "its lower end is above its upper end"
         raise SettingsError(f"{where}: nothing lies in that range: {what}")
     return Condition(float(low), float(high))
-
-
-def read_value(column: Column, value: Any, where: str) -> float:
-    """A public value as the column's number or code; SettingsError if the column cannot have it.
-
-    Parameters
-    ----------
-    column : whose value it is
-    value : a category, a number, a date, or the text of one
-    where : for the message
-    """
-    if column.categories is not None:
-        labels = [str(category) for category in column.categories]
-        text = str(int(value)) if isinstance(value, bool) and str(value) not in labels else str(value)
-        if text not in labels:
-            raise SettingsError(f"{where}: {text!r} is not one of its categories{suggest_name(text, labels)}")
-        return float(labels.index(text))
-    number_of = second_of if column.times else day_of if column.dates else _number_of
-    number = number_of(value)
-    if number is None:
-        raise SettingsError(f"{where}: expected a {'date' if column.dates else 'number'}, got {value!r}")
-    low, high = column.bounds or (number, number)
-    if not low <= number <= high:
-        raise SettingsError(f"{where}: {value} lies outside its public bounds, so no row can have it")
-    return float(number)
-
-
-def _number_of(value: Any) -> float | None:
-    """A finite number, also from its text; None for anything else."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
 def check_met(conditions: Conditions, values: Mapping[ColumnKey, NDArray[np.float64]]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
 from verticopula.schema.cell_text import suggest_name
-from verticopula.schema.conditions import read_value
-from verticopula.schema.federation import Column, Party
+from verticopula.schema.columns import Column, read_value
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -89,16 +88,17 @@ class Constraint:
         return np.asarray(~(self.claim.holds(rows) & self.claim.is_filled(rows)) | self.only_if.holds(rows))
 
 
-def read_constraints(party: Party) -> tuple[Constraint, ...]:
+def read_constraints(texts: Sequence[str], own: Sequence[Column]) -> tuple[Constraint, ...]:
     """A party's constraints; SettingsError says what is wrong with one.
 
     Parameters
     ----------
-    party : with their texts
+    texts : as the federation file has them
+    own : the party's columns
     """
-    columns = {column.name: column for column in party.columns}
+    columns = {column.name: column for column in own}
     found = []
-    for text in party.constraints:
+    for text in texts:
         parts = _ONLY_IF.split(text.strip())
         if len(parts) > 2:
             raise SettingsError(f"constraint {text!r}: at most one 'only if'")

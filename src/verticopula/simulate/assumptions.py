@@ -27,7 +27,8 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 from scipy.stats import multivariate_normal
 
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import count_cells
 from verticopula.stats.matrix_repair import nearest_correlation

@@ -24,7 +24,7 @@ from verticopula.data.missingness import Missingness, count_common
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.budget import coins_per_comparison
 from verticopula.privacy.coins import flip_probability
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.simulate.rank_simulation import SimulatedRelease, draw_coin_noise, grade_values, release_counts
 from verticopula.simulate.repeat_study import draw_from_copula
 from verticopula.stats.copula import FittedCopula

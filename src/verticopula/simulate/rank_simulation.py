@@ -20,7 +20,8 @@ from scipy.stats import rankdata
 
 from verticopula.privacy.budget import ColumnBudget, coins_per_comparison
 from verticopula.privacy.coins import flip_probability
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Assumptions
 from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise

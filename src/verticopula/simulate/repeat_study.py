@@ -9,7 +9,8 @@ import numpy as np
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.budget import LARGEST_EPSILON
 from verticopula.privacy.noise import SeededNoise, server_generator
-from verticopula.schema.federation import ColumnKey, seeded_study_name
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import seeded_study_name
 from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 from verticopula.simulate.in_process import run_in_process

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.privacy.budget import StudyBudget
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.simulate.rank_simulation import Cohort, kolmogorov, same_party, scale_margin
 from verticopula.simulate.strict_openings import simulate_openings
 from verticopula.stats.marginals import Marginal

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.conditions import Conditions
-from verticopula.schema.federation import ColumnKey
 from verticopula.stats.bridge import hermite_coefficients, invert_series
 from verticopula.stats.copula import NO_CONDITIONS, FittedCopula, Layout
 from verticopula.stats.matrix_repair import nearest_correlation

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from verticopula.errors import SettingsError
+from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.conditions import Condition, Conditions
-from verticopula.schema.federation import Column, ColumnKey
 from verticopula.stats.conditional_draws import LatentRegion, RegionBuilder, draw_given
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.nominal import choose_category, latent_from_indicator, thresholds_for

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.em import find_patterns
 from verticopula.stats.fit_result import AlignedDraw, FitResult

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import FEWEST_IN_COMMON, Missingness
 from verticopula.privacy.budget import ColumnBudget
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.em import regress
 from verticopula.stats.marginals import Marginal

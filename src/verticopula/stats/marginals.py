@@ -27,7 +27,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import binom
 
 from verticopula.privacy.noise import Noise
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from verticopula.data.missingness import count_common
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.bridge import GradeShape
 from verticopula.stats.copula import Layout, find_rare, indicators_to_latents, known_shares
 from verticopula.stats.correlation import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from verticopula.data.missingness import Missingness
 from verticopula.privacy.budget import ColumnBudget, coins_per_comparison
 from verticopula.privacy.coins import flip_probability
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.copula import Layout
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.ranks import debias_ranks, rank_noise_variance

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.tilting.pooling import PooledColumn, pool_column

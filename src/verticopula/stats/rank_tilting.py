@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.class_tilting import find_classes, fit_classes
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.fit_result import FitResult

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import count_common
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.bridge import GradeShape, invert_pair
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.correlation import PairwiseSpearman

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
+from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.constraints import Comparison, Constraint, read_constraints
-from verticopula.schema.federation import Column, ColumnKey, Federation, Party
+from verticopula.schema.federation import Federation, Party
 
 Floats = NDArray[np.float64]
 Values = dict[ColumnKey, Floats]
@@ -59,7 +60,7 @@ def keep_constraints(
     values : column -> its rows
     draw : so many more rows; None where rows cannot be drawn again, because they belong to people
     """
-    constraints = {party.name: read_constraints(party) for party in federation.parties}
+    constraints = {party.name: read_constraints(party.constraints, party.columns) for party in federation.parties}
     if not any(constraints.values()):
         return values, None
     kept = {key: own.copy() for key, own in values.items()}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import Missingness
 from verticopula.errors import SettingsError
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,8 @@ from verticopula.data.missingness import Missingness
 from verticopula.errors import VersionMismatch, VerticopulaError
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.release import Release
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.schema.study_settings import StudySettings

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import VerticopulaError
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.class_tilting import ClassMixture
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.tilting.pooling import PooledColumn

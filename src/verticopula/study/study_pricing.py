@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 from verticopula.stats.fit_result import FitResult, StrictSpending
 from verticopula.stats.strict.gaussian_margins import margin_mu

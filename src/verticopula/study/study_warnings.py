@@ -10,7 +10,7 @@ import numpy as np
 from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, WeakPrivacyWarning
 from verticopula.formatting import count_of, format_percent, format_small, join_names
 from verticopula.privacy.statement import format_epsilon, state_privacy
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.fit_result import FitResult

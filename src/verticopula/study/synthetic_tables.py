@@ -10,7 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.tables import decode_column
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.frames import from_polars
 from verticopula.stats.fit_result import FindPosteriorDraws, FitResult
 from verticopula.study.fitted_study import FittedStudy

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.dependence import TILTED_DEPENDENCE
-from verticopula.schema.federation import ColumnKey
 from verticopula.stats.class_tilting import ClassMixture
 from verticopula.stats.strict.strict_report import TiltedPair
 from verticopula.stats.tilting.table_prior import copula_table

@@ -68,7 +68,8 @@ from verticopula.protocol.party.strict_handler import StrictHandler
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of, reported_presence
 from verticopula.protocol.wire import decode, encode
-from verticopula.schema.federation import Column, Federation
+from verticopula.schema.columns import Column
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import PRINTED_VARIANT, RAW_REGRESSION, STRICT, releases_sums
 from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.stats.copula import latent_count

@@ -75,7 +75,8 @@ from verticopula.protocol.study_proposal import (
     check_study_name,
     federation_fingerprint,
 )
-from verticopula.schema.federation import Column, Federation, seeded_study_name
+from verticopula.schema.columns import Column
+from verticopula.schema.federation import Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
 from verticopula.storage.blobs import Blobs

@@ -16,7 +16,7 @@ from scipy.special import comb
 
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.root_finding import bisect_each
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.marginals import Marginal, cell_count, iterate_bernstein
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from verticopula.data.missingness import Missingness, count_common
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.coins import flip_probability
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import AlignedDraw, FitResult

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.printed.bernstein_margins import MonotoneSpline, ecdf_spline, round_values
 from verticopula.stats.printed.row_order_ranks import order_ranks

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 
 Ints = NDArray[np.int64]
 

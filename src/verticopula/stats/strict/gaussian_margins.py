@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from verticopula.data.tables import EncodedColumn
 from verticopula.mpc.gram_noise import SMOOTHING
 from verticopula.privacy.noise import Noise
-from verticopula.schema.federation import Column
+from verticopula.schema.columns import Column
 from verticopula.stats.marginals import (
     MARGIN_TUNING,
     Marginal,

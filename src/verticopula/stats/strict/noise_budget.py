@@ -16,7 +16,8 @@ import numpy as np
 from verticopula.errors import SettingsError
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.gaussian_dp import mu_of
-from verticopula.schema.federation import Column, ColumnKey, Federation
+from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import count_cells

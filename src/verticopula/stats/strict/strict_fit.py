@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from verticopula.schema.federation import ColumnKey
+from verticopula.schema.columns import ColumnKey
 from verticopula.stats.copula import Layout, indicators_to_latents
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import Repair, nearest_correlation

@@ -31,7 +31,8 @@ from verticopula.mpc.sums_plan import (
     selection_deviation,
 )
 from verticopula.mpc.verified_sums import choose_field_bits
-from verticopula.schema.federation import ColumnKey, Federation
+from verticopula.schema.columns import ColumnKey
+from verticopula.schema.federation import Federation
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.schema.units import Unit
 from verticopula.stats.marginals import Marginal

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from verticopula.schema.columns import ColumnKey
 from verticopula.schema.conditions import Condition, Conditions
-from verticopula.schema.federation import ColumnKey
 from verticopula.stats.conditional_draws import RegionBuilder
 from verticopula.stats.copula import NO_CONDITIONS, ROWS_AT_ONCE, FittedCopula, check_mass, find_interval
 from verticopula.stats.marginals import Marginal
