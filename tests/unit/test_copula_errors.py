@@ -78,6 +78,12 @@ def test_intervals_are_repeatable(quiet: Synthesizer) -> None:
     np.testing.assert_array_equal(once.intervals(0.95), again.intervals(0.95))
 
 
+def test_rows_with_conditions_have_no_intervals(quiet: Synthesizer) -> None:
+    model = VerticalGLM(penalty="none").fit(quiet.sample(conditions={"b.x": (-1.0, 1.0)}), "a.x")
+    assert model.inference_ is None
+    assert "how they came about" in model.no_intervals_
+
+
 def test_variance_of_sums_of_correlations_is_that_of_many_samples() -> None:
     """Against correlations of noisy readings, drawn again and again with a block missing."""
     rng, n, share = np.random.default_rng(4), 400, 0.6
