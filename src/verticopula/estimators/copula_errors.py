@@ -93,6 +93,7 @@ def why_errors_are_unknown(fitted: FittedStudy, posterior: FindPosteriorDraws | 
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a fit that runs off is found by what is not finite
 def infer_from_copula(
     fitted: FittedStudy, posterior: FindPosteriorDraws | None, model: SelectedModel, columns: Floats, y: Floats
 ) -> Inference | None:
