@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,13 @@ from verticopula import VerticalGLM
 from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import FAMILIES
 from verticopula.glm.feature_design import Features, join_features
-from verticopula.glm.inference import Inference, infer_from_bootstrap, infer_from_draws, infer_from_likelihood
+from verticopula.glm.inference import (
+    ErrorParts,
+    Inference,
+    infer_from_bootstrap,
+    infer_from_likelihood,
+    infer_from_parts,
+)
 from verticopula.glm.selection_intervals import interval_outside, selection_cuts
 
 Floats = NDArray[np.float64]
@@ -155,14 +162,22 @@ def test_a_bootstrap_s_error_holds_its_spread_and_its_bias() -> None:
     np.testing.assert_allclose((high - low) / 2.0, stats.t.ppf(0.975, 2) * found.standard_error)
 
 
-def test_draws_errors_hold_their_spread_the_rows_and_half_of_the_bias() -> None:
+def test_errors_of_all_parts_add_up_with_half_of_the_doubtful_bias() -> None:
+    none = np.zeros(2)
     moves = np.array([[1.0, 0.0], [2.0, -0.5], [3.0, 0.5]])
-    found = infer_from_draws(np.array([1.0, -2.0]), moves, np.array([0.0, 1.0]), 100.0)
-    np.testing.assert_allclose(found.bias, [2.0, 0.0])
-    np.testing.assert_allclose(found.standard_error, np.sqrt([1.0 + 1.0, 0.25 + 1.0]))
+    parts = ErrorParts(np.array([2.0, 1.0]), np.array([1.0, 0.0]), moves, np.array([0.0, 1.0]), none + 2.0, none - 0.5)
+    found = infer_from_parts(np.array([1.0, -2.0]), parts, 100.0)
+    assert found is not None
+    margins = np.array([1.0, 0.25]) * (1.0 + 1.0 / 3.0)  # the mean of three draws is uncertain, too
+    variance = margins + np.array([4.0 + 1.0 + 1.0, 1.0 + 1.0 + 1.0])
+    np.testing.assert_allclose(found.standard_error, np.sqrt(variance))
+    np.testing.assert_allclose(found.bias, 1.5)
+    np.testing.assert_allclose(found.degrees_of_freedom, 2.0 * (variance / margins) ** 2)
     low, high = found.intervals(LEVEL)
-    np.testing.assert_allclose((low + high) / 2.0, [1.0 - 2.0, -2.0], atol=1e-9)
-    np.testing.assert_allclose((high - low) / 2.0, stats.t.ppf(0.975, 2) * found.standard_error)
+    np.testing.assert_allclose((low + high) / 2.0, np.array([1.0, -2.0]) - 1.5, atol=1e-9)
+    reach = stats.t.ppf(0.975, found.degrees_of_freedom) * found.standard_error
+    np.testing.assert_allclose((high - low) / 2.0, reach)
+    assert infer_from_parts(none, replace(parts, people=none + np.nan), 100.0) is None
 
 
 # ---- selection ---------------------------------------------------------------------------------

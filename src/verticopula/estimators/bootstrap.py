@@ -1,11 +1,11 @@
-"""Uncertainty of regressions on synthetic tables, from the fitted copula: free post-processing.
+"""Uncertainty of regressions on synthetic tables, from repetitions of the study: free post-processing.
 
-Intervals by default come from draws of what the study could have found (`simulate/copula_draws.py`). The bootstrap
-repeats the study itself, and works for every method. There the copula is taken for the population. Subjects are drawn
-from it, hidden from parties in the pattern of the real study, ranked and counted with the same noise, fitted and
-sampled like the real ones; the regression on each repetition's synthetic tables then varies as the real one would.
-Patterns are dealt to subjects at random, so where data are missing depending on others, what that alone adds to the
-variance is left out.
+Intervals by default come from the known errors of the copula (`estimators/copula_errors.py`). The bootstrap repeats the
+study itself, and works for every method. There the copula is taken for the population. Subjects are drawn from it,
+hidden from parties in the pattern of the real study, ranked and counted with the same noise, fitted and sampled like
+the real ones; the regression on each repetition's synthetic tables then varies as the real one would. Patterns are
+dealt to subjects at random, so where data are missing depending on others, what that alone adds to the variance is
+left out.
 """
 
 from __future__ import annotations
@@ -16,45 +16,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.glm.central_solver import maximise_likelihood
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_design import Features, join_features
 from verticopula.glm.feature_encoding import Coding, encode_table
-from verticopula.glm.inference import Inference, infer_from_bootstrap, infer_from_draws
+from verticopula.glm.inference import Inference, infer_from_bootstrap
 from verticopula.glm.regression_inputs import keep_complete, read_blocks, take_response
 from verticopula.schema.progress import Progress
-from verticopula.simulate.copula_draws import draw_copulas
 from verticopula.simulate.repeat_study import repeat_study
-from verticopula.stats.copula import FittedCopula
-from verticopula.stats.fit_result import FindPosteriorDraws
 from verticopula.study.fitted_study import FittedStudy
-from verticopula.study.synthetic_tables import SyntheticTables, decode_tables
+from verticopula.study.synthetic_tables import SyntheticTables
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class IntervalTuning:
-    """Chosen constants of intervals. All were chosen by hand, not tuned.
-
-    Attributes
-    ----------
-    draws : of copulas, behind an interval that nobody asked for; a standard error of so many is off by a tenth
-    rows : of each, on the same random numbers
-    seed : of both: any, since what is drawn protects nobody
-    least_share : of draws or repetitions that must give an estimate
-    """
-
-    draws: int = 50
-    rows: int = 4_000
-    seed: int = 0
-    least_share: float = 0.8
-
-
-INTERVAL_TUNING = IntervalTuning()
+_LEAST_SHARE = 0.8  # of repetitions that must give an estimate; by hand
 
 
 @dataclass(frozen=True)
@@ -110,40 +88,11 @@ def bootstrap_inference(
         if estimate is not None:
             found.append(estimate)
     show("repeating the study", n_repetitions, n_repetitions)
-    if len(found) < INTERVAL_TUNING.least_share * n_repetitions:
+    if len(found) < _LEAST_SHARE * n_repetitions:
         raise VerticopulaError(
             f"only {len(found)} of {n_repetitions} repetitions have a maximum of the likelihood on the selected columns"
         )
     return infer_from_bootstrap(model.estimate, np.array(found), model.n_effective, model.cuts)
-
-
-@threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
-def draws_inference(
-    fitted: FittedStudy, posterior: FindPosteriorDraws | None, model: SelectedModel, row_error: Floats
-) -> Inference | None:
-    """How far the selected coefficients move over copulas that the study could have found.
-
-    Every draw has rows of its own copula on the same random numbers, so that what rows add is the same in all of them
-    and comes on top once. None where too few draws have a maximum of the likelihood.
-
-    Parameters
-    ----------
-    posterior : draws of the correlations, where the study has them
-    row_error : (s,) standard error from the synthetic rows that the model was fitted on
-    """
-    copula = fitted.result.copula
-    plain = FittedCopula(copula.layout, copula.marginals, copula.correlation)
-    drawn = draw_copulas(fitted, posterior, INTERVAL_TUNING.draws, INTERVAL_TUNING.seed)
-    found = [_estimate_on(one, fitted, model) for one in (plain, *drawn)]
-    start, moved = found[0], [estimate for estimate in found[1:] if estimate is not None]
-    if start is None or len(moved) < INTERVAL_TUNING.least_share * INTERVAL_TUNING.draws:
-        return None
-    return infer_from_draws(model.estimate, np.array(moved) - start, row_error, model.n_effective, model.cuts)
-
-
-def _estimate_on(copula: FittedCopula, fitted: FittedStudy, model: SelectedModel) -> Floats | None:
-    values = copula.sample(INTERVAL_TUNING.rows, np.random.default_rng(INTERVAL_TUNING.seed))
-    return _estimate(decode_tables(values, fitted.federation, fitted.result), model)
 
 
 def _estimate(tables: SyntheticTables, model: SelectedModel) -> Floats | None:

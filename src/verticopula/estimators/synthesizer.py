@@ -487,7 +487,10 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         if n_rows is not None and num_rows is not None:
             raise SettingsError("give either n_rows or num_rows: they are the same")
         rows = num_rows if n_rows is None else n_rows
-        return self.decode(self.draw(rows, aligned, conditions=conditions, missing=missing))
+        tables = self.decode(self.draw(rows, aligned, conditions=conditions, missing=missing))
+        if conditions:
+            tables.study = None  # the errors of a part of the people are not those of the study
+        return tables
 
     def draw(
         self,

@@ -15,7 +15,8 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
 from verticopula.errors import SettingsError, StudyWarning
-from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference, draws_inference
+from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference
+from verticopula.estimators.copula_errors import infer_from_copula, why_errors_are_unknown
 from verticopula.estimators.glm_predictions import CLASSIFIED, GLMPredictions
 from verticopula.estimators.printed_regression import trace_as_printed
 from verticopula.estimators.regression_checks import (
@@ -65,7 +66,6 @@ from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 from verticopula.schema.progress import Progress
-from verticopula.simulate.copula_draws import why_errors_are_unknown
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.synthetic_tables import SyntheticTables
 from verticopula.transport.delivery import Transport, drive
@@ -226,7 +226,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         self._cuts: Floats | None = self._find_cuts(everything, naive, selection) if refitted else None
         self.no_intervals_ = self._why_no_intervals(X, maximised)
         if not self.no_intervals_:
-            self._draw_intervals(X, X.study, naive)
+            self._find_intervals(X, everything, response.values)
         self._add_warnings(
             coefficient_warnings(
                 everything,
@@ -464,12 +464,12 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
                 return f"nobody has both {pair.first} and {pair.second}, so their correlation is not known"
         return ""
 
-    def _draw_intervals(self, tables: SyntheticTables, study: FittedStudy, naive: Inference) -> None:
-        """Intervals from draws of what the study could have found."""
-        row_error = naive.standard_error * np.sqrt(self.n_effective_ / self.n_rows_)
-        self.inference_ = draws_inference(study, tables.posterior_draws, self._selected_model(), row_error)
+    def _find_intervals(self, tables: SyntheticTables, features: Features, y: Floats) -> None:
+        """Intervals from the known errors of the copula behind the tables."""
+        columns, model = features.values[:, self._coef != 0.0], self._selected_model()
+        self.inference_ = infer_from_copula(tables.study, tables.posterior_draws, model, columns, y)
         if self.inference_ is None:
-            self.no_intervals_ = "too few draws have a maximum of the likelihood on the selected columns"
+            self.no_intervals_ = "the errors of the selected columns are not finite"
 
     def _add_warnings(self, found: list[StudyWarning]) -> None:
         """Those that coefficients cannot be relied on with say that the fit did not converge, too."""

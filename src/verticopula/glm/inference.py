@@ -24,7 +24,7 @@ SOURCES: dict[Source, str] = {
     "likelihood": "They ignore privacy noise, missing blocks and the selection of columns: right only if the rows are "
     "{n_effective:,.0f} real people and the columns were chosen beforehand.",
     "copula": "They know of privacy noise, missing blocks, finite numbers of people and rows, and the selection of "
-    "columns ({copies} draws of what the study could have found).",
+    "columns.",
     "bootstrap": "They know of privacy noise, missing blocks, finite numbers of people and rows, and the selection of "
     "columns ({copies} repetitions of the whole study on data drawn from the fitted copula).",
 }
@@ -54,7 +54,7 @@ class Inference:
     estimate, standard_error : (s,)
     bias : (s,) mean of the draws or repetitions less the estimate. Intervals from draws are moved back by it; a
         bootstrap has it in its error
-    degrees_of_freedom : of the t distribution; infinite for the normal one
+    degrees_of_freedom : of the t distribution, one or (s,); infinite for the normal one
     copies : draws or repetitions behind it; 1 for the likelihood's own
     cuts : (s,) how near to 0 an estimate could have come before its column would have been dropped; None for 0
     identified : False where columns are linearly dependent, so that many coefficients fit equally well
@@ -64,7 +64,7 @@ class Inference:
     estimate: Floats
     standard_error: Floats
     bias: Floats
-    degrees_of_freedom: float
+    degrees_of_freedom: float | Floats
     source: Source
     n_effective: float
     copies: int = 1
@@ -75,7 +75,7 @@ class Inference:
     def intervals(self, level: float) -> tuple[Floats, Floats]:
         """Lower and upper ends at a confidence level."""
         # An error that comes from few draws is wider by what t is wider than the normal distribution.
-        wider = float(stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom) / stats.norm.ppf(0.5 + level / 2.0))
+        wider = stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom) / stats.norm.ppf(0.5 + level / 2.0)
         error = wider * self.standard_error
         ends = np.full((2, error.size), np.nan)
         for j, (value, cut) in enumerate(zip(self.estimate, self._cuts, strict=True)):
@@ -158,20 +158,42 @@ def infer_from_bootstrap(
     return Inference(estimate, error, bias, freedom, "bootstrap", n_effective, len(repetitions), cuts)
 
 
-def infer_from_draws(
-    estimate: Floats, moves: Floats, row_error: Floats, n_effective: float, cuts: Floats | None = None
-) -> Inference:
-    """From (M, s) moves of the estimate over draws of the copula that the study could have found.
+@dataclass(frozen=True)
+class ErrorParts:
+    """Where errors of s coefficients come from.
 
-    Shrinkage and coarse margins move all of them the same way, and the interval is moved back by that. The fitted
-    copula was moved itself, so that how far is known only roughly: a part of the bias counts as error.
-
-    Parameters
+    Attributes
     ----------
-    moves : how far each draw's coefficients are from the fitted copula's, on the same random numbers
-    row_error : (s,) standard error from the finite number of synthetic rows, which the moves leave out
+    people : (s,) standard errors from the finite number of people, all columns of them seen without noise
+    correlations : (s,) what noise and missing blocks add through the correlations
+    margins : (M, s) moves over draws of the margins
+    rows : (s,) standard errors from the finite number of synthetic rows
+    doubtful_bias, known_bias : (s,) how far the estimate is expected to be off: roughly, and for certain
     """
-    bias = moves.mean(axis=0)
-    error = np.sqrt(np.var(moves, axis=0, ddof=1) + row_error**2 + (INFERENCE_TUNING.bias_doubt * bias) ** 2)
-    freedom = float(len(moves) - 1)
-    return Inference(estimate, error, bias, freedom, "copula", n_effective, len(moves), cuts)
+
+    people: Floats
+    correlations: Floats
+    margins: Floats
+    rows: Floats
+    doubtful_bias: Floats
+    known_bias: Floats
+
+
+def infer_from_parts(
+    estimate: Floats, parts: ErrorParts, n_effective: float, cuts: Floats | None = None
+) -> Inference | None:
+    """From the known errors of what stands behind synthetic tables; None where one of them is not a number.
+
+    Intervals are moved back by both biases, and a part of the doubtful one counts as error. Few draws of the margins
+    leave their variance uncertain; t's degrees of freedom are those of Satterthwaite (1946).
+    """
+    draws = len(parts.margins)
+    margins = np.var(parts.margins, axis=0, ddof=1) * (1.0 + 1.0 / draws)
+    doubt = (INFERENCE_TUNING.bias_doubt * parts.doubtful_bias) ** 2
+    variance = parts.people**2 + parts.correlations**2 + parts.rows**2 + margins + doubt
+    if not np.isfinite(variance).all():
+        return None
+    with np.errstate(divide="ignore"):
+        freedom = (draws - 1.0) * (variance / margins) ** 2
+    bias = parts.doubtful_bias + parts.known_bias
+    return Inference(estimate, np.sqrt(variance), bias, freedom, "copula", n_effective, draws, cuts)

@@ -38,7 +38,7 @@ class Method:
     models_missing : whether it fits how columns that were observed together depend on those that were not
     fewest_parties : with which it makes sense
     printed : the paper's algorithm that `as-printed` runs; "" where the method is verticopula's alone
-    known_errors : where the errors of its copula are known from: simulated `ranks`, its `posterior`, or the noise of
+    known_errors : where the errors of its copula are known from: noise of `ranks`, its `posterior`, or the noise of
         its `openings`; "" where only repetitions of a whole study say
     """
 

@@ -191,6 +191,8 @@ def add_atoms(column: Column, n_cells: int) -> int:
 
 def scale_pieces(column: Column, n_cells: int) -> list[Piece]:
     """The pieces of a continuous column with so many public cells: gaps have cells by their length, at least one."""
+    if not column.atoms:
+        return [Piece(0.0, 1.0, 0, n_cells)]
     gaps = _gaps_between_atoms(column)
     lengths = np.array([high - low for low, high in gaps])
     filled = lengths > 0.0

@@ -129,6 +129,7 @@ class _Group:
     observed: NDArray[np.int64]
     missing: NDArray[np.int64]
     rows: Floats
+    products: Floats
     count: int
 
     @classmethod
@@ -136,23 +137,24 @@ class _Group:
         rows = readings[pattern.rows][:, pattern.observed]
         if rows.shape[0] > rows.shape[1]:
             rows = np.asarray(np.linalg.qr(rows, mode="r"))
-        return cls(pattern.observed, pattern.missing, rows, pattern.rows.size)
+        return cls(pattern.observed, pattern.missing, rows, rows.T @ rows, pattern.rows.size)
 
     def add_completed(self, products: Floats, covariance: Floats, rng: Rng) -> None:
         """Add the products of the completed readings, in place."""
         seen, missing, rows = self.observed, self.missing, self.rows
-        products[np.ix_(seen, seen)] += rows.T @ rows
+        down, across = seen[:, None], missing[:, None]  # np.ix_ takes longer than what it is for
+        products[down, seen] += self.products
         if missing.size == 0:
             return
+        between = covariance[down, missing]
         weights = regress(covariance, seen, missing)
-        left = covariance[np.ix_(missing, missing)] - weights @ covariance[np.ix_(seen, missing)]
-        root: Floats = np.asarray(np.linalg.cholesky(left))
+        root: Floats = np.asarray(np.linalg.cholesky(covariance[across, missing] - weights @ between))
         noise = rng.standard_normal((rows.shape[0], missing.size)) @ root.T
         drawn: Floats = rows @ weights.T + noise
-        across = drawn.T @ rows
-        products[np.ix_(missing, seen)] += across
-        products[np.ix_(seen, missing)] += across.T
-        products[np.ix_(missing, missing)] += drawn.T @ drawn + _draw_products(self.count - len(rows), root, rng)
+        mixed = drawn.T @ rows
+        products[across, seen] += mixed
+        products[down, missing] += mixed.T
+        products[across, missing] += drawn.T @ drawn + _draw_products(self.count - len(rows), root, rng)
 
 
 def _draw_products(count: int, root: Floats, rng: Rng) -> Floats:
