@@ -11,7 +11,7 @@ correlations are carried over to coefficients to first order (`glm/row_effects.p
 - of *rows*: their finite number.
 
 Biases are what noise far out in the tails of margins does (`stats/margin_tails.py`), what noise does to margins on
-average, and what shrinking does to correlations that were shrunk before. Rows of `strict` are settled: what
+average, and what shrinking does to correlations that were shrunk before. Rows of `strict` are calibrated: what
 correlations they lose by that is known, too.
 
 Patterns are taken as dealt to people at random: what a dependence of missingness on data adds to margins is left out.
@@ -120,14 +120,14 @@ def infer_from_copula(
     ).standard_error
     gradients = effects.gradients(likely[0], middle, errors.loadings)
     gradients[:, errors.within] = 0.0
-    settled = fitted.result.strict is not None
+    calibrated = fitted.result.strict is not None
     parts = ErrorParts(
         people=people,
         correlations=np.sqrt(errors.correlation_variance(gradients, posterior)),
         margins=moves,
-        rows=people * (0.0 if settled else math.sqrt(model.n_effective / model.n_rows)),
+        rows=people * (0.0 if calibrated else math.sqrt(model.n_effective / model.n_rows)),
         doubtful_bias=model.estimate - middle + moves.mean(axis=0) + _carry(gradients, errors.shrinkage()),
-        known_bias=_carry(gradients, errors.rows_off()) if settled else np.zeros(middle.size),
+        known_bias=_carry(gradients, errors.rows_off()) if calibrated else np.zeros(middle.size),
     )
     return infer_from_parts(model.estimate, parts, model.n_effective, model.cuts)
 

@@ -13,7 +13,7 @@ from verticopula.glm.families import Family
 Floats = NDArray[np.float64]
 
 _STEPS, _HALVINGS = 30, 10
-_LAST_STEP = 1e-7  # in standard deviations of eta per column
+_SMALLEST_MOVE = 1e-7  # in standard deviations of eta per column
 _APART = 0.25  # of eta, for derivatives by differences
 
 
@@ -59,7 +59,7 @@ class RowEffects:
                     break
                 step = step / 2.0
             coef, eta, loss = coef + step, moved, min(reached, loss)
-            if np.max(np.abs(step), initial=0.0) < _LAST_STEP:
+            if np.max(np.abs(step), initial=0.0) < _SMALLEST_MOVE:
                 return self._to_data(coef, mean, scale)
         return np.full(coef.size, np.nan)
 
