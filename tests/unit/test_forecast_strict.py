@@ -38,7 +38,7 @@ def test_simulated_openings_have_the_noise_of_the_plan(unit: str) -> None:
     made = make({"a": "cob", "b": "mn"}, draw(factor_correlation(5), 2_000), {"a": np.arange(2_000) < 1_500})
     opened = open_all(made, 5.0, unit=unit)
     plan, found = opened.plan.sums, opened.openings
-    off, _ = noise_deviation(plan)
+    off = noise_deviation(plan)
     assert found.chosen.population.gram.deviation == pytest.approx(off, rel=0.01)
     assert found.tables
     pairs = np.array(found.chosen.pairs)

@@ -58,7 +58,7 @@ def open_products(plan: SumsPlan, terms: Sequence[Ints]) -> OpenedProducts:
     rows, others = np.triu_indices(plan.width)
     whole[rows, others] = opened
     whole[others, rows] = opened
-    return OpenedProducts(whole, noise_deviation(plan)[0])
+    return OpenedProducts(whole, noise_deviation(plan))
 
 
 def open_counts(plan: SumsPlan, pairs: Ints, terms: Sequence[Ints]) -> tuple[OpenedCounts, ...]:

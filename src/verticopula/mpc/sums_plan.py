@@ -324,11 +324,10 @@ def plan_slack(plan: SumsPlan) -> float:
     return slack
 
 
-def noise_deviation(plan: SumsPlan) -> tuple[float, float]:
-    """Standard deviations off and on the diagonal once all three compute parties have added their shares.
+def noise_deviation(plan: SumsPlan) -> float:
+    """Standard deviation off the diagonal once all three compute parties have added their shares.
 
     In units of the tables times the weights, which are whole numbers.
     """
-    factor = math.sqrt(N_COMPUTE) / 4.0**plan.bits
-    off, diagonal = (share_scale(scale) for scale in gram_scales(plan.bound, plan.mu))
-    return factor * off, factor * diagonal
+    off, _ = gram_scales(plan.bound, plan.mu)
+    return math.sqrt(N_COMPUTE) / 4.0**plan.bits * share_scale(off)
