@@ -215,7 +215,7 @@ def _less_noise(request: SumsShareRequest) -> SumsShareRequest:
 
 
 against_parties(
-    "secure sums with one part in a hundred less noise",
+    "secure sums with less noise, in the last bit of mu",
     "its own computation",
     "refused: party 'middle': the plan of secure sums is not the one that follows",
     party="middle",
