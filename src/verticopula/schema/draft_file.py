@@ -46,7 +46,8 @@ def draft_text(draft: FederationDraft, check_with: str = "verticopula check fede
 
 
 def _head(draft: FederationDraft, check_with: str) -> Iterator[str]:
-    yield "# Who holds what. This is a draft: kinds, ids and the response were guessed from the tables."
+    guessed = "kinds and ids" if draft.response_was_given else "kinds, ids and the response"
+    yield f"# Who holds what. This is a draft: {guessed} were guessed from the tables."
     if draft.bounds_source == FROM_DATA:
         yield "# Bounds and categories were TAKEN FROM THE DATA, as asked for: epsilon will be infinite."
     else:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from verticopula.errors import Problem, SchemaError, SettingsError
-from verticopula.schema.cell_text import is_empty, looks_mistyped, parse_days, parse_numbers, strip_text
+from verticopula.schema.cell_text import is_empty, looks_mistyped, parse_days, parse_numbers, strip_text, suggest_name
 from verticopula.schema.id_rules import apply_id_rules, count_unknown, suggest_id_rules
 
 BLANK, FROM_DATA = "blank", "from-data"  # where a draft's bounds and categories come from
@@ -42,6 +42,7 @@ class GuessThresholds:
 
 
 GUESS_AT = GuessThresholds()
+_AS_SAID = "as you said; the people of this party are the study's"
 
 _RESPONSE_NAMES = re.compile(
     r"^(y|target|label|outcome|response|default(ed)?|event|status|churn(ed)?|died|death)$", re.I
@@ -147,6 +148,28 @@ class FederationDraft:
         ]
         return out
 
+    @property
+    def response_was_given(self) -> bool:
+        """Whether somebody named the response."""
+        return self.response_why == _AS_SAID
+
+    def with_response(self, response: str) -> FederationDraft:
+        """The draft with the response that somebody named; SchemaError if it is no column that can be explained.
+
+        Parameters
+        ----------
+        response : as party.column
+        """
+        known = {f"{party.name}.{column.name}": column for party in self.parties for column in party.columns}
+        if response not in known:
+            alike = [name for name in known if name.partition(".")[2] == response] or list(known)
+            form = "" if "." in response else ", written as party.column"
+            hint = suggest_name(response, alike)
+            raise SchemaError([Problem("response", f"{response!r} is not a column of these tables{form}{hint}")])
+        if not known[response].kind:
+            raise SchemaError([Problem("response", f"{response!r} cannot be in a study: {known[response].why}")])
+        return replace(self, response=response, response_why=_AS_SAID)
+
     def to_toml(self, path: str | Path | None = None, *, check_with: str = "verticopula check federation.toml") -> str:
         """The text of a federation file with comments; also written to `path` if one is given.
 
@@ -222,8 +245,8 @@ def draft_federation(
     rules = _guess_rules(ids) if id is None else ()
     draft = FederationDraft(name, response or "", id_name, tuple(parties), rules, id_why, bounds_source=bounds)
     if response is None:
-        draft = _with_response(draft, ids)
-    return draft
+        return _with_response(draft, ids)
+    return draft.with_response(response)
 
 
 def require_values(draft: FederationDraft) -> None:
