@@ -9,6 +9,7 @@ A page is the only source. Of its fenced blocks
 A line `…` in an output stands for any number of lines. Remarks before a block, which no reader sees:
 
 - `<!-- numbers vary -->`: the output has estimates from noise without a seed, so any number will do;
+- `<!-- ends with an error -->`: its last command fails, as the page says;
 - `<!-- not run: WHY -->`: it cannot run here;
 - `<!-- setup` or `<!-- setup python`, lines, `-->`: what runs where the remark stands, and is not shown.
 
@@ -62,13 +63,14 @@ class Block:
     numbers_vary: bool = False
     not_run: str = ""
     name: str = ""
+    fails: bool = False
 
     @property
     def source(self) -> str:
         """The code as a notebook's cell."""
         if self.kind == "file":
             return f"%%writefile {self.name}\n{self.code}"
-        return self.code if self.kind == "python" else f"%%bash\n{self.code}"
+        return self.code if self.kind == "python" else f"%%bash{' --no-raise-error' if self.fails else ''}\n{self.code}"
 
 
 @dataclass
@@ -132,7 +134,8 @@ def _block_of(match: re.Match[str], said: dict[str, str]) -> Block | None:
         spans = [(found.start(), found.end()) for found in re.finditer(r"^(?![$>] ).*\n", body, re.MULTILINE)]
         begin = match.start(2)
         span = (begin + spans[0][0], begin + spans[-1][1]) if spans else (match.end(2), match.end(2))
-        return Block("console", "\n".join(commands), at, shown or None, span, **common)
+        fails = "ends with an error" in said
+        return Block("console", "\n".join(commands), at, shown or None, span, fails=fails, **common)
     if language == "python":
         return Block("python", body.rstrip("\n"), at, **common)
     if "file" in said:
@@ -242,7 +245,8 @@ def printed_by(cell: Any) -> list[str]:
         if output.output_type == "stream" and (output.name == "stdout" or cell.source.startswith("%%")):
             found += output.text  # a long line may come in pieces
         elif output.output_type in ("execute_result", "display_data"):
-            found += output.data.get("text/plain", "") + "\n"
+            said = output.data.get("text/plain", "")
+            found += f"{said}\n" if said else ""  # a bar that has gone
     return [line.rstrip() for line in _COLOUR.sub("", found).splitlines()]
 
 

@@ -13,11 +13,19 @@ from tests.audit.studies import N, federation, people
 from tests.builders import CONTINUOUS, fit_seeded, make_federation, make_tables
 from verticopula.auditing import AuditSettings, audit_study
 from verticopula.auditing.aligned_attack import attack_aligned
-from verticopula.auditing.encoded_rows import EncodedRows, GradeScale, nearest
-from verticopula.auditing.findings import auc, difference_of_means
+from verticopula.auditing.audit_report import AuditReport, describe_value, verdict
+from verticopula.auditing.encoded_rows import EncodedRows, GradeScale, nearest, tied_nearest
+from verticopula.auditing.findings import (
+    Finding,
+    auc,
+    can_tell_from_half,
+    difference_of_means,
+    difference_of_shares,
+    wilson_interval,
+)
 from verticopula.auditing.holdout import restrict
 from verticopula.auditing.sdmetrics_findings import sdmetrics_findings
-from verticopula.auditing.table_attacks import AttackedTable, attack_tables
+from verticopula.auditing.table_attacks import AttackedTable, attack_tables, closeness, closer_share
 from verticopula.data.tables import align_tables
 from verticopula.errors import AlignedWarning, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
@@ -114,6 +122,104 @@ def test_nearest_is_the_obvious_loop() -> None:
         np.testing.assert_allclose(distance[i], np.sort(all_of_them)[:4])
         found = index[i] >= 0
         np.testing.assert_allclose(all_of_them[index[i][found]], distance[i][found])
+
+
+def some_people(count: int, patterns: int, seed: int) -> EncodedRows:
+    """Three columns of a bank and three of a clinic; the clinic does not know every `patterns`-th person."""
+    rng = np.random.default_rng(seed)
+    study = federation()
+    columns = tuple(study.column(key) for key in study.keys)
+    unordered = np.array([column.kind == "nominal" for column in columns])
+    values = np.where(unordered, rng.integers(0, 3, (count, len(columns))), rng.random((count, len(columns))))
+    clinic = np.array([key.party == "clinic" for key in study.keys])
+    values[np.ix_(np.arange(count) % patterns == 0, clinic)] = np.nan
+    return EncodedRows(study.keys, values, unordered, columns)
+
+
+def test_tied_people_share_a_row_as_in_the_obvious_loop() -> None:
+    people_, rows = some_people(40, 3, 1), some_people(25, 99, 2)
+    people_.values[7] = people_.values[5]  # a tie
+    expected = np.zeros(40)
+    for r in range(25):
+        distance = nearest(rows.rows(slice(r, r + 1)), people_)[1][0, 0]
+        tied = [
+            i for i in range(40) if nearest(rows.rows(slice(r, r + 1)), people_.rows(slice(i, i + 1)))[1] == distance
+        ]
+        expected[tied] += 1.0 / len(tied) / 25
+    np.testing.assert_allclose(tied_nearest(rows, people_), expected)
+    assert tied_nearest(rows, people_)[5] == tied_nearest(rows, people_)[7]
+
+
+def test_nobody_is_nearest_for_standing_first_in_the_table() -> None:
+    """People known by one binary column are at distance zero from half of all rows: they tie, and share."""
+    study = make_federation({"bank": {"a": CONTINUOUS, "b": CONTINUOUS}, "agency": {"late": {"kind": "binary"}}})
+    columns = tuple(study.column(key) for key in study.keys)
+    at_agency = np.array([key.party == "agency" for key in study.keys])
+    rng = np.random.default_rng(3)
+
+    def draw(count: int) -> EncodedRows:
+        values = np.where(at_agency, rng.integers(0, 2, (count, 3)), rng.random((count, 3)))
+        return EncodedRows(study.keys, values, np.zeros(3, dtype=bool), columns)
+
+    members, others, rows = draw(300), draw(300), draw(600)
+    for part in (members, others):
+        part.values[:100, ~at_agency] = np.nan  # no row of the bank
+    table = AttackedTable(members, others, rows)
+    share, decided_by = closer_share(table, rows)
+    swapped, _ = closer_share(AttackedTable(others, members, rows), rows)
+    assert share + swapped == pytest.approx(1.0)  # who stands first does not matter
+    assert decided_by > 50
+    found = closeness(table, CONFIDENCE, rng)
+    assert 0.0 <= found.low < 0.5 < found.high <= 1.0
+    assert found.conclusive
+    copied = closeness(AttackedTable(members, others, members.rows(slice(100, 300))), CONFIDENCE, rng)
+    assert copied.is_suspicious
+    assert copied.high <= 1.0
+
+
+def test_one_person_near_all_rows_is_too_few_to_say() -> None:
+    study = make_federation({"bank": {"a": CONTINUOUS, "b": CONTINUOUS}})
+    columns = tuple(study.column(key) for key in study.keys)
+
+    def rows(values: np.ndarray) -> EncodedRows:
+        return EncodedRows(study.keys, values, np.zeros(2, dtype=bool), columns)
+
+    members = rows(np.r_[[[0.5, 0.5]], np.full((49, 2), 9.0)])
+    table = AttackedTable(members, rows(np.full((50, 2), -9.0)), rows(np.random.default_rng(0).random((80, 2))))
+    found = closeness(table, 0.995, np.random.default_rng(0))
+    assert found.value == 1.0
+    assert 0.0 <= found.low < 0.5
+    assert found.high == 1.0
+    assert not found.is_suspicious
+    assert not found.conclusive
+    assert found.means.startswith("Too few to say")
+    report = AuditReport("s", "client", None, 0.95, None, None, (), (found,), ())  # type: ignore[arg-type]
+    assert verdict(report) == "The table shows nothing beyond chance. Too few people to say: closest record."
+    assert "-" not in describe_value(found)
+
+
+def test_wilsons_interval_is_scipys_and_stays_a_share() -> None:
+    for hits in (0, 1, 7, 20):
+        theirs = stats.binomtest(hits, 20).proportion_ci(0.9, method="wilson")
+        assert wilson_interval(hits / 20, 20, 0.9) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+    for size in (1.0, 1.3, 4.0, 1e6):
+        for share in (0.0, 1e-9, 0.4, 1.0):
+            low, high = wilson_interval(share, size, 0.995)
+            assert 0.0 <= low <= share <= high <= 1.0
+    assert not can_tell_from_half(1.0, 0.95)
+    assert not can_tell_from_half(3.8, 0.95)  # 1.96 squared is 3.84
+    assert can_tell_from_half(3.9, 0.95)
+
+
+def test_a_difference_of_shares_has_newcombes_interval() -> None:
+    value, low, high = difference_of_shares((56 / 70, 70), (48 / 80, 80), 0.95)  # his example (a)
+    assert (value, low, high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
+    value, low, high = difference_of_shares((1.0, 30), (0.0, 30), 0.995)
+    assert -1.0 <= low < value == high == 1.0
+
+
+def test_a_finding_is_conclusive_unless_it_says_otherwise() -> None:
+    assert Finding("x", 0.5, 0.4, 0.6, 0.5, None, "").conclusive
 
 
 def test_intervals_are_those_of_the_textbook() -> None:

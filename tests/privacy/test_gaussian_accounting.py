@@ -201,3 +201,11 @@ def test_a_column_that_is_not_shared_is_not_hidden_behind_all_columns() -> None:
     assert entries()[1].column == ALL_COLUMNS
     with pytest.raises(PolicyRefused, match="'x'"):
         Policy(columns=("y",)).check("a", "strict", entries(), [])
+
+
+def test_a_statement_without_ranks_does_not_speak_of_comparisons() -> None:
+    statement = state_privacy(entries())
+    assert "comparison" not in str(statement)
+    assert "one person's value in one column; the largest over columns" in str(statement)
+    ranked = state_privacy([*entries(), *Pricing("s", "a").first_round(COLUMN, "exact", 100, 1.0, 1.0)])
+    assert "one comparison of two subjects in one column (ranks)" in str(ranked)

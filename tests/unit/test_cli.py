@@ -75,7 +75,7 @@ def test_demo_writes_what_was_missing_and_how_margins_were_corrected(demo: Path)
 def test_check_then_run_on_the_demos_inputs(demo: Path, tmp_path: Path, call: Call) -> None:
     checked = call("check", demo / "federation.toml", "--data", demo / "data")
     assert checked.code == 0, checked.err
-    assert "nothing was spent" in checked.out
+    assert "Nothing was spent" in checked.out
     options = ["--data", demo / "data", "--out", tmp_path / "s", "--seed", 3, "--rows", 50, "--unit", "variable"]
     options += ["--method", "vcds"]
     done = call("run", demo / "federation.toml", *options)

@@ -70,6 +70,37 @@ def test_it_guesses_names_kinds_ids_and_response_and_leaves_ranges_blank(tables:
     assert "6 questions are open" in done.out
 
 
+@pytest.mark.parametrize(
+    ("response", "said"),
+    [
+        ("agency.defalt", "'agency.defalt' is not a column of these tables; did you mean 'agency.default'?"),
+        ("default", "is not a column of these tables, written as party.column; did you mean 'agency.default'?"),
+        ("agency.nonsense", "'agency.nonsense' is not a column of these tables"),
+        ("agency.Customer", "'agency.Customer' is not a column of these tables"),
+    ],
+)
+def test_a_response_that_is_not_there_is_an_error(tables: Path, call: Call, response: str, said: str) -> None:
+    done = call("init", tables, "--yes", "--response", response)
+    assert done.code == 1
+    assert said in " ".join(done.err.split())
+    assert not Path("federation.toml").exists()
+
+
+def test_a_response_that_was_given_is_not_called_a_guess(tables: Path, call: Call) -> None:
+    assert call("init", tables, "--yes", "--response", "agency.score").code == 0
+    text = Path("federation.toml").read_text("utf-8")
+    assert "kinds and ids were guessed" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("response")]
+    assert line.startswith('response = "agency.score"')
+    assert line.endswith("# as you said; the people of this party are the study's")
+
+
+def test_a_response_that_cannot_be_in_a_study_is_an_error() -> None:
+    people = pl.DataFrame({"id": range(80), "name": [f"person {k}" for k in range(80)], "y": [0, 1] * 40})
+    with pytest.raises(SchemaError, match="cannot be in a study: names or remarks"):
+        draft_federation({"a": people}, response="a.name")
+
+
 def test_nothing_of_the_cells_is_in_the_file(tables: Path, call: Call) -> None:
     call("init", tables, "--yes")
     text = Path("federation.toml").read_text("utf-8")

@@ -76,6 +76,13 @@ def test_blocks_are_found_with_what_they_show(page: Page) -> None:
     assert page.run == [setup, console, python, file]
 
 
+def test_a_block_may_end_with_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("<!-- ends with an error -->\n```console\n$ false\n```\n", encoding="utf-8")
+    (block,) = read_page(path).blocks
+    assert block.source == "%%bash --no-raise-error\nfalse"
+
+
 def test_lines_are_the_same_words_with_numbers_that_are_close() -> None:
     assert same_line("mean 0.521, of 442 people", "mean  0.522, of 442 people")
     assert not same_line("mean 0.521, of 442 people", "mean 0.541, of 442 people")
@@ -126,7 +133,8 @@ def test_output_comes_in_pieces_in_colours_and_with_warnings_beside_it() -> None
         stream("stderr", "warning\n"),
         shown,
     ]
-    assert printed_by(SimpleNamespace(source="f()", outputs=outputs)) == ["a long line", "3"]
+    gone = SimpleNamespace(output_type="display_data", data={"text/html": "", "text/plain": ""})
+    assert printed_by(SimpleNamespace(source="f()", outputs=[gone, *outputs])) == ["a long line", "3"]
     assert printed_by(SimpleNamespace(source="%%bash\nf", outputs=outputs)) == ["a long line", "warning", "3"]
 
 

@@ -19,8 +19,8 @@ from tests.builders import CONTINUOUS, Call, make_federation
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.input_files import write_inputs
 from verticopula.data.tables import align_tables, knows_everybody
-from verticopula.errors import StudyWarning
-from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending
+from verticopula.errors import BudgetExceeded, PolicyRefused, StudyWarning
+from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending, would_refuse
 from verticopula.privacy.policy import Caps
 from verticopula.schema.methods import default_method
 from verticopula.schema.study_settings import StudySettings
@@ -97,6 +97,59 @@ def test_caps_that_are_nearly_used_or_too_small_for_the_study() -> None:
     assert "Epsilon per client would be 2 of 2" in said
     with_strict = found(made, "strict", delta=1e-6, policies={"bank": Policy(caps=Caps(person=1.1))})
     assert list(with_strict) == ["cap-nearly-used"]
+
+
+def test_a_strict_study_is_priced_as_its_caps_count_it() -> None:
+    """Caps count Gaussian noise by a filter, which is dearer: what `run` refuses, `check` refuses, too."""
+    made = study()
+    for policy, cap, code in (
+        (Policy(caps=Caps(person=4.0)), 4.0, "above-cap"),
+        (Policy(caps=Caps(person=4.3)), 4.3, "cap-nearly-used"),
+        (Policy(methods=("strict",), caps=Caps(person=4.0)), 4.0, "cap-nearly-used"),
+    ):
+        given = {"epsilon": 4.0, "delta": 1e-6}
+        assert list(found(made, "strict", **given, policies={"bank": policy})) == [code], cap
+        study_ = Synthesizer(made[0], "strict", **given)
+        if code == "above-cap":
+            with pytest.raises(BudgetExceeded):
+                study_.fit(made[1], policies={"bank": policy})
+        else:
+            study_.fit(made[1], policies={"bank": policy})
+    assert list(found(made, "strict", delta=1e-6, policies={"bank": Policy(caps=Caps(block=0.9))})) == []
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Policy(methods=("strict",)), Policy(columns=("z",)), Policy(min_subjects=301), Policy(caps=Caps(block=1))],
+)
+def test_every_rule_that_would_refuse_is_said_before(policy: Policy) -> None:
+    made = study()
+    warned = would_refuse(found(made, policies={"bank": policy}).values())
+    assert [warning.level for warning in warned] == ["stop"]
+    assert warned[0].title.startswith("Party bank would refuse")
+    with pytest.raises((PolicyRefused, BudgetExceeded)):
+        Synthesizer(made[0], "vcds", 1.0).fit(made[1], policies={"bank": policy})
+
+
+def test_the_paper_s_algorithms_as_printed_are_refused_before_too() -> None:
+    federation, tables = study()
+    settings = StudySettings("vcds", 1.0, variant="as-printed").checked(federation)
+    aligned = align_tables(federation, tables, need_overlap=False)
+    for policy, count in ((Policy(), 1), (Policy(allow_as_printed=True), 0)):
+        given = warn_before_spending(federation, settings, aligned, policies={"bank": policy})
+        assert len(would_refuse(given)) == count
+    capped = Policy(allow_as_printed=True, caps=Caps(client=1e6))
+    (warning,) = would_refuse(warn_before_spending(federation, settings, aligned, policies={"bank": capped}))
+    assert "would become infinite" in warning.title or "inf" in warning.title
+
+
+def test_the_last_line_of_a_check_says_what_is_open(folder: Path, call: Call) -> None:
+    inputs = [folder / "federation.toml", "--data", folder / "data"]
+    assert call("check", *inputs).out.endswith("Nothing was spent; nothing would stop the study.")
+    last = "Nothing was spent; nothing would stop the study; 1 thing to look at above."
+    assert call("check", *inputs, "--method", "vcds").out.endswith(last)
+    last = "Nothing was spent; the federation file is complete."
+    assert call("check", folder / "federation.toml").out.endswith(last)
 
 
 def test_the_prices_before_are_those_of_the_ledger_after() -> None:
@@ -195,7 +248,14 @@ def test_check_asks_the_vault_and_tells_it_nothing(folder: Path, call: Call) -> 
     before = {path: path.read_bytes() for path in (folder / "vault").rglob("*") if path.is_file()}
     said = call("check", *inputs, "--epsilon", 2).out
     assert "Epsilon per client would be 6 of 6" in said
-    assert "Party bank would refuse: epsilon per client would become 7" in call("check", *inputs, "--epsilon", 3).out
+    refused = call("check", *inputs, "--epsilon", 3)
+    assert refused.code == 1
+    assert "Party bank would refuse: epsilon per client would become 7" in refused.out
+    last = (
+        "Nothing was spent; 1 thing would stop the study: Party bank would refuse: epsilon per client would become 7."
+    )
+    assert refused.out.endswith(last)
+    assert call("check", *inputs, "--epsilon", 3, "--quiet").code == 1
     assert {path: path.read_bytes() for path in (folder / "vault").rglob("*") if path.is_file()} == before
 
 

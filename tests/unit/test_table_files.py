@@ -11,12 +11,15 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.builders import make_federation
 from verticopula import Federation
 from verticopula.data.table_files import list_tables, party_name_of, read_table, read_tables
 from verticopula.data.tables import AlignedTable, align_tables, encode_column
 from verticopula.errors import SchemaError
+from verticopula.forecasting.preflight_checks import warn_before_spending
 from verticopula.schema.columns import Column
 from verticopula.schema.id_rules import suggest_id_rules
+from verticopula.schema.study_settings import StudySettings
 
 AMOUNT = Column(name="x", kind="continuous", bounds=(-1e9, 1e9))
 DAY = Column(name="x", kind="count", bounds=("2000-01-01", "2030-12-31"))  # type: ignore[arg-type]
@@ -98,6 +101,20 @@ def test_thousands_that_might_be_decimals_are_noted(tmp_path: Path) -> None:
     (note,) = aligned(tmp_path, bank, AGENCY)["bank"].notes()
     assert "2 cells are taken for thousands, as in 1,000 (data rows 1, 2)" in str(note)
     assert aligned(tmp_path, bank, AGENCY, decimal=".")["bank"].notes() == []
+
+
+def test_an_open_decimal_mark_is_one_question() -> None:
+    """That all values are clamped, or are the same then, follows from it, and calls for nothing else."""
+    federation = make_federation({"lab": {"y": {"kind": "binary"}, "bmi": {"kind": "continuous", "bounds": [10, 80]}}})
+    frame = pl.DataFrame(
+        {"subject_id": [str(k) for k in range(9)], "y": [0, 1, 0] * 3, "bmi": [f"3{k},100" for k in range(9)]}
+    )
+    table = align_tables(federation, {"lab": frame})
+    (note,) = table["lab"].notes()
+    assert 'decimal = ","' in str(note)
+    assert str(note).endswith("Read so, 9 cells are outside the public bounds")
+    settings = StudySettings("vcds", 1.0).checked(federation)
+    assert [w.code for w in warn_before_spending(federation, settings, table)] == ["few-subjects"]
 
 
 def test_one_cell_never_changes_how_another_is_read() -> None:

@@ -252,6 +252,16 @@ def test_naive_intervals_are_there_under_a_name_that_says_what_they_ignore(synth
     assert "p-value" in text
 
 
+def test_without_a_penalty_nothing_is_said_of_selection(synthesizer: Synthesizer) -> None:
+    model = VerticalGLM(penalty="none").fit(synthesizer.sample(300), "hub.y")
+    text = " ".join(str(model.summary()).split())
+    assert "select" not in text.replace("features selected", "")
+    assert "missing blocks, and finite numbers of people and rows" in text
+    naive = " ".join(str(model.ignore_noise_and_selection().summary()).split())
+    assert "They ignore privacy noise and missing blocks: right only if the rows are" in naive
+    assert "chosen beforehand" not in naive
+
+
 def test_a_bootstrap_replaces_the_quick_intervals(synthesizer: Synthesizer) -> None:
     model = VerticalGLM().fit(synthesizer.sample(300), "hub.y")
     quick = model.inference_

@@ -58,6 +58,7 @@ def _percentile_error(
     value = float(np.sqrt(together.mean()))
     error = float(together.std(ddof=1) / np.sqrt(together.size) / (2.0 * value)) if value > 0.0 else 0.0
     low, high = normal_interval(value, error, confidence)
+    low = max(low, 0.0)
     expected = float(np.sqrt(np.mean(formula)))
     means = f"The row made from you tells your percentile to within {100 * value:.1f} points (the coins' own error: "
     means += f"{100 * expected:.1f})."

@@ -114,6 +114,9 @@ def verdict(report: AuditReport) -> str:
         lines.append(
             f"Beyond chance: {'; '.join(suspicious)}." if suspicious else "The table shows nothing beyond chance."
         )
+        undecided = [f.name for f in report.tables if not f.conclusive]
+        if undecided:
+            lines.append(f"Too few people to say: {'; '.join(undecided)}.")
     return " ".join(lines)
 
 
@@ -124,8 +127,8 @@ def describe_mechanism(finding: MechanismFinding) -> list[str]:
     mark = "holds" if m.holds else "REFUTED"
     lines = [
         f"{mark}: {finding.what}; {finding.change} ({finding.pairs}, {finding.n_subjects} subjects)",
-        f"  claimed {format_epsilon(m.claim.epsilon)} per {m.claim.unit}{at}, measured {m.epsilon_low:.3f} "
-        f"(at most {m.visible:.2f} could be seen in {m.trials:,} trials)",
+        f"  claimed {format_epsilon(m.claim.epsilon)} per {m.claim.unit}{at}, measured at least "
+        f"{m.epsilon_low:.3f} (so many trials, {m.trials:,}, can show no more than {m.visible:.3f})",
     ]
     if m.point is not None and not m.holds:
         lines.append(

@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+_SAME = 1e-12  # distances that differ by less differ by rounding
+
 
 @dataclass(frozen=True, repr=False)
 class EncodedRows:
@@ -99,25 +101,48 @@ def nearest(people: EncodedRows, rows: EncodedRows, count: int = 1) -> tuple[Int
     return index, distance
 
 
+def tied_nearest(rows: EncodedRows, people: EncodedRows) -> Floats:
+    """(people,) part of the rows that is nearest to each person; equally near people have equal parts of a row."""
+    return np.asarray(_tied_nearest(rows.values, people.values, people.unordered))
+
+
+@njit(nogil=True, cache=True)
+def _distance(a: Floats, b: Floats, unordered: Bools) -> float:
+    """Mean over the columns that both have; infinite if there is none."""
+    total, seen = 0.0, 0
+    for j in range(a.size):
+        if np.isnan(a[j]) or np.isnan(b[j]):
+            continue
+        seen += 1
+        if unordered[j]:
+            total += 1.0 if a[j] != b[j] else 0.0
+        else:
+            total += abs(a[j] - b[j])
+    return total / seen if seen else np.inf
+
+
+@njit(nogil=True, cache=True)
+def _tied_nearest(rows: Floats, people: Floats, unordered: Bools) -> Floats:
+    parts = np.zeros(people.shape[0])
+    distance = np.empty(people.shape[0])
+    for r in range(rows.shape[0]):
+        for i in range(people.shape[0]):
+            distance[i] = _distance(rows[r], people[i], unordered)
+        best = distance.min()
+        if best == np.inf:
+            continue
+        tied = distance <= best + _SAME
+        parts += tied / (tied.sum() * rows.shape[0])
+    return parts
+
+
 @njit(nogil=True, cache=True)
 def _nearest(people: Floats, rows: Floats, unordered: Bools, count: int) -> tuple[Ints, Floats]:
     index = np.full((people.shape[0], count), -1, dtype=np.int64)
     distance = np.full((people.shape[0], count), np.inf)
     for i in range(people.shape[0]):
         for r in range(rows.shape[0]):
-            total, seen = 0.0, 0
-            for j in range(people.shape[1]):
-                a, b = people[i, j], rows[r, j]
-                if np.isnan(a) or np.isnan(b):
-                    continue
-                seen += 1
-                if unordered[j]:
-                    total += 1.0 if a != b else 0.0
-                else:
-                    total += abs(a - b)
-            if seen == 0:
-                continue
-            d = total / seen
+            d = _distance(people[i], rows[r], unordered)
             if d >= distance[i, count - 1]:
                 continue
             k = count - 1

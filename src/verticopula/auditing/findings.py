@@ -23,6 +23,7 @@ class Finding:
     baseline : what the same attack gets from rows that were made up from the margins alone, or from no row at all; None
         where that makes no sense
     means : one sentence for a person in the data
+    conclusive : False where so few people decide the figure that no outcome could have been told from chance
     """
 
     name: str
@@ -34,6 +35,7 @@ class Finding:
     means: str
     details: dict[str, Any] | None = None
     worse: Literal["higher", "lower"] = "higher"
+    conclusive: bool = True
 
     @property
     def is_suspicious(self) -> bool:
@@ -45,6 +47,34 @@ def normal_interval(value: float, error: float, confidence: float) -> tuple[floa
     """value ± z standard errors."""
     z = float(ndtri(0.5 + confidence / 2.0))
     return value - z * error, value + z * error
+
+
+def wilson_interval(share: float, size: float, confidence: float) -> tuple[float, float]:
+    """Wilson's interval of a share of `size` equal parts: it lies in [0, 1], also where the share is 0 or 1.
+
+    It holds p exactly if the share is within z √(p(1-p)/size) of p, so a share is told from one half as by a score
+    test. `size` need not be whole: 1/Σw² stands for parts with unequal weights w that sum to one.
+    """
+    z2 = float(ndtri(0.5 + confidence / 2.0)) ** 2 / size
+    centre, reach = share + z2 / 2.0, np.sqrt(z2 * (share * (1.0 - share) + z2 / 4.0))
+    low, high = (centre - reach) / (1.0 + z2), (centre + reach) / (1.0 + z2)
+    return float(min(max(low, 0.0), share)), float(max(min(high, 1.0), share))
+
+
+def difference_of_shares(
+    first: tuple[float, int], second: tuple[float, int], confidence: float
+) -> tuple[float, float, float]:
+    """The first share less the second, each with its number of parts, with Newcombe's interval inside [-1, 1]."""
+    (p, n), (q, m) = first, second
+    (p_low, p_high), (q_low, q_high) = wilson_interval(p, n, confidence), wilson_interval(q, m, confidence)
+    low = p - q - np.hypot(p - p_low, q_high - q)
+    high = p - q + np.hypot(p_high - p, q - q_low)
+    return p - q, float(low), float(high)
+
+
+def can_tell_from_half(size: float, confidence: float) -> bool:
+    """Whether Wilson's interval of a share of so many parts could leave out one half: for shares of 0 and 1, if any."""
+    return wilson_interval(1.0, size, confidence)[0] > 0.5
 
 
 def difference_of_means(first: Floats, second: Floats, confidence: float) -> tuple[float, float, float]:

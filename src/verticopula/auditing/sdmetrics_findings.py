@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from verticopula.auditing.encoded_rows import EncodedRows
-from verticopula.auditing.findings import Finding, normal_interval
+from verticopula.auditing.findings import Finding, can_tell_from_half, difference_of_shares, wilson_interval
 from verticopula.auditing.table_attacks import AttackedTable, closer_share
 
 if TYPE_CHECKING:
@@ -46,10 +47,16 @@ def sdmetrics_findings(exposed: AttackedTable, confidence: float, rng: np.random
         warnings.simplefilter("ignore")
         over = DCROverfittingProtection.compute_breakdown(members, rows, others, _tables(metadata), "table")
         share = float(over["synthetic_data_percentages"]["closer_to_training"])
-        _, error = closer_share(AttackedTable(*some), some[2])  # of the same share in our own distance
-        low, high = normal_interval(share, error, confidence)
+        filled = [_with_far_gaps(part) for part in some]
+        _, people = closer_share(AttackedTable(*filled), filled[2])  # how many people that share rests on
+        low, high = wilson_interval(share, people, confidence)
+        conclusive = can_tell_from_half(people, confidence)
         means = "SDMetrics' count of synthetic rows that are nearer to people in the study; half is chance."
-        yield Finding("SDMetrics: closer to training", share, low, high, 0.5, None, means, {"score": over["score"]})
+        if not conclusive:
+            means = "Too few to say: nearly all synthetic rows are nearest to the same few people."
+        score = {"score": over["score"]}
+        name = "SDMetrics: closer to training"
+        yield Finding(name, share, low, high, 0.5, None, means, score, conclusive=conclusive)
         yield _baseline(DCRBaselineProtection, members, rows, _tables(metadata), confidence)
         yield from _disclosure(DisclosureProtection, members, others, rows, confidence)
 
@@ -65,7 +72,7 @@ def _baseline(metric: Any, members: pd.DataFrame, rows: pd.DataFrame, metadata: 
     details = {"median distances": {k: float(v) for k, v in whole["median_DCR_to_real_data"].items()}}
     means = "How far synthetic rows are from people, compared with random rows (1: as far); near 0 means copies."
     name = "SDMetrics: baseline protection"
-    return Finding(name, value, value - reach, value + reach, math.nan, None, means, details)
+    return Finding(name, value, max(value - reach, 0.0), min(value + reach, 1.0), math.nan, None, means, details)
 
 
 def _disclosure(
@@ -91,12 +98,16 @@ def _disclosure(
             num_discrete_bins=5,
         )
         scores.append((1.0 - float(found["cap_protection"]), len(complete)))
-    value = scores[0][0] - scores[1][0]
-    error = float(np.sqrt(sum(p * (1.0 - p) / n for p, n in scores)))
-    low, high = normal_interval(value, error, confidence)
+    value, low, high = difference_of_shares(scores[0], scores[1], confidence)
     means = f"SDMetrics' chance of guessing {secret} from {len(known)} other columns, beyond people left out."
     details = {"members": scores[0][0], "people left out": scores[1][0]}
     yield Finding("SDMetrics: disclosure, beyond the left-out", value, low, high, 0.0, None, means, details)
+
+
+def _with_far_gaps(part: EncodedRows) -> EncodedRows:
+    """Empty values as far from all others as SDMetrics has them: a whole range away, or another category."""
+    away = np.where(part.unordered, -1.0, 1.5)  # grades are 0.5 on average
+    return replace(part, values=np.where(np.isnan(part.values), away, part.values))
 
 
 def _frame(records: EncodedRows) -> pd.DataFrame:

@@ -6,15 +6,16 @@ for the left-out ones, it does with what the table says about them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from verticopula.auditing.encoded_rows import EncodedRows, nearest
-from verticopula.auditing.findings import Finding, auc, difference_of_means, normal_interval
+from verticopula.auditing.encoded_rows import EncodedRows, nearest, tied_nearest
+from verticopula.auditing.findings import Finding, auc, can_tell_from_half, difference_of_means, wilson_interval
+from verticopula.schema.columns import ColumnKey
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -111,24 +112,43 @@ def _membership(low: float, high: float) -> str:
 
 def closeness(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Finding:
     """Share of synthetic rows whose nearest person was in the study (distance to closest record)."""
-    value, error = closer_share(exposed, exposed.rows)
+    value, size = closer_share(exposed, exposed.rows)
     baseline, _ = closer_share(exposed, exposed.rows.shuffled(rng))
-    low, high = normal_interval(value, error, confidence)
+    low, high = wilson_interval(value, size, confidence)
+    conclusive = can_tell_from_half(size, confidence)
     means = "Synthetic rows are no nearer to you than to people whom the study never saw."
     if low > 0.5:
         means = "Synthetic rows are nearer to people in the study than to others like them: some are copies of people."
-    return Finding("closest record", value, low, high, 0.5, baseline, means)
+    elif not conclusive:
+        means = "Too few to say: nearly all synthetic rows are nearest to the same few people."
+    return Finding("closest record", value, low, high, 0.5, baseline, means, conclusive=conclusive)
 
 
 def closer_share(exposed: AttackedTable, rows: EncodedRows) -> tuple[float, float]:
-    """The share, and its standard error over which people happened to be left out."""
+    """The share, and how many people it rests on: 1/Σw², where w is the part of the rows that is nearest to one.
+
+    Only people known to the same parties compete: a distance over one column is shorter than one over ten. Each group
+    counts by its people. Equally near people share a row, so nobody wins by where they stand in the table.
+    """
     size = len(exposed.members)
-    people = EncodedRows(
-        rows.keys, np.concatenate([exposed.members.values, exposed.others.values]), rows.unordered, rows.columns
-    )
-    index, _ = nearest(rows, people)
-    times = np.bincount(index[:, 0], minlength=2 * size) / len(rows)
-    return float(times[:size].sum()), float(np.sqrt(np.sum(times**2) / 4.0))
+    values = np.concatenate([exposed.members.values, exposed.others.values])
+    weights = np.zeros(2 * size)
+    for group in _known_to_same_parties(rows.keys, values):
+        people = EncodedRows(rows.keys, values[group], rows.unordered, rows.columns)
+        weights[group] = tied_nearest(rows, people) * group.size
+    weights /= weights.sum()
+    return float(weights[:size].sum()), float(1.0 / np.sum(weights**2))
+
+
+def _known_to_same_parties(keys: Sequence[ColumnKey], values: Floats) -> Iterator[Ints]:
+    """The people that each set of parties knows something of; nobody of whom nothing is known."""
+    names = list(dict.fromkeys(key.party for key in keys))
+    parts = [[k for k, key in enumerate(keys) if key.party == name] for name in names]
+    known = np.column_stack([~np.isnan(values[:, part]).all(axis=1) for part in parts])
+    patterns, index = np.unique(known, axis=0, return_inverse=True)
+    for k, pattern in enumerate(patterns):
+        if pattern.any():
+            yield np.flatnonzero(index.ravel() == k)
 
 
 def attribute_inference(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Finding:

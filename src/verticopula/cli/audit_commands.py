@@ -157,7 +157,7 @@ def show_audit(report: AuditReport, console: Console) -> None:
 
     if report.mechanism:
         title = f"Claims (all bounds together hold with confidence {report.confidence:g})"
-        table = Table("what", "differs in", "people", "claimed ε", "measured ε ≥", "of at most", "", title=title)
+        table = Table("what", "differs in", "people", "claimed ε", "measured ε ≥", "trials can show ≤", "", title=title)
         for f in report.mechanism:
             m = f.measured
             at = f", δ {m.claim.delta:g}" if m.claim.delta else ""
@@ -167,7 +167,7 @@ def show_audit(report: AuditReport, console: Console) -> None:
                 f.pairs,
                 f"{format_epsilon(m.claim.epsilon)} per {m.claim.unit}{at}",
                 f"{m.epsilon_low:.3f}",
-                f"{m.visible:.2f}",
+                f"{m.visible:.3f}",
                 "holds" if m.holds else "REFUTED",
             )
             table.add_row(*(_text(cell) for cell in cells), style=None if m.holds else "bold red")

@@ -58,10 +58,14 @@ def check(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Everything that is wrong with a study, open or unwise, all at once, before any budget is spent."""
+    """Everything that is wrong with a study, open or unwise, all at once, before any budget is spent.
+
+    Ends with 1 if something is wrong with the files, if a question in them is open, or if a party would refuse the
+    study.
+    """
     from verticopula.data.tables import align_tables, knows_everybody
     from verticopula.estimators.synthesizer import Synthesizer
-    from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending
+    from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending, would_refuse
     from verticopula.schema.federation import Federation
 
     problems: list[Problem] = []
@@ -89,12 +93,16 @@ def check(
     if problems:
         _show_problems(problems)
         raise typer.Exit(1)
+    refused = would_refuse(found)
     if study is not None and not quiet:
         _show_check(study, aligned)
         console = Console()
         show_warnings(console, found)
         if said:
             console.print(Text(said), soft_wrap=True)
+        _show_outcome(console, aligned, found, refused)
+    if refused:
+        raise typer.Exit(1)
 
 
 def _collect(problems: list[Problem], action: Callable[[], Found]) -> Found | None:
@@ -138,9 +146,29 @@ def _show_problems(problems: list[Problem]) -> None:
         console.print(Text(f"  ? {readable(str(problem))}"))
 
 
+def _show_outcome(
+    console: Console,
+    tables: dict[str, AlignedTable] | None,
+    found: list[StudyWarning],
+    refused: list[StudyWarning],
+) -> None:
+    """The last line: what would stop the study, or how many things there are to look at."""
+    notes = sum(len(table.notes()) for table in (tables or {}).values())
+    open_ = notes + len(found) - len(refused)
+    looked = f"{count_of(open_, 'thing')} to look at above" if open_ else ""
+    if refused:
+        said = f"Nothing was spent; {count_of(len(refused), 'thing')} would stop the study: "
+        said += "; ".join(warning.title for warning in refused) + (f". And {looked}." if looked else ".")
+    elif tables is None:
+        said = "Nothing was spent; the federation file is complete."
+    else:
+        said = f"Nothing was spent; nothing would stop the study{f'; {looked}' if looked else ''}."
+    console.print(Text(readable(said), style="bold red" if refused else "bold"), soft_wrap=True)
+
+
 def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> None:
     console = Console()
-    console.print(Text(f"No problems found; nothing was spent. {study}"), soft_wrap=True)
+    console.print(Text(f"The files have no errors. {study}"), soft_wrap=True)
     if study.bounds_from_data:
         console.print(
             Text("! Bounds or categories were taken from the data: epsilon will be infinite.", style="bold red")

@@ -147,9 +147,14 @@ def _ask(draft: FederationDraft) -> FederationDraft:
     typer.echo(
         "Enter takes what stands in brackets. Bounds and categories are public: do not look at the data for them."
     )
-    draft = replace(
-        draft, id=_answer("id column", draft.id), response=_answer("column to be explained", draft.response)
-    )
+    draft = replace(draft, id=_answer("id column", draft.id))
+    while (response := _answer("column to be explained", draft.response)) != draft.response:
+        try:
+            draft = draft.with_response(response)
+        except SchemaError as error:
+            typer.echo(f"  {readable(error.problems[0].what)}")
+        else:
+            break
     for party in draft.parties:
         for column in party.columns:
             typer.echo(f"\n{readable(f'{party.name}.{column.name}')}: {column.why}")

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from verticopula.storage.vault import Vault
 
 DataFolder = Annotated[
-    Path, typer.Option("--data", help="Folder with one <party>.csv or <party>.parquet each.", show_default=False)
+    Path,
+    typer.Option(
+        "--data",
+        help="Folder with one table for each party (CSV, Parquet, spreadsheet, SQLite), named as the party: bank.csv.",
+        show_default=False,
+    ),
 ]
 
 

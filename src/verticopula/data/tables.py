@@ -58,6 +58,7 @@ class EncodedColumn:
     unreadable : how many cells hold something that is no value of the column; they count as empty
     notes : what the column's own party should know about it, and nobody else may
     doubt : why its cells may have been read wrongly as a whole; "" if there is no doubt
+    has_open_mark : whether its commas were taken for thousands, and may be decimals: where values lie is then not known
     """
 
     values: Floats
@@ -66,6 +67,7 @@ class EncodedColumn:
     unreadable: int = 0
     notes: tuple[str, ...] = ()
     doubt: str = ""
+    has_open_mark: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,6 +144,8 @@ def _unusable(dtype: pl.DataType, column: Column) -> str:
 
 def _spread_notes(encoded: EncodedColumn) -> Iterable[str]:
     seen = encoded.values[encoded.observed]
+    if encoded.has_open_mark:
+        return  # one question at a time: all of them may be clamped because of it
     if seen.size < 2:
         yield f"only {seen.size} observed value(s): the study can say nothing about it"
     elif np.all(seen == seen[0]):
@@ -208,7 +212,7 @@ def _misspelt(text: pl.Series, strange: list[str], codes: Mapping[str, float]) -
 
 
 def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> EncodedColumn:
-    notes, doubt = [], ""
+    notes, doubt, taken = [], "", ""
     if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None:
         series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     if series.dtype.is_numeric():
@@ -226,7 +230,7 @@ def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> E
             doubt = _doubt(int(two_ways.sum()), parsed.with_comma, parsed.with_point, decimal)
             commas = two_ways & text.str.contains(",", literal=True).fill_null(False).to_numpy()
             if commas.any() and not doubt and decimal is None:
-                notes.append(
+                taken = (
                     f"{_cells(int(commas.sum()))} taken for thousands, as in 1,000{_rows(commas)}; if the comma begins "
                     'decimals, the party needs decimal = "," in the federation file'
                 )
@@ -241,7 +245,10 @@ def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> E
     if unreadable:
         wanted = f"a date such as {column.date_text(low)}" if column.dates else "a number"
         notes.append(f"{_cells(unreadable)} not {wanted}: counted as empty{_rows(wrong)}")
-    if clamped and not column.clamp:
+    if taken:
+        read_so = f". Read so, {_cells(clamped)} outside the public bounds" if clamped else ""
+        notes.append(f"{taken}{read_so}")
+    elif clamped and not column.clamp:
         notes.append(f"{_cells(clamped)} outside the public bounds: counted as the nearest bound{_rows(outside)}")
     if column.kind == "count":
         whole = np.rint(values)  # the bounds are whole: it stays within them
@@ -249,7 +256,7 @@ def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> E
         if broken.any():
             notes.append(f"{_cells(int(broken.sum()))} not a whole number: rounded{_rows(broken)}")
         values = whole
-    return EncodedColumn(values, observed, clamped, unreadable, tuple(notes), doubt)
+    return EncodedColumn(values, observed, clamped, unreadable, tuple(notes), doubt, bool(taken))
 
 
 def _doubt(two_ways: int, with_comma: int, with_point: int, decimal: str | None) -> str:

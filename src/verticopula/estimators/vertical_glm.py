@@ -46,6 +46,7 @@ from verticopula.glm.regression_inputs import (
     take_response,
 )
 from verticopula.glm.regression_summary import (
+    NO_PENALTY,
     FittedRegression,
     RegressionSummary,
     describe_regression,
@@ -540,7 +541,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         if self.select == "bayes":
             return f"posterior means of columns with a probability above {self.bar_:.2g}"
         if self.penalty == "none":
-            return "no penalty"
+            return NO_PENALTY
         chosen = {"bic": "BIC", "cv": f"{self.folds}-fold cross-validation"}.get(str(self.select), "hand")
         return f"{self.penalty} penalty, strength {self.strength_:.4g} chosen by {chosen}"
 

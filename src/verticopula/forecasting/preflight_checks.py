@@ -13,11 +13,11 @@ from itertools import combinations
 import numpy as np
 
 from verticopula.data.tables import AlignedTable, knows_everybody
-from verticopula.errors import SettingsError, StudyWarning
+from verticopula.errors import PolicyRefused, SettingsError, StudyWarning
 from verticopula.forecasting.forecast import forecast
 from verticopula.formatting import count_of, format_percent, join_names
 from verticopula.privacy.budget import StudyBudget, plan_budget
-from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on, spent_on_people
 from verticopula.privacy.statement import format_epsilon
@@ -27,8 +27,10 @@ from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT
 from verticopula.schema.study_settings import StudySettings
+from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import to_unit
+from verticopula.stats.strict.noise_budget import plan_strict_budget
 from verticopula.storage.known_tables import TableAccount
 from verticopula.study.study_warnings import gravest_first
 
@@ -57,6 +59,7 @@ class SpendingThresholds:
 
 
 SPENDING_AT = SpendingThresholds()
+_REFUSED, _ABOVE_CAP = "would-refuse", "above-cap"
 
 
 def warn_before_spending(
@@ -85,6 +88,7 @@ def warn_before_spending(
         *_size(n_subjects),
         *_ranges(tables),
         *_sampler(settings, tables),
+        *_refusals(federation, settings, tables, policies or {}),
         *_caps(federation, settings, tables, policies or {}, list(spent), accounts or {}),
     ]
     return gravest_first(found)
@@ -112,7 +116,7 @@ def _ranges(tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
         for column in table.party.columns:
             cells = table.columns[column.name]
             values = cells.values[cells.observed]
-            if column.bounds is None or values.size < 2:
+            if column.bounds is None or values.size < 2 or cells.has_open_mark:
                 continue
             if cells.clamped > SPENDING_AT.clamped * values.size:
                 clamped.append(f"{name}.{column.name}")
@@ -155,7 +159,42 @@ def _sampler(settings: StudySettings, tables: Mapping[str, AlignedTable]) -> Ite
         )
 
 
-# ---- caps --------------------------------------------------------------------------------
+# ---- what parties refuse -----------------------------------------------------------------
+
+
+def would_refuse(found: Iterable[StudyWarning]) -> list[StudyWarning]:
+    """Those warnings that say that a party would refuse the study.
+
+    Parameters
+    ----------
+    found : as `warn_before_spending` gave them
+    """
+    return [warning for warning in found if warning.code in (_REFUSED, _ABOVE_CAP)]
+
+
+def _refusals(
+    federation: Federation,
+    settings: StudySettings,
+    tables: Mapping[str, AlignedTable],
+    policies: Mapping[str, Policy],
+) -> Iterator[StudyWarning]:
+    """Every rule of a policy but its caps: methods, columns, how many people, the paper's algorithms as printed."""
+    proposed = _proposed(federation, settings, tables) if policies else []
+    for name, policy in policies.items():
+        planned = [release for release in proposed if release.party == name]
+        try:
+            policy.check_columns(name, (column.name for column in federation.party(name).columns))
+            if settings.variant != OWN_VARIANT:
+                policy.check_printed(name)
+            policy.model_copy(update={"caps": Caps()}).check(name, settings.method, planned, ())
+        except PolicyRefused as error:
+            yield StudyWarning(
+                _REFUSED,
+                "stop",
+                f"Party {name} would refuse the study",
+                f"Its policy says: {error}.",
+                "Change what the study asks for. Only the party's steward can change the policy.",
+            )
 
 
 def _caps(
@@ -170,12 +209,20 @@ def _caps(
     if not capped:
         return
     proposed = _proposed(federation, settings, tables)
+    priced = _priced_units(settings)
     for name, policy in capped.items():
-        for unit, would_be, cap in _counted(name, policy, spent, accounts, proposed):
-            # At most: noise of several studies adds up to less.
-            more = (settings.epsilon or 0.0) if not proposed and unit in (str(settings.unit), "person") else 0.0
-            if would_be + more >= SPENDING_AT.cap_used * cap:
-                yield _cap_warning(name, unit, cap, would_be + more)
+        now = {unit: used for unit, used, _ in _counted(name, policy, spent, accounts, [])}
+        for unit, after, cap in _counted(name, policy, spent, accounts, proposed):
+            would_be = after if unit in priced else now[unit]
+            if would_be >= SPENDING_AT.cap_used * cap:
+                yield _cap_warning(name, unit, cap, would_be)
+
+
+def _priced_units(settings: StudySettings) -> tuple[str, ...]:
+    """At which units `_proposed` does not cost more than the study."""
+    if settings.record.ranks or settings.variant != OWN_VARIANT:
+        return tuple(unit.value for unit in Unit)
+    return (Unit.PERSON.value,) if settings.unit == Unit.PERSON else (Unit.BLOCK.value, Unit.PERSON.value)
 
 
 def _counted(
@@ -218,11 +265,11 @@ def use_of_caps(
 def _cap_warning(party: str, unit: str, cap: float, would_be: float) -> StudyWarning:
     if would_be > cap * (1 + 1e-9):
         return StudyWarning(
-            "above-cap",
+            _ABOVE_CAP,
             "stop",
             f"Party {party} would refuse: epsilon per {unit} would become {format_epsilon(would_be)}",
             f"Its policy caps it at {cap:g}, over all studies about these people.",
-            "Ask for less, or ask its steward.",
+            "Ask for less. Only the party's steward can raise the cap, and what was spent never comes back.",
         )
     return StudyWarning(
         "cap-nearly-used",
@@ -234,25 +281,50 @@ def _cap_warning(party: str, unit: str, cap: float, would_be: float) -> StudyWar
 
 
 def _proposed(federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]) -> list[Release]:
-    """What a study by ranks will release, at its prices; nothing for others, whose prices are found in rounds."""
-    if not settings.record.ranks or settings.variant != OWN_VARIANT:
-        return []
-    budget = StudyBudget.of(federation, settings)
+    """What a study will release, at its prices; for a strict one a stand-in for all of it, at the price of its unit."""
     counts = {
         ColumnKey(name, column): int(cells.observed.sum())
         for name, table in tables.items()
         for column, cells in table.columns.items()
     }
     n_subjects = next(iter(tables.values())).observed().shape[0]
+    budget = StudyBudget.of(federation, settings)
+    pricings = {
+        p.name: Pricing("", p.name, settings.is_private, federation.bounds_from_data) for p in federation.parties
+    }
+    if settings.variant != OWN_VARIANT:  # its price is infinite, whatever the ranks cost
+        return [pricings[key.party].printed_margin(federation.column(key), n) for key, n in counts.items()]
+    if not settings.record.ranks:
+        return _stand_ins(federation, budget, tables, pricings)
     plan = plan_budget(federation, budget, counts, n_subjects)
     out: list[Release] = []
     for key, share in plan.items():
-        pricing = Pricing("", key.party, settings.is_private, federation.bounds_from_data)
-        column, n = federation.column(key), counts[key]
+        pricing, column, n = pricings[key.party], federation.column(key), counts[key]
         out += pricing.first_round(column, budget.sampler, n, share.epsilon_ranks, share.epsilon_marginal)
         for _ in range(budget.rounds - 1):
             out.append(pricing.completed_round(column, budget.sampler, n, n_subjects - n, share.epsilon_ranks))
     return out
+
+
+def _stand_ins(
+    federation: Federation,
+    budget: StudyBudget,
+    tables: Mapping[str, AlignedTable],
+    pricings: Mapping[str, Pricing],
+) -> list[Release]:
+    """One release a party for a whole strict study: how it is split is found in rounds, the sum is fixed before.
+
+    For unit `block` the person costs no less than the dearest block. For `person` a block is charged what the person
+    is, which is too much.
+    """
+    known = {name: int(table.observed().any(axis=1).sum()) for name, table in tables.items()}
+    people = {key: known[key.party] for key in federation.keys}
+    plan = plan_strict_budget(federation, budget, people, next(iter(tables.values())).observed().shape[0])
+    person = max(plan.totals.values(), default=plan.mu)
+    return [
+        pricing.moments(known[name], plan.totals.get(name, person), person, joint="planned")
+        for name, pricing in pricings.items()
+    ]
 
 
 # ---- what to expect ----------------------------------------------------------------------

@@ -20,14 +20,20 @@ Floats = NDArray[np.float64]
 Source = Literal["likelihood", "copula", "bootstrap"]
 
 TARGET_NOTE = "They are about the selected columns' effects in the population, as selected."
+WHOLE_TARGET_NOTE = "They are about the columns' effects in the population."
 SOURCES: dict[Source, str] = {
-    "likelihood": "They ignore privacy noise, missing blocks and the selection of columns: right only if the rows are "
-    "{n_effective:,.0f} real people and the columns were chosen beforehand.",
-    "copula": "They know of privacy noise, missing blocks, finite numbers of people and rows, and the selection of "
-    "columns.",
-    "bootstrap": "They know of privacy noise, missing blocks, finite numbers of people and rows, and the selection of "
-    "columns ({copies} repetitions of the whole study on data drawn from the fitted copula).",
+    "likelihood": "They ignore privacy noise{ignored}: right only if the rows are {n_effective:,.0f} real "
+    "people{given}.",
+    "copula": "They know of privacy noise, missing blocks, {known}.",
+    "bootstrap": "They know of privacy noise, missing blocks, {known} ({copies} repetitions of the whole study on data "
+    "drawn from the fitted copula).",
 }
+_SELECTED = {
+    "ignored": ", missing blocks and the selection of columns",
+    "given": " and the columns were chosen beforehand",
+    "known": "finite numbers of people and rows, and the selection of columns",
+}
+_ALL_COLUMNS = {"ignored": " and missing blocks", "given": "", "known": "and finite numbers of people and rows"}
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,10 @@ class Inference:
     def _cuts(self) -> Floats:
         return np.zeros(self.estimate.size) if self.cuts is None else self.cuts
 
-    def note(self) -> str:
-        return SOURCES[self.source].format(n_effective=self.n_effective, copies=self.copies)
+    def note(self, *, selects: bool = True) -> str:
+        """What the intervals know of and what they ignore; no word of selection where no column can be dropped."""
+        words = _SELECTED if selects else _ALL_COLUMNS
+        return SOURCES[self.source].format(n_effective=self.n_effective, copies=self.copies, **words)
 
 
 def infer_from_likelihood(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
 from verticopula.formatting import format_number, json_numbers, readable
-from verticopula.glm.inference import TARGET_NOTE, Inference
+from verticopula.glm.inference import TARGET_NOTE, WHOLE_TARGET_NOTE, Inference
 from verticopula.notebook import alarm_html, box, text_html
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _STYLE = (
     "font-variant-numeric:tabular-nums}.warning{font-weight:bold;color:light-dark(#b00020,#ff8a80)}.note{opacity:.8}"
 )
 _NUMBERS = ("coefficient", "std. error", "lower", "upper", "p-value")
+NO_PENALTY = "no penalty"  # the rule where no column can be dropped
 
 
 def _escape(text: str) -> str:
@@ -185,7 +186,9 @@ def summarise_regression(fit: FittedRegression, level: float) -> RegressionSumma
     if fit.inference is None:
         notes = [f"No intervals: {fit.no_intervals}."]
     else:
-        notes = [f"Intervals at {level:.0%}. {TARGET_NOTE}", fit.inference.note()]
+        selects = fit.rule != NO_PENALTY
+        target = TARGET_NOTE if selects else WHOLE_TARGET_NOTE
+        notes = [f"Intervals at {level:.0%}. {target}", fit.inference.note(selects=selects)]
     return RegressionSummary(tabulate(fit, level), heading, fit.warnings, tuple(notes))
 
 

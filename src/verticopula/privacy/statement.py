@@ -80,6 +80,7 @@ class PrivacyStatement:
     raw : True if something left without noise; all units are then infinite
     gaussian : True if some noise is Gaussian; every unit then has the δ
     as_printed : True if a margin was released as the paper prints it; all units are then infinite
+    has_ranks : False if no comparison of two people was released
     """
 
     delta: float
@@ -90,6 +91,18 @@ class PrivacyStatement:
     raw: bool = False
     gaussian: bool = False
     as_printed: bool = False
+    has_ranks: bool = True
+
+    def meaning(self, unit: Unit) -> str:
+        """What the epsilon at this unit bounds, in one line.
+
+        Parameters
+        ----------
+        unit : what it is an epsilon of
+        """
+        if unit is Unit.VARIABLE and not self.has_ranks:
+            return "one person's value in one column; the largest over columns"
+        return unit.meaning
 
     def has_delta(self, unit: Unit) -> bool:
         """Whether the epsilon at this unit is one at `delta`.
@@ -132,7 +145,7 @@ class PrivacyStatement:
         lines = [*self.warnings, "epsilon by unit (what it bounds):"]
         for unit in Unit:
             at = f" at delta = {self.delta:g}" if self.has_delta(unit) else ""
-            lines.append(f"  {unit.value:<9} {format_epsilon(self.epsilon(unit)):>9}{at}: {unit.meaning}")
+            lines.append(f"  {unit.value:<9} {format_epsilon(self.epsilon(unit)):>9}{at}: {self.meaning(unit)}")
         lines.append("by party (variable / client / block):")
         for name, party in self.parties.items():
             figures = " / ".join(format_epsilon(e) for e in (party.variable, party.client, party.block))
@@ -178,6 +191,7 @@ def state_privacy(releases: Iterable[Release], delta: float | None = None) -> Pr
         raw=any(e.what == "raw" for e in entries),
         gaussian=any(e.is_gaussian for e in entries),
         as_printed=any(e.mechanism == PRINTED_MARGIN for e in entries),
+        has_ranks=not entries or any(e.what == "ranks" for e in entries),
     )
 
 
@@ -260,7 +274,7 @@ def _statement_html(statement: PrivacyStatement) -> str:
             unit.value,
             format_epsilon(statement.epsilon(unit)),
             format_small(statement.delta) if statement.has_delta(unit) else "0",
-            unit.meaning,
+            statement.meaning(unit),
         ]
         for unit in Unit
     ]

@@ -93,8 +93,8 @@ def draft_federation(
     rules = _guess_rules(ids) if id is None else ()
     draft = FederationDraft(name, response or "", id_name, tuple(parties), rules, id_why, bounds_source=bounds)
     if response is None:
-        draft = _with_response(draft, ids)
-    return draft
+        return _with_response(draft, ids)
+    return draft.with_response(response)
 
 
 def require_values(draft: FederationDraft) -> None:

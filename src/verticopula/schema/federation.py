@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.formatting import count_of, format_number, join_names, readable
 from verticopula.notebook import alarm_html, box, text_html
+from verticopula.schema.cell_text import suggest_name
 from verticopula.schema.checked_model import STILL_OPEN, CheckedModel
 from verticopula.schema.code_lists import with_code_lists
 from verticopula.schema.columns import Column, ColumnKey
@@ -402,7 +403,8 @@ def _problems_between(raw: Mapping[str, Any]) -> list[Problem]:
     if isinstance(response, str) and "." in response:
         party_name, _, column = response.partition(".")
         if (party_name, column) not in known:
-            problems.append(Problem("response", f"{response!r} is not a column of this federation"))
+            hint = suggest_name(response, [f"{party}.{column}" for party, column in sorted(known)])
+            problems.append(Problem("response", f"{response!r} is not a column of this federation{hint}"))
     return problems
 
 

@@ -12,9 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from verticopula.errors import Problem, SchemaError
 from verticopula.formatting import readable
+from verticopula.schema.cell_text import suggest_name
 
 BLANK, FROM_DATA = "blank", "from-data"  # where a draft's bounds and categories come from
+_AS_SAID = "as you said; the people of this party are the study's"
 
 _COMMENT_AT = 34  # the column of the text where comments begin
 
@@ -132,6 +135,28 @@ class FederationDraft:
         ]
         return out
 
+    @property
+    def response_was_given(self) -> bool:
+        """Whether somebody named the response."""
+        return self.response_why == _AS_SAID
+
+    def with_response(self, response: str) -> FederationDraft:
+        """The draft with the response that somebody named; SchemaError if it is no column that can be explained.
+
+        Parameters
+        ----------
+        response : as party.column
+        """
+        known = {f"{party.name}.{column.name}": column for party in self.parties for column in party.columns}
+        if response not in known:
+            alike = [name for name in known if name.partition(".")[2] == response] or list(known)
+            form = "" if "." in response else ", written as party.column"
+            hint = suggest_name(response, alike)
+            raise SchemaError([Problem("response", f"{response!r} is not a column of these tables{form}{hint}")])
+        if not known[response].kind:
+            raise SchemaError([Problem("response", f"{response!r} cannot be in a study: {known[response].why}")])
+        return replace(self, response=response, response_why=_AS_SAID)
+
     def to_toml(self, path: str | Path | None = None, *, check_with: str = "verticopula check federation.toml") -> str:
         """The text of a federation file with comments; also written to `path` if one is given.
 
@@ -177,7 +202,8 @@ def _draft_text(draft: FederationDraft, check_with: str = "verticopula check fed
 
 
 def _head(draft: FederationDraft, check_with: str) -> Iterator[str]:
-    yield "# Who holds what. This is a draft: kinds, ids and the response were guessed from the tables."
+    guessed = "kinds and ids" if draft.response_was_given else "kinds, ids and the response"
+    yield f"# Who holds what. This is a draft: {guessed} were guessed from the tables."
     if draft.bounds_source == FROM_DATA:
         yield "# Bounds and categories were TAKEN FROM THE DATA, as asked for: epsilon will be infinite."
     else:
