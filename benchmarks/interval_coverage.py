@@ -114,7 +114,10 @@ ASKED = (
     "cost of at most 0.5.",
     "Seeds on this page were not looked at while the intervals were made. Studies of the same designs with other seeds "
     "were: up to 200 of each. What was decided on them: that noise in the tails of margins is taken out before errors "
-    "are found, that `strict` rows are compared with their copula, and that six draws of margins are enough.",
+    "are found and where tails begin, that `strict` rows are compared with their copula, that six draws of margins are "
+    "enough, and that every coefficient has its own degrees of freedom. That half of a bias is doubted was decided "
+    "earlier, on studies of the first kind.",
+    "Studies were measured in pieces, by several runs of the same code on a busy machine.",
 )
 
 
