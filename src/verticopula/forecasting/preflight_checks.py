@@ -209,16 +209,16 @@ def _caps(
     if not capped:
         return
     proposed = _proposed(federation, settings, tables)
-    priced = _priced_units(settings)
+    asked = _capped_units(settings)
     for name, policy in capped.items():
         now = {unit: used for unit, used, _ in _counted(name, policy, spent, accounts, [])}
         for unit, after, cap in _counted(name, policy, spent, accounts, proposed):
-            would_be = after if unit in priced else now[unit]
+            would_be = after if unit in asked else now[unit]
             if would_be >= SPENDING_AT.cap_used * cap:
                 yield _cap_warning(name, unit, cap, would_be)
 
 
-def _priced_units(settings: StudySettings) -> tuple[str, ...]:
+def _capped_units(settings: StudySettings) -> tuple[str, ...]:
     """At which units `_proposed` does not cost more than the study."""
     if settings.record.ranks or settings.variant != OWN_VARIANT:
         return tuple(unit.value for unit in Unit)
