@@ -132,7 +132,7 @@ def test_check_knows_which_methods_need_common_subjects(tmp_path: Path, call: Ca
     said = call("check", tmp_path / "federation.toml", "--data", tmp_path, "--method", method)
     if method == "refined":
         assert said.code == 0, said.err
-        assert "nothing was spent" in said.out
+        assert "Nothing was spent" in said.out
     else:
         assert said.code == 1
         assert "never observed together" in said.err
