@@ -1,4 +1,4 @@
-"""What strict mode costs: computing and bytes of the secure moments per party, and the whole fit beside VCDS's.
+"""What strict mode costs: computing and bytes of the secure sums per party, and the whole fit beside VCDS's.
 
 `python -m benchmarks strict_cost [--quick]`. The SME study, parties as in a real one, cryptographic noise. Seconds are
 the processor's, on all cores together, so that other processes do not count; the two fits take turns.
@@ -53,7 +53,7 @@ def meter(study: SmeStudy) -> Metered:
 
 
 def describe(metered: Metered, party: str) -> dict[str, float]:
-    """What the secure moments cost a party, and the other rounds; coding of messages counts as computing."""
+    """What the secure sums cost a party, and the other rounds; coding of messages counts as computing."""
     others = {kind for _, kind in metered.sent} - set(MOMENTS)
     seconds, other_seconds = (
         add_up(metered.seconds, party, kinds) + add_up(metered.coding_seconds, party, kinds)
@@ -88,16 +88,16 @@ def run(options: Namespace) -> Measured:
     times = time_interleaved({k: lambda m=m, u=u: fit(study, m, u) for k, (m, u) in fits.items()}, repetitions)
     ratio = times["strict"].median / times["VCDS"].median
     parties = [party.name for party in study.federation.parties]
-    moments = {name: describe(metered, name) for name in parties}
+    sums = {name: describe(metered, name) for name in parties}
     worst = {
-        "seconds": max(found["seconds"] for found in moments.values()),
-        "mb": max(found["sent_mb"] for found in moments.values()),
+        "seconds": max(found["seconds"] for found in sums.values()),
+        "mb": max(found["sent_mb"] for found in sums.values()),
         "ratio": ratio,
     }
     met = worst["seconds"] < MOST_SECONDS and worst["mb"] < MOST_MB and ratio <= MOST_RATIO
     settings = {"n_subjects": n, "epsilon": EPSILON, "delta": DELTA, "repetitions": repetitions}
     results: dict[str, Any] = {
-        "moments": moments,
+        "sums": sums,
         "fit": {name: timing.to_dict() for name, timing in times.items()},
         "worst": worst,
         "target": {"seconds": MOST_SECONDS, "mb": MOST_MB, "ratio": MOST_RATIO, "met": met},
@@ -108,12 +108,12 @@ def run(options: Namespace) -> Measured:
 def present(record: Record, places: Places) -> list[Table]:
     """The page `strict_cost.md`, and its tables."""
     times = {name: Timing.of(saved) for name, saved in record.results["fit"].items()}
-    tables = [_moments_table(record.results["moments"]), _fit_table(times, record.results["worst"]["ratio"])]
+    tables = [_sums_table(record.results["sums"]), _fit_table(times, record.results["worst"]["ratio"])]
     write_text(places.pages / "strict_cost.md", _page(record.settings["n_subjects"], tables))
     return tables
 
 
-def _moments_table(moments: Mapping[str, Mapping[str, float]]) -> Table:
+def _sums_table(sums: Mapping[str, Mapping[str, float]]) -> Table:
     rows = tuple(
         (
             name,
@@ -125,10 +125,10 @@ def _moments_table(moments: Mapping[str, Mapping[str, float]]) -> Table:
             f"{found['other_rounds_seconds']:.2f}",
             f"{found['other_rounds_sent_mb']:.2f}",
         )
-        for name, found in moments.items()
+        for name, found in sums.items()
     )
     header = ("party", "s", "MB sent", "MB received", f"target {MOST_SECONDS:g} s", f"target {MOST_MB:g} MB sent")
-    return Table("secure moments, per party", (*header, "other rounds, s", "MB sent"), rows)
+    return Table("secure sums, per party", (*header, "other rounds, s", "MB sent"), rows)
 
 
 def _fit_table(times: Mapping[str, Timing], ratio: float) -> Table:
@@ -153,7 +153,7 @@ def _page(n: int, tables: list[Table]) -> str:
 `python -m benchmarks strict_cost`. The SME study, N = {n:,}, 55 columns at five parties; ({EPSILON:g}, {DELTA:g})
 per person; cryptographic noise. Seconds are the processor's.
 
-## Secure moments, per party
+## Secure sums, per party
 Keys, shares, proofs and sums; coding and decoding of messages counts as computing.
 
 {tables[0].to_markdown()}

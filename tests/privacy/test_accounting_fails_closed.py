@@ -29,7 +29,7 @@ COLUMN = Column(name="x", kind="continuous", bounds=(0.0, 1.0))
 UNITS = ("variable", "client", "block", "person")
 PRICING = Pricing("study", "left")
 PLAIN = PRICING.first_round(COLUMN, "exact", 100, 0.1, 0.1)[0]
-NOISY = PRICING.moments(100, 0.1, 0.2)
+NOISY = PRICING.gram(100, 0.1, 0.2)
 
 
 def priced(epsilon: float, mu: float, n_observed: int) -> list[Release]:
@@ -38,7 +38,7 @@ def priced(epsilon: float, mu: float, n_observed: int) -> list[Release]:
         *PRICING.first_round(COLUMN, "exact", n_observed, epsilon, epsilon),
         PRICING.completed_round(COLUMN, "binomial", n_observed, n_observed, epsilon),
         PRICING.gaussian_marginal(COLUMN, n_observed, mu),
-        PRICING.moments(n_observed, mu, mu),
+        PRICING.gram(n_observed, mu, mu),
     ]
 
 

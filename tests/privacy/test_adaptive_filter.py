@@ -227,7 +227,7 @@ def test_adaptive_gaussians_and_coins_stay_within_a_cap() -> None:
         return low
 
     def moments(mu: float) -> Release:
-        return Pricing("s", "a").moments(100, mu, mu)
+        return Pricing("s", "a").gram(100, mu, mu)
 
     def cells(epsilon: float) -> Release:
         return Pricing("s", "a").first_round(COLUMN, "exact", 100, 1e-9, epsilon)[1]
@@ -256,20 +256,20 @@ def test_a_refusal_says_how_it_was_counted() -> None:
             Policy(caps=Caps(**{unit: 0.5})).check("a", "vcds", entries, [])
     with pytest.raises(BudgetExceeded, match="counted by a Gaussian filter"):
         Policy(caps=Caps(client=0.1), methods=("strict",)).check(
-            "a", "strict", [Pricing("s", "a").moments(100, 0.5, 0.5)], []
+            "a", "strict", [Pricing("s", "a").gram(100, 0.5, 0.5)], []
         )
 
 
 def test_a_column_s_gaussian_noise_counts_at_every_unit() -> None:
     """Where some noise is Gaussian, pure epsilons cannot be added to it adaptively: the filter counts at every unit."""
     coins = list(Pricing("s", "a").first_round(COLUMN, "exact", 100, 0.1, 1.0))
-    noise = Pricing("s", "a").moments(100, 0.3, 0.4)
+    noise = Pricing("s", "a").gram(100, 0.3, 0.4)
     for gaussian in (False, True):
         found = capped_epsilons([*coins, noise], 1e-6, gaussian=gaussian)
         least = capped_epsilons([noise], 1e-6, gaussian=gaussian)
         assert least.variable == least.client == least.block < least.person
         assert least.block < found.variable <= found.client <= found.block < found.person
-        little = capped_epsilons([*coins, Pricing("s", "a").moments(100, 1e-6, 1e-6)], 1e-6, gaussian=gaussian)
+        little = capped_epsilons([*coins, Pricing("s", "a").gram(100, 1e-6, 1e-6)], 1e-6, gaussian=gaussian)
         assert little.variable < 0.999 * found.variable
         assert little.client < 0.999 * found.client
 
@@ -293,7 +293,7 @@ releases = st.one_of(
     ),
     st.builds(lambda mu: Pricing("s", "a").gaussian_marginal(COLUMN, 20, mu), mus),
     st.builds(
-        lambda name, mu, more, joint: Pricing("s", name).moments(20, mu, mu * more, joint=joint),
+        lambda name, mu, more, joint: Pricing("s", name).gram(20, mu, mu * more, joint=joint),
         st.sampled_from(["a", "b"]),
         mus,
         st.floats(1.0, 3.0),
@@ -304,7 +304,7 @@ releases = st.one_of(
 
 @pytest.mark.parametrize("gaussian", [False, True])
 @given(st.lists(releases, max_size=6), releases, st.floats(1e-9, 0.1))
-@example([], Pricing("s", "a").moments(20, 1e-6, 1e-6), 1e-6)
+@example([], Pricing("s", "a").gram(20, 1e-6, 1e-6), 1e-6)
 @settings(max_examples=150, deadline=None)
 def test_no_release_lowers_what_counts(gaussian: bool, held: list[Release], more: Release, delta: float) -> None:
     before, after = (capped_epsilons(entries, delta, gaussian=gaussian) for entries in (held, [*held, more]))
@@ -317,7 +317,7 @@ def test_a_strict_study_makes_no_room_under_a_cap_that_is_spent(unit: str) -> No
     """Forty releases of 0.1: a filter says less than 4, and the sum is what was promised."""
     columns = [OTHER if unit == "variable" else Column(name=f"c{j}", kind="binary") for j in range(40)]
     spent = [Pricing("s", "a").first_round(column, "exact", 60, 1e-9, 0.1)[1] for column in columns]
-    policy, noise = Policy(caps=Caps(**{unit: 4.0})), Pricing("strict", "a").moments(60, 1e-4, 1e-4)
+    policy, noise = Policy(caps=Caps(**{unit: 4.0})), Pricing("strict", "a").gram(60, 1e-4, 1e-4)
     assert capped_epsilons([*spent, noise], 1e-6).block < 4.0
     policy.check("a", "strict", [noise], spent)
     with pytest.raises(BudgetExceeded, match=f"per {unit}"):

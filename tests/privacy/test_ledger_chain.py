@@ -16,6 +16,7 @@ import pytest
 
 from verticopula.errors import LedgerError
 from verticopula.privacy.accounting import Coins
+from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, hash_line
 from verticopula.privacy.statement import state_privacy
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
@@ -238,3 +239,13 @@ def test_raw_values_of_old_ledgers_are_read_under_their_new_name(path: Path) -> 
     assert [entry.what for entry in entries[-2:]] == ["raw", "ranks"]
     assert state_privacy(entries).raw
     assert state_privacy(entries).person == math.inf
+
+
+def test_gram_matrices_of_old_ledgers_are_read_under_their_new_name(path: Path) -> None:
+    Ledger(path).append([Pricing("s", "a").gram(100, 0.3, 0.4)])
+    priced = state_privacy(read_ledger(path)).person
+    old = {**json.loads(lines_of(path)[-1]), "what": "moments"}
+    write(path, [*lines_of(path)[:-1], json.dumps({**old, "hash": hash_line(old)}, sort_keys=True)])
+    entries = read_ledger(path)
+    assert entries[-1].what == "gram"
+    assert state_privacy(entries).person == priced

@@ -77,7 +77,7 @@ def release(
 def same(first: StrictReleases, second: StrictReleases) -> bool:
     """Whether two studies have released the same."""
     pairs = zip(first.opened.tables, second.opened.tables, strict=True)
-    sums = np.array_equal(first.opened.products.products, second.opened.products.products)
+    sums = np.array_equal(first.opened.gram.matrix, second.opened.gram.matrix)
     sums = sums and all(a.pair == b.pair and np.array_equal(a.counts, b.counts) for a, b in pairs)
     margins = all(
         np.array_equal(m.probabilities, second.marginals[k].probabilities) for k, m in first.marginals.items()

@@ -131,7 +131,7 @@ class Dropping(Recorded):
 
 def nearest_pairs(plan: SumsPlan) -> ChoosePairs:
     """Chooses as many pairs as the plan allows."""
-    return lambda products, selection: all_pairs(plan)
+    return lambda gram, selection: all_pairs(plan)
 
 
 def run(

@@ -351,10 +351,10 @@ def test_two_honest_compute_parties_suffice(silent: str | None) -> None:
         noises[silent] = NoNoise()
     opened = run(plan, world.handlers(noises=noises))
     off, diagonal = (scale / 4.0**plan.bits for scale in gram_scales(plan.bound, plan.mu))
-    gap = opened.products.products - world.products(plan) / 4.0**plan.bits
+    gap = opened.gram.matrix - world.products(plan) / 4.0**plan.bits
     np.testing.assert_array_equal(gap, gap.T)
     factor = math.sqrt(1.5)
-    assert opened.products.deviation_off == pytest.approx(factor * off)
+    assert opened.gram.deviation_off == pytest.approx(factor * off)
     scale = 1.0 if silent is not None else factor
     together, alone = gap[np.triu_indices_from(gap, 1)] / off, np.diag(gap) / diagonal
     assert together.size > 400

@@ -195,7 +195,7 @@ def test_a_person_pays_for_blocks_in_several_rows_where_rows_are_not_agreed_on(a
     plans = [asked.plan for asked in way.requests if isinstance(asked, SumsShareRequest)]
     assert {plan.several_rows for plan in plans} == {alignment == "psi"}
     entries = [entry for member in members.values() for entry in member.vault.ledger]
-    moments, tables = ([entry for entry in entries if entry.what == what] for what in ("moments", "tables"))
+    moments, tables = ([entry for entry in entries if entry.what == what] for what in ("gram", "tables"))
     assert len(moments) == len(tables) == len(members)
     assert len({(entry.mu, entry.mu_person) for entry in tables}) == 1  # whatever pairs: in noise for several rows
     blocks = sum(entry.mu for entry in moments)

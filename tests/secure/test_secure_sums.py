@@ -66,7 +66,7 @@ def test_without_noise_both_openings_are_exact(widths: dict[str, int]) -> None:
     plan = world.plan()
     assert len(plan.weights) == 2 ** (len(widths) - 1)
     opened = run(plan, world.handlers(noises={name: NoNoise() for name in [*widths, COORDINATOR]}))
-    np.testing.assert_array_equal(opened.products.products * 4.0**plan.bits, world.products(plan))
+    np.testing.assert_array_equal(opened.gram.matrix * 4.0**plan.bits, world.products(plan))
     assert [table.pair for table in opened.tables] == [tuple(pair) for pair in all_pairs(plan).tolist()]
     for table in opened.tables:
         np.testing.assert_array_equal(table.counts, world.table(table.pair))
@@ -94,7 +94,7 @@ def test_any_number_of_presence_patterns_is_one_opening() -> None:
     plan = world.plan()
     assert len(plan.weights) > 55
     opened = run(plan, world.handlers(noises={name: NoNoise() for name in plan.compute}))
-    np.testing.assert_array_equal(opened.products.products * 4.0**plan.bits, world.products(plan))
+    np.testing.assert_array_equal(opened.gram.matrix * 4.0**plan.bits, world.products(plan))
 
 
 def test_base_parties_release_their_features_by_presence_once(world: World) -> None:
@@ -129,17 +129,17 @@ def test_the_same_seed_gives_the_same_arrays_and_the_same_bytes(world: World) ->
         transport = Recorded(again.handlers(seed=5))
         opened = run(plan, {}, transport)
         tables = [table.counts.tobytes() for table in opened.tables]
-        seen.append((transport.answered, opened.products.products.tobytes(), tables))
+        seen.append((transport.answered, opened.gram.matrix.tobytes(), tables))
     assert seen[0] == seen[1]
     other = run(plan, World(world.cells).handlers(seed=6))
-    assert other.products.products.tobytes() != seen[0][1]
+    assert other.gram.matrix.tobytes() != seen[0][1]
     assert other.tables[0].counts.tobytes() != seen[0][2][0]
 
 
 def test_secure_runs_differ(world: World) -> None:
     plan = world.plan()
     first, second = (run(plan, World(world.cells).handlers()) for _ in range(2))
-    assert not np.array_equal(first.products.products, second.products.products)
+    assert not np.array_equal(first.gram.matrix, second.gram.matrix)
     assert not np.array_equal(first.tables[0].counts, second.tables[0].counts)
 
 
@@ -162,7 +162,7 @@ def test_after_dropping_out_and_a_restart_the_answers_are_the_same_bytes(
     opened = run(plan, {COORDINATOR: own} if own else {}, second)
     assert second.answered[: len(first.answered)] == first.answered
     once_more = run(plan, world.handlers())
-    np.testing.assert_array_equal(opened.products.products, once_more.products.products)
+    np.testing.assert_array_equal(opened.gram.matrix, once_more.gram.matrix)
     for one, other in zip(opened.tables, once_more.tables, strict=True):
         np.testing.assert_array_equal(one.counts, other.counts)
 
@@ -174,7 +174,7 @@ def test_a_vault_keeps_what_is_needed(world: World, tmp_path: object) -> None:
         with Vault.open(f"{tmp_path}/vault") as vault:
             world.records = dict.fromkeys(world.cells, vault.studies)
             opened.append(run(plan, world.handlers()))
-    np.testing.assert_array_equal(opened[0].products.products, opened[1].products.products)
+    np.testing.assert_array_equal(opened[0].gram.matrix, opened[1].gram.matrix)
     np.testing.assert_array_equal(opened[0].tables[0].counts, opened[1].tables[0].counts)
 
 

@@ -56,7 +56,7 @@ def refused(transport: Recorded, members: dict[str, Member], said: str) -> None:
         study(FEDERATION, transport)
     assert not any(isinstance(decode(data, REPLY_KINDS), SumsReply) for _, data in transport.answered)
     for member in members.values():
-        assert [entry.what for entry in member.vault.ledger] == ["marginal", "marginal", "moments", "tables"]
+        assert [entry.what for entry in member.vault.ledger] == ["marginal", "marginal", "gram", "tables"]
 
 
 # ---- a party that lies -----------------------------------------------------------------------

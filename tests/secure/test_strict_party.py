@@ -202,7 +202,7 @@ def test_the_ledgers_say_what_was_opened_at_every_unit() -> None:
     opened = release(parties)
     entries, plan = [entry for name in NAMES for entry in parties[name].ledger], opened.plan.sums
     for name in NAMES:
-        (moments,) = [e for e in parties[name].ledger if e.what == "moments"]
+        (moments,) = [e for e in parties[name].ledger if e.what == "gram"]
         (tables,) = [e for e in parties[name].ledger if e.what == "tables"]
         selection = [e for e in parties[name].ledger if e.what == "selection"]
         assert {e.column for e in (moments, tables, *selection)} == {ALL_COLUMNS}
@@ -210,11 +210,11 @@ def test_the_ledgers_say_what_was_opened_at_every_unit() -> None:
         assert moments.mu_person == pytest.approx(plan.mu, rel=1e-12)
         assert (tables.mu, tables.mu_person) == pytest.approx((plan.mu_tables,) * 2, rel=1e-12)
         assert [e.mu for e in selection] == pytest.approx([selection_mu(plan, name)] * (name != "middle"), rel=1e-12)
-    for what in ("moments", "tables"):
+    for what in ("gram", "tables"):
         (joint,) = {entry.joint for entry in entries if entry.what == what}
         again = make_parties()
         release(again)
-        others = {entry.joint for entry in again["left"].ledger if entry.what in ("moments", "tables")}
+        others = {entry.joint for entry in again["left"].ledger if entry.what in ("gram", "tables")}
         assert joint not in others  # the same study and plan, other keys: another release
         assert len(others) == 2
     assert 4.0 * (1.0 - 1e-6) < state_privacy(entries, 1e-6).person <= 4.0 * (1.0 + 1e-9)
@@ -273,7 +273,7 @@ def test_a_plan_with_a_longer_part_is_priced_for_real() -> None:
     parties = make_parties()
     with pytest.raises(VerticopulaError):  # the coordinator itself goes on with another plan
         release(parties, Replacing(parties, with_plan(longer), SumsShareRequest))
-    (moments,) = [e for e in parties["left"].ledger if e.what == "moments"]
+    (moments,) = [e for e in parties["left"].ledger if e.what == "gram"]
     assert moments.mu == moments.mu_person
 
 
@@ -498,7 +498,7 @@ def test_who_has_lost_its_secret_pays_again(tmp_path: Path) -> None:
         parties = make_parties(vaults=vaults)
         with pytest.raises(ProtocolError, match="other keys"):
             release(parties)
-        openings = ["moments", "tables", "selection"]
+        openings = ["gram", "tables", "selection"]
         assert [e.what for e in parties["left"].ledger] == ["marginal", "marginal", *openings, *openings]
 
 
@@ -538,11 +538,11 @@ def test_one_silent_compute_party_leaves_the_promised_noise() -> None:
     """Noise of two shares: two thirds of the variance that three honest ones leave, as the plan's mu needs it."""
     parties = make_parties(ONE_TABLE, own={"middle": {"noise": NoNoise()}})
     opened = release(parties, budget=request(9e3))
-    plan, products = opened.plan.sums, opened.opened.products
-    gap = products.products - exact_products(parties, plan)
+    plan, gram = opened.plan.sums, opened.opened.gram
+    gap = gram.matrix - exact_products(parties, plan)
     upper = np.triu_indices(plan.width, 1)
     diagonal = math.sqrt(1.5) * gram_scales(plan.bound, plan.mu)[1] / 4.0**plan.bits
-    found = [*gap[upper] / products.deviation_off, *np.diag(gap) / diagonal]
+    found = [*gap[upper] / gram.deviation_off, *np.diag(gap) / diagonal]
     assert len(found) > 20
     assert kstest(np.array(found) * math.sqrt(1.5), "norm").pvalue > 1e-4
     codes = np.full((plan.pattern_of.size, len(plan.features)), -1)

@@ -116,7 +116,7 @@ def test_a_study_costs_what_was_asked_for(fitted: Synthesizer) -> None:
     assert 6.0 * (1.0 - 1e-6) < fitted.privacy_.person <= 6.0 * (1.0 + 1e-9)
     assert fitted.privacy_.person <= 6.0 * (1 + 1e-12)
     assert fitted.privacy_.is_private
-    assert {e.what for e in fitted.ledger_} == {"marginal", "moments", "tables", "selection"}
+    assert {e.what for e in fitted.ledger_} == {"marginal", "gram", "tables", "selection"}
     text = fitted.summary()
     assert "left and middle:" in text
 
@@ -188,7 +188,7 @@ def test_a_party_that_knows_nobody_has_no_part_in_the_sums_and_does_not_pay_for_
     found = fit(tables={**TABLES, "right": nobody}, epsilon=1.0)
     assert found.result_.spending is not None
     assert found.result_.spending.factors["right"] == 0.0
-    assert {e.party for e in found.ledger_ if e.what in ("moments", "tables")} == {"left", "middle"}
+    assert {e.party for e in found.ledger_ if e.what in ("gram", "tables")} == {"left", "middle"}
     assert found.privacy_.person <= 1.0 + 1e-9
 
 
@@ -480,7 +480,7 @@ def test_what_is_opened_is_what_the_tables_hold() -> None:
         records.append(whole)
     everything = np.column_stack(records)
     products = everything.T @ everything / 4.0**plan.bits
-    np.testing.assert_allclose(opened.opened.products.products, products, atol=0.01 * np.abs(products).max())
+    np.testing.assert_allclose(opened.opened.gram.matrix, products, atol=0.01 * np.abs(products).max())
     empty = {key.column: marginal.empty for key, marginal in opened.marginals.items()}
     seen = exact["middle"].columns["x2"].observed
     known = exact["middle"].observed().any(axis=1)

@@ -87,6 +87,6 @@ def test_the_first_opening_is_the_sum_of_the_plans_tables_with_noise_of_the_prom
     plan, gram = opened.openings.plan, opened.openings.chosen.population.gram
     cells = np.hstack([pool_cells(opened.plan.sums, name, made.tables[name]) for name in ("a", "b")])
     records = np.hstack([plan.weights[0, plan.owners[j]] * f.table[cells[:, j]] for j, f in enumerate(plan.features)])
-    miss = (gram.products - records.T @ records)[np.triu_indices(records.shape[1], 1)] / gram.deviation
+    miss = (gram.matrix - records.T @ records)[np.triu_indices(records.shape[1], 1)] / gram.deviation
     assert np.abs(miss).max() <= 5.0
     assert 0.4 < miss.std() < 1.8  # of some dozens

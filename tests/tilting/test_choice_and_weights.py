@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from verticopula.simulate.strict_openings import open_gram
+from verticopula.simulate.strict_openings import simulate_gram
 from verticopula.stats.tilting.cell_features import make_features
 from verticopula.stats.tilting.opening_plan import CodedColumn, find_presence, plan_openings
 from verticopula.stats.tilting.openings import OpenedGram, gram_deviation
@@ -117,15 +117,15 @@ def test_sums_of_products_against_a_loop_over_people() -> None:
     pooled = np.column_stack([rng.integers(0, column.n_cells, n) for column in plan.columns])
     pooled[~known[:, 0], :2] = -1
     pooled[~known[:, 1], 2] = -1
-    found = open_gram(pooled, plan, rng)
-    expected = np.zeros(found.products.shape)
+    found = simulate_gram(pooled, plan, rng)
+    expected = np.zeros(found.matrix.shape)
     for i in range(n):
         record = []
         for j, f in enumerate(features):
             own = f.table[pooled[i, j]] if pooled[i, j] >= 0 else np.zeros(f.table.shape[1])
             record += (weights[i, owners[j]] * own).tolist()
         expected += np.outer(record, record)
-    np.testing.assert_allclose(found.products, expected, atol=1e-8)
+    np.testing.assert_allclose(found.matrix, expected, atol=1e-8)
     assert found.totals[0, 1] == pytest.approx(float((known[:, 0] & known[:, 1]).sum()))
     longest = 0.25 * (features[0].largest + features[1].largest) + 4.0 * features[2].largest
     assert found.deviation == pytest.approx(gram_deviation(longest, 1e12))
@@ -142,7 +142,7 @@ def test_the_copula_of_many_people_without_noise_is_theirs(r: float) -> None:
     margins = [np.bincount(pooled[:, j]) / n for j in range(2)]
     known = np.ones((n, 2), dtype=bool)
     plan = plan_openings(coded, known, BudgetSplit(1.0, 1e9, 1.0, 0.0), margins, np.zeros(2))
-    gram = open_gram(pooled, plan, rng)
+    gram = simulate_gram(pooled, plan, rng)
     found = fit_population(gram, plan.features, plan.columns, plan.owners, None, rng=rng).copula
     assert found.correlation[0, 1] == pytest.approx(r, abs=0.02)
 

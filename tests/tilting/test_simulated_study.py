@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from benchmarks.coded_studies import CodedStudy, simulate_opening
 from verticopula.privacy.gaussian_dp import mu_of
-from verticopula.simulate.strict_openings import open_gram, open_tables
+from verticopula.simulate.strict_openings import simulate_gram, simulate_tables
 from verticopula.stats.tilting.cell_features import make_features
 from verticopula.stats.tilting.opening_plan import CodedColumn, OpeningPlan, plan_openings
 from verticopula.stats.tilting.openings import OpenedGram
@@ -176,10 +176,10 @@ def test_the_gram_matrix_has_the_noise_of_the_longest_record_that_is_possible() 
     bound = float(sum(np.max(np.sum(f.table**2, axis=1)) for f in plan.features)) * plan.weights[0, 0] ** 2
     assert bound == pytest.approx(1.0)
     pooled = np.zeros((500, 2), dtype=np.int64)  # nobody has a long record
-    found: list[OpenedGram] = [open_gram(pooled, plan, np.random.default_rng(seed)) for seed in range(400)]
+    found: list[OpenedGram] = [simulate_gram(pooled, plan, np.random.default_rng(seed)) for seed in range(400)]
     assert found[0].deviation == pytest.approx(math.sqrt(1.5) * bound / 0.5)
-    width = len(found[0].products)
-    spread = np.std([gram.products for gram in found], axis=0)
+    width = len(found[0].matrix)
+    spread = np.std([gram.matrix for gram in found], axis=0)
     off = spread[~np.eye(width, dtype=bool)]
     assert np.mean(off) == pytest.approx(found[0].deviation, rel=0.05)
     assert np.mean(np.diag(spread)) == pytest.approx(math.sqrt(2.0) * found[0].deviation, rel=0.1)
@@ -188,7 +188,7 @@ def test_the_gram_matrix_has_the_noise_of_the_longest_record_that_is_possible() 
 def test_tables_share_their_price() -> None:
     columns = [pool_column(np.full(4, 0.25), ordered=False, least_share=0.01, most_cells=16) for _ in range(3)]
     pooled = np.random.default_rng(0).integers(0, 4, (1_000, 3))
-    tables = open_tables(pooled, columns, [(0, 1), (0, 2)], 0.4, np.random.default_rng(1))
+    tables = simulate_tables(pooled, columns, [(0, 1), (0, 2)], 0.4, np.random.default_rng(1))
     assert [table.deviation for table in tables] == [pytest.approx(math.sqrt(1.5) * 2.0 / 0.4 / 1_000)] * 2
 
 

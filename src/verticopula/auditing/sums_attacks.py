@@ -29,7 +29,7 @@ from verticopula.auditing.mechanism_audit import check_trials, separation
 from verticopula.auditing.sums_neighbours import Cells, SumsNeighbours, claimed_deviations, no_pairs
 from verticopula.auditing.trials import AUDIT_STUDY, run_trials
 from verticopula.errors import SettingsError
-from verticopula.mpc.opened_sums import OpenedCounts, OpenedProducts, open_counts, open_products
+from verticopula.mpc.opened_sums import NoisyGram, OpenedCounts, open_counts, open_gram
 from verticopula.mpc.proof_rounds import CellsDealer, VerifiedCells
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan, features_of_cells, own_columns, own_features, own_rows, plan_slack
@@ -97,15 +97,15 @@ class SumsRelease:
         handlers = {name: self._handler(name, cells.get(name), noise) for name in names}
         outside = [name for name in handlers if name not in plan.parties]
         own = handlers[outside[0]] if outside else None
-        rounds = secure_sums(plan, AUDIT_STUDY, STRICT.name, own, choose=lambda products, selection: self.pairs)
+        rounds = secure_sums(plan, AUDIT_STUDY, STRICT.name, own, choose=lambda gram, selection: self.pairs)
         opened = drive(
             rounds, InProcessTransport({n: handler for n, handler in handlers.items() if handler is not own})
         )
-        found = [_flat(opened.products, opened.tables)]
+        found = [_flat(opened.gram, opened.tables)]
         for _ in range(self.copies - 1):
             terms = [handlers[name].open_again() for name in plan.compute]
             tables = open_counts(plan, self.pairs, [term[1] for term in terms]) if len(self.pairs) else ()
-            found.append(_flat(open_products(plan, [term[0] for term in terms]), tables))
+            found.append(_flat(open_gram(plan, [term[0] for term in terms]), tables))
         return found
 
     def _handler(self, name: str, cells: Ints | None, noise: Noise) -> ReopeningHandler:
@@ -194,7 +194,7 @@ def all_deviations(plan: SumsPlan, pairs: Ints) -> Floats:
 
 
 def exact_sums(plan: SumsPlan, cells: Cells, pairs: Ints) -> Floats:
-    """What would be opened without noise: products, then tables."""
+    """What would be opened without noise: the Gram matrix, then tables."""
     records, codes = [], np.full((plan.pattern_of.size, len(plan.features)), -1)
     for party in plan.parties:
         rows = own_rows(plan, party)
@@ -214,8 +214,8 @@ def exact_sums(plan: SumsPlan, cells: Cells, pairs: Ints) -> Floats:
     return np.concatenate(found)
 
 
-def _flat(products: OpenedProducts, tables: Sequence[OpenedCounts]) -> Floats:
-    upper = products.products[np.triu_indices(len(products.products))]
+def _flat(gram: NoisyGram, tables: Sequence[OpenedCounts]) -> Floats:
+    upper = gram.matrix[np.triu_indices(len(gram.matrix))]
     return np.concatenate([upper, *(table.counts.reshape(-1) for table in tables)])
 
 

@@ -322,7 +322,7 @@ def _stand_ins(
     plan = plan_strict_budget(federation, budget, people, next(iter(tables.values())).observed().shape[0])
     person = max(plan.totals.values(), default=plan.mu)
     return [
-        pricing.moments(known[name], plan.totals.get(name, person), person, joint="planned")
+        pricing.gram(known[name], plan.totals.get(name, person), person, joint="planned")
         for name, pricing in pricings.items()
     ]
 

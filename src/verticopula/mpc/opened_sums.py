@@ -17,16 +17,16 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class OpenedProducts:
+class NoisyGram:
     """The first opening.
 
     Attributes
     ----------
-    products : (q, q) sums over people of products of features, each times the weights of its row
+    matrix : (q, q) sums over people of products of features, each times the weights of its row
     deviation_off : standard deviation of the noise off the diagonal, with all three compute parties honest
     """
 
-    products: NDArray[np.float64]
+    matrix: NDArray[np.float64]
     deviation_off: float
 
 
@@ -46,7 +46,7 @@ class OpenedCounts:
     deviation: float
 
 
-def open_products(plan: SumsPlan, terms: Sequence[Ints]) -> OpenedProducts:
+def open_gram(plan: SumsPlan, terms: Sequence[Ints]) -> NoisyGram:
     """The first opening.
 
     Parameters
@@ -58,7 +58,7 @@ def open_products(plan: SumsPlan, terms: Sequence[Ints]) -> OpenedProducts:
     rows, others = np.triu_indices(plan.width)
     whole[rows, others] = opened
     whole[others, rows] = opened
-    return OpenedProducts(whole, noise_deviation(plan))
+    return NoisyGram(whole, noise_deviation(plan))
 
 
 def open_counts(plan: SumsPlan, pairs: Ints, terms: Sequence[Ints]) -> tuple[OpenedCounts, ...]:

@@ -139,7 +139,7 @@ _PRINTED_MARGIN = "SMALLEST AND LARGEST VALUE, noisy margin"
 _IN_WORDS = {
     "ranks": "noisy ranks",
     "marginal": "noisy counts",
-    "moments": "noisy sums over all parties' columns",
+    "gram": "noisy sums over all parties' columns",
     "tables": "noisy tables of pairs of all parties' columns",
     "selection": "noisy sums of your columns by presence",
     "raw": "RAW VALUES",

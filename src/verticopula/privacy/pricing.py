@@ -132,21 +132,21 @@ class Pricing:
             **self._gaussian(mu, mu),
         )
 
-    def moments(self, n_subjects: int, mu: float, mu_person: float, *, joint: str = "") -> Release:
-        """A party's part in secure sums; `mu` for what it holds about a person, `mu_person` for what all hold.
+    def gram(self, n_subjects: int, mu: float, mu_person: float, *, joint: str = "") -> Release:
+        """A party's part in the Gram matrix; `mu` for what it holds about a person, `mu_person` for what all hold.
 
         `joint` names the release in all parties' entries; without it the entry counts by itself.
         """
         return Release(
             **self._common(ALL_COLUMNS, n_subjects),
-            what="moments",
+            what="gram",
             mechanism="discrete Gaussian on sums under secret sharing",
             joint=joint,
             **self._gaussian(mu, mu_person),
         )
 
     def tables(self, n_subjects: int, mu: float, mu_person: float, *, joint: str = "") -> Release:
-        """A party's part in tables of chosen pairs under secret sharing, whatever pairs are chosen; as `moments`."""
+        """A party's part in tables of chosen pairs under secret sharing, whatever pairs are chosen; as `gram`."""
         return Release(
             **self._common(ALL_COLUMNS, n_subjects),
             what="tables",

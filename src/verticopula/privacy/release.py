@@ -12,19 +12,19 @@ from typing import Any, Literal
 from verticopula.formatting import json_numbers
 from verticopula.privacy.accounting import Coins
 
-_OLD_RAW = "exact"  # what `raw` is called in ledgers of version 0.1
+_OLD_NAMES = {"exact": "raw", "moments": "gram"}  # what ledgers of version 0.1 say
 _MAY_BE_INFINITE = ("epsilon", "mu", "mu_person")
 ALL_COLUMNS = "*"  # what stands in an entry's column where it is about all of the party's columns together
 
 
 @dataclass(frozen=True)
 class Release:
-    """One release of one column; `moments` and `tables` are of all of a party's columns, together with the other
+    """One release of one column; `gram` and `tables` are of all of a party's columns, together with the other
     parties', and `selection` is of all of its own.
 
     Attributes
     ----------
-    what : `ranks`, `marginal`, `moments`, `tables`, `selection`, or `raw` (values as they are: epsilon is infinite)
+    what : `ranks`, `marginal`, `gram`, `tables`, `selection`, or `raw` (values as they are: epsilon is infinite)
     mechanism : how it was made, for a reader
     epsilon : per comparison (`ranks`), per person's value in this column (`marginal`); infinite where the noise is
         Gaussian, so that a reader who does not know `mu` counts too much and never too little
@@ -47,7 +47,7 @@ class Release:
     study: str
     party: str
     column: str
-    what: Literal["ranks", "marginal", "moments", "tables", "selection", "raw"]
+    what: Literal["ranks", "marginal", "gram", "tables", "selection", "raw"]
     mechanism: str
     n_subjects: int
     epsilon: float
@@ -90,8 +90,7 @@ class Release:
         values: dict[str, Any] = {
             k: float("inf") if v == "inf" and k.endswith(_MAY_BE_INFINITE) else v for k, v in raw.items() if k in known
         }
-        if values.get("what") == _OLD_RAW:
-            values["what"] = "raw"
+        values["what"] = _OLD_NAMES.get(str(values.get("what")), values.get("what"))
         entry = cls(**values)
         _check_prices(entry)
         return entry

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import PartyUnavailable, ProtocolError
 from verticopula.mpc.gram_noise import FURTHEST_NOISE
-from verticopula.mpc.opened_sums import OpenedCounts, OpenedProducts, open_counts, open_products
+from verticopula.mpc.opened_sums import NoisyGram, OpenedCounts, open_counts, open_gram
 from verticopula.mpc.sums_plan import SumsPlan, check_plan, gram_size, own_features, selection_deviation
 from verticopula.mpc.table_noise import check_pairs, table_sizes
 from verticopula.mpc.verified_cells import CellsStatement
@@ -114,20 +114,20 @@ class SecureOpenings:
 
     Attributes
     ----------
-    products : the first opening
+    gram : the first opening
     selection : base party -> its features by presence
     tables : the second opening; none where no pair was chosen
     """
 
-    products: OpenedProducts
+    gram: NoisyGram
     selection: Mapping[str, Ints]
     tables: tuple[OpenedCounts, ...]
 
 
-ChoosePairs = Callable[[OpenedProducts, Mapping[str, Ints]], Ints]
+ChoosePairs = Callable[[NoisyGram, Mapping[str, Ints]], Ints]
 
 
-def no_tables(products: OpenedProducts, selection: Mapping[str, Ints]) -> Ints:
+def no_tables(gram: NoisyGram, selection: Mapping[str, Ints]) -> Ints:
     """Chooses no pair."""
     return np.zeros((0, 2), dtype=np.int64)
 
@@ -190,16 +190,16 @@ def secure_sums(
     sums = {name: SumsRequest(study, method, plan, keys, boxes[name]) for name in plan.compute}
     replies = yield from _ask(sums, own, relayed)
     terms = [_checked_term(name, _reply_of(name, replies, SumsReply), gram_size(plan)) for name in plan.compute]
-    products = open_products(plan, terms)
-    pairs = choose(products, selection)
+    gram = open_gram(plan, terms)
+    pairs = choose(gram, selection)
     if not len(pairs):
-        return SecureOpenings(products, selection, ())
+        return SecureOpenings(gram, selection, ())
     check_pairs(pairs, len(plan.features), plan.most_tables)
     wanted = {name: TablesRequest(study, method, plan, keys, pairs, boxes[name]) for name in plan.compute}
     replies = yield from _ask(wanted, own, relayed)
     size = sum(table_sizes([len(table) for table in plan.features], pairs))
     terms = [_checked_term(name, _reply_of(name, replies, TablesReply), size) for name in plan.compute]
-    return SecureOpenings(products, selection, open_counts(plan, pairs, terms))
+    return SecureOpenings(gram, selection, open_counts(plan, pairs, terms))
 
 
 def close_sums(name: str, study: str) -> Rounds[None]:

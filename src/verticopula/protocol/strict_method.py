@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import Missingness, summarise_missingness
-from verticopula.mpc.opened_sums import OpenedProducts
+from verticopula.mpc.opened_sums import NoisyGram
 from verticopula.mpc.sums_plan import (
     block_factor,
     check_bodies,
@@ -166,8 +166,8 @@ def open_all(
     plan = plan_strict_sums(federation, known, marginals, budget, rows_agreed=are_rows_agreed(context.alignment))
     chosen: list[ChosenTables] = []
 
-    def choose(products: OpenedProducts, selection: Mapping[str, Ints]) -> Ints:
-        chosen.append(choose_pairs(federation, plan, products, selection))
+    def choose(opened: NoisyGram, selection: Mapping[str, Ints]) -> Ints:
+        chosen.append(choose_pairs(federation, plan, opened, selection))
         return np.array(chosen[-1].pairs, dtype=np.int64).reshape(-1, 2)
 
     own = compute_handler if COORDINATOR in plan.sums.compute else None
@@ -178,13 +178,13 @@ def open_all(
 
 
 def choose_pairs(
-    federation: Federation, plan: StrictPlan, products: OpenedProducts, selection: Mapping[str, Ints]
+    federation: Federation, plan: StrictPlan, opened: NoisyGram, selection: Mapping[str, Ints]
 ) -> ChosenTables:
     """What the first opening says, and the pairs of the second. Draws are from a generator that everybody knows."""
     keys = list(federation.keys)
     response = keys.index(federation.response) if federation.response in keys else None
     rng = np.random.default_rng(int(fingerprint(plan.sums), 16))
-    gram, reading = read_gram(plan, products), read_selection(plan, selection)
+    gram, reading = read_gram(plan, opened), read_selection(plan, selection)
     return choose_tables(plan.openings, gram, reading, rng, response)
 
 

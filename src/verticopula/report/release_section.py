@@ -61,7 +61,7 @@ def _party(name: str, entries: list[Release], privacy: PrivacyStatement) -> dict
         "when": _moment(times[0])
         if times[0][:16] == times[-1][:16]
         else f"{_moment(times[0])} to {_moment(times[-1])}",
-        "what": f"{_WHAT_LEFT[any(entry.what == 'moments' for entry in entries)]} of {named}, {at_most}",
+        "what": f"{_WHAT_LEFT[any(entry.what == 'gram' for entry in entries)]} of {named}, {at_most}",
         "marks": ", ".join(marks),
         "epsilons": [format_epsilon(value) for value in (own.variable, own.client, own.block)],
         "sentence": _sentence(own, privacy, gaussian=any(entry.is_gaussian for entry in entries)),

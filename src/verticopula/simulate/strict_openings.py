@@ -48,13 +48,13 @@ def simulate_openings(
     response : the column that models will be made for, if there is one
     """
     pooled = pool_codes(codes, plan.columns)
-    gram = open_gram(pooled, plan, rng)
-    selection = open_selection(pooled, plan, rng) if plan.split.selection else None
+    gram = simulate_gram(pooled, plan, rng)
+    selection = simulate_selection(pooled, plan, rng) if plan.split.selection else None
     chosen = choose_tables(plan, gram, selection, rng, response)
-    return SimulatedOpenings(plan, chosen, open_tables(pooled, plan.columns, chosen.pairs, plan.split.tables, rng))
+    return SimulatedOpenings(plan, chosen, simulate_tables(pooled, plan.columns, chosen.pairs, plan.split.tables, rng))
 
 
-def open_gram(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> OpenedGram:
+def simulate_gram(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> OpenedGram:
     """The first opening.
 
     Parameters
@@ -71,12 +71,12 @@ def open_gram(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> Open
     )
     deviation = gram_deviation(bound, mu)
     noise = np.triu(rng.normal(0.0, deviation, (records.shape[1],) * 2), 1)
-    products = records.T @ records + noise + noise.T
-    np.fill_diagonal(products, np.diag(products) + rng.normal(0.0, math.sqrt(2.0) * deviation, records.shape[1]))
-    return plan.gram(products, deviation)
+    matrix = records.T @ records + noise + noise.T
+    np.fill_diagonal(matrix, np.diag(matrix) + rng.normal(0.0, math.sqrt(2.0) * deviation, records.shape[1]))
+    return plan.gram(matrix, deviation)
 
 
-def open_tables(
+def simulate_tables(
     pooled: Ints,
     columns: Sequence[PooledColumn],
     pairs: Sequence[tuple[int, int]],
@@ -103,7 +103,7 @@ def pool_codes(codes: Ints, columns: Sequence[PooledColumn]) -> Ints:
     )
 
 
-def open_selection(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> SelectionReading:
+def simulate_selection(pooled: Ints, plan: OpeningPlan, rng: np.random.Generator) -> SelectionReading:
     """What base parties release about those whom each party knows."""
     known, selecting = plan.patterns[plan.pattern_of], plan.selecting
     deviation = selection_noise(plan.features, plan.base, int(selecting.sum()), plan.split.selection)

@@ -70,7 +70,7 @@ def _price_strict(
             yield pricing.gaussian_marginal(column, n, mu)
         known, selection = spent.subjects[party.name], spent.selection.get(party.name, 0.0)
         if factor > 0.0:
-            yield pricing.moments(known, spent.mu * factor, spent.mu_person, joint=study)
+            yield pricing.gram(known, spent.mu * factor, spent.mu_person, joint=study)
         if known and spent.tables > 0.0:
             yield pricing.tables(known, spent.tables, spent.tables_person, joint=f"{study}, tables")
         if selection > 0.0:

@@ -57,8 +57,8 @@ MUTANTS = (
     Mutant(
         "strict-half-price",
         "protocol/party/strict_handler.py",
-        "pricing.moments(known, block[0], person[0],",
-        "pricing.moments(known, block[0] / 2.0, person[0],",
+        "pricing.gram(known, block[0], person[0],",
+        "pricing.gram(known, block[0] / 2.0, person[0],",
         "the sums would be charged by half",
         one_of(STRICT_PARTY, "the_ledgers_say_what_was_opened_at_every_unit"),
     ),

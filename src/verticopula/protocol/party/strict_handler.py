@@ -107,7 +107,7 @@ class StrictHandler:
         own, person = proposal.mu[:, own_place_of(proposal, self.name)].tolist(), self._person_limits(proposal)
         margins = GaussianMarginsRequest(proposal.study, proposal.method, self.planned_queries(proposal))
         pricing, known = self.pricing(proposal.study), self._n_known()
-        entries = [*self.price_margins(margins), pricing.moments(known, own[0], person[0])]
+        entries = [*self.price_margins(margins), pricing.gram(known, own[0], person[0])]
         if own[1] > 0.0:
             entries.append(pricing.tables(known, own[1], person[1]))
         if own[2] > 0.0:
@@ -238,7 +238,7 @@ class StrictHandler:
         pricing, known, entries = self.pricing(study), self._n_known(), []
         if block[0] > 0.0:
             # the same at every party of this release, and of no other
-            entries.append(pricing.moments(known, block[0], person[0], joint=fingerprint((study, digest))))
+            entries.append(pricing.gram(known, block[0], person[0], joint=fingerprint((study, digest))))
         if block[1] > 0.0:
             entries.append(pricing.tables(known, block[1], person[1], joint=fingerprint((study, digest, "tables"))))
         if block[2] > 0.0:

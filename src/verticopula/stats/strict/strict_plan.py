@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import FEWEST_BITS
-from verticopula.mpc.opened_sums import OpenedCounts, OpenedProducts
+from verticopula.mpc.opened_sums import NoisyGram, OpenedCounts
 from verticopula.mpc.sums_plan import (
     SumsPlan,
     block_factor,
@@ -234,9 +234,9 @@ def sum_selected(plan: SumsPlan, party: str, codes: Ints) -> Ints:
 # ---- what was opened ---------------------------------------------------------------------
 
 
-def read_gram(plan: StrictPlan, opened: OpenedProducts) -> OpenedGram:
+def read_gram(plan: StrictPlan, opened: NoisyGram) -> OpenedGram:
     """The first opening, for the fit."""
-    return plan.openings.gram(opened.products, opened.deviation_off)
+    return plan.openings.gram(opened.matrix, opened.deviation_off)
 
 
 def read_selection(plan: StrictPlan, sent: Mapping[str, Ints]) -> SelectionReading | None:

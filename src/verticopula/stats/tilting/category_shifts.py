@@ -101,7 +101,7 @@ def estimate_shifts(
             continue
         length, shares = float(own.table[0, 0]), column.shares
         met, safe = totals > 0.0, np.where(totals > 0.0, totals, 1.0)
-        products = gram.products[places[j]][:, latents.places] / (safe * length)
+        products = gram.matrix[places[j]][:, latents.places] / (safe * length)
         density = threshold_density(shares)
         noisy = (products - np.outer(shares, latents.means)) / (latents.units * density[:, None])
         people = np.maximum(gram.people[owners[j], owners[latents.columns]], 1.0)

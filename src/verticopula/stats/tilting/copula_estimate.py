@@ -121,7 +121,7 @@ def _noisy_correlations(
     met = totals > 0.0
     safe = np.where(met, totals, 1.0)
     means = np.array([features_mean(features[j], columns[j])[0] for j in held])
-    products = gram.products[np.ix_(first, first)] / safe
+    products = gram.matrix[np.ix_(first, first)] / safe
     scale = np.array([features[j].scale for j in held])
     filled = np.array([columns[j].shares[: columns[j].n_filled].sum() for j in held])
     units = np.outer(scale * filled, scale * filled)

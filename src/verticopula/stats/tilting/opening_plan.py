@@ -93,12 +93,12 @@ class OpeningPlan:
         common = (self.patterns * self.counts[:, None]).T.astype(np.float64) @ self.patterns
         return np.asarray(common[np.ix_(self.owners, self.owners)])
 
-    def gram(self, products: Floats, deviation: float, weights: Floats | None = None) -> OpenedGram:
+    def gram(self, matrix: Floats, deviation: float, weights: Floats | None = None) -> OpenedGram:
         """The first opening, with its public denominators.
 
         Parameters
         ----------
-        products : (f, f) noisy sums over people of weighted products of features
+        matrix : (f, f) noisy sums over people of weighted products of features
         deviation : standard deviation of the noise off the diagonal
         weights : (P, K) that the rows had, where they are not exactly the plan's
         """
@@ -106,7 +106,7 @@ class OpeningPlan:
         totals = (u * self.counts[:, None]).T @ u
         squares = (u**2 * self.counts[:, None]).T @ u**2
         people = np.divide(totals**2, squares, out=np.zeros_like(totals), where=totals > 0.0)
-        return OpenedGram(products, deviation, totals, people)
+        return OpenedGram(matrix, deviation, totals, people)
 
 
 def party_lengths(features: Sequence[CellFeatures], owners: Ints, n_parties: int) -> Floats:

@@ -26,13 +26,13 @@ class OpenedGram:
 
     Attributes
     ----------
-    products : (f, f) with noise; the diagonal is not used
+    matrix : (f, f) with noise; the diagonal is not used
     deviation : standard deviation of the noise on one of them, off the diagonal
     totals : (K, K) for two parties, the sum of u_a u_b over those who have both: public
     people : (K, K) how many people of weight 1 these are worth
     """
 
-    products: Floats
+    matrix: Floats
     deviation: float
     totals: Floats
     people: Floats

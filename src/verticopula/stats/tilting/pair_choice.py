@@ -47,7 +47,7 @@ class PairEvidence:
     spread: DeviationVariance
 
 
-def read_products(
+def read_pairs(
     gram: OpenedGram, features: Sequence[CellFeatures], columns: Sequence[PooledColumn], owners: Ints
 ) -> list[TableReading]:
     """What the first opening says about the table of every pair that somebody has both columns of."""
@@ -57,7 +57,7 @@ def read_products(
         for a in range(b):
             total = float(gram.totals[owners[a], owners[b]])
             if total > 0.0:
-                values = gram.products[places[a], places[b]] / total
+                values = gram.matrix[places[a], places[b]] / total
                 left, right = features[a].table, features[b].table
                 people = float(gram.people[owners[a], owners[b]])
                 found.append(TableReading((a, b), values, left, right, gram.deviation / total, people, False))

@@ -18,8 +18,8 @@ from verticopula.stats.tilting.selection import (
     BaseMoments,
     Selection,
     SelectionReading,
+    correct_gram,
     correct_margins,
-    correct_products,
     correct_tables,
     fit_selection,
     match_variances,
@@ -76,7 +76,7 @@ class WholePopulation:
     Attributes
     ----------
     columns : with margins of everybody
-    gram : products as if everybody were observed
+    gram : as if everybody were observed
     rows, weights : rows of the copula and how parties select among them; None where nothing is corrected
     """
 
@@ -118,12 +118,12 @@ def fit_population(
     rows = _draw(columns, copula, rng)
     selection = fit_selection(reading, features, rows)
     moments = BaseMoments.of(features, reading.base, rows, selection.weights(features, rows))
-    products, means, squares = correct_products(gram, features, columns, owners, reading, moments)
+    whole, means, squares = correct_gram(gram, features, columns, owners, reading, moments)
     corrected = correct_margins(columns, features, owners, reading.selecting, means)
-    products = match_variances(products, features, corrected, owners, squares, means)
-    copula = estimate_copula(products, features, corrected, owners)
+    whole = match_variances(whole, features, corrected, owners, squares, means)
+    copula = estimate_copula(whole, features, corrected, owners)
     rows = _draw(corrected, copula, rng)
-    return WholePopulation(corrected, copula, products, owners, rows, selection.weights(features, rows), selection)
+    return WholePopulation(corrected, copula, whole, owners, rows, selection.weights(features, rows), selection)
 
 
 def _draw(columns: Sequence[PooledColumn], copula: CopulaEstimate, rng: np.random.Generator) -> Ints:

@@ -154,7 +154,7 @@ class BaseMoments:
         return cls(everybody, selected)
 
 
-def correct_products(
+def correct_gram(
     gram: OpenedGram,
     features: Sequence[CellFeatures],
     columns: Sequence[PooledColumn],
@@ -176,7 +176,7 @@ def correct_products(
     slopes = np.zeros((owner.size, size))
     slopes[np.flatnonzero(inside), np.arange(size - 1)] = 1.0
     totals = gram.totals[np.ix_(owner, owner)]
-    average = np.divide(gram.products, totals, out=np.zeros_like(totals), where=totals > 0.0)
+    average = np.divide(gram.matrix, totals, out=np.zeros_like(totals), where=totals > 0.0)
     everybody, found = means.copy(), average.copy()
     for k in np.flatnonzero(reading.selecting):
         own = np.flatnonzero(owner == k)
@@ -199,7 +199,7 @@ def correct_products(
     for k in np.flatnonzero(reading.selecting):
         own = np.flatnonzero(owner == k)
         squares[own] += np.sum(slopes[own] @ (moments.everybody - moments.selected[k, k]) * slopes[own], axis=1)
-    return replace(gram, products=found * totals), everybody, squares
+    return replace(gram, matrix=found * totals), everybody, squares
 
 
 def match_variances(
@@ -226,9 +226,9 @@ def match_variances(
     ratio = (squares - means**2) / np.maximum(own_squares - own_means**2, 1e-6)
     stretch = np.sqrt(np.clip(ratio, 1.0 / TUNING.most_stretch, TUNING.most_stretch))
     totals = gram.totals[np.ix_(owner, owner)]
-    average = np.divide(gram.products, totals, out=np.zeros_like(totals), where=totals > 0.0)
+    average = np.divide(gram.matrix, totals, out=np.zeros_like(totals), where=totals > 0.0)
     covariance = (average - np.outer(means, means)) / np.outer(stretch, stretch)
-    return replace(gram, products=(covariance + np.outer(own_means, own_means)) * totals)
+    return replace(gram, matrix=(covariance + np.outer(own_means, own_means)) * totals)
 
 
 def correct_margins(

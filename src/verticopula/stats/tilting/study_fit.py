@@ -9,7 +9,7 @@ import numpy as np
 
 from verticopula.stats.tilting.opening_plan import OpeningPlan
 from verticopula.stats.tilting.openings import OpenedGram, OpenedTable
-from verticopula.stats.tilting.pair_choice import PairEvidence, read_products, select_pairs, weigh_pairs
+from verticopula.stats.tilting.pair_choice import PairEvidence, read_pairs, select_pairs, weigh_pairs
 from verticopula.stats.tilting.population_fit import WholePopulation, fit_population
 from verticopula.stats.tilting.selection import SelectionReading
 from verticopula.stats.tilting.table_prior import TableReading
@@ -51,7 +51,7 @@ def choose_tables(
     response : the column that models will be made for, if there is one: its pairs count more
     """
     population = fit_population(gram, plan.features, plan.columns, plan.owners, selection, rng=rng)
-    readings = read_products(population.gram, plan.features, population.columns, plan.owners)
+    readings = read_pairs(population.gram, plan.features, population.columns, plan.owners)
     evidence = weigh_pairs(readings, population.columns, population.copula)
     pairs: list[tuple[int, int]] = []
     if plan.split.tables > 0.0:
