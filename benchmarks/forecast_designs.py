@@ -239,13 +239,13 @@ def facts_of(design: Design, truth: Truth) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "strength": min(max(_one_digit(float(np.sqrt(np.mean(truth.correlation[free] ** 2)))), 0.05), 0.7),
         "shares": shares,
-        "pull": 0.0,
+        "log_odds": 0.0,
     }
     if design.mechanism == "mar":
         first = [s.start for k, s in zip(truth.layout.keys, truth.layout.slices, strict=True) if k.party == "p0"]
         odds = latent[:, [first[0], first[-1]]] @ np.array(design.pulls)
         partial = [name for name, share in design.observed.items() if share < 1.0]
-        facts["pull"] = max(round(2.0 * float(odds.std())) / 2.0, 0.5)
+        facts["log_odds"] = max(round(2.0 * float(odds.std())) / 2.0, 0.5)
         facts["together"] = {
             (a, b): min(
                 max(

@@ -53,7 +53,7 @@ class Design:
     slopes : of the first party's columns, then of the second's
     first : columns of the first party, which has the response, too
     missing : share of the subjects that the second party does not know
-    pull : how much more likely it lacks those with a large response, in log odds per standard deviation
+    log_odds : how much more likely it lacks those with a large response, in log odds per standard deviation
     """
 
     about: str
@@ -65,7 +65,7 @@ class Design:
     family: str = "gaussian"
     penalty: str = "scad"
     missing: float = 0.0
-    pull: float = 0.0
+    log_odds: float = 0.0
 
 
 PER_VARIABLE = {"epsilon": 4.0, "unit": "variable"}
@@ -96,7 +96,7 @@ DESIGNS = {
         (0.5, -0.3, 0.0, 0.0, 0.4, 0.2, 0.0, 0.0),
         4,
         missing=0.4,
-        pull=1.0,
+        log_odds=1.0,
     ),
     "logistic": Design(
         "logistic, 20 columns",
@@ -147,7 +147,7 @@ def run_study(design: Design, seed: int) -> Synthesizer:
     eta = x @ np.array(design.slopes)
     y = rng.random(n) < 1.0 / (1.0 + np.exp(-eta)) if design.family == "binomial" else eta + rng.standard_normal(n)
     y = y.astype(np.int64) if design.family == "binomial" else y
-    unlikely = design.pull * (y - y.mean()) / y.std() + rng.logistic(size=n)
+    unlikely = design.log_odds * (y - y.mean()) / y.std() + rng.logistic(size=n)
     known = np.sort(np.argsort(unlikely)[: round((1.0 - design.missing) * n)])
     ids = [f"s{i:06d}" for i in range(n)]
     frame = pl.DataFrame({"id": ids, "y": y} | {f"x{j}": x[:, j] for j in range(x.shape[1])})

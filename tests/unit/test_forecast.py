@@ -97,7 +97,7 @@ def test_missing_blocks_hurt_and_a_smaller_overlap_hurts_more(continuous: Federa
 
 
 def test_the_same_question_gets_the_same_answer(mixed: Federation) -> None:
-    settings = {"units": ("client",), "methods": ("refined",), "observed": {"agency": 0.6}, "pull": 1.0}
+    settings = {"units": ("client",), "methods": ("refined",), "observed": {"agency": 0.6}, "log_odds": 1.0}
     assert forecast(mixed, 700, 2.0, **settings) == forecast(mixed, 700, 2.0, **settings)  # type: ignore[arg-type]
 
 
@@ -113,7 +113,7 @@ def test_a_simulation_on_fewer_subjects_says_the_same(continuous: Federation, mo
 
 
 def test_a_bias_does_not_fall_with_the_number_of_subjects(mixed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"units": ("client",), "methods": ("vcds",), "observed": {"agency": 0.5}, "pull": 3.0}
+    settings = {"units": ("client",), "methods": ("vcds",), "observed": {"agency": 0.5}, "log_odds": 3.0}
     whole = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
     resize(monkeypatch, "forecast", subjects=1_500)
     part = forecast(mixed, 6_000, 200.0, **settings).rows[0]  # type: ignore[arg-type]
@@ -219,7 +219,7 @@ def test_masks_have_the_shares_asked_for() -> None:
     score = rng.standard_normal(40_000)
     for at_random in (0.0, 1.0):
         presence = AssumedPresence(np.array([1.0, 0.4, 0.3]), {(1, 2): 0.05}, at_random)
-        masks = presence.draw(score, rng, presence.pull * np.array([1.0, 1.0, -1.0]))
+        masks = presence.draw(score, rng, presence.selection * np.array([1.0, 1.0, -1.0]))
         assert np.allclose(masks.mean(axis=0), [1.0, 0.4, 0.3], atol=0.01)
         assert float(np.mean(masks[:, 1] & masks[:, 2])) == pytest.approx(0.05, abs=0.02)
         shift = abs(score[masks[:, 1]].mean())
@@ -276,8 +276,8 @@ def test_the_law_behind_the_advice() -> None:
         ({"observed": {"agency": 0.5}, "together": {("bank", "agency"): 0.4}}, "[0.5, 0.5]"),
         ({"together": {("bank", "nobody"): 0.4}}, "nobody"),
         ({"together": {("agency", "agency"): 1.0}}, "two parties"),
-        ({"pull": -1.0}, "log odds"),
-        ({"pull": math.inf}, "log odds"),
+        ({"log_odds": -1.0}, "log odds"),
+        ({"log_odds": math.inf}, "log odds"),
         ({"shares": {ColumnKey("bank", "z"): [0.1]}}, "bank.z"),
         ({"shares": {ColumnKey("bank", "a"): [0.1]}}, "no categories"),
         ({"shares": {ColumnKey("bank", "y"): [1.5]}}, "positive"),
@@ -315,7 +315,7 @@ def file(mixed: Federation, tmp_path: Path) -> Path:
 def test_command_shows_a_table_and_advice(call: Call, file: Path) -> None:
     said = call(
         *("forecast", file, "--subjects", 500, "--epsilon", 4, "--observed", "agency=0.5"),
-        *("--together", "bank+agency=0.5", "--at-random", "--pull", 1.5, "--share", "bank.y=0.1"),
+        *("--together", "bank+agency=0.5", "--at-random", "--log-odds", 1.5, "--share", "bank.y=0.1"),
     )
     assert said.code == 0, said.err
     for word in ("variable", "client", "block", "person", "vcds", "refined", "strict", "Assumed", "usable from"):
@@ -340,7 +340,7 @@ def test_command_prints_json(call: Call, file: Path) -> None:
         (("--share", "agency=0.2"), "name a column"),
         (("--share", "bank.y=few"), "no numbers"),
         (("--share", "bank.y=1.2"), "positive"),
-        (("--at-random", "--pull", "-2"), "log odds"),
+        (("--at-random", "--log-odds", "-2"), "log odds"),
         (("--unit", "house"), "house"),
         (("--epsilon", "-1"), "epsilon"),
     ],

@@ -43,7 +43,7 @@ def forecast(
         bool,
         typer.Option("--at-random", help="Blocks are missing at random given others' data, not completely at random."),
     ] = False,
-    pull: Annotated[
+    log_odds: Annotated[
         float,
         typer.Option(help="With --at-random: log odds of being known per standard deviation of others' data."),
     ] = TYPICAL_LOG_ODDS,
@@ -81,7 +81,7 @@ def forecast(
         methods=method or None,
         observed=dict(_parse(text, "--observed party=share") for text in observed or ()),
         together=dict(_parse_pair(text) for text in together or ()),
-        pull=pull if at_random else 0.0,
+        log_odds=log_odds if at_random else 0.0,
         shares=dict(_parse_shares(text) for text in share or ()),
         strength=strength,
     )

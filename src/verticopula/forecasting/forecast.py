@@ -43,7 +43,7 @@ __all__ = ["METHODS", "Expected", "Forecast", "forecast", "plan_quickly"]
 Floats = NDArray[np.float64]
 
 FEWEST_SUBJECTS = 10
-MOST_PULL = 5.0
+MOST_LOG_ODDS = 5.0
 
 _SMALLEST_COIN = 1e-9
 
@@ -81,7 +81,7 @@ def forecast(
     methods: Sequence[str] | None = None,
     observed: Mapping[str, float] | None = None,
     together: Mapping[tuple[str, str], float] | None = None,
-    pull: float = 0.0,
+    log_odds: float = 0.0,
     shares: Mapping[ColumnKey, Sequence[float]] | None = None,
     strength: float = TYPICAL_CORRELATION,
     seed: int = 0,
@@ -98,7 +98,7 @@ def forecast(
         and `person` only
     observed : party -> share of the cohort it knows, in (0, 1]; 1 if not given
     together : two parties -> share that both know; about the product of their shares if not given
-    pull : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
+    log_odds : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
         response's party holds; 0: completely at random
     shares : what is known of categorical columns: the categories' shares among the subjects that the party has
     strength : assumed root mean square of the latent correlations
@@ -109,7 +109,7 @@ def forecast(
     """
     check_size(n_subjects, strength)
     units, methods = choose_rows(federation, units, methods)
-    presence = check_presence(federation, observed or {}, together or {}, pull)
+    presence = check_presence(federation, observed or {}, together or {}, log_odds)
     known_shares = check_shares(federation, shares or {})
     setting = SimulationSetting(federation, n_subjects, strength, presence, known_shares, seed)
     by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
@@ -260,7 +260,7 @@ def check_size(n_subjects: int, strength: float) -> None:
 
 
 def check_presence(
-    federation: Federation, observed: Mapping[str, float], together: Mapping[tuple[str, str], float], pull: float
+    federation: Federation, observed: Mapping[str, float], together: Mapping[tuple[str, str], float], log_odds: float
 ) -> AssumedPresence:
     """Shares by party and of two parties; SettingsError for those that cannot be."""
     names = [party.name for party in federation.parties]
@@ -284,9 +284,9 @@ def check_presence(
                 f"[{low:.3g}, {high:.3g}], given their own"
             )
         joint[j, k] = share
-    if not (math.isfinite(pull) and 0.0 <= pull <= MOST_PULL):
-        raise SettingsError(f"pull, log odds per standard deviation, must lie between 0 and {MOST_PULL:g}")
-    return AssumedPresence(shares, joint, float(pull))
+    if not (math.isfinite(log_odds) and 0.0 <= log_odds <= MOST_LOG_ODDS):
+        raise SettingsError(f"log_odds, log odds per standard deviation, must lie between 0 and {MOST_LOG_ODDS:g}")
+    return AssumedPresence(shares, joint, float(log_odds))
 
 
 def check_shares(federation: Federation, shares: Mapping[ColumnKey, Sequence[float]]) -> dict[ColumnKey, Floats]:

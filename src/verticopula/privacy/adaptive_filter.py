@@ -1,6 +1,6 @@
 """Privacy filters: what releases may cost together when each one is chosen after the earlier ones were seen.
 
-Exact composition (`accounting.py`) is for releases whose prices are settled in advance. A cap holds over studies, and
+Exact composition (`accounting.py`) is for releases whose prices are fixed in advance. A cap holds over studies, and
 whoever asks for the next study has seen the last one. Both measures here add up under such adaptive choice, as long
 as the sum never passes a limit that was fixed in advance:
 

@@ -156,14 +156,14 @@ class Assumptions:
     margins : in the population
     correlation : of the latents
     score : (q,) weights of the latents in what presence depends on: of unit variance, the response party's only
-    pull : (K,) correlation of each party's presence with the score
+    selection : (K,) correlation of each party's presence with the score
     """
 
     layout: Layout
     margins: Mapping[ColumnKey, AssumedMargin]
     correlation: Floats
     score: Floats
-    pull: Floats
+    selection: Floats
 
     @classmethod
     def draw(
@@ -187,11 +187,11 @@ class Assumptions:
         for key, part in zip(layout.keys, layout.slices, strict=True):
             score[part] *= key.party == federation.response.party
         score /= math.sqrt(float(score @ correlation @ score))
-        pull = presence.pull * rng.choice(np.array([-1.0, 1.0]), presence.shares.size)
+        selection = presence.selection * rng.choice(np.array([-1.0, 1.0]), presence.shares.size)
         for key, shares in (known_shares or {}).items():
             margins[key] = AssumedMargin(federation.column(key), shares=np.asarray(shares, dtype=np.float64))
-        truth = cls(layout, margins, correlation, score, pull)
-        if known_shares and presence.pull:
+        truth = cls(layout, margins, correlation, score, selection)
+        if known_shares and presence.selection:
             truth = replace(truth, margins=margins | _in_population(federation, truth, presence, known_shares, rng))
         return truth
 
@@ -205,7 +205,7 @@ def _in_population(
 ) -> dict[ColumnKey, AssumedMargin]:
     """Margins under which the subjects that a party has show the known shares."""
     latents = rng.standard_normal((_CALIBRATION, truth.score.size)) @ np.linalg.cholesky(truth.correlation).T
-    masks = presence.draw(latents @ truth.score, rng, truth.pull)
+    masks = presence.draw(latents @ truth.score, rng, truth.selection)
     parties = [party.name for party in federation.parties]
     found = {}
     for key, part in zip(truth.layout.keys, truth.layout.slices, strict=True):
@@ -282,22 +282,22 @@ class AssumedPresence:
     at_random: float = 0.0
 
     @property
-    def pull(self) -> float:
+    def selection(self) -> float:
         """Correlation of a party's presence, as a normal that is cut, with the score."""
         slope = float(self.at_random) / _LOGISTIC
         return slope / math.sqrt(1.0 + slope**2)
 
-    def draw(self, score: Floats, rng: np.random.Generator, pull: Floats) -> NDArray[np.bool_]:
-        """(n, K) masks; `score` (n,) is of unit variance, `pull` (K,) each party's correlation with it."""
+    def draw(self, score: Floats, rng: np.random.Generator, selection: Floats) -> NDArray[np.bool_]:
+        """(n, K) masks; `score` (n,) is of unit variance, `selection` (K,) each party's correlation with it."""
         thresholds = ndtri(np.clip(self.shares, 1e-12, 1.0 - 1e-12))
         link = np.eye(self.shares.size)
         for (j, k), both in self.together.items():
             if max(self.shares[j], self.shares[k]) < 1.0:
-                wanted = _link(float(thresholds[j]), float(thresholds[k]), both) - pull[j] * pull[k]
-                link[j, k] = link[k, j] = wanted / math.sqrt((1.0 - pull[j] ** 2) * (1.0 - pull[k] ** 2))
+                wanted = _link(float(thresholds[j]), float(thresholds[k]), both) - selection[j] * selection[k]
+                link[j, k] = link[k, j] = wanted / math.sqrt((1.0 - selection[j] ** 2) * (1.0 - selection[k] ** 2))
         root = np.linalg.cholesky(nearest_correlation(np.clip(link, -1.0, 1.0), floor=1e-6).correlation)
         own = rng.standard_normal((score.size, self.shares.size)) @ root.T
-        masks = (pull * score[:, None] + np.sqrt(1.0 - pull**2) * own <= thresholds) | (self.shares >= 1.0)
+        masks = (selection * score[:, None] + np.sqrt(1.0 - selection**2) * own <= thresholds) | (self.shares >= 1.0)
         for lonely in np.flatnonzero(masks.sum(axis=0) < 2):  # a study needs somebody
             masks[rng.permutation(score.size)[:2], lonely] = True
         return np.asarray(masks)

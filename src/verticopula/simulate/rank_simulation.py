@@ -95,7 +95,7 @@ class Cohort:
     @property
     def at_random(self) -> bool:
         """Whether those that a party has differ from the others."""
-        return bool(self.truth.pull.any())
+        return bool(self.truth.selection.any())
 
     def seen_shares(self, key: ColumnKey, n_cells: int) -> Floats:
         """Shares of a column's cells among the observed, as near to the truth's as the whole study would have them.
@@ -165,7 +165,7 @@ def draw_cohort(
     """Subjects of the assumed truth; `graded` for methods that rank them."""
     root = np.linalg.cholesky(truth.correlation)
     latents = rng.standard_normal((n_simulated, root.shape[0])) @ root.T
-    masks = presence.draw(latents @ truth.score, rng, truth.pull)
+    masks = presence.draw(latents @ truth.score, rng, truth.selection)
     party_index = {party.name: k for k, party in enumerate(federation.parties)}
     values: dict[ColumnKey, Floats] = {}
     seen_by_latent, grades, ties = [], [], []

@@ -368,7 +368,7 @@ class Member:
         To the coordinator: points that mean nothing before every party has masked them. Who could put points of
         their own in a list could test as many ids as the list is long: a guess that this party has masked equals one
         of its own points, or none. So a list has to be signed by the party that masked it last, is no longer than the
-        cohort that the response party signed, and there is one list a party, and none once the cohort is settled. A
+        cohort that the response party signed, and there is one list a party, and none once the cohort is confirmed. A
         coordinator together with a party that signs what it likes can still test as many ids as the cohort is large.
         """
         with self._lock:

@@ -270,7 +270,7 @@ def correct_tables(
         cell = pooled[:, a] * columns + pooled[:, b]
         plain = np.bincount(cell, minlength=rows * columns) / len(cell)
         selected = np.bincount(cell, weights=weight, minlength=rows * columns) / weight.sum()
-        # As many rows as ten say something about a cell; fewer are pulled to a ratio of 1.
+        # As many rows as ten say something about a cell; fewer are shrunk to a ratio of 1.
         few = 10.0 / len(cell)
         ratio = np.clip((plain + few) / (selected + few), 1.0 / TUNING.most_correction, TUNING.most_correction)
         found.append(replace(table, shares=table.shares * ratio.reshape(rows, columns)))
