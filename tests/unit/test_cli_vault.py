@@ -13,7 +13,7 @@ import pytest
 from tests.builders import CONTINUOUS, Call, make_federation
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.input_files import write_inputs
-from verticopula.errors import BudgetExceeded, VerticopulaError
+from verticopula.errors import BudgetExceeded, SettingsError, VerticopulaError
 from verticopula.privacy.policy import Caps
 from verticopula.privacy.statement import state_privacy
 from verticopula.storage.ledger import read_ledger
@@ -90,10 +90,27 @@ def test_a_vault_of_ones_own_and_none_without_policies(tmp_path: Path, call: Cal
     plain = ["--data", folder / "data", "--quiet", "--epsilon", 4]
     assert call("run", folder / "federation.toml", *plain, "--out", folder / "three").code == 0
     assert list(data_folder.iterdir()) == []
-    said = call("run", folder / "federation.toml", *plain[:2], "--out", folder / "four", *own, "--epsilon", 4)
+    new = ("--vault", tmp_path / "new")
+    said = call("run", folder / "federation.toml", *plain[:2], "--out", folder / "four", *new, "--epsilon", 4)
     assert said.code == 0  # no policy, no cap; but it is written down
     assert "Charged" in said.out
-    assert len(read_ledger(tmp_path / "vault" / "ledger.jsonl")) == 2 * len(read_ledger(folder / "one/ledger.jsonl"))
+    assert len(read_ledger(tmp_path / "new" / "ledger.jsonl")) == len(read_ledger(folder / "four/ledger.jsonl"))
+
+
+def test_a_vault_s_rules_hold_for_a_run_without_policies(tmp_path: Path, call: Call) -> None:
+    """Nobody gets round a cap by leaving --policies away."""
+    folder, own = inputs(tmp_path / "in"), ("--vault", tmp_path / "vault")
+    assert run(call, folder, "one", *own).code == 0
+    spent = (tmp_path / "vault" / "ledger.jsonl").read_bytes()
+    plain = (folder / "federation.toml", "--data", folder / "data", "--epsilon", 4, *own)
+    for command in (("run", *plain, "--out", folder / "two", "--quiet"), ("check", *plain)):
+        said = call(*command)
+        assert said.code == 1
+        assert "party 'bank' has rules that the vault remembers: caps.client" in " ".join(said.err.split())
+        assert (tmp_path / "vault" / "ledger.jsonl").read_bytes() == spent
+    assert not (folder / "two").exists()
+    given_up = ("--drop-rule", "bank.caps.client")
+    assert call("run", *plain, "--out", folder / "two", "--quiet", *given_up).code == 0
 
 
 def test_a_cap_at_person_counts_all_parties_of_a_run(tmp_path: Path, call: Call) -> None:
@@ -204,6 +221,8 @@ def test_fit_keeps_caps_in_a_vault(tmp_path: Path) -> None:
         assert len(opened.ledger) == 4
         with pytest.raises(BudgetExceeded):
             Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies, vault=opened)
+        with pytest.raises(SettingsError, match=r"vault remembers: caps\.client"):
+            Synthesizer(federation, epsilon=1.0).fit(tables, vault=opened)
     Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies)  # as before: only its own ledger counts
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from verticopula.data.tables import AlignedTable
+    from verticopula.privacy.policy import Policy
     from verticopula.privacy.release import Release
     from verticopula.schema.federation import Federation
     from verticopula.storage.known_tables import TableAccount
@@ -87,7 +88,8 @@ def check(
             if settings.record.needs_overlap:
                 _collect(problems, lambda: align_tables(known, raw, need_overlap=True))
             if not problems and rules is not None:
-                spent, accounts = _spent(vault, policies, known, raw)
+                asked = _collect(problems, lambda: _ask_vault(vault, policies, known, raw, rules))
+                spent, accounts = asked or ([], None)
                 found = warn_before_spending(known, settings, aligned, policies=rules, spent=spent, accounts=accounts)
                 said = "" if quiet else f"Method {chosen}. {describe_expectation(known, settings, aligned)}"
     if problems:
@@ -116,18 +118,27 @@ def _collect(problems: list[Problem], action: Callable[[], Found]) -> Found | No
     return None
 
 
-def _spent(
-    vault: Path | None, policies: Path | None, study: Federation, raw: dict[str, pl.DataFrame]
+def _ask_vault(
+    vault: Path | None,
+    policies: Path | None,
+    study: Federation,
+    raw: dict[str, pl.DataFrame],
+    rules: dict[str, Policy],
 ) -> tuple[list[Release], dict[str, TableAccount] | None]:
-    """What a vault holds about these people, without telling it about them; nothing where there is no vault yet."""
-    from verticopula.storage.charged_ledger import open_accounts
+    """What a vault holds about these people, without telling it about them; nothing where there is no vault yet.
+
+    SettingsError if it remembers rules that are not given.
+    """
+    from verticopula.storage.charged_ledger import open_accounts, remember_policies
     from verticopula.storage.vault import is_vault
 
     folder = vault or (default_vault() if policies is not None else None)
     if folder is None or not is_vault(folder):
         return [], None
     with open_vault(folder) as known:
-        return list(known.ledger), open_accounts(known, study, raw, study.id, remember=False)
+        accounts = open_accounts(known, study, raw, study.id, remember=False)
+        remember_policies(known, accounts, rules, policies, keep=False)
+        return list(known.ledger), accounts
 
 
 def _show_problems(problems: list[Problem]) -> None:

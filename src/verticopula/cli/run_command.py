@@ -40,10 +40,7 @@ from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 if TYPE_CHECKING:
     import polars as pl
 
-    from verticopula.privacy.policy import Policy
     from verticopula.schema.federation import Federation
-    from verticopula.storage.known_tables import TableAccount
-    from verticopula.storage.vault import Vault
 
 
 def run(
@@ -138,7 +135,7 @@ def run(
     from verticopula.report.report_page import write_report
     from verticopula.schema.conditions import parse_conditions, read_conditions
     from verticopula.schema.federation import Federation
-    from verticopula.storage.charged_ledger import ChargedLedger, open_accounts
+    from verticopula.storage.charged_ledger import ChargedLedger, open_accounts, remember_policies
     from verticopula.storage.ledger import Ledger
     from verticopula.study.missing_values import check_missing
     from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, new_folder
@@ -188,8 +185,8 @@ def run(
     with new_folder(out, overwrite=overwrite), ExitStack() as opened, _saying_what_was_charged(out / LEDGER_FILE):
         charged = None if kept is None else opened.enter_context(open_vault(kept))
         accounts = None if charged is None else open_accounts(charged, study, raw, study.id)
-        if charged is not None and accounts is not None and policies is not None:
-            _remember_policies(charged, accounts, rules, policies, drop_rule or [])
+        if charged is not None and accounts is not None:
+            remember_policies(charged, accounts, rules, policies, drop_rule or [])
         book = Ledger(out / LEDGER_FILE)
         counted = book if charged is None else ChargedLedger(charged.ledger, book)
         if not quiet:
@@ -255,21 +252,3 @@ def _saying_what_was_charged(path: Path) -> Iterator[None]:
             )
         Console(stderr=True).print(Text(said), soft_wrap=True)
         sys.exit(130)
-
-
-def _remember_policies(
-    vault: Vault, accounts: dict[str, TableAccount], rules: dict[str, Policy], folder: Path, dropped: list[str]
-) -> None:
-    """SettingsError if a party's file has lost rules that the vault remembers, unless they are given up by name."""
-    from verticopula.privacy.policy_file import has_end, remember_rules
-
-    if unknown := [name for name in dropped if name.partition(".")[0] not in accounts]:
-        raise SettingsError(f"--drop-rule {unknown[0]}: it begins with the name of no party of this federation")
-    for name, account in accounts.items():
-        own = [rule.removeprefix(f"{name}.") for rule in dropped if rule.startswith(f"{name}.")]
-        found = rules[name].rules() if name in rules else {}
-        file, met = folder / f"{name}.toml", account.overlapping
-        is_whole = not file.is_file() or has_end(file.read_text("utf-8"))
-        remember_rules(
-            vault.studies, account.table, found, str(file), own, f"{name}.", is_whole=is_whole, overlapping=met
-        )

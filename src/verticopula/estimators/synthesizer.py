@@ -43,7 +43,7 @@ from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
 from verticopula.stats.fit_result import AlignedDraw, FitResult
-from verticopula.storage.charged_ledger import ChargedLedger, open_accounts
+from verticopula.storage.charged_ledger import ChargedLedger, open_accounts, remember_policies
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
@@ -226,7 +226,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         policies : party name -> what that party allows; none means no limits
         ledger : where releases are recorded; a file also counts what earlier studies spent
         vault : a folder where caps are kept over all studies about the same people, whatever their ledgers are; none
-            means that caps count what is in `ledger`
+            means that caps count what is in `ledger`. Rules that it remembers must be among `policies`
         progress : called with (what, done, total); None shows a bar in notebooks, and nothing elsewhere
         """
         needs_overlap = self.needs_overlap
@@ -241,6 +241,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             if vault is not None and not isinstance(vault, Vault):
                 vault = opened.enter_context(Vault.open(vault))
             accounts = None if vault is None else open_accounts(vault, self.federation, frames, rule)
+            if vault is not None and accounts is not None:
+                remember_policies(vault, accounts, policies or {})
             book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
             self.fit_aligned(aligned, policies=policies, ledger=book, vault=vault, accounts=accounts, progress=progress)
         self._backends = {name: backend_of(table) for name, table in tables.items()}

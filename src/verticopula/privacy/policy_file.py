@@ -33,6 +33,7 @@ def remember_rules(
     *,
     is_whole: bool = True,
     overlapping: Collection[str] = (),
+    keep: bool = True,
 ) -> None:
     """Keep a policy's rules in a vault; SettingsError if some are gone that the vault remembers.
 
@@ -43,12 +44,13 @@ def remember_rules(
     ----------
     table : whose rules they are, as the vault names it (`TableAccount`)
     rules : as `Policy.rules` has them
-    where : the file, for messages
+    where : the file, for messages; "" where no policy was given at all
     dropped : names of rules that are given up
     prefix : what `--drop-rule` has in front of a rule's name
     is_whole : whether the file's last line has an end
     overlapping : other tables with some of these people; whose rules are to be kept, too, unless they were given up
         for this table
+    keep : whether they are kept; otherwise they are only compared
     """
     names = [f"policy:{name}" for name in table.split("+")]
     seen = [record for name in names if (record := records.get(name)) is not None]
@@ -60,17 +62,24 @@ def remember_rules(
     lost = [name for name in {**known, **others} if name not in rules]
     if unnamed := [name for name in lost if name not in dropped]:
         options = " ".join(f"--drop-rule {prefix}{name}" for name in unnamed)
+        if not where:
+            raise SettingsError(
+                f"party {prefix.removesuffix('.')!r} has rules that the vault remembers: {', '.join(unnamed)}. Give "
+                f"its policy (--policies); or, to do without from now on, run with {options}"
+            )
         raise SettingsError(
             f"{where} has no {', '.join(unnamed)}, which it had when it was last used for these people: it may be "
             f"half written. Put it back; or, to do without from now on, add {options}"
         )
     if kept := [name for name in dropped if name not in lost]:
-        raise SettingsError(f"--drop-rule {prefix}{kept[0]}: {where} has lost no such rule; leave this option away")
+        raise SettingsError(
+            f"--drop-rule {prefix}{kept[0]}: {where or 'the policy'} has lost no such rule; leave this option away"
+        )
     if seen and known != rules and not is_whole:
         raise SettingsError(f"{where} has changed, and ends in the middle of a line: complete it, or end the line")
     record = {"rules": dict(rules), "given_up": sorted((given_up | set(dropped)) - set(rules))}
     for name in names:
-        if records.get(name) != record:
+        if keep and records.get(name) != record:
             records.put(name, record)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 
 from verticopula.data.tables import OwnTable
 from verticopula.errors import SettingsError
+from verticopula.privacy.policy import Policy
+from verticopula.privacy.policy_file import has_end, remember_rules
 from verticopula.privacy.release import Release
 from verticopula.schema.federation import Federation, IdRule
 from verticopula.storage.known_tables import TableAccount
@@ -70,6 +73,42 @@ def open_accounts(
     """
     own = {party.name: OwnTable.check(party, tables[party.name], rule) for party in federation.parties}
     return vault.accounts(own, remember=remember)
+
+
+def remember_policies(
+    vault: Vault,
+    accounts: Mapping[str, TableAccount],
+    policies: Mapping[str, Policy],
+    folder: Path | None = None,
+    dropped: Collection[str] = (),
+    *,
+    keep: bool = True,
+) -> None:
+    """Keep the parties' rules in the vault; SettingsError if some are gone that it remembers for these people.
+
+    Parameters
+    ----------
+    accounts : as `open_accounts` found them
+    policies : party -> what it allows; a party that is missing gives no rules
+    folder : where the policies were read, for messages; None where no files were given
+    dropped : rules that are given up, as `party.rule`
+    keep : whether they are kept; otherwise they are only compared
+    """
+    if unknown := [name for name in dropped if name.partition(".")[0] not in accounts]:
+        raise SettingsError(f"--drop-rule {unknown[0]}: it begins with the name of no party of this federation")
+    for name, account in accounts.items():
+        file = None if folder is None else folder / f"{name}.toml"
+        remember_rules(
+            vault.studies,
+            account.table,
+            policies[name].rules() if name in policies else {},
+            "" if file is None else str(file),
+            [rule.removeprefix(f"{name}.") for rule in dropped if rule.startswith(f"{name}.")],
+            f"{name}.",
+            is_whole=file is None or not file.is_file() or has_end(file.read_text("utf-8")),
+            overlapping=account.overlapping,
+            keep=keep,
+        )
 
 
 def _mark(entry: Release) -> tuple[object, ...]:
