@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         VersionMismatch,
         VerticopulaError,
         WeakPrivacyWarning,
+        WeakResultWarning,
         WireError,
     )
     from verticopula.estimators.synthesizer import Synthesizer
@@ -54,6 +55,7 @@ _ERRORS = (
     "VerticopulaError",
     "VersionMismatch",
     "WeakPrivacyWarning",
+    "WeakResultWarning",
     "WireError",
 )
 _PLACES = {
@@ -97,6 +99,7 @@ __all__ = [
     "VerticalGLM",
     "VerticopulaError",
     "WeakPrivacyWarning",
+    "WeakResultWarning",
     "WireError",
     "__version__",
     "audit",

@@ -152,6 +152,14 @@ class WeakPrivacyWarning(UserWarning):
     """
 
 
+class WeakResultWarning(UserWarning):
+    """Correlations, or some of them, that noise hides at this budget.
+
+    *What to do:* look at `summary()`. Rest no conclusion on what it names; more subjects, fewer columns or a larger
+    epsilon would help.
+    """
+
+
 class AlignedWarning(UserWarning):
     """Synthetic rows that follow the cohort's own subjects one by one.
 

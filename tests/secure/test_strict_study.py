@@ -107,6 +107,8 @@ def test_a_delta_of_one_in_n_or_more_is_warned_about() -> None:
     with pytest.warns(WeakPrivacyWarning, match=r"delta = 0\.005 is not below 1/200"):
         weak = Synthesizer(FEDERATION, "strict", 6.0, 0.005).fit(TABLES)
     assert "! delta = 0.005" in weak.summary()
+    with pytest.warns(WeakPrivacyWarning, match=r"delta = 0\.005"):  # the line for a person has it, whatever the unit
+        Synthesizer(FEDERATION, "vcds", 6.0, 0.005, "client").fit(TABLES)
 
 
 # ---- results ---------------------------------------------------------------------------------

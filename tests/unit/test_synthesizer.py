@@ -85,7 +85,14 @@ def test_public_names() -> None:
         *("Synthesizer", "VerticalGLM", "forecast", "audit", "AuditSettings", "METHODS", "Policy", "__version__"),
         *("Column", "ColumnKey", "Federation", "Party"),
         *("VerticopulaError", "SchemaError", "SettingsError", "BudgetExceeded", "LedgerError", "ProtocolError"),
-        *("PolicyRefused", "NotPrivateWarning", "WeakPrivacyWarning", "AlignedWarning", "CellsWarning"),
+        *(
+            "PolicyRefused",
+            "NotPrivateWarning",
+            "WeakPrivacyWarning",
+            "WeakResultWarning",
+            "AlignedWarning",
+            "CellsWarning",
+        ),
         *("PartyUnavailable", "VersionMismatch", "WireError", "InputTypeError"),
     }
     assert all(getattr(verticopula, name) is not None for name in verticopula.__all__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -231,8 +232,32 @@ def test_penalised_coefficients_have_no_intervals(
 
 def test_rows_of_unknown_origin_have_no_intervals(synthesizer: Synthesizer) -> None:
     tables = synthesizer.sample(300)
-    assert VerticalGLM().fit(dict(tables), "hub.y").inference_ is None
+    plain = VerticalGLM().fit(dict(tables), "hub.y")
+    assert plain.inference_ is None
+    assert "Each row counts as a subject" in plain.no_intervals_
     assert VerticalGLM().fit(pickle.loads(pickle.dumps(tables)), "hub.y").inference_ is None
+
+
+@pytest.mark.parametrize("select", ["bic", "bayes"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda y: (y - 25.0).alias("y"),
+        lambda y: y.sample(fraction=1.0, shuffle=True, seed=1),
+        lambda y: (y**2).alias("squared"),
+    ],
+    ids=["shifted", "shuffled", "new"],
+)
+def test_columns_that_changed_after_sampling_have_no_intervals(
+    synthesizer: Synthesizer, change: Callable[[pl.Series], pl.Series], select: str
+) -> None:
+    tables = synthesizer.sample(300)
+    own = pl.DataFrame(tables["hub"])
+    tables["hub"] = own.with_columns(change(own["y"]))
+    model = VerticalGLM(select=select).fit(tables, f"hub.{change(own['y']).name}")
+    assert model.inference_ is None
+    if select == "bic":
+        assert "not as they were sampled: hub." in model.no_intervals_
 
 
 def test_a_study_as_printed_has_no_intervals(synthesizer: Synthesizer) -> None:

@@ -22,7 +22,13 @@ from verticopula.cli.ledger_commands import ledger_app
 from verticopula.cli.network_commands import register as register_network_commands
 from verticopula.cli.report_command import report
 from verticopula.cli.run_command import run
-from verticopula.errors import AlignedWarning, NotPrivateWarning, VerticopulaError, WeakPrivacyWarning
+from verticopula.errors import (
+    AlignedWarning,
+    NotPrivateWarning,
+    VerticopulaError,
+    WeakPrivacyWarning,
+    WeakResultWarning,
+)
 from verticopula.formatting import readable
 
 app = typer.Typer(
@@ -49,6 +55,7 @@ def main() -> None:
             warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
             warnings.simplefilter("ignore", AlignedWarning)  # and this
             warnings.simplefilter("ignore", WeakPrivacyWarning)  # and this
+            warnings.simplefilter("ignore", WeakResultWarning)  # and this
             app()
     except VerticopulaError as error:
         console.print(Text.assemble(("error: ", "bold red"), readable(str(error))))

@@ -50,11 +50,11 @@ class ScoreErrors:
     def of_tables(
         cls, tables: Any, codings: Sequence[tuple[ColumnKey, Coding]], response: ColumnKey
     ) -> ScoreErrors | None:
-        """What the maker of the tables knows of their errors; None where it says nothing."""
+        """What the maker of the tables knows of their errors; None where it says nothing, or they have changed."""
         posterior_draws = getattr(tables, "posterior_draws", None)
-        return (
-            None if posterior_draws is None else cls.of(posterior_draws(), codings, (response, Coding(response.column)))
-        )
+        if posterior_draws is None or tables.changed_columns() & {str(key) for key in (response, *dict(codings))}:
+            return None
+        return cls.of(posterior_draws(), codings, (response, Coding(response.column)))
 
     def draw(self, coef: Floats, curvature: float) -> Floats:
         """(T, p) where the coefficients are these and the mean bends by so much on average (1 for gaussian)."""

@@ -29,6 +29,7 @@ from verticopula.estimators.regression_checks import (
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.estimators.strength_selection import StrengthSelection, draw_seed
 from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.formatting import join_names
 from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar, sample_posterior
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.feature_design import Features, join_features
@@ -447,23 +448,26 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         """Why no honest intervals can be given; empty where they can."""
         study = getattr(tables, "study", None)
         if study is None or not self.response_:
-            return "the rows do not say how they came about, so nobody knows their errors"
+            counted = (
+                "" if self.n_effective is not None else ". Each row counts as a subject: n_effective says otherwise"
+            )
+            return f"the rows do not say how they came about, so nobody knows their errors{counted}"
         if not maximised:
             return "they need penalty 'none', or select 'bic' with a refit of the selected columns"
         if self.naive_inference_ is None or not self.naive_inference_.identified:
             return "the selected columns are linearly dependent"
-        return why_errors_are_unknown(study, tables.posterior_draws) or self._unknown_pair(study)
+        used = self._used_columns()
+        if changed := sorted(used & tables.changed_columns()):
+            return f"not as they were sampled: {join_names(changed)}"
+        return why_errors_are_unknown(study, tables.posterior_draws) or _unknown_pair(study, used)
 
-    def _unknown_pair(self, study: FittedStudy) -> str:
-        """Two columns of the model that nobody has both of, in words; empty where there are none."""
+    def _used_columns(self) -> set[str]:
+        """The model's columns and the response, as `party.column`."""
         used = {self.response_}
         for party, design in self.path_.designs.items():
             chosen = np.add.reduceat(self.coef_[party] != 0.0, design.starts[:-1]) > 0
             used |= {f"{party}.{name}" for name, kept in zip(design.sources, chosen, strict=True) if kept}
-        for pair in study.result.unidentified:
-            if {pair.first.partition("=")[0], pair.second.partition("=")[0]} <= used:
-                return f"nobody has both {pair.first} and {pair.second}, so their correlation is not known"
-        return ""
+        return used
 
     def _find_intervals(self, tables: SyntheticTables, features: Features, y: Floats) -> None:
         """Intervals from the known errors of the copula behind the tables."""
@@ -614,3 +618,11 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             self.n_effective_,
             self._cuts,
         )
+
+
+def _unknown_pair(study: FittedStudy, used: set[str]) -> str:
+    """Two of these columns that nobody has both of, in words; empty where there are none."""
+    for pair in study.result.unidentified:
+        if {pair.first.partition("=")[0], pair.second.partition("=")[0]} <= used:
+            return f"nobody has both {pair.first} and {pair.second}, so their correlation is not known"
+    return ""

@@ -149,7 +149,8 @@ def take_response(
     party, _, column = response.partition(".")
     if party not in tables or column not in tables[party].columns:
         raise SettingsError(f"no column {response!r} in these tables; a response is named party.column")
-    known = None if federation is None else federation.column(ColumnKey(party, column))
+    described = federation is not None and ColumnKey(party, column) in federation.keys
+    known = federation.column(ColumnKey(party, column)) if federation is not None and described else None
     series, where = tables[party][column], f"party {party!r}"
     values, found = (
         _code_column(series, known, where, classes) if labelled else (encode_response(series, known, where), None)

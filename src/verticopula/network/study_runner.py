@@ -11,7 +11,7 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError, WeakPrivacyWarning
+from verticopula.errors import AlignedWarning, NotPrivateWarning, SettingsError, WeakPrivacyWarning, WeakResultWarning
 from verticopula.estimators.default_regression import CONFIDENCE_LEVEL, fit_if_cheap
 from verticopula.estimators.regression_checks import check_settings as check_regression
 from verticopula.estimators.regression_files import write_regression
@@ -82,6 +82,7 @@ def run_study(
         warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
         warnings.simplefilter("ignore", AlignedWarning)
         warnings.simplefilter("ignore", WeakPrivacyWarning)
+        warnings.simplefilter("ignore", WeakResultWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         scratch = records.result_folder(record.study).with_suffix(".scratch")
         shutil.rmtree(scratch, ignore_errors=True)

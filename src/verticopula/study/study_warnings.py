@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, WeakPrivacyWarning
+from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, WeakPrivacyWarning, WeakResultWarning
 from verticopula.formatting import count_of, format_percent, format_small, join_names
 from verticopula.privacy.statement import format_epsilon, state_privacy
 from verticopula.schema.columns import ColumnKey
@@ -55,7 +55,7 @@ ALIGNED_ROWS = StudyWarning(
     "Use such tables for comparisons in the house, not for publication; sample without “aligned” for anything else.",
 )
 
-# Those that Python warns of, too: they are about what must not leave.
+# Those that Python warns of, too: about what must not leave, and results that say nothing.
 CATEGORIES: dict[str, type[UserWarning]] = {
     "seeded": NotPrivateWarning,
     "bounds": NotPrivateWarning,
@@ -63,6 +63,9 @@ CATEGORIES: dict[str, type[UserWarning]] = {
     PRINTED_VARIANT: NotPrivateWarning,
     "delta": WeakPrivacyWarning,
     "aligned": AlignedWarning,
+    "nothing-learnt": WeakResultWarning,
+    "unsupported": WeakResultWarning,
+    "noisy": WeakResultWarning,
 }
 
 _RANK = {"stop": 0, "care": 1, "note": 2}
@@ -83,7 +86,7 @@ def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
     privacy, delta, n = fitted.privacy, fitted.settings.delta, fitted.n_subjects
     yield from privacy.study_warnings
     yield from _earlier(fitted)
-    if delta is not None and fitted.unit.needs_delta and delta * n >= 1.0:
+    if delta is not None and delta * n >= 1.0:
         yield StudyWarning(
             "delta",
             "care",
@@ -111,7 +114,7 @@ def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
             f"The budget's unit, {fitted.unit}, does not protect a whole person",
             f"It bounds what single comparisons and values in {per} reveal. Everything about one person together has "
             f"epsilon {format_epsilon(privacy.person)} at δ = {format_small(privacy.delta)}.",
-            "Decide by the line for “person” in the table below. If that is too much, use method "
+            "Decide by the line for “person” under Privacy. If that is too much, use method "
             f"'{STRICT.name}' with a delta.",
         )
 
@@ -161,10 +164,11 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
     """Columns about which a study can say little: from masks and released margins, never from a party's own check."""
     few = [key for key in fitted.result.missingness.observed if _has_few(fitted.result, key)]
     if few:
+        hidden = "" if fitted.result.strict is None else ", as far as the noise on their counts lets one tell"
         yield StudyWarning(
             "few-observed",
             "care",
-            f"{count_of(len(few), 'column')} with fewer than {WARN_AT.few_observed} observed subjects",
+            f"{count_of(len(few), 'column')} with fewer than {WARN_AT.few_observed} observed subjects{hidden}",
             f"Their synthetic values are mostly noise: {join_names(list(map(str, few)))}.",
             "Leave them out of conclusions, or out of the study.",
         )

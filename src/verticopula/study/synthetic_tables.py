@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from verticopula.data.tables import decode_column
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
-from verticopula.schema.frames import from_polars
+from verticopula.schema.frames import from_polars, to_polars
 from verticopula.stats.fit_result import FindPosteriorDraws, FitResult
 from verticopula.study.fitted_study import FittedStudy
 
@@ -42,6 +43,18 @@ class SyntheticTables(dict[str, Any]):
         self.n_subjects = n_subjects
         self.posterior_draws = posterior_draws
         self.study = study
+        self._drawn = {} if study is None and posterior_draws is None else self._fingerprints()
+
+    def changed_columns(self) -> set[str]:
+        """Columns, as `party.column`, that are not what was drawn: changed, reordered or added since."""
+        return {name for name, found in self._fingerprints().items() if self._drawn.get(name) != found}
+
+    def _fingerprints(self) -> dict[str, bytes]:
+        return {
+            f"{party}.{series.name}": hashlib.blake2b(series.hash().to_numpy().tobytes(), digest_size=16).digest()
+            for party, table in self.items()
+            for series in to_polars(table, party)
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"posterior_draws": None, "study": None}
