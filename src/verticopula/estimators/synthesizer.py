@@ -91,9 +91,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     federation : who holds which column
     method : None for `refined` where blocks are missing and `vcds` otherwise (over a transport, where that is not known
         before, for `refined`); or one of `verticopula.METHODS`: `vcds` (data complete or missing completely at random),
-        `refined` (missing at random, at the same cost), `evcds` and `ievcds` (missing at random), `strict` (for units
-        `person` and `block`: no ranks, but second moments that nobody sees without noise)
-    epsilon : what it bounds is said by `unit`; half goes to the ranks, half to the marginals; `strict` splits it itself
+        `refined` (missing at random, at the same cost), `evcds` and `ievcds` (the paper's, for comparison: they correct
+        little or in part), `strict` (for units `person` and `block`: no ranks, but sums that nobody sees without noise)
+    epsilon : 1 unless given; `unit` says what it bounds. Half goes to ranks, half to marginals; `strict` splits it
     delta : needed for units `block` and `person`
     unit : `variable`, `client`, `block` or `person`; by default `person` for `strict`, `client` otherwise
     epsilon_ranks, epsilon_marginals : in place of `epsilon`, the two parts

@@ -50,8 +50,8 @@ class Policy(CheckedModel):
     caps : the largest epsilon ever to be spent, over all studies in its ledger; they hold, too, where every study is
         chosen after the last one was seen (`capped_epsilons`)
     delta : the δ at which the `block` and `person` caps are counted, and Gaussian noise at every unit
-    min_subjects : the smallest number of observed subjects from which a column may be released. It is compared with the
-        mask of observed cells, which everybody in the study knows; raw values are of two subjects at least
+    min_subjects : the smallest number of observed subjects from which a column may be released. That number is told
+        to all parties of a study; raw values are of two subjects at least
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
     consent_days : how long a consent to a study lives, in days
     open_studies : how many studies may be open from which nothing was released; each shows the coordinator who is
