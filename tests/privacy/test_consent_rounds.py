@@ -47,6 +47,8 @@ from verticopula.protocol.messages import (
     ConsentRequest,
     Imputation,
     OpenRequest,
+    PresenceReply,
+    PresenceRequest,
     Reply,
     Request,
     ResponseRequest,
@@ -58,7 +60,12 @@ from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.party.study_admission import StudyAdmission
 from verticopula.protocol.study_opening import open_study
-from verticopula.protocol.study_proposal import consent_statement, federation_fingerprint, presence_statement
+from verticopula.protocol.study_proposal import (
+    consent_statement,
+    federation_fingerprint,
+    mask_digest,
+    presence_statement,
+)
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -140,6 +147,19 @@ def test_a_mask_signed_in_another_study_is_refused() -> None:
     old = replace(first, signature=shared_authenticity(KEY).sign(message))
     with pytest.raises(ProtocolError, match="not signed by that party"):
         one.handle(ConsentRequest(replace(proposal, presence=(old, *proposal.presence[1:]))))
+
+
+def test_other_parties_cannot_find_a_mask_from_its_digest_by_trying() -> None:
+    """Where nearly everybody has a value there are few masks to try. The coordinator is told the salt, they are not."""
+    one, other = placed(), placed()
+    own = one.handle(PresenceRequest("study", "vcds"))
+    assert isinstance(own, PresenceReply)
+    shown = next(said.mask for said in proposal_for(one).presence if said.party == own.party)
+    assert shown != mask_digest(own.observed)
+    assert shown == mask_digest(own.observed, own.salt)
+    assert len(own.salt) >= 16
+    found = [party.handle(PresenceRequest("study", "vcds")) for party in (one, other)]
+    assert [isinstance(reply, PresenceReply) and reply.salt == own.salt for reply in found] == [True, False]
 
 
 def test_one_proposal_a_study() -> None:

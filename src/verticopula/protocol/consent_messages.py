@@ -28,11 +28,14 @@ class PresenceReply:
     ----------
     observed : (N, p_k) mask over the cohort, in the schema's column order; (N, 1) in a strict study, where an empty
         value of somebody whom the party knows is private
+    salt : goes into the digest of the mask that other parties are shown, who do not get it: they could find a mask
+        with few gaps by trying; empty in a strict study, where everybody gets the mask
     """
 
     party: str
     observed: NDArray[np.bool_]
     signature: bytes
+    salt: bytes = b""
     version: int = MESSAGE_VERSION
 
 
@@ -43,7 +46,7 @@ class SignedPresence:
     Attributes
     ----------
     counts : observed subjects per column, in the schema's order; in a strict study all those whom the party knows
-    mask : hexadecimal digest of the mask
+    mask : hexadecimal digest of the mask, with a salt that other parties do not know
     signature : of `study_proposal.presence_statement`
     """
 

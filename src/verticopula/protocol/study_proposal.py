@@ -151,18 +151,20 @@ class Presence:
     ----------
     mask : (N, p_k) observed cells; (N, 1) in a strict study: those whom the party has a value of
     counts : per column, how many of them
+    is_told_to_all : whether all parties get the mask; otherwise the coordinator alone does
     """
 
     mask: Bools
     counts: tuple[int, ...]
+    is_told_to_all: bool
 
 
 def reported_presence(observed: Bools, method: str) -> Presence:
     """What a party with these observed cells says in a study by that method."""
     if not tells_presence_by_party(method):
-        return Presence(observed, presence_counts(observed))
+        return Presence(observed, presence_counts(observed), is_told_to_all=False)
     known = np.asarray(observed.any(axis=1))
-    return Presence(known[:, None], (int(known.sum()),) * observed.shape[1])
+    return Presence(known[:, None], (int(known.sum()),) * observed.shape[1], is_told_to_all=True)
 
 
 def sign_presences(
@@ -175,7 +177,7 @@ def sign_presences(
         counts = presence_counts(reply.observed)
         if tells_presence_by_party(method):
             counts *= len(party.columns)
-        found.append(SignedPresence(party.name, counts, mask_digest(reply.observed), reply.signature))
+        found.append(SignedPresence(party.name, counts, mask_digest(reply.observed, reply.salt), reply.signature))
     return tuple(found)
 
 
@@ -286,10 +288,10 @@ def presence_counts(observed: Bools) -> tuple[int, ...]:
     return tuple(int(count) for count in observed.sum(axis=0))
 
 
-def mask_digest(observed: Bools) -> str:
-    """A digest of who is observed where."""
+def mask_digest(observed: Bools, salt: bytes = b"") -> str:
+    """A digest of who is observed where; `salt` is for those who are not to find that out from the digest."""
     shape = f"{observed.shape[0]}x{observed.shape[1]}:".encode()
-    return hashlib.sha256(shape + np.packbits(np.ascontiguousarray(observed)).tobytes()).hexdigest()
+    return hashlib.sha256(salt + shape + np.packbits(np.ascontiguousarray(observed)).tobytes()).hexdigest()
 
 
 def presence_statement(study: str, party: str, counts: Sequence[int], mask: str) -> bytes:

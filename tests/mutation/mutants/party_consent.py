@@ -122,10 +122,18 @@ MUTANTS = (
     Mutant(
         "agreement-counts-only",
         "protocol/party/study_consents.py",
-        "if (own.counts, own.mask) != (presence.counts, mask_digest(presence.mask)):",
+        "if (own.counts, own.mask) != (presence.counts, mask):",
         "if own.counts != presence.counts:",
         "the proposal could be about other subjects",
         one_of(CONSENT_ROUNDS, "a_proposal_that_the_party_does_not_compute_itself_is_refused"),
+    ),
+    Mutant(
+        "agreement-mask-without-salt",
+        "protocol/party/study_consents.py",
+        "if presence.is_told_to_all:",
+        "if presence is not None:",
+        "another party could find a mask with few gaps from its digest",
+        one_of(CONSENT_ROUNDS, "other_parties_cannot_find_a_mask_from_its_digest_by_trying"),
     ),
     Mutant(
         "agreement-own-consent-suffices",

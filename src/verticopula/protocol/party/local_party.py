@@ -176,9 +176,10 @@ class LocalParty:
         if isinstance(request, PresenceRequest):
             self._check_method(request.method)
             presence = reported_presence(self.table.observed(), request.method)
-            signed = b"" if self.consents is None else self.consents.sign_presence(request.study, presence)
             logger.info("party %s: study %s is told who is observed, before consent", self.name, request.study)
-            return PresenceReply(self.name, presence.mask, signed)
+            if self.consents is None:
+                return PresenceReply(self.name, presence.mask, b"")
+            return self.consents.sign_presence(request.study, presence)
         if isinstance(request, ConsentRequest):
             consent = self._consent_to(request.proposal)
             return ConsentReply(self.name, consent.until, consent.signature)

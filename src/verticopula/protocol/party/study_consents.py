@@ -8,6 +8,7 @@ before it is answered.
 from __future__ import annotations
 
 import base64
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from verticopula.protocol.messages import (
     ConsentRequest,
     GaussianMarginsReply,
     PlanEvidence,
+    PresenceReply,
     SignedConsent,
     StudyProposal,
     fingerprint,
@@ -97,10 +99,23 @@ class StudyConsents:
     days: Callable[[], float] = lambda: 30.0
     clock: Callable[[], float] = time.time
 
-    def sign_presence(self, study: str, presence: Presence) -> bytes:
-        """The party's signature of who is known to it."""
-        said = presence_statement(study, self.party, presence.counts, mask_digest(presence.mask))
-        return self.authenticity.sign(said)
+    def sign_presence(self, study: str, presence: Presence) -> PresenceReply:
+        """Who is known to the party, with its signature."""
+        salt = self._salt(study, presence)
+        said = presence_statement(study, self.party, presence.counts, mask_digest(presence.mask, salt))
+        return PresenceReply(self.party, presence.mask, self.authenticity.sign(said), salt)
+
+    def _salt(self, study: str, presence: Presence) -> bytes:
+        """Of the mask's digest: drawn once a study, and kept, so that the same question gets the same answer."""
+        if presence.is_told_to_all:
+            return b""
+        name = f"salt:{self.party}:{study}"
+        with _ONE_AT_A_TIME:
+            if self.records.get(name) is None:
+                self.records.put(name, {"salt": secrets.token_hex(16)})
+            kept = self.records.get(name)
+        assert kept is not None
+        return bytes.fromhex(kept["salt"])
 
     def sign_margins(self, study: str, reply: GaussianMarginsReply) -> GaussianMarginsReply:
         """The reply with the party's signature of its margins in this study."""
@@ -119,7 +134,8 @@ class StudyConsents:
                 f"party {self.party!r}: who asks, why, or the seed is not what was said when the study was opened"
             )
         own = proposal.presence[own_place_of(proposal, self.party)]
-        if (own.counts, own.mask) != (presence.counts, mask_digest(presence.mask)):
+        mask = mask_digest(presence.mask, self._salt(proposal.study, presence))
+        if (own.counts, own.mask) != (presence.counts, mask):
             raise ProtocolError(f"party {self.party!r}: the proposal is about other subjects than it has")
         for said in proposal.presence:
             message = presence_statement(proposal.study, said.party, said.counts, said.mask)
