@@ -17,6 +17,7 @@ from verticopula.stats.tilting.openings import OpenedGram
 from verticopula.stats.tilting.pooling import pool_column
 from verticopula.stats.tilting.population_fit import BudgetSplit, split_budget
 from verticopula.stats.tilting.selection import selection_noise
+from verticopula.stats.tilting.tilted_fit import draw_rows
 from verticopula.stats.tilting.tilted_model import decode_rows
 
 Codes = np.ndarray
@@ -288,3 +289,19 @@ def test_odd_studies_end_with_rows_of_public_cells(name: str) -> None:
     assert (rows >= 0).all()
     assert (rows < [c.n_cells + c.may_be_empty for c in coded]).all()
     assert np.isfinite(inside).all()
+
+
+def test_rows_have_all_of_the_copulas_correlations() -> None:
+    """Calibration takes chance out of the rows' tables, and must not take dependence with it."""
+    slopes = []
+    for seed in (1, 2, 3):
+        rng = np.random.default_rng(seed)
+        codes = normal_codes(20_000, factor_correlation(10, rng), 32, rng)
+        opened = simulate_opening(codes, [CodedColumn(33, True, j % 3) for j in range(10)], mu_of(3.0, 1e-6), rng=rng)
+        fit = opened.fit(20_000, rng=rng)
+        pairs, latents = np.triu_indices(10, 1), np.ix_(fit.model.latent_of, fit.model.latent_of)
+        wanted = fit.model.correlation[latents][pairs]
+        for rows in (fit.rows, *(draw_rows(fit.model, fit.targets, 20_000, rng=rng) for _ in range(3))):
+            found = np.corrcoef(rows.z.T.astype(np.float64))[latents][pairs]
+            slopes.append(found @ wanted / (wanted @ wanted))
+    assert np.mean(slopes) == pytest.approx(1.0, abs=0.006)

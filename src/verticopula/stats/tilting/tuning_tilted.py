@@ -71,6 +71,7 @@ class TiltedTuning:
     most_at_once : tables of one column that may take a whole step together
     most_tilt : largest theta
     calibration_sweeps, calibration_step : of the last sweeps, which take sampling error out of the rows' tables
+    most_lost : part of the dependence that calibration is taken to lose at most
     averaged_sweeps : over which theta, and the model's own tables, are averaged before that
     fitted_rows : least and most rows that a fit works with, whatever the number of people is
     fitted_cells : of those rows at most, so that many columns take fewer rows; chosen for time, not for accuracy
@@ -128,6 +129,7 @@ class TiltedTuning:
     most_tilt: float = 6.0
     calibration_sweeps: int = 1
     calibration_step: float = 1.0
+    most_lost: float = 0.1
     averaged_sweeps: int = 8
     fitted_rows: tuple[int, int] = (20_000, 30_000)
     fitted_cells: int = 1_200_000
