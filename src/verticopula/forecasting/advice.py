@@ -36,7 +36,7 @@ class AdviceTuning:
     Attributes
     ----------
     usable : up to here; an eighth of the correlations' mean square is lost
-    mostly_noise : from here; half of it is
+    mostly_noise : from here; half of it is. `check` and `run` say so before a study, `forecast` in its sentence
     """
 
     usable: float = 0.35

@@ -32,7 +32,7 @@ from verticopula.simulate.assumptions import AssumedPresence
 from verticopula.simulate.rank_simulation import (
     Cohort,
     SimulatedErrors,
-    is_mostly_noise,
+    has_large_rank_noise,
     simulate_ranking,
     simulate_release,
 )
@@ -214,7 +214,7 @@ def _simulate_methods(
     done: dict[bool, SimulatedErrors] = {}
     found = {}
     for method in methods:
-        refines = METHODS[method].models_missing and not is_mostly_noise(release)
+        refines = METHODS[method].models_missing and not has_large_rank_noise(release)
         if refines not in done:
             done[refines] = simulate_ranking(cohort, release, refines=refines)
         found[method] = done[refines]

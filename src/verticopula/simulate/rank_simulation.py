@@ -44,12 +44,12 @@ class RankSimulationTuning:
     Attributes
     ----------
     refine_rounds : of a refinement; a forecast needs no third digit
-    mostly_noise : variance of the noise on a grade from which ranks are mostly noise; that of the grades is 1/12
+    largest_rank_noise : variance of the noise on a grade; with more, ranks are mostly noise; that of the grades is 1/12
     count_cells : of a count column
     """
 
     refine_rounds: int = 12
-    mostly_noise: float = 0.5
+    largest_rank_noise: float = 0.5
     count_cells: int = 12
 
 
@@ -247,9 +247,9 @@ def release_counts(column: Column, counts: Floats, n: int, epsilon: float, rng: 
 # ---- what the coordinator makes of them ----------------------------------------------------
 
 
-def is_mostly_noise(release: SimulatedRelease) -> bool:
+def has_large_rank_noise(release: SimulatedRelease) -> bool:
     """Whether the ranks are mostly noise: the refinement then finds what the pairs do, at many times the cost."""
-    return bool(np.median(release.noise) > RANK_SIMULATION_TUNING.mostly_noise)
+    return bool(np.median(release.noise) > RANK_SIMULATION_TUNING.largest_rank_noise)
 
 
 def simulate_ranking(cohort: Cohort, release: SimulatedRelease, *, refines: bool) -> SimulatedErrors:
