@@ -50,6 +50,8 @@ def test_no_two_files_share_a_name() -> None:
 def test_no_two_classes_share_a_name() -> None:
     found = Counter(node.name for _, tree in trees() for node in tree.body if isinstance(node, ast.ClassDef))
     assert [name for name, count in found.items() if count > 1] == []
+    aliases = {name for _, tree in trees() for name, _ in assigned(tree)}
+    assert aliases & set(found) == set()
 
 
 def test_no_two_public_functions_share_a_name() -> None:

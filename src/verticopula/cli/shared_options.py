@@ -44,7 +44,7 @@ UnitName = Annotated[
         show_default=False,
     ),
 ]
-Method = Annotated[
+MethodOption = Annotated[
     str,
     typer.Option(
         "--method",
