@@ -87,6 +87,16 @@ def test_no_constant_stands_in_two_files_with_the_same_value() -> None:
     assert [name for (name, _), count in found.items() if count > 1] == []
 
 
+def test_no_number_with_several_digits_has_two_public_names() -> None:
+    """A short or round one (0.5, 10_000) may well mean two things."""
+    found: dict[float, set[str]] = {}
+    for _, tree in trees():
+        for name, value in assigned(tree):
+            if name.isupper() and public(name) and re.fullmatch(r"[1-9]\d*[1-9]\d*[1-9]0*(\.0)?", value):
+                found.setdefault(float(value), set()).add(name)
+    assert [names for names in found.values() if len(names) > 1] == []
+
+
 def test_there_is_one_record_of_a_warning() -> None:
     """Everything else of that name is a category of Python's, for `warnings.warn`."""
     found = {
