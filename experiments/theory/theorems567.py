@@ -27,6 +27,7 @@ from experiments.theory.theory_findings import (
     of_series,
     point,
 )
+from verticopula.privacy.root_finding import bisect
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -73,12 +74,7 @@ def find_shift(rate: float) -> float:
     """Where the logistic curve must stand for that share of a standard normal to be missing."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(81)
     weights = weights / weights.sum()
-    low, high = -6.0, 6.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        too_many = float(weights @ expit(STEEPNESS * (nodes - middle))) > rate
-        low, high = (middle, high) if too_many else (low, middle)
-    return 0.5 * (low + high)
+    return bisect(lambda shift: float(weights @ expit(STEEPNESS * (nodes - shift))) > rate, -6.0, 6.0)
 
 
 def measure(
