@@ -130,7 +130,7 @@ def predict(design: Design, facts: Mapping[str, Any] | None = None) -> dict[str,
         units=(design.unit,),
         methods=METHODS,
         observed=design.observed,
-        **(facts if facts is not None else {"pull": float(design.mechanism == "mar")}),
+        **(facts if facts is not None else {"log_odds": float(design.mechanism == "mar")}),
     )
     names = ("before", "after", "margins", "low", "high")
     return {m: {name: getattr(made.row(m, design.unit), name) for name in names} for m in METHODS}
@@ -150,8 +150,8 @@ def compare(design: Design) -> dict[str, Any]:
         "held_out": design in HELD_OUT,
         "strength": float(np.sqrt(np.mean(truth.correlation[free] ** 2))),
         "told": {
-            "strength": facts["strength"],
-            "at_random": facts["pull"],
+            "strength": facts["typical_correlation"],
+            "at_random": facts["log_odds"],
             "shares": {str(key): list(shares) for key, shares in facts["shares"].items()},
             "together": {f"{a}+{b}": share for (a, b), share in facts.get("together", {}).items()},
         },

@@ -359,6 +359,7 @@ def describe_expectation(federation: Federation, settings: StudySettings, tables
     row = made.rows[0]
     at = f"At epsilon {format_epsilon(settings.epsilon)} per {settings.unit}, expect"
     said = f"{at} correlations to be off by about {row.after:.1g} and margins by about {row.margins:.1g}"
-    if row.after > ADVICE_TUNING.mostly_noise * made.strength:
+    if row.after > ADVICE_TUNING.mostly_noise * made.typical_correlation:
         return f"{said}: correlations will be mostly noise. More people or a larger epsilon would help."
-    return f"{said}, if correlations are of ordinary size ({made.strength:g}). `verticopula forecast` says more."
+    size = f"{made.typical_correlation:g}"
+    return f"{said}, if correlations are of ordinary size ({size}). `verticopula forecast` says more."
