@@ -51,14 +51,14 @@ class Drawn:
         """Share of the subjects."""
         return 1.0 if self.observed is None else float(self.observed.all(axis=1).mean())
 
-    def margin_error(self, marginals: Mapping[ColumnKey, Marginal]) -> float:
+    def margin_error(self, margins: Mapping[ColumnKey, Marginal]) -> float:
         """Mean over the covariates of the Kolmogorov distance between a fitted margin and the complete data's."""
         design, kinds = self.data.design, self.data.kinds
         return float(
             np.mean(
                 [
                     kolmogorov(
-                        marginals[ColumnKey(party, f"x{j + 1}")].cdf,
+                        margins[ColumnKey(party, f"x{j + 1}")].cdf,
                         self.data.x[:, j] - (kinds[j] == "ordinal"),  # categories are 1, 2, ...; codes begin at 0
                         discrete=kinds[j] != "continuous",
                     )

@@ -144,8 +144,8 @@ def measure(drawn: Drawn, method: str, study: Study, judges: Sequence[JudgeName]
             scores |= score(find_coefs(drawn, method, outcome, study, asked), truth) if asked else {}
         except FAILURES as error:
             failures[_describe(error)] = None
-    if outcome is not None and outcome.marginals:
-        scores[MARGINS] = drawn.margin_error(outcome.marginals)
+    if outcome is not None and outcome.margins:
+        scores[MARGINS] = drawn.margin_error(outcome.margins)
     spent = None if outcome is None else outcome.spent
     return Entry(scores, spent, "; ".join(failures), time.process_time() - began)
 

@@ -64,7 +64,7 @@ def ievcds(federation: Federation, budget: StudyBudget, study: str, side: Coordi
             federation, budget, study, round_number, fit.copula, completed, observed, collected.budgets
         )
         ranks = gather_completed(federation, replies, release.n_subjects)
-        release = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, collected.budgets, budget.sampler)
+        release = RankRelease.build(layout, fit.copula.margins, everybody, ranks, collected.budgets, budget.sampler)
         fit = fit_round(collected, release, federation.response, side.rng)
     result = finish_rounds(collected, release, fit, federation.response)
     return _tilt_if_asked(result, collected, federation, side)

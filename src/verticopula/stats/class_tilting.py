@@ -67,7 +67,7 @@ class ClassMixture(FittedCopula):
 
     Attributes
     ----------
-    marginals, correlation : of everybody, for readers; rows follow `models`
+    margins, correlation : of everybody, for readers; rows follow `models`
     response : whose classes they are
     shares : (K,) of the classes, in the order of the response's codes
     models : of all other columns, one for every class
@@ -168,16 +168,16 @@ def fit_classes(
     place : of the response among the columns
     classes : the subjects of each class
     """
-    margins = _class_margins(columns, readings, place)
+    own_margins = _class_margins(columns, readings, place)
     kept = [j for j in range(len(columns)) if j != place]
     within = [
-        [replace(columns[j], column=margins[j][c], cells=columns[j].cells[rows]) for j in kept]
+        [replace(columns[j], column=own_margins[j][c], cells=columns[j].cells[rows]) for j in kept]
         for c, rows in enumerate(classes)
     ]
     tables = [read_rank_tables(own) for own in within]
     latent = _shrink_classes([correlate_tables(*pair) for pair in zip(within, tables, strict=True)])
     keys = [copula.layout.keys[j] for j in kept]
-    layout = Layout.of({key: copula.marginals[key].column for key in keys})
+    layout = Layout.of({key: copula.margins[key].column for key in keys})
     size = count_fitted_rows(columns[0].cells.size, len(columns))
     models = []
     for c, (own, readings_c, correlation) in enumerate(zip(within, tables, latent, strict=True)):
@@ -191,14 +191,14 @@ def fit_classes(
             threads=usable_threads(),
             progress=lambda done, total, c=c: progress(c * total + done, len(classes) * total),  # type: ignore[misc]
         )
-        marginals = {
-            key: replace(copula.marginals[key], probabilities=column.column.probabilities)
+        margins = {
+            key: replace(copula.margins[key], probabilities=column.column.probabilities)
             for key, column in zip(keys, own, strict=True)
         }
-        models.append(TiltedStudyCopula(layout, marginals, np.eye(len(layout.labels)), fit.model, fit.targets))
+        models.append(TiltedStudyCopula(layout, margins, np.eye(len(layout.labels)), fit.model, fit.targets))
     return ClassMixture(
         copula.layout,
-        copula.marginals,
+        copula.margins,
         copula.correlation,
         copula.layout.keys[place],
         columns[place].column.shares,

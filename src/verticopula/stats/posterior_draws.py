@@ -80,8 +80,8 @@ class PosteriorDraws:
         draws -= draws.mean(axis=0)
         links = np.where(readings.links > 0.0, readings.links, np.inf)
         draws /= np.outer(links, links)
-        unknown = ~np.isfinite(links) | find_rare(copula.layout, copula.marginals)
-        turn = indicators_to_latents(copula.layout, copula.marginals, unknown)
+        unknown = ~np.isfinite(links) | find_rare(copula.layout, copula.margins)
+        turn = indicators_to_latents(copula.layout, copula.margins, unknown)
         draws = turn @ draws @ turn.T
         draws[:, copula.layout.nominal_blocks() | np.eye(links.size, dtype=bool)] = 0.0
         return cls(copula, draws)

@@ -52,7 +52,7 @@ def tilt_result(
     progress : called with how many sweeps are done, and how many there are
     """
     copula = result.copula
-    columns = read_columns(release, copula.marginals)
+    columns = read_columns(release, copula.margins)
     if len(columns) < 2 or any(column.confusion is None for column in columns):
         return result
     readings = read_rank_tables(columns)
@@ -75,7 +75,7 @@ def _tilt_whole(
     opened = FitInputs(pooled, _latent_part(copula, columns, rng), (), tuple(readings))
     size = count_fitted_rows(columns[0].cells.size, len(columns))
     fit = fit_tilted(opened, size, rng=rng, threads=usable_threads(), progress=progress)
-    return TiltedStudyCopula(copula.layout, copula.marginals, copula.correlation, fit.model, fit.targets)
+    return TiltedStudyCopula(copula.layout, copula.margins, copula.correlation, fit.model, fit.targets)
 
 
 def _latent_part(copula: FittedCopula, columns: Sequence[ReadColumn], rng: np.random.Generator) -> CopulaEstimate:

@@ -274,7 +274,7 @@ class LocalParty:
         if not len(proposal.ranks[own]) == len(proposal.marginals[own]) == len(columns):
             raise ProtocolError(f"party {self.name!r}: the study asks for no ranks of its columns")
         parts = zip(columns, proposal.ranks[own], proposal.marginals[own], strict=True)
-        queries = tuple(ColumnQuery(column.name, float(ranks), float(marginal)) for column, ranks, marginal in parts)
+        queries = tuple(ColumnQuery(column.name, float(ranks), float(margin)) for column, ranks, margin in parts)
         return ReleaseRequest(proposal.study, proposal.method, proposal.sampler, queries)
 
     def _check_agreed(self, request: OnceRequest) -> None:
