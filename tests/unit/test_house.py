@@ -58,6 +58,15 @@ def test_no_two_classes_share_a_name() -> None:
     assert aliases & set(found) == set()
 
 
+def test_no_two_classes_of_benchmarks_and_experiments_share_a_name() -> None:
+    """Both use what `reporting` has, so that counts, too."""
+    paths = [path for folder in ("benchmarks", "experiments", "reporting") for path in (ROOT / folder).rglob("*.py")]
+    bodies = [ast.parse(path.read_text("utf-8")).body for path in paths]
+    found = Counter(node.name for body in bodies for node in body if isinstance(node, ast.ClassDef))
+    assert len(found) > 50
+    assert [name for name, count in found.items() if count > 1] == []
+
+
 def test_no_two_public_functions_share_a_name() -> None:
     """A command may have the name of the function that it calls."""
     found = Counter(
