@@ -1,4 +1,4 @@
-"""A party: the only code that sees raw data.
+"""A party of a study, in this process or over a network.
 
 It holds its own table, its own policy, its own ledger and its own source of noise. It checks
 every request against the policy before anything is drawn, writes every release to the ledger

@@ -1,7 +1,7 @@
 """A party's side of the strict mode: margins of all its columns once, then secure sums over their cells.
 
-Raw data is touched here and in `local_party.py`, nowhere else. What a party shares are the pooled
-cells of its values; how cells are pooled and what they count for is a public function of all released margins.
+What a party shares are the pooled cells of its values; how cells are pooled and what they count for is a public
+function of all released margins.
 """
 
 from __future__ import annotations
