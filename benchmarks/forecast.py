@@ -41,7 +41,7 @@ from verticopula.schema.columns import ColumnKey
 from verticopula.stats.margin_curves import apply_curves
 from verticopula.stats.marginals import Marginal, from_unit
 from verticopula.stats.pairwise import correlate_pairs, shrink_and_repair
-from verticopula.stats.refined import correlate_latents
+from verticopula.stats.refined_method import correlate_latents
 from verticopula.stats.refinement import refine
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport

@@ -23,7 +23,7 @@ from verticopula.stats.copula import latent_count
 from verticopula.stats.margin_curves import apply_curves
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.ranks import flip_comparisons
-from verticopula.stats.refined import latent_correlation
+from verticopula.stats.refined_method import latent_correlation
 from verticopula.stats.refinement import REFINEMENT_TUNING, refine
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport

@@ -25,7 +25,7 @@ from verticopula.stats.marginals import Marginal, project_to_simplex, to_cells
 from verticopula.stats.strict.gaussian_margins import estimate_margin, gaussian_cell_count, release_gaussian_cells
 from verticopula.stats.strict.noise_budget import plan_strict_budget
 from verticopula.stats.strict.strict_fit import StrictFit
-from verticopula.stats.strict.strict_report import by_parties
+from verticopula.stats.strict_report import by_parties
 
 Floats = NDArray[np.float64]
 

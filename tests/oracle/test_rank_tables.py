@@ -7,7 +7,7 @@ import pytest
 
 from verticopula.schema.columns import Column
 from verticopula.stats.marginals import Marginal
-from verticopula.stats.rank_tables import (
+from verticopula.stats.tilted_ranks.rank_tables import (
     ReadColumn,
     _read_nominal,
     _read_ordered,

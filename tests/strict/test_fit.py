@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.strict_central import Made, draw, factor_correlation, fit, make, open_all
 from verticopula.stats.fit_result import find_unidentified
-from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict_report import StrictReport
 from verticopula.stats.tilting.tilted_study import values_of
 
 KINDS = {"a": "cobncb", "b": "cnobcc", "c": "ccbon"}

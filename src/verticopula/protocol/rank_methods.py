@@ -24,8 +24,8 @@ from verticopula.stats.evcds import fit_evcds, prepare_missing
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.ievcds import finish_rounds, fit_round, place_missing
 from verticopula.stats.rank_release import CollectedReleases, RankRelease
-from verticopula.stats.rank_tilting import tilt_result
-from verticopula.stats.refined import fit_refined
+from verticopula.stats.refined_method import fit_refined
+from verticopula.stats.tilted_ranks.rank_tilting import tilt_result
 from verticopula.stats.vcds import fit_vcds
 
 Floats = NDArray[np.float64]

@@ -30,7 +30,7 @@ from verticopula.stats.marginals import CURVE_GRID, Marginal, cell_count, smooth
 from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, grade_shapes, shrink_and_repair
 from verticopula.stats.rank_release import RankRelease, spread_out
 from verticopula.stats.ranks import rank_noise_variance
-from verticopula.stats.refined import correlate_latents
+from verticopula.stats.refined_method import correlate_latents
 from verticopula.stats.refinement import refine
 
 Floats = NDArray[np.float64]

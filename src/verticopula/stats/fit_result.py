@@ -18,7 +18,7 @@ from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport
 from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.stats.refinement import RefineReport
-from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict_report import StrictReport
 
 Floats = NDArray[np.float64]
 

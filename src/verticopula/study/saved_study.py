@@ -20,7 +20,6 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.schema.study_settings import StudySettings
-from verticopula.stats.class_tilting import ClassMixture
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, Unidentified
 from verticopula.stats.marginals import Marginal
@@ -28,7 +27,8 @@ from verticopula.stats.pairwise import FitReport
 from verticopula.stats.printed.bernstein_margins import BernsteinMargin
 from verticopula.stats.printed.row_order_ranks import as_number
 from verticopula.stats.refinement import RefineReport
-from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict_report import StrictReport
+from verticopula.stats.tilted_ranks.class_tilting import ClassMixture
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.saved_tilting import classes_from_dict, classes_to_dict, tilted_from_dict, tilted_to_dict

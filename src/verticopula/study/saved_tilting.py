@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from verticopula.errors import VerticopulaError
 from verticopula.schema.columns import ColumnKey
-from verticopula.stats.class_tilting import ClassMixture
 from verticopula.stats.copula import FittedCopula, Layout
+from verticopula.stats.tilted_ranks.class_tilting import ClassMixture
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula

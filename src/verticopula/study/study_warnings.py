@@ -15,8 +15,8 @@ from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict.gaussian_margins import count_deviation
-from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.stats.strict.tuning_strict import STRICT_TUNING
+from verticopula.stats.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.tilted_pairs import find_tilting
 

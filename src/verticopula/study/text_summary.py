@@ -12,7 +12,7 @@ from verticopula.data.missingness import Missingness
 from verticopula.formatting import readable
 from verticopula.schema.methods import STRICT
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.study_warnings import find_warnings
 from verticopula.study.tilted_pairs import TiltingOverview, find_tilting

@@ -18,8 +18,8 @@ from verticopula.stats.copula import Layout, indicators_to_latents
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import Repair, nearest_correlation
 from verticopula.stats.pairwise import FitReport
-from verticopula.stats.strict.strict_report import StrictReport, TiltedPair, by_parties
 from verticopula.stats.strict.tuning_strict import STRICT_TUNING as TUNING
+from verticopula.stats.strict_report import StrictReport, TiltedPair, by_parties
 from verticopula.stats.tilting.category_shifts import threshold_density
 from verticopula.stats.tilting.cell_features import features_mean
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate

@@ -1,10 +1,10 @@
 """Tables of pairs of columns from noisy ranks: every subject's cell is read, and how often it is misread is known.
 
-Each column's public cells are pooled (`tilting/pooling.py`) until they are wide against the coins' noise. A noisy grade
-is read as the cell whose own grades are nearest; a nominal column's as the most likely category of all its indicators.
-C[i, k], the chance of reading k where i is true, follows from the known noise. The table of what is read in two columns
-is on average C_a' T C_b, with T the true one, because coins are independent. Solving for T gives it without bias, and
-its error is that of a sample of people.
+Each column's public cells are pooled (`stats/tilting/pooling.py`) until they are wide against the coins' noise. A noisy
+grade is read as the cell whose own grades are nearest; a nominal column's as the most likely category of all its
+indicators. C[i, k], the chance of reading k where i is true, follows from the known noise. The table of what
+is read in two columns is on average C_a' T C_b, with T the true one, because coins are independent. Solving for T gives
+it without bias, and its error is that of a sample of people.
 
 Everything is computed from releases that the coordinator holds, and costs no budget.
 """

@@ -19,7 +19,7 @@ from verticopula.schema.conditions import Conditions
 from verticopula.stats.bridge import STRONGEST_IN_SERIES, hermite_coefficients, invert_series
 from verticopula.stats.copula import NO_CONDITIONS, FittedCopula, Layout
 from verticopula.stats.matrix_repair import nearest_correlation
-from verticopula.stats.rank_tables import ReadColumn, read_rank_tables
+from verticopula.stats.tilted_ranks.rank_tables import ReadColumn, read_rank_tables
 from verticopula.stats.tilting.category_shifts import shrink_together, threshold_density
 from verticopula.stats.tilting.copula_estimate import plain_copula
 from verticopula.stats.tilting.latent_scores import LatentScore
