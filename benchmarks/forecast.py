@@ -38,10 +38,10 @@ from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
 from verticopula.schema.columns import ColumnKey
-from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.margin_curves import apply_curves
 from verticopula.stats.marginals import Marginal, from_unit
 from verticopula.stats.pairwise import correlate_pairs, shrink_and_repair
-from verticopula.stats.refined import correlate_latents
+from verticopula.stats.refined_method import correlate_latents
 from verticopula.stats.refinement import refine
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -62,7 +62,7 @@ class Fit:
 
     before: Floats
     after: Floats
-    marginals: Mapping[ColumnKey, Marginal]
+    margins: Mapping[ColumnKey, Marginal]
 
 
 def fit_both(design: Design, truth: Truth, seed: int, study: str = "forecast", stream: int = 17) -> dict[str, Fit]:
@@ -74,10 +74,10 @@ def fit_both(design: Design, truth: Truth, seed: int, study: str = "forecast", s
     released = drive(rounds, InProcessTransport(parties)).release
     pairs = correlate_pairs(released)
     refinement = refine(released)
-    corrected = correct_marginals(released.layout, released.marginals, refinement.curves)
+    corrected = apply_curves(released.layout, released.margins, refinement.curves)
     refined = correlate_latents(released, refinement, corrected)
     return {
-        "vcds": Fit(pairs.correlation, shrink_and_repair(pairs, released.marginals)[0], released.marginals),
+        "vcds": Fit(pairs.correlation, shrink_and_repair(pairs, released.margins)[0], released.margins),
         "refined": Fit(refined.correlation, shrink_and_repair(refined, corrected)[0], corrected),
     }
 
@@ -90,7 +90,7 @@ def measure(design: Design, truth: Truth) -> tuple[int, dict[str, dict[str, floa
     for seed in range(most):
         for method, fit in fit_both(design, truth, seed).items():
             before, after = (float(np.mean((m - truth.correlation)[free] ** 2)) for m in (fit.before, fit.after))
-            margins = float(np.mean([distance(truth, key, m) for key, m in fit.marginals.items()]))
+            margins = float(np.mean([distance(truth, key, m) for key, m in fit.margins.items()]))
             squares[method].append((before, after, margins))
         if seed + 1 >= fewest and _standard_error(squares[design.method]) < PRECISION:
             break
@@ -112,13 +112,13 @@ def _standard_error(rows: Sequence[tuple[float, float, float]]) -> float:
     return float(before.std(ddof=1) / np.sqrt(before.size) / (2.0 * before.mean()))
 
 
-def distance(truth: Truth, key: ColumnKey, marginal: Marginal) -> float:
+def distance(truth: Truth, key: ColumnKey, margin: Marginal) -> float:
     """Kolmogorov distance of a margin to the truth; of two shares for a nominal column."""
-    column, margin = truth.federation.column(key), truth.margins[key]
+    column, true_margin = truth.federation.column(key), truth.margins[key]
     if column.kind == "nominal":
-        return float(np.max(np.abs(marginal.probabilities - margin)))
-    points = from_unit(np.linspace(0, 1, 1001), column) if column.kind == "continuous" else marginal.upper_ends()
-    return float(np.max(np.abs(marginal.cdf(points) - true_cdf(column, margin, points))))
+        return float(np.max(np.abs(margin.probabilities - true_margin)))
+    points = from_unit(np.linspace(0, 1, 1001), column) if column.kind == "continuous" else margin.upper_ends()
+    return float(np.max(np.abs(margin.cdf(points) - true_cdf(column, true_margin, points))))
 
 
 def predict(design: Design, facts: Mapping[str, Any] | None = None) -> dict[str, dict[str, float]]:
@@ -130,7 +130,7 @@ def predict(design: Design, facts: Mapping[str, Any] | None = None) -> dict[str,
         units=(design.unit,),
         methods=METHODS,
         observed=design.observed,
-        **(facts if facts is not None else {"pull": float(design.mechanism == "mar")}),
+        **(facts if facts is not None else {"log_odds": float(design.mechanism == "mar")}),
     )
     names = ("before", "after", "margins", "low", "high")
     return {m: {name: getattr(made.row(m, design.unit), name) for name in names} for m in METHODS}
@@ -150,8 +150,8 @@ def compare(design: Design) -> dict[str, Any]:
         "held_out": design in HELD_OUT,
         "strength": float(np.sqrt(np.mean(truth.correlation[free] ** 2))),
         "told": {
-            "strength": facts["strength"],
-            "at_random": facts["pull"],
+            "strength": facts["typical_correlation"],
+            "at_random": facts["log_odds"],
             "shares": {str(key): list(shares) for key, shares in facts["shares"].items()},
             "together": {f"{a}+{b}": share for (a, b), share in facts.get("together", {}).items()},
         },

@@ -237,7 +237,7 @@ def facts_of(design: Design, truth: Truth) -> dict[str, Any]:
             shares[key] = tuple(rough / rough.sum())
     free = np.triu(~truth.layout.nominal_blocks(), 1)
     facts: dict[str, Any] = {
-        "strength": min(max(_one_digit(float(np.sqrt(np.mean(truth.correlation[free] ** 2)))), 0.05), 0.7),
+        "typical_correlation": min(max(_one_digit(float(np.sqrt(np.mean(truth.correlation[free] ** 2)))), 0.05), 0.7),
         "shares": shares,
         "log_odds": 0.0,
     }

@@ -39,7 +39,7 @@ def measure(design: Design, truth: Truth, replications: int) -> dict[str, float]
         study = Synthesizer(truth.federation, method=STRICT, unit=design.unit, epsilon=design.epsilon, delta=DELTA)
         copula = study.fit(tables).result_.copula
         squares.append(float(np.mean((copula.correlation - truth.correlation)[free] ** 2)))
-        margins.append(float(np.mean([distance(truth, key, m) for key, m in copula.marginals.items()])))
+        margins.append(float(np.mean([distance(truth, key, m) for key, m in copula.margins.items()])))
     found = np.array(squares)
     error = float(np.sqrt(found.mean()))
     spread = float(found.std(ddof=1) / np.sqrt(found.size) / (2.0 * found.mean()))

@@ -28,10 +28,10 @@ from benchmarks.glm_bayes_known import (
     seek,
 )
 from benchmarks.glm_bayes_page import Pair, Reach, introduce, split_by_class, tabulate
-from benchmarks.glm_common import MODELS, SOURCE, make_section_5_1
-from benchmarks.glm_original import METHODS, Cell, Scores, average_scores, count_reached, judge
+from benchmarks.glm_common import SOURCE, make_section_5_1
+from benchmarks.glm_original import METHODS, PublishedFigure, Scores, average_scores, count_reached, judge
 from experiments.bayes_parts import sample_in_parts
-from experiments.designs import Model, SimulationDesign
+from experiments.designs import FAMILY_OF_MODEL, Model, SimulationDesign
 from experiments.metrics import METRICS, score_coef
 from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
@@ -48,7 +48,7 @@ ROUNDING = 1e-5  # of what is kept
 
 
 @dataclass(frozen=True)
-class Replication:
+class RuleScores:
     """Scores of every rule on one data set, and what else is asked of the samplers.
 
     Attributes
@@ -65,7 +65,7 @@ class Replication:
     chain_difference: float
 
 
-def replicate(model: Model, n: int, seed: int) -> Replication:
+def replicate(model: Model, n: int, seed: int) -> RuleScores:
     problem, truth = make_section_5_1(model, n, seed, fit_intercept=False)
     starts = problem.features().starts
     here = sample_posterior(problem.features(), problem.y, problem.family, fit_intercept=False)
@@ -75,10 +75,10 @@ def replicate(model: Model, n: int, seed: int) -> Replication:
     scores = {"central": score_coef(coef, truth), "federated": score_coef(federated, truth)}
     with suppress(SeparatedClassesError):
         scores["oracle"] = score_coef(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
-    return Replication(scores, int(np.sum((coef != 0) == (federated != 0))), asked, here.chain_difference)
+    return RuleScores(scores, int(np.sum((coef != 0) == (federated != 0))), asked, here.chain_difference)
 
 
-def average(replications: Sequence[Replication]) -> dict[str, dict[str, Pair]]:
+def average(replications: Sequence[RuleScores]) -> dict[str, dict[str, Pair]]:
     """Mean and standard error by rule and metric, over the replications that have the rule."""
     rules = {rule: None for r in replications for rule in r.scores}
     return {rule: average_scores([r.scores[rule] for r in replications if rule in r.scores]) for rule in rules}
@@ -87,7 +87,7 @@ def average(replications: Sequence[Replication]) -> dict[str, dict[str, Pair]]:
 def measure_rules(count: int, sizes: Sequence[int]) -> dict[str, Any]:
     """Means with standard errors, and what else is asked of the samplers, by `model/N`."""
     averages, samplers = {}, {}
-    for model in MODELS:
+    for model in FAMILY_OF_MODEL:
         for n in sizes:
             found = [replicate(model, n, seed) for seed in range(count)]
             averages[f"{model}/{n}"] = average(found)
@@ -117,7 +117,7 @@ def run(options: Namespace) -> Measured:
     cells = [
         judge(m, n, metric, method, averages[f"{m}/{n}"], paper[m, n, 1.0, method, metric])
         for metric in METRICS
-        for m in MODELS
+        for m in FAMILY_OF_MODEL
         for n in sizes
         for method in METHODS
     ]
@@ -157,7 +157,7 @@ def run(options: Namespace) -> Measured:
 
 def present(record: Record, places: Places) -> list[Table]:
     """The page `glm_bayes.md`, and its tables."""
-    cells = [Cell(**saved) for saved in record.results["cells"]]
+    cells = [PublishedFigure(**saved) for saved in record.results["cells"]]
     averages, samplers = record.results["means_and_standard_errors"], record.results["samplers"]
     contrasts = load(places.results / KEPT)
     reaches, truth = find_reaches(cells, contrasts), SimulationDesign().coef
@@ -176,12 +176,12 @@ def present(record: Record, places: Places) -> list[Table]:
     return tables
 
 
-def find_reaches(cells: Sequence[Cell], contrasts: Mapping[int, Contrast]) -> list[Reach]:
+def find_reaches(cells: Sequence[PublishedFigure], contrasts: Mapping[int, Contrast]) -> list[Reach]:
     """For every N and method."""
     return [find_reach(cells, n, method, contrast) for n, contrast in contrasts.items() for method in METHODS]
 
 
-def find_reach(cells: Sequence[Cell], n: int, method: str, contrast: Contrast) -> Reach:
+def find_reach(cells: Sequence[PublishedFigure], n: int, method: str, contrast: Contrast) -> Reach:
     """Which threshold comes nearest to all three bars of a logistic cell, for either rule."""
     mine = [c for c in cells if (c.model, c.n_subjects, c.method) == ("logistic", n, method)]
     bars, truth = {cell.metric: cell.bar for cell in mine}, SimulationDesign().coef

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.glm_bayes_known import SWEEPS, THRESHOLDS, Contrast, Nearest
-from benchmarks.glm_original import Cell
+from benchmarks.glm_original import PublishedFigure
 from benchmarks.glm_original_page import SHORT, describe, name_rest, with_error
 from experiments.designs import SimulationDesign
 from experiments.metrics import METRIC_NAMES, METRICS
@@ -32,7 +32,7 @@ class Reach:
 
 
 def tabulate(
-    cells: Sequence[Cell],
+    cells: Sequence[PublishedFigure],
     averages: Mapping[str, Averages],
     before: Mapping[str, Averages],
     samplers: Mapping[str, Mapping[str, float]],
@@ -81,7 +81,7 @@ def _measure_gap(nearest: Nearest) -> str:
 
 def _tabulate_cells(
     metric: str,
-    cells: Sequence[Cell],
+    cells: Sequence[PublishedFigure],
     averages: Mapping[str, Averages],
     before: Mapping[str, Averages],
     known: Mapping[str, Mapping[str, Pair]],
@@ -133,7 +133,7 @@ def _tabulate_thresholds(contrasts: Mapping[int, Contrast]) -> Table:
 
 
 @dataclass(frozen=True)
-class Split:
+class RulesCompared:
     """Both rules at the usual threshold, on data sets of one kind."""
 
     share: str
@@ -142,14 +142,14 @@ class Split:
     ours: Mapping[str, Pair]
 
 
-def split_by_class(contrast: Contrast, bar: float) -> list[Split]:
+def split_by_class(contrast: Contrast, bar: float) -> list[RulesCompared]:
     """Where the classes are uneven, and where not."""
     truth, uneven = SimulationDesign().coef, contrast.smaller_class < UNEVEN
     found = []
     for share, chosen in ((f"below {UNEVEN:g}", uneven), (f"{UNEVEN:g} or more", ~uneven)):
         if chosen.any():
             pair = [told.among(chosen).average(truth, bar) for told in (contrast.known, contrast.ours)]
-            found.append(Split(share, int(chosen.sum()), *pair))
+            found.append(RulesCompared(share, int(chosen.sum()), *pair))
     return found
 
 
@@ -184,7 +184,9 @@ def _tabulate_samplers(samplers: Mapping[str, Mapping[str, float]], contrasts: M
     return Table("The samplers", header, tuple(rows), heads=2)
 
 
-def introduce(cells: Sequence[Cell], reaches: Sequence[Reach], count: int, *, drawn_apart: bool) -> list[str]:
+def introduce(
+    cells: Sequence[PublishedFigure], reaches: Sequence[Reach], count: int, *, drawn_apart: bool
+) -> list[str]:
     """What was measured, and what came out; `drawn_apart`: Original-C was drawn twice."""
     bars = ", ".join(f"{default_bar(n):.2f} at N = {n:,}" for n in sorted({c.n_subjects for c in cells}))
     reached, near = sum(c.reached for c in cells), sum(c.reached_within_error for c in cells)
@@ -213,7 +215,7 @@ def introduce(cells: Sequence[Cell], reaches: Sequence[Reach], count: int, *, dr
     return parts
 
 
-def _tell_reach(reaches: Sequence[Reach], cells: Sequence[Cell]) -> list[str]:
+def _tell_reach(reaches: Sequence[Reach], cells: Sequence[PublishedFigure]) -> list[str]:
     """The bound explained, and a line for every cell."""
     if not reaches:
         return []

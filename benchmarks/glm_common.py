@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from benchmarks import ROOT
 from experiments.central_path import trace_path
-from experiments.designs import Model, SimulationDesign, make_complete
+from experiments.designs import FAMILY_OF_MODEL, Model, SimulationDesign, make_complete
 from verticopula.glm.central_solver import largest_strength, null_point, violations
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.feature_design import Features, Standardised, standardise
@@ -26,7 +26,6 @@ from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
 Floats = NDArray[np.float64]
-MODELS: dict[Model, str] = {"linear": "gaussian", "logistic": "binomial"}
 _CURVATURE = {"gaussian": 1.0, "binomial": 0.25}  # the largest
 
 
@@ -63,9 +62,9 @@ class Problem:
 
 def make_section_5_1(model: Model, n: int, seed: int, *, fit_intercept: bool = True) -> tuple[Problem, Floats]:
     """Complete data of Section 5.1, and the true coefficients."""
-    rng = np.random.default_rng([seed, n, list(MODELS).index(model)])
+    rng = np.random.default_rng([seed, n, list(FAMILY_OF_MODEL).index(model)])
     data = make_complete(SimulationDesign(model=model), n, rng=rng)
-    return Problem(data.x, data.y, data.blocks, find_family(MODELS[model]), fit_intercept), data.coef
+    return Problem(data.x, data.y, data.blocks, find_family(FAMILY_OF_MODEL[model]), fit_intercept), data.coef
 
 
 def make_correlated(

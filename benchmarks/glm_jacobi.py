@@ -30,7 +30,7 @@ RUNAWAY = 1e6
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JacobiRun:
     """One run of the printed iteration.
 
     Attributes
@@ -94,9 +94,9 @@ def iterate_as_printed(problem: Problem, strength: float, least: float, c: float
     return limit, "neither", excess
 
 
-def measure_jacobi(correlations: Sequence[float], limit: int) -> tuple[list[Outcome], list[Ours]]:
+def measure_jacobi(correlations: Sequence[float], limit: int) -> tuple[list[JacobiRun], list[Ours]]:
     """The printed iteration for several phi, and ours."""
-    printed: list[Outcome] = []
+    printed: list[JacobiRun] = []
     ours: list[Ours] = []
     for correlation in correlations:
         problem, strength = make_problem(correlation)
@@ -105,12 +105,12 @@ def measure_jacobi(correlations: Sequence[float], limit: int) -> tuple[list[Outc
         found = fit_federated(problem, "lasso", strengths, 1e-6)
         ours.append(Ours(correlation, found.traffic.rounds, found.points[0].objective / least - 1.0))
         printed += [
-            Outcome(correlation, c, *iterate_as_printed(problem, strength, least, c, limit)) for c in STEP_SIZES
+            JacobiRun(correlation, c, *iterate_as_printed(problem, strength, least, c, limit)) for c in STEP_SIZES
         ]
     return printed, ours
 
 
-def tabulate_jacobi(printed: Sequence[Outcome], ours: Sequence[Ours]) -> Table:
+def tabulate_jacobi(printed: Sequence[JacobiRun], ours: Sequence[Ours]) -> Table:
     rows = []
     for mine in ours:
         cells = (

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.glm_common import MODELS, SOURCE, Problem, choose_refit, fit_central, fit_federated, make_section_5_1
+from benchmarks.glm_common import SOURCE, Problem, choose_refit, fit_central, fit_federated, make_section_5_1
 from benchmarks.glm_original_page import introduce, tabulate_agreement, tabulate_cells, tabulate_reach
+from experiments.designs import FAMILY_OF_MODEL
 from experiments.metrics import METRICS, direction, score_coef
 from experiments.paper import read_complete
 from experiments.scad import SeparatedClassesError, fit_oracle
@@ -49,7 +50,7 @@ FEDERATED = 30  # replications that Original-VFL is run on
 
 
 @dataclass(frozen=True)
-class Replication:
+class PublishedComparison:
     """Scores of every method on one data set.
 
     Attributes
@@ -67,7 +68,7 @@ class Replication:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PublishedFigure:
     """One figure of Tables 1 to 3 and ours."""
 
     model: str
@@ -83,7 +84,7 @@ class Cell:
     reached_within_error: bool
 
 
-def replicate(model: str, n: int, seed: int, *, federated: bool) -> Replication:
+def replicate(model: str, n: int, seed: int, *, federated: bool) -> PublishedComparison:
     """One data set, all methods; where the federated solver is not run, it has the central one's scores."""
     problem, truth = make_section_5_1(model, n, seed, fit_intercept=False)
     strengths = problem.strengths()
@@ -107,7 +108,7 @@ def replicate(model: str, n: int, seed: int, *, federated: bool) -> Replication:
     }
     with suppress(SeparatedClassesError):
         scores["oracle"] = score_coef(fit_oracle(problem.x, problem.y, truth != 0, model), truth)
-    return Replication(
+    return PublishedComparison(
         scores,
         float(np.max(np.abs(here.coef - there.coef))) if federated else None,
         bool(np.array_equal(here.coef != 0, there.coef != 0)),
@@ -156,25 +157,25 @@ def judge(
     method: str,
     averages: Mapping[str, Mapping[str, tuple[float, float]]],
     paper: float,
-) -> Cell:
+) -> PublishedFigure:
     """Ours against the worse of the paper's and the oracle's; G-Means with its sign turned."""
     ours, error = averages[METHODS[method]][metric]
     oracle = averages["oracle"][metric][0]
     sign = -direction(metric)
     bar = sign * max(sign * paper, sign * oracle)
     reached, near = sign * ours <= sign * bar, sign * ours <= sign * bar + 2.0 * error
-    return Cell(model, n, metric, method, ours, error, paper, oracle, bar, reached, near)
+    return PublishedFigure(model, n, metric, method, ours, error, paper, oracle, bar, reached, near)
 
 
 def run(options: Namespace) -> Measured:
     """All cells of Original-C and Original-VFL in Tables 1 to 3."""
-    counts = {model: {1000: 2} for model in MODELS} if options.quick else REPLICATIONS
+    counts = {model: {1000: 2} for model in FAMILY_OF_MODEL} if options.quick else REPLICATIONS
     with threadpool_limits(1):
         drawn = {
             (m, n): [
                 replicate(m, n, seed, federated=(m, n) == ("linear", 1000) or seed < FEDERATED) for seed in range(count)
             ]
-            for m in MODELS
+            for m in FAMILY_OF_MODEL
             for n, count in counts[m].items()
         }
     methods = ("central", "federated", "every", "penalised", "best", "oracle")
@@ -209,7 +210,7 @@ def run(options: Namespace) -> Measured:
 def present(record: Record, places: Places) -> list[Table]:
     """The page `glm_original.md`, and its tables."""
     found = record.results
-    cells, averages = [Cell(**saved) for saved in found["cells"]], found["means_and_standard_errors"]
+    cells, averages = [PublishedFigure(**saved) for saved in found["cells"]], found["means_and_standard_errors"]
     tables = [
         *(tabulate_cells(metric, cells, averages) for metric in METRICS),
         tabulate_reach(cells, averages),
@@ -221,7 +222,7 @@ def present(record: Record, places: Places) -> list[Table]:
     return tables
 
 
-def count_reached(cells: Sequence[Cell]) -> dict[str, int]:
+def count_reached(cells: Sequence[PublishedFigure]) -> dict[str, int]:
     """How many cells are reached, and how many within two standard errors."""
     return {
         "cells": len(cells),
@@ -230,7 +231,7 @@ def count_reached(cells: Sequence[Cell]) -> dict[str, int]:
     }
 
 
-def describe_agreement(found: Sequence[Replication]) -> dict[str, Any]:
+def describe_agreement(found: Sequence[PublishedComparison]) -> dict[str, Any]:
     """How the federated coefficients differ from the central ones over the replications."""
     ran = [(r.difference, r.same_support) for r in found if r.difference is not None]
     return {

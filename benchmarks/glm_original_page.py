@@ -10,14 +10,14 @@ from reporting.tables import Table
 from verticopula.glm.strength_path import PATH_TUNING
 
 if TYPE_CHECKING:
-    from benchmarks.glm_original import Cell
+    from benchmarks.glm_original import PublishedFigure
 
 Averages = Mapping[str, Mapping[str, Mapping[str, tuple[float, float]]]]  # `model/N`, method and metric
 
 SHORT = {"rmse": "RMSE", "gmeans": "G-Means", "fdr": "FDR"}
 
 
-def tabulate_cells(metric: str, cells: Sequence[Cell], averages: Averages) -> Table:
+def tabulate_cells(metric: str, cells: Sequence[PublishedFigure], averages: Averages) -> Table:
     """One of the paper's tables, columns Original-C and Original-VFL."""
     rows = []
     mine = [cell for cell in cells if cell.metric == metric]
@@ -56,7 +56,7 @@ def tabulate_cells(metric: str, cells: Sequence[Cell], averages: Averages) -> Ta
     return Table(f"{METRIC_NAMES[metric]}, mean (standard error)", header, tuple(rows), heads=2)
 
 
-def describe(cell: Cell) -> str:
+def describe(cell: PublishedFigure) -> str:
     return "yes" if cell.reached else "within 2 s.e." if cell.reached_within_error else "no"
 
 
@@ -64,7 +64,7 @@ def with_error(pair: tuple[float, float]) -> str:
     return f"{pair[0]:.4f} ({pair[1]:.4f})"
 
 
-def tabulate_reach(cells: Sequence[Cell], averages: Averages) -> Table:
+def tabulate_reach(cells: Sequence[PublishedFigure], averages: Averages) -> Table:
     """Where a cell is not reached: what the best refit of the path would have."""
     rows = []
     for model, n in dict.fromkeys((cell.model, cell.n_subjects) for cell in cells):
@@ -95,7 +95,7 @@ def tabulate_reach(cells: Sequence[Cell], averages: Averages) -> Table:
     return Table("The best refit of each path, chosen knowing the truth", header, tuple(rows), heads=2)
 
 
-def _paper(cells: Sequence[Cell], model: str, n: int, metric: str, method: str) -> float:
+def _paper(cells: Sequence[PublishedFigure], model: str, n: int, metric: str, method: str) -> float:
     key = (model, n, metric, method)
     return next(c.paper for c in cells if (c.model, c.n_subjects, c.metric, c.method) == key)
 
@@ -128,7 +128,7 @@ def tabulate_agreement(agreement: Mapping[str, Mapping[str, Any]]) -> Table:
     return Table("Original-VFL against Original-C", header, rows, heads=2)
 
 
-def introduce(cells: Sequence[Cell], replications: Mapping[str, Mapping[str, int]]) -> list[str]:
+def introduce(cells: Sequence[PublishedFigure], replications: Mapping[str, Mapping[str, int]]) -> list[str]:
     """What was measured, and what came out."""
     repeated = "; ".join(
         f"{model}, " + ", ".join(f"{count} at N = {int(n):,}" for n, count in counts.items())
@@ -162,7 +162,7 @@ def introduce(cells: Sequence[Cell], replications: Mapping[str, Mapping[str, int
     ]
 
 
-def name_rest(cells: Sequence[Cell]) -> list[str]:
+def name_rest(cells: Sequence[PublishedFigure]) -> list[str]:
     rest = [cell for cell in cells if not cell.reached_within_error]
     if not rest:
         return []

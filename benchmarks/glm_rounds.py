@@ -17,7 +17,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.glm_common import (
-    MODELS,
     SOURCE,
     Floats,
     Problem,
@@ -29,7 +28,7 @@ from benchmarks.glm_common import (
     polish,
 )
 from benchmarks.glm_jacobi import CORRELATIONS as JACOBI_CORRELATIONS
-from benchmarks.glm_jacobi import MAX_ITERATIONS, Ours, Outcome, measure_jacobi, tabulate_jacobi
+from benchmarks.glm_jacobi import MAX_ITERATIONS, JacobiRun, Ours, measure_jacobi, tabulate_jacobi
 from benchmarks.glm_rounds_page import (
     CENTRAL_TOLERANCE,
     COLUMNS_PER_PARTY,
@@ -43,6 +42,7 @@ from benchmarks.glm_rounds_page import (
     tabulate_costs,
     tabulate_tolerances,
 )
+from experiments.designs import FAMILY_OF_MODEL
 from reporting.catalogue import Measured, Places
 from reporting.figures import COLORS, new_figure, save_png
 from reporting.pages import markdown_page
@@ -98,7 +98,7 @@ def is_elsewhere(problem: Problem, penalty: str, found: PathPoint, central: Path
 def measure_tolerances(n: int, tolerances: Sequence[float]) -> dict[str, list[dict[str, float]]]:
     """Rounds and objectives of the SCAD path against the tolerance."""
     found: dict[str, list[dict[str, float]]] = {}
-    for model in MODELS:
+    for model in FAMILY_OF_MODEL:
         problem, strengths, central = fit_reference(model, "scad", 0, n)
         found[model] = []
         for tolerance in tolerances:
@@ -118,8 +118,8 @@ def measure_tolerances(n: int, tolerances: Sequence[float]) -> dict[str, list[di
 
 def measure_correlations(n: int, correlations: Sequence[float]) -> dict[str, list[dict[str, float]]]:
     """Rounds of the SCAD path on normal columns against their correlation."""
-    found: dict[str, list[dict[str, float]]] = {model: [] for model in MODELS}
-    for model, family in MODELS.items():
+    found: dict[str, list[dict[str, float]]] = {model: [] for model in FAMILY_OF_MODEL}
+    for model, family in FAMILY_OF_MODEL.items():
         for correlation in correlations:
             rng = np.random.default_rng([3, round(100 * correlation)])
             problem = make_correlated(family, [COLUMNS_PER_PARTY] * PARTIES, correlation, n, rng, size=1 / 3)
@@ -142,7 +142,9 @@ def run(options: Namespace) -> Measured:
     penalties, tolerances = (("scad",), (1e-2, 1e-3)) if options.quick else (PENALTIES, TOLERANCES)
     correlations = (0.0, 0.9) if options.quick else CORRELATIONS
     with threadpool_limits(1):
-        costs = [measure(model, penalty, seed, n) for model in MODELS for penalty in penalties for seed in seeds]
+        costs = [
+            measure(model, penalty, seed, n) for model in FAMILY_OF_MODEL for penalty in penalties for seed in seeds
+        ]
         by_tolerance = measure_tolerances(n, tolerances)
         by_correlation = measure_correlations(min(n, CORRELATED_ROWS), correlations)
         printed, ours = measure_jacobi(JACOBI_CORRELATIONS, MAX_ITERATIONS)
@@ -170,7 +172,7 @@ def run(options: Namespace) -> Measured:
                     "above": sum(c.above for c in costs if c.model == model),
                     "elsewhere": sum(c.elsewhere for c in costs if c.model == model),
                 }
-                for model in MODELS
+                for model in FAMILY_OF_MODEL
             },
         },
     )
@@ -185,7 +187,7 @@ def present(record: Record, places: Places) -> list[Table]:
         tabulate_costs(costs),
         tabulate_tolerances(found["tolerances"]),
         tabulate_correlations(found["correlations"]),
-        tabulate_jacobi([Outcome(**saved) for saved in found["printed"]], [Ours(**saved) for saved in found["ours"]]),
+        tabulate_jacobi([JacobiRun(**saved) for saved in found["printed"]], [Ours(**saved) for saved in found["ours"]]),
     ]
     figure = "glm_rounds.png" if places.results == places.pages else "../../benchmarks/results/glm_rounds.png"
     parts = [
@@ -205,7 +207,7 @@ def draw(
 ) -> None:
     """Rounds against tolerance and against correlation."""
     figure, (left, right) = new_figure(1, 2)
-    for color, model in zip(COLORS, MODELS, strict=False):
+    for color, model in zip(COLORS, FAMILY_OF_MODEL, strict=False):
         points = by_tolerance[model]
         left.plot([p["tolerance"] for p in points], [p["rounds"] for p in points], "o-", color=color, label=model)
         others = by_correlation[model]

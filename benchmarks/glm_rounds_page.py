@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.glm_common import MODELS
 from benchmarks.glm_jacobi import COLUMNS_PER_PARTY as JACOBI_COLUMNS
 from benchmarks.glm_jacobi import MAX_ITERATIONS, NEAR, ROWS, RUNAWAY, SHARE_OF_LARGEST
+from experiments.designs import FAMILY_OF_MODEL
 from reporting.tables import Table, verdict
 
 MOST_ROUNDS = {"linear": 1000, "logistic": 2000}
@@ -92,7 +92,7 @@ def tabulate_tolerances(points: Points) -> Table:
             f"{p['worst']:.1e}",
             f"{p['above_target']:.0f}",
         )
-        for model in MODELS
+        for model in FAMILY_OF_MODEL
         for p in points[model]
     )
     header = (
@@ -116,7 +116,7 @@ def tabulate_correlations(points: Points) -> Table:
             f"{p['rounds']:,.0f}",
             f"{p['not_converged']:.0f}",
         )
-        for model in MODELS
+        for model in FAMILY_OF_MODEL
         for p in points[model]
     )
     header = ("model", "correlation", "strengths", "columns selected, mean", "rounds", "strengths not converged")
@@ -125,14 +125,14 @@ def tabulate_correlations(points: Points) -> Table:
 
 def introduce(costs: Sequence[PathCost], n: int) -> list[str]:
     """What was measured, and what came out."""
-    most = {model: max(c.rounds for c in costs if c.model == model) for model in MODELS}
+    most = {model: max(c.rounds for c in costs if c.model == model) for model in FAMILY_OF_MODEL}
     above, away, fits = (
-        {m: sum(getattr(c, name) for c in costs if c.model == m) for m in MODELS}
+        {m: sum(getattr(c, name) for c in costs if c.model == m) for m in FAMILY_OF_MODEL}
         for name in ("above", "elsewhere", "strengths")
     )
     same = {
         model: max((c.worst_same_tolerance for c in costs if c.model == model and not c.elsewhere), default=0.0)
-        for model in MODELS
+        for model in FAMILY_OF_MODEL
     }
     return [
         f"Section 5.1, N = {n:,}, p = 100 at {PARTIES} parties, an intercept, 40 strengths from the one at which no "

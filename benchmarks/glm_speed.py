@@ -18,7 +18,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.glm_common import (
-    MODELS,
     SOURCE,
     Problem,
     choose_refit,
@@ -28,6 +27,7 @@ from benchmarks.glm_common import (
 )
 from benchmarks.glm_skglm import CONCAVITY, OUR_TOLERANCE, SAME, SPREADS, TOLERANCE, Race, race
 from benchmarks.timing import Timing, time_interleaved
+from experiments.designs import FAMILY_OF_MODEL
 from reporting.catalogue import Measured, Places
 from reporting.pages import markdown_page
 from reporting.records import Record, write_text
@@ -80,7 +80,7 @@ def run(options: Namespace) -> Measured:
     """Both comparisons."""
     n, repetitions, sme_rows, sme_repetitions = (500, 1, 2000, 1) if options.quick else (5000, 3, SME_ROWS, 1)
     with threadpool_limits(1):
-        races = [r for model in MODELS for r in race(model, n, repetitions)]
+        races = [r for model in FAMILY_OF_MODEL for r in race(model, n, repetitions)]
         make_small = make_sme_size(2000)
         fit_federated(make_small, "scad", make_small.strengths(), refit=make_small.bic())  # compiles
         sme = measure_sme(sme_rows, sme_repetitions)

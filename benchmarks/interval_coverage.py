@@ -45,7 +45,7 @@ CORRELATION = 0.3
 
 
 @dataclass(frozen=True)
-class Design:
+class CoverageDesign:
     """A kind of study.
 
     Attributes
@@ -70,7 +70,7 @@ class Design:
 
 PER_VARIABLE = {"epsilon": 4.0, "unit": "variable"}
 DESIGNS = {
-    "small": Design(
+    "small": CoverageDesign(
         "N = 400, `vcds`, ε = 2 per variable, 4 columns, 30 % of one party's block MCAR, no selection",
         "vcds",
         {"epsilon": 2.0, "unit": "variable"},
@@ -80,7 +80,7 @@ DESIGNS = {
         penalty="none",
         missing=0.3,
     ),
-    "strict": Design(
+    "strict": CoverageDesign(
         "N = 20,000, `strict`, ε = 3 per person at δ = 1e-6, 8 columns, complete",
         "strict",
         {"epsilon": 3.0, "delta": 1e-6, "unit": "person"},
@@ -88,7 +88,7 @@ DESIGNS = {
         (0.4, -0.3, 0.2, 0.0, 0.3, 0.15, 0.0, 0.0),
         4,
     ),
-    "missing": Design(
+    "missing": CoverageDesign(
         "N = 1,000, `refined`, ε = 4 per variable, 8 columns, 40 % of one party's block MAR",
         "refined",
         PER_VARIABLE,
@@ -98,7 +98,7 @@ DESIGNS = {
         missing=0.4,
         log_odds=1.0,
     ),
-    "logistic": Design(
+    "logistic": CoverageDesign(
         "N = 2,000, `vcds`, ε = 4 per variable, 20 columns, complete, logistic",
         "vcds",
         PER_VARIABLE,
@@ -130,14 +130,14 @@ ASKED = (
 )
 
 
-def draw_columns(design: Design, n: int, rng: np.random.Generator) -> Floats:
+def draw_columns(design: CoverageDesign, n: int, rng: np.random.Generator) -> Floats:
     """Columns that all have the same correlation."""
     p = len(design.slopes)
     root = np.linalg.cholesky(np.full((p, p), CORRELATION) + (1.0 - CORRELATION) * np.eye(p))
     return np.asarray(rng.standard_normal((n, p)) @ root.T)
 
 
-def make_federation(design: Design) -> Federation:
+def make_federation(design: CoverageDesign) -> Federation:
     """Two parties; bounds wide enough for normal columns."""
     column = {"kind": "continuous", "bounds": [-8.0, 8.0], "clamp": True, "required": True}
     response = {"kind": "binary"} if design.family == "binomial" else column
@@ -149,7 +149,7 @@ def make_federation(design: Design) -> Federation:
     return Federation.from_dict({"name": "coverage", "response": "hub.y", "id": "id", "party": parties})
 
 
-def run_study(design: Design, seed: int) -> Synthesizer:
+def run_study(design: CoverageDesign, seed: int) -> Synthesizer:
     """One cohort and its releases."""
     rng, n = np.random.default_rng(seed), design.n_subjects
     x = draw_columns(design, n, rng)

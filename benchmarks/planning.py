@@ -50,11 +50,11 @@ def methods_at(unit: str) -> tuple[str, ...]:
     return (*METHODS, STRICT) if Unit(unit).needs_delta else METHODS
 
 
-def _errors(truth: Truth, correlation: Floats, marginals: Any) -> dict[str, float]:
+def _errors(truth: Truth, correlation: Floats, margins: Any) -> dict[str, float]:
     upper = np.triu_indices(correlation.shape[0], 1)
     return {
         "correlation": float(np.sqrt(np.mean((correlation - truth.correlation)[upper] ** 2))),
-        "margins": float(np.mean([distance(truth, key, marginal) for key, marginal in marginals.items()])),
+        "margins": float(np.mean([distance(truth, key, margin) for key, margin in margins.items()])),
         "regression": float(np.sqrt(np.mean((_coefficients(correlation) - _coefficients(truth.correlation)) ** 2))),
     }
 
@@ -72,7 +72,7 @@ def measure(designs: dict[float, Design], replications: int) -> Figures:
         for place, design in designs.items():
             times = 1 if Unit(unit).needs_delta else replications  # there nothing varies much: noise, shrunk to nothing
             fits = [fit_both(replace(design, unit=unit), truth, seed, STUDY.name, 29) for seed in range(times)]
-            found = {m: [_errors(truth, fit[m].after, fit[m].marginals) for fit in fits] for m in METHODS}
+            found = {m: [_errors(truth, fit[m].after, fit[m].margins) for fit in fits] for m in METHODS}
             if Unit(unit).needs_delta:
                 found[STRICT] = [_fit_strict(replace(design, unit=unit), truth, seed) for seed in range(replications)]
             for method, errors in found.items():
@@ -86,7 +86,7 @@ def _fit_strict(design: Design, truth: Truth, seed: int) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)
         copula = study.fit(tables).result_.copula
-    return _errors(truth, copula.correlation, copula.marginals)
+    return _errors(truth, copula.correlation, copula.margins)
 
 
 def predict(designs: dict[float, Design], strength: float) -> Figures:

@@ -96,11 +96,11 @@ def _sorted_codes(labels: Mapping[str, str]) -> Ints:
     return found
 
 
-def total_variation(real: Ints, other: Ints, sizes: Sequence[int], ways: int, marginals: int = 200) -> float:
+def total_variation(real: Ints, other: Ints, sizes: Sequence[int], ways: int, margins: int = 200) -> float:
     """Mean total variation distance of random marginals of so many columns, the same ones at every call."""
     rng = np.random.default_rng(0)
     distances = []
-    for _ in range(marginals):
+    for _ in range(margins):
         chosen = np.sort(rng.choice(len(sizes), ways, replace=False))
         shape = [sizes[j] for j in chosen]
         cells = [np.ravel_multi_index(tuple(rows[:, chosen].T), shape) for rows in (real, other)]

@@ -33,7 +33,7 @@ from benchmarks.refinement_cost import (
 from benchmarks.refinement_growth import (
     GROWTH_MISSING_RATE,
     GROWTH_ROUNDS,
-    Point,
+    GrowthPoint,
     draw,
     find_exponents,
     masked,
@@ -171,7 +171,7 @@ def read_parts(results: Mapping[str, Any]) -> dict[str, Any]:
             int(n): {name: Timing.of(t) for name, t in times.items() if isinstance(t, dict)}
             for n, times in results["ievcds"].items()
         },
-        "growth": {size: [Point(**point) for point in points] for size, points in results["growth"].items()},
+        "growth": {size: [GrowthPoint(**point) for point in points] for size, points in results["growth"].items()},
         "adjustment": {int(n): Timing.of(t) for n, t in results["adjustment"].items()},
     }
 

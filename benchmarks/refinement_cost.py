@@ -20,10 +20,10 @@ from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
 from verticopula.schema.federation import Federation
 from verticopula.stats.copula import latent_count
-from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.margin_curves import apply_curves
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.ranks import flip_comparisons
-from verticopula.stats.refined import latent_correlation
+from verticopula.stats.refined_method import latent_correlation
 from verticopula.stats.refinement import REFINEMENT_TUNING, refine
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -62,8 +62,8 @@ def refine_fully(
 ) -> None:
     """What `refined` does beyond the releases."""
     refinement = refine(released, rounds=rounds, tolerance=tolerance)
-    marginals = correct_marginals(released.layout, released.marginals, refinement.curves)
-    latent_correlation(released, refinement, marginals)
+    margins = apply_curves(released.layout, released.margins, refinement.curves)
+    latent_correlation(released, refinement, margins)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ GROWTH_MISSING_RATE, GROWTH_ROUNDS = 0.3, 20
 
 
 @dataclass(frozen=True)
-class Point:
+class GrowthPoint:
     """One size and what it took.
 
     Attributes
@@ -41,7 +41,7 @@ class Point:
     em_step: float
 
 
-def measure_point(n: int, n_columns: int, n_clients: int, repetitions: int, size: str) -> Point:
+def measure_point(n: int, n_columns: int, n_clients: int, repetitions: int, size: str) -> GrowthPoint:
     """Time the refinement of one design with every client's blocks missing at 30 %.
 
     The number of rounds is fixed, so that it is their cost that is measured, and the noise does not
@@ -57,7 +57,7 @@ def measure_point(n: int, n_columns: int, n_clients: int, repetitions: int, size
     }
     times = {name: t.minimum for name, t in time_interleaved(tasks, repetitions).items()}
     sizes = {"N": n, "p": n_columns, "patterns": len(patterns)}
-    return Point(sizes[size], times["refine"], times["em_step"])
+    return GrowthPoint(sizes[size], times["refine"], times["em_step"])
 
 
 def masked(n: int, n_columns: int, n_clients: int) -> tuple[Federation, dict[str, pl.DataFrame]]:
@@ -69,7 +69,7 @@ def masked(n: int, n_columns: int, n_clients: int) -> tuple[Federation, dict[str
     return data.federation(), data.tables(observed)
 
 
-def measure_growth(*, quick: bool) -> dict[str, list[Point]]:
+def measure_growth(*, quick: bool) -> dict[str, list[GrowthPoint]]:
     """Subjects at p = 50, columns and patterns at N = 5,000."""
     repetitions = 1 if quick else 2
     subjects = (1_000, 2_000, 4_000) if quick else (2_500, 5_000, 10_000, 20_000, 40_000)
@@ -94,7 +94,7 @@ def measure_adjustment(sizes: Sequence[int], repetitions: int) -> dict[int, Timi
     return {int(n): t for n, t in time_interleaved({str(n): task(n) for n in sizes}, repetitions).items()}
 
 
-def find_exponents(growth: Mapping[str, Sequence[Point]], adjustment: Mapping[int, Timing]) -> dict[str, float]:
+def find_exponents(growth: Mapping[str, Sequence[GrowthPoint]], adjustment: Mapping[int, Timing]) -> dict[str, float]:
     """Slopes of log seconds on log size."""
     found = {
         f"{what} in {size}": fit_exponent([p.size for p in points], [getattr(p, what) for p in points])
@@ -104,7 +104,7 @@ def find_exponents(growth: Mapping[str, Sequence[Point]], adjustment: Mapping[in
     return found | {"adjustment in n": fit_exponent(list(adjustment), [t.minimum for t in adjustment.values()])}
 
 
-def tabulate_growth(growth: Mapping[str, Sequence[Point]]) -> Table:
+def tabulate_growth(growth: Mapping[str, Sequence[GrowthPoint]]) -> Table:
     rows = tuple(
         (size, f"{p.size:,}", f"{p.refine:.3f}", f"{1e3 * p.em_step:.2f}")
         for size, points in growth.items()
@@ -123,7 +123,7 @@ def tabulate_exponents(exponents: Mapping[str, float]) -> Table:
 
 
 def draw(
-    growth: Mapping[str, Sequence[Point]],
+    growth: Mapping[str, Sequence[GrowthPoint]],
     adjustment: Mapping[int, Timing],
     exponents: Mapping[str, float],
     path: Path,

@@ -73,7 +73,7 @@ def run_toy(method: str, epsilon: float, seed: int) -> tuple[float, float]:
             .fit(tables)
             .result_.copula
         )
-    margin = copula.marginals[ColumnKey("holds_x1", "x1")].cdf(np.zeros(1))
+    margin = copula.margins[ColumnKey("holds_x1", "x1")].cdf(np.zeros(1))
     return float(copula.correlation[0, 1]), float(margin[0])
 
 

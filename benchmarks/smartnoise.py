@@ -27,7 +27,7 @@ import polars as pl
 from benchmarks import ROOT
 from benchmarks.environments import prepare_environment
 from benchmarks.smartnoise_codes import code_tables, decode_codes
-from benchmarks.smartnoise_measures import Truth
+from benchmarks.smartnoise_measures import ComparedPopulation
 from experiments.baselines.imputed import fill
 from reporting.catalogue import Measured, Places
 from reporting.records import Record, write_text
@@ -150,13 +150,13 @@ class Bench:
     """The study, its truth, and what the curator holds."""
 
     study: SmeStudy
-    truth: Truth
+    truth: ComparedPopulation
     imputed: Tables
 
     @classmethod
     def of(cls, n: int, held_out: int) -> Bench:
         study = make_sme(n)
-        return cls(study, Truth.of(study, held_out), fill(study.federation, study.tables)[0])
+        return cls(study, ComparedPopulation.of(study, held_out), fill(study.federation, study.tables)[0])
 
     def measure(self, wanted: Run) -> dict[str, Any]:
         """One run, as it is kept."""

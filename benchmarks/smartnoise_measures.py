@@ -47,7 +47,7 @@ def encode_all(federation: Federation, tables: Tables) -> dict[ColumnKey, Floats
 
 
 @dataclass(frozen=True)
-class Truth:
+class ComparedPopulation:
     """The population that both sides are compared with.
 
     Attributes
@@ -65,7 +65,7 @@ class Truth:
     n_subjects: int
 
     @classmethod
-    def of(cls, study: SmeStudy, held_out: int) -> Truth:
+    def of(cls, study: SmeStudy, held_out: int) -> ComparedPopulation:
         federation = study.federation
         values = encode_all(federation, study.truth.complete)
         cuts = {

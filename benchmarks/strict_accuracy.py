@@ -25,7 +25,7 @@ from verticopula.stats.marginals import Marginal, project_to_simplex, to_cells
 from verticopula.stats.strict.gaussian_margins import estimate_margin, gaussian_cell_count, release_gaussian_cells
 from verticopula.stats.strict.noise_budget import plan_strict_budget
 from verticopula.stats.strict.strict_fit import StrictFit
-from verticopula.stats.strict.strict_report import by_parties
+from verticopula.stats.strict_report import by_parties
 
 Floats = NDArray[np.float64]
 
@@ -93,8 +93,8 @@ def _measure(study: SmeStudy, epsilon: float, seed: int) -> dict[str, Any]:
         "by_parties": by_parties(squares, ordered, owners, len(report.parties)),
         "expected": report.expected_error,
         "raw": report.raw_error,
-        "distance": mean(distances(result.copula.marginals, values).values()),
-        "observed_distance": mean(distances(result.observed_marginals, values).values()),
+        "distance": mean(distances(result.copula.margins, values).values()),
+        "observed_distance": mean(distances(result.observed_margins, values).values()),
         "rank": report.rank,
         "tables": sum(pair.opened for pair in report.pairs),
         "fit": whole,
@@ -108,15 +108,15 @@ def complete_values(study: SmeStudy) -> dict[ColumnKey, Floats]:
     return {key: whole[key.party].columns[key.column].values for key in study.federation.keys}
 
 
-def distances(marginals: Mapping[ColumnKey, Marginal], values: Mapping[ColumnKey, Floats]) -> dict[ColumnKey, float]:
+def distances(margins: Mapping[ColumnKey, Marginal], values: Mapping[ColumnKey, Floats]) -> dict[ColumnKey, float]:
     """Kolmogorov's, between every margin and that of all the values; categories in the schema's order."""
     found = {}
-    for key, marginal in marginals.items():
+    for key, margin in margins.items():
         points = np.unique(values[key])
         if points.size > 2_000:
             points = np.quantile(points, np.linspace(0.0, 1.0, 2_001))
         share = np.searchsorted(np.sort(values[key]), points, side="right") / values[key].size
-        found[key] = float(np.max(np.abs(share - marginal.cdf(points))))
+        found[key] = float(np.max(np.abs(share - margin.cdf(points))))
     return found
 
 

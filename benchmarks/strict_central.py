@@ -104,7 +104,7 @@ class OpenedStudy:
     """Everything that a study has released."""
 
     budget: StrictBudget
-    marginals: dict[ColumnKey, Marginal]
+    margins: dict[ColumnKey, Marginal]
     plan: StrictPlan
     openings: SimulatedOpenings
 
@@ -117,25 +117,25 @@ def open_all(made: Made, epsilon: float, *, unit: str = "person", seed: int = 0)
     budget = plan_strict_budget(made.federation, request, counts, len(next(iter(known.values()))))
     cells = {key: gaussian_cell_count(made.federation.column(key), counts[key], budget.deviations[key]) for key in keys}
     codes = np.full((len(next(iter(known.values()))), len(keys)), -1, dtype=np.int64)
-    marginals = {}
+    margins = {}
     for j, key in enumerate(keys):
         column, whom = made.federation.column(key), known[key.party]
         deviation, empty = budget.deviations[key], budget.empties[key]
         codes[whom, j] = code_values(made.column(key), column, whom, cells[key], may_be_empty=empty)
         noisy = release_gaussian_cells(codes[whom, j], cells[key] + empty, deviation, SeededNoise(seed), *key)
-        marginals[key] = estimate_margin(column, noisy, counts[key], deviation, may_be_empty=empty)
-    plan = plan_strict_sums(made.federation, known, marginals, budget)
+        margins[key] = estimate_margin(column, noisy, counts[key], deviation, may_be_empty=empty)
+    plan = plan_strict_sums(made.federation, known, margins, budget)
     sums = plan.sums
     split = replace(plan.openings.split, gram=sums.mu, tables=sums.mu_tables, selection=sums.mu_selection)
     openings = simulate_openings(replace(plan.openings, split=split), codes, np.random.default_rng([seed, 1]))
-    return OpenedStudy(budget, marginals, plan, openings)
+    return OpenedStudy(budget, margins, plan, openings)
 
 
 def fit(made: Made, opened: OpenedStudy, *, n_rows: int | None = None) -> StrictFit:
     """What the coordinator makes of it."""
     found, names = opened.openings, opened.plan.sums.parties
     rng = np.random.default_rng(2)
-    return fit_strict(found.plan, found.chosen, found.tables, made.layout, opened.marginals, names, rng, n_rows=n_rows)
+    return fit_strict(found.plan, found.chosen, found.tables, made.layout, opened.margins, names, rng, n_rows=n_rows)
 
 
 def factor_correlation(q: int, factors: int = 2, seed: int = 3) -> Floats:

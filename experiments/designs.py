@@ -31,6 +31,7 @@ from verticopula.schema.federation import Federation
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 Model = Literal["linear", "logistic"]
+FAMILY_OF_MODEL: dict[Model, str] = {"linear": "gaussian", "logistic": "binomial"}
 MarCase = Literal["simple", "complex"]
 Effects = Literal["equal", "uniform"]
 

@@ -9,7 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.designs import MarCase, Model, SimulatedData, SimulationDesign, make_complete, mask_mar, mask_mcar
+from experiments.designs import (
+    FAMILY_OF_MODEL,
+    MarCase,
+    Model,
+    SimulatedData,
+    SimulationDesign,
+    make_complete,
+    mask_mar,
+    mask_mcar,
+)
 from experiments.metrics import kolmogorov
 from experiments.paper import COMPLETE
 from experiments.study import Study
@@ -19,8 +28,7 @@ from verticopula.stats.marginals import Marginal
 
 Bools = NDArray[np.bool_]
 
-MODELS: tuple[Model, ...] = ("linear", "logistic")
-FAMILIES = {"linear": "gaussian", "logistic": "binomial"}
+MODELS: tuple[Model, ...] = tuple(FAMILY_OF_MODEL)
 MECHANISMS = ("MAR-simple", "MAR-complex", "MCAR")
 CASES: dict[str, MarCase] = {"MAR-simple": "simple", "MAR-complex": "complex"}
 FEWEST_AT_PARTY, FEWEST_IN_COMMON = 10, 2
@@ -51,14 +59,14 @@ class Drawn:
         """Share of the subjects."""
         return 1.0 if self.observed is None else float(self.observed.all(axis=1).mean())
 
-    def margin_error(self, marginals: Mapping[ColumnKey, Marginal]) -> float:
+    def margin_error(self, margins: Mapping[ColumnKey, Marginal]) -> float:
         """Mean over the covariates of the Kolmogorov distance between a fitted margin and the complete data's."""
         design, kinds = self.data.design, self.data.kinds
         return float(
             np.mean(
                 [
                     kolmogorov(
-                        marginals[ColumnKey(party, f"x{j + 1}")].cdf,
+                        margins[ColumnKey(party, f"x{j + 1}")].cdf,
                         self.data.x[:, j] - (kinds[j] == "ordinal"),  # categories are 1, 2, ...; codes begin at 0
                         discrete=kinds[j] != "continuous",
                     )
@@ -73,7 +81,7 @@ class Drawn:
         return Study(
             self.data.federation(),
             self.data.tables(self.observed),
-            FAMILIES[self.data.design.model],
+            FAMILY_OF_MODEL[self.data.design.model],
             epsilon,
             seed,
             rows_per_subject,

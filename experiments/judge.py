@@ -14,9 +14,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.designs import FAMILY_OF_MODEL, Model
 from experiments.federated import sample_posterior_in_parts, trace_in_parts
 from experiments.metrics import score_coef
-from experiments.scad import Model, sample_rows, trace_scad
+from experiments.scad import sample_rows, trace_scad
 from experiments.study import MethodFailure, Outcome, Study, covariate_keys, stack_numbers
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar
@@ -33,7 +34,7 @@ TITLES: Mapping[JudgeName, str] = {
     "library": "the library's default (SCAD with BIC of refits)",
     "bayes": "the library's select=“bayes” (posterior probabilities)",
 }
-MODELS: Mapping[str, Model] = {"gaussian": "linear", "binomial": "logistic"}
+MODEL_OF_FAMILY: Mapping[str, Model] = {family: model for model, family in FAMILY_OF_MODEL.items()}
 
 
 def judge(outcome: Outcome, study: Study, judges: Collection[JudgeName] = JUDGE_NAMES) -> Coefs:
@@ -50,7 +51,7 @@ def judge(outcome: Outcome, study: Study, judges: Collection[JudgeName] = JUDGE_
         raise MethodFailure("the response of the synthetic table is constant")
     if not outcome.stay_apart:
         errors = find_errors(outcome, study) if "bayes" in judges else None
-        return judge_numbers(x, y, MODELS[study.family], judges, outcome.n_subjects, errors)
+        return judge_numbers(x, y, MODEL_OF_FAMILY[study.family], judges, outcome.n_subjects, errors)
     found: Coefs = {}
     if not set(ON_ONE_PATH).isdisjoint(judges):
         found["paper"], found["library"] = trace_in_parts(study.federation, outcome.tables, study.family)

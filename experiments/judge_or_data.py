@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from experiments.designs import Model
-from experiments.draws import FAMILIES, MODELS, Cell, draw
+from experiments.designs import FAMILY_OF_MODEL, Model
+from experiments.draws import MODELS, Cell, draw
 from experiments.methods import METHODS
 from experiments.metrics import rmse
 from experiments.paper import COMPLETE
@@ -153,7 +153,7 @@ def measure(task: tuple[Model, int], n_subjects: int, quick: bool) -> tuple[str,
 def look(x: Floats, y: Floats, model: Model, n_subjects: int, truth: Floats) -> Found:
     """The paper's judge, its path and the true support on one table of rows."""
     points, rule = trace_points(x, y, model=model, n_effective=n_subjects, fit_intercept=False)
-    chosen = choose_fits(points, find_family(FAMILIES[model]), rule).penalised
+    chosen = choose_fits(points, find_family(FAMILY_OF_MODEL[model]), rule).penalised
     try:
         known = rmse(fit_oracle(x, y, truth != 0.0, model), truth)
     except (SeparatedClassesError, np.linalg.LinAlgError):

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from experiments.designs import Model, SimulationDesign
-from experiments.draws import FAMILIES, MODELS, Cell, Drawn, draw
+from experiments.designs import FAMILY_OF_MODEL, Model, SimulationDesign
+from experiments.draws import MODELS, Cell, Drawn, draw
 from experiments.metrics import rmse
 from experiments.paper import COMPLETE
 from experiments.runner import SMALL_DESIGN, Settings
@@ -231,10 +231,10 @@ def fit_rows(x: Floats, y: Floats, model: Model, judge: str = "") -> Floats:
     """Coefficients by the paper's judge, or by another reading of it."""
     if judge.endswith("Algorithm 4"):
         blocks = {f"client{k}": part for k, part in enumerate(np.array_split(x, N_CLIENTS, axis=1))}
-        fitted = VerticalGLM(FAMILIES[model], fit_intercept=False, variant=PRINTED_VARIANT).fit(blocks, y)
+        fitted = VerticalGLM(FAMILY_OF_MODEL[model], fit_intercept=False, variant=PRINTED_VARIANT).fit(blocks, y)
         return np.concatenate(list(fitted.coef_.values()))
     if judge:
-        fitted = VerticalGLM(FAMILIES[model], fit_intercept=False, refit=False).fit(x, y)
+        fitted = VerticalGLM(FAMILY_OF_MODEL[model], fit_intercept=False, refit=False).fit(x, y)
         points = fitted.path_.points
         scores = [2.0 * y.size * point.loss + point.degrees_of_freedom * np.log(y.size) for point in points]
         return points[int(np.argmin(scores))].coef

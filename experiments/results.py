@@ -15,7 +15,7 @@ from experiments.judge import JUDGE_NAMES, JudgeName, name_score
 from experiments.methods import METHODS, ORACLE, ORIGINAL, PAPERS_OWN, REFINED, TABLES, UNPROTECTED, find_row
 from experiments.metrics import direction
 from experiments.paper import COMPLETE, Printed, PrintedKey
-from experiments.store import Entry, Replication, name_entry, read
+from experiments.store import MethodScores, Replication, name_entry, read
 from experiments.study import Spent
 from reporting.records import write_text
 from reporting.tables import csv_number, mean, standard_error, to_csv
@@ -202,7 +202,7 @@ def sum_hours(cells: Iterable[CellRows]) -> dict[str, float]:
     return {name: value for name, value in hours.items() if value}
 
 
-def _seconds_of(entries: Mapping[str, Entry], methods: Sequence[str]) -> float:
+def _seconds_of(entries: Mapping[str, MethodScores], methods: Sequence[str]) -> float:
     return sum(entry.seconds for name, entry in entries.items() if name.partition("@")[0] in methods)
 
 

@@ -21,7 +21,7 @@ from experiments.draws import Cell, Drawn, draw
 from experiments.judge import JUDGE_NAMES, ON_ONE_PATH, Coefs, JudgeName, judge, judge_numbers, name_score, score
 from experiments.methods import METHODS, ORACLE, UNPROTECTED, YARDSTICKS
 from experiments.scad import SeparatedClassesError, fit_oracle
-from experiments.store import Entry, Replication, locate, name_entry, read, write
+from experiments.store import MethodScores, Replication, locate, name_entry, read, write
 from experiments.study import MethodFailure, Outcome, Study
 from reporting.parallel import run_all
 from verticopula.errors import VerticopulaError
@@ -61,7 +61,7 @@ class Settings:
     def make_design(self, cell: Cell) -> SimulationDesign:
         return SimulationDesign(model=cell.model, **self.design)
 
-    def is_answered(self, entry: Entry) -> bool:
+    def is_answered(self, entry: MethodScores) -> bool:
         """Whether an entry has what all judges say, or why not."""
         return bool(entry.failure) or all(name_score(name, "rmse") in entry.scores for name in self.judges)
 
@@ -129,13 +129,13 @@ def run_task(task: Task, settings: Settings, folder: Path) -> Task:
     return task
 
 
-def measure(drawn: Drawn, method: str, study: Study, judges: Sequence[JudgeName] = JUDGE_NAMES) -> Entry:
+def measure(drawn: Drawn, method: str, study: Study, judges: Sequence[JudgeName] = JUDGE_NAMES) -> MethodScores:
     """One method on one data set, by all judges; a failure is an answer too."""
     began, truth = time.process_time(), drawn.data.coef
     try:
         outcome = None if method in YARDSTICKS else METHODS[method](study)
     except FAILURES as error:
-        return Entry({}, None, _describe(error), time.process_time() - began)
+        return MethodScores({}, None, _describe(error), time.process_time() - began)
     scores: dict[str, float] = {}
     failures: dict[str, None] = {}
     for together in (ON_ONE_PATH, ("bayes",)):
@@ -144,10 +144,10 @@ def measure(drawn: Drawn, method: str, study: Study, judges: Sequence[JudgeName]
             scores |= score(find_coefs(drawn, method, outcome, study, asked), truth) if asked else {}
         except FAILURES as error:
             failures[_describe(error)] = None
-    if outcome is not None and outcome.marginals:
-        scores[MARGINS] = drawn.margin_error(outcome.marginals)
+    if outcome is not None and outcome.margins:
+        scores[MARGINS] = drawn.margin_error(outcome.margins)
     spent = None if outcome is None else outcome.spent
-    return Entry(scores, spent, "; ".join(failures), time.process_time() - began)
+    return MethodScores(scores, spent, "; ".join(failures), time.process_time() - began)
 
 
 def find_coefs(drawn: Drawn, method: str, outcome: Outcome | None, study: Study, judges: Sequence[JudgeName]) -> Coefs:

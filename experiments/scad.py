@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from experiments.central_path import trace_path
+from experiments.designs import FAMILY_OF_MODEL, Model
 from experiments.study import MethodFailure
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.glm.bayes import Posterior, sample_posterior
@@ -34,8 +34,6 @@ from verticopula.glm.strength_path import (
 )
 
 FloatArray = NDArray[np.float64]
-Model = Literal["linear", "logistic"]
-FAMILIES: dict[Model, str] = {"linear": "gaussian", "logistic": "binomial"}
 
 PATIENCE = 10  # strengths
 MAX_NEWTON_STEPS = 50
@@ -93,7 +91,7 @@ def trace_scad(
     n_effective : real subjects behind the rows; None for as many as there are rows
     """
     points, rule = trace_points(x, y, model=model, n_effective=n_effective, fit_intercept=fit_intercept)
-    return choose_fits(points, find_family(FAMILIES[model]), rule)
+    return choose_fits(points, find_family(FAMILY_OF_MODEL[model]), rule)
 
 
 def trace_points(
@@ -101,7 +99,7 @@ def trace_points(
 ) -> tuple[list[PathPoint], RefitRule]:
     """The path that both rules choose from, as far as it matters, and what a column costs on it."""
     rows, response = _checked(x, y, model)
-    family = find_family(FAMILIES[model])
+    family = find_family(FAMILY_OF_MODEL[model])
     design = standardise(Features.plain(rows, [f"x{j + 1}" for j in range(rows.shape[1])]), centre=fit_intercept)
     null = null_point(design, response, family, fit_intercept=fit_intercept)
     residual = family.residual(np.full(response.size, null.intercept), response)
@@ -183,7 +181,7 @@ def sample_rows(
     """The posterior over all columns that the library's `select="bayes"` decides by: no SCAD."""
     rows, response = _checked(x, y, model)
     features = Features.plain(rows, [f"x{j + 1}" for j in range(rows.shape[1])])
-    family = find_family(FAMILIES[model])
+    family = find_family(FAMILY_OF_MODEL[model])
     return sample_posterior(
         features,
         response,

@@ -17,7 +17,7 @@ from reporting.records import Record
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodScores:
     """One method's answer on one data set.
 
     Attributes
@@ -39,7 +39,7 @@ class Replication:
 
     settings: Mapping[str, Any]
     complete_cases: float = 1.0
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, MethodScores] = field(default_factory=dict)
 
 
 def name_entry(method: str, epsilon: float | None) -> str:
@@ -58,7 +58,7 @@ def read(path: Path, settings: Mapping[str, Any] | None = None) -> Replication |
         return None
     record = Record.read(path, settings)
     entries = {
-        name: Entry(e["scores"], _read_spent(e["spent"]), e["failure"], e["seconds"])
+        name: MethodScores(e["scores"], _read_spent(e["spent"]), e["failure"], e["seconds"])
         for name, e in record.results["entries"].items()
     }
     return Replication(record.settings, record.results["complete_cases"], entries)

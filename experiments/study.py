@@ -89,7 +89,7 @@ class Outcome:
     coef : (p,), in the order of `covariate_keys`
     stay_apart : the regression is fitted between the parties, without joining their tables
     synthetic : False where the rows are the subjects' own
-    marginals : as they were fitted; empty where there are none
+    margins : as they were fitted; empty where there are none
     """
 
     spent: Spent
@@ -98,7 +98,7 @@ class Outcome:
     coef: Floats | None = None
     stay_apart: bool = False
     synthetic: bool = True
-    marginals: Mapping[ColumnKey, Marginal] = field(default_factory=dict)
+    margins: Mapping[ColumnKey, Marginal] = field(default_factory=dict)
 
 
 Fit = Callable[[Study], Outcome]

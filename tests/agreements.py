@@ -144,10 +144,10 @@ def agree(party: Answers, name: str, proposal: StudyProposal, authenticity: Auth
 
 
 def bare_proposal(
-    party: str, n_columns: int, sampler: str, ranks: float, marginal: float, rounds: int, study: str = "s"
+    party: str, n_columns: int, sampler: str, ranks: float, margin: float, rounds: int, study: str = "s"
 ) -> StudyProposal:
     """Numbers that nobody has computed, for a party that has no agreements to keep."""
     none, ones = np.empty(0), np.ones(n_columns)
     presence = (SignedPresence(party, (1,) * n_columns, "", b""),)
     settings = ("variable", 1.0, 1.0, None, sampler, rounds, False, "", "", "", None, 10)
-    return StudyProposal(study, "ievcds", "", "", *settings, presence, ranks * ones, marginal * ones, none, none, None)
+    return StudyProposal(study, "ievcds", "", "", *settings, presence, ranks * ones, margin * ones, none, none, None)

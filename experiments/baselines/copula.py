@@ -39,8 +39,8 @@ def synthesize(
         n = synthesizer.n_subjects_
         tables = synthesizer.sample(rows_per_subject * n, aligned=aligned)
     note = "aligned rows: row i is a noisy copy of subject i" if aligned else ""
-    spent, marginals = Spent.stated(synthesizer.privacy_, note), synthesizer.result_.copula.marginals
-    return Outcome(spent, n, tables, marginals=marginals), synthesizer
+    spent, margins = Spent.stated(synthesizer.privacy_, note), synthesizer.result_.copula.margins
+    return Outcome(spent, n, tables, margins=margins), synthesizer
 
 
 def _fit(study: Study, method: Method, variant: str) -> Synthesizer:

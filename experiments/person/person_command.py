@@ -22,7 +22,7 @@ from experiments.person.person_methods import FOR_MISSING, METHODS, NEEDS_TORCH
 from experiments.person.person_page import ORIGINAL, ZERO, lines_to_csv, read_lines, render
 from experiments.runner import SMALL_DESIGN, Settings, Task
 from experiments.scad import SeparatedClassesError, fit_oracle, trace_scad
-from experiments.store import Entry, Replication, locate, name_entry, read, write
+from experiments.store import MethodScores, Replication, locate, name_entry, read, write
 from experiments.study import MethodFailure
 from reporting.catalogue import Measured, Places
 from reporting.parallel import run_all
@@ -134,20 +134,22 @@ def run_task(task: Task, settings: Settings, delta: float, folder: Path) -> None
 
 def measure(
     drawn: Drawn, method: str, epsilon: float | None, delta: float, replication: int, rows_per_subject: int
-) -> Entry:
+) -> MethodScores:
     """One method on one data set; a failure is an answer too."""
     began, truth = time.process_time(), drawn.data.coef
     try:
         if epsilon is None:
-            return Entry(score_coef(measure_yardstick(drawn, method), truth), None, "", time.process_time() - began)
+            return MethodScores(
+                score_coef(measure_yardstick(drawn, method), truth), None, "", time.process_time() - began
+            )
         study = drawn.study(epsilon, replication, rows_per_subject)
         answer = METHODS[method](study, epsilon, delta)
         scores = score_coef(judge(answer.outcome, study, [RULE])[RULE], truth)
     except (MethodFailure, SeparatedClassesError, VerticopulaError, np.linalg.LinAlgError) as error:
-        return Entry({}, None, f"{type(error).__name__}: {error}", time.process_time() - began)
+        return MethodScores({}, None, f"{type(error).__name__}: {error}", time.process_time() - began)
     allowed = {"per_comparison": answer.per_comparison, "per_value": answer.per_value}
     scores |= {name: value for name, value in allowed.items() if np.isfinite(value)}
-    return Entry(scores, answer.outcome.spent, "", time.process_time() - began)
+    return MethodScores(scores, answer.outcome.spent, "", time.process_time() - began)
 
 
 def measure_yardstick(drawn: Drawn, method: str) -> np.ndarray:

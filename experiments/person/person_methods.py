@@ -56,8 +56,8 @@ def copula(study: Study, epsilon: float, delta: float, *, method: str, aligned: 
         coins = rank_coins(federation.column(key), "exact", 1.0, seen, n - seen if rounds > 1 else 0)
         touched.append((coins.epsilon, rounds * coins.count))
     ranks = calibrate_ranks(tuple(sorted(touched)), epsilon / 2.0, delta)
-    marginals = epsilon / 2.0 / len(federation.keys)
-    return _fit(study, method, ranks * rounds, marginals, delta, aligned=aligned)
+    margins = epsilon / 2.0 / len(federation.keys)
+    return _fit(study, method, ranks * rounds, margins, delta, aligned=aligned)
 
 
 def complete_cases(study: Study, epsilon: float, delta: float, *, method: str, aligned: bool = False) -> Answer:
@@ -74,9 +74,9 @@ def mean_imputed(study: Study, epsilon: float, delta: float, *, method: str, ali
         times = coins_per_comparison(study.federation.column(key), "exact")
         touched.append((1.0 / times, times * (n - 1 + counts[key] * (n - counts[key]))))
     ranks = calibrate_ranks(tuple(sorted(touched)), epsilon / 2.0, delta)
-    marginals = epsilon / 2.0 / sum(1 + counts[key] for key in study.federation.keys)
+    margins = epsilon / 2.0 / sum(1 + counts[key] for key in study.federation.keys)
     filled = replace(study, tables=tables)
-    return _fit(filled, method, ranks, marginals, delta, aligned=aligned, charged=counts)
+    return _fit(filled, method, ranks, margins, delta, aligned=aligned, charged=counts)
 
 
 @lru_cache(maxsize=4_096)
@@ -97,7 +97,7 @@ def _fit(
     study: Study,
     method: str,
     ranks: float,
-    marginals: float,
+    margins: float,
     delta: float,
     *,
     aligned: bool = False,
@@ -115,7 +115,7 @@ def _fit(
                 random_state=study.seed,
                 rounds=ROUNDS,
                 epsilon_ranks=ranks,
-                epsilon_marginals=marginals,
+                epsilon_marginals=margins,
             ).fit(study.tables)
         except (VerticopulaError, ValueError) as error:
             raise MethodFailure(str(error)) from error

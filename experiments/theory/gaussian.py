@@ -80,4 +80,4 @@ def fit(
 def margin_at(result: FitResult, column: int, values: Floats) -> Floats:
     """The fitted distribution function of column x<column>."""
     key = next(key for key in result.copula.layout.keys if key.column == f"x{column}")
-    return result.copula.marginals[key].cdf(values)
+    return result.copula.margins[key].cdf(values)

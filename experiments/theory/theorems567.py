@@ -27,6 +27,7 @@ from experiments.theory.theory_findings import (
     of_series,
     point,
 )
+from verticopula.privacy.root_finding import bisect
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -56,12 +57,12 @@ def draw_columns(n: int, rng: np.random.Generator) -> Floats:
     return np.asarray(np.sqrt(CORRELATION) * common + np.sqrt(1.0 - CORRELATION) * own)
 
 
-def mask_mcar(n: int, rate: float, rng: np.random.Generator) -> Bools:
+def hide_completely_at_random(n: int, rate: float, rng: np.random.Generator) -> Bools:
     """(n, K): blocks of all parties but the first are missing at that rate."""
     return np.column_stack([np.ones(n, dtype=bool), *(rng.random(n) >= rate for _ in SIZES[1:])])
 
 
-def mask_mar(values: Floats, rate: float, rng: np.random.Generator) -> Bools:
+def hide_at_random(values: Floats, rate: float, rng: np.random.Generator) -> Bools:
     """(n, K): the same, with probabilities that rise with the first party's first column."""
     shift = find_shift(rate)
     chance = expit(STEEPNESS * (values[:, 0] - shift))
@@ -73,12 +74,7 @@ def find_shift(rate: float) -> float:
     """Where the logistic curve must stand for that share of a standard normal to be missing."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(81)
     weights = weights / weights.sum()
-    low, high = -6.0, 6.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        too_many = float(weights @ expit(STEEPNESS * (nodes - middle))) > rate
-        low, high = (middle, high) if too_many else (low, middle)
-    return 0.5 * (low + high)
+    return bisect(lambda shift: float(weights @ expit(STEEPNESS * (nodes - shift))) > rate, -6.0, 6.0)
 
 
 def measure(
@@ -100,7 +96,7 @@ def measure(
     for replication in range(replications):
         rng = np.random.default_rng([5, replication, n])
         values = draw_columns(n, rng)
-        observed = mask_mar(values, rate, rng) if at_random else mask_mcar(n, rate, rng)
+        observed = hide_at_random(values, rate, rng) if at_random else hide_completely_at_random(n, rate, rng)
         tables = make_tables(values, SIZES, observed)
         result = fit(method, federation, tables, epsilon, replication, rounds, split=split).result_
         far = [np.max(np.abs(margin_at(result, j, GRID) - _shares(values[:, j]))) for j in range(COLUMNS)]

@@ -230,11 +230,11 @@ def test_imputation_is_charged_for_subjects_that_move_with_the_mean() -> None:
     _, synthesizer = copula.synthesize(
         replace(study, tables=imputed.fill(study.federation, study.tables)[0]), "vcds", aligned=False
     )
-    ranks, marginal = synthesizer.ledger_[:2]
-    assert (ranks.what, marginal.what) == ("ranks", "marginal")
+    ranks, margin = synthesizer.ledger_[:2]
+    assert (ranks.what, margin.what) == ("ranks", "marginal")
     assert imputed.charge(ranks, 0).coins == ranks.coins == Coins(0.5, 199)
     assert imputed.charge(ranks, 10).coins == Coins(0.5, 199 + 10 * 190)
-    assert imputed.charge(marginal, 10).coins == Coins(0.5, 11)
+    assert imputed.charge(margin, 10).coins == Coins(0.5, 11)
     worth = imputed.fit(study).spent.block
     assert worth > copula.fit(study).spent.block
     assert worth > composed_epsilon([Coins(0.5, 3 * 199)], 1e-6)

@@ -15,7 +15,7 @@ from experiments.missing.verdicts import CHECKS, METHODS, Lead, compare, count_v
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import CellRows, summarise
 from experiments.runner import Settings
-from experiments.store import Entry, Replication
+from experiments.store import MethodScores, Replication
 
 CELL = Cell("logistic", "MAR-simple", 1_000)
 PAPER = {
@@ -30,8 +30,8 @@ def make_rows(
 ) -> CellRows:
     """Two equal data sets: every method's table has the RMSE `ours`, G-Means are 1 - RMSE."""
 
-    def scores(rmse: float, **more: float) -> Entry:
-        return Entry({"paper rmse": rmse, "paper gmeans": 1.0 - rmse, "paper fdr": 0.0, **more})
+    def scores(rmse: float, **more: float) -> MethodScores:
+        return MethodScores({"paper rmse": rmse, "paper gmeans": 1.0 - rmse, "paper fdr": 0.0, **more})
 
     entries = {f"{method}@1": scores(ours, margins=0.2 if method == "VCDS" else 0.1) for method in METHODS}
     entries |= {ORIGINAL: scores(original), ORACLE: scores(oracle)}
@@ -93,7 +93,7 @@ def test_own_rivals_are_compared_within_replications() -> None:
 
 def test_a_data_set_on_which_a_rival_failed_is_left_out_of_their_comparison() -> None:
     found = make_rows(0.12, original=0.05, oracle=0.05)
-    failed = Replication({}, 1.0, {**found.rows[0].entries, "IEVCDS@1": Entry({}, None, "no")})
+    failed = Replication({}, 1.0, {**found.rows[0].entries, "IEVCDS@1": MethodScores({}, None, "no")})
     assert compare_rows(CellRows(CELL, [*found.rows, failed]))["own_rmse/aligned"].amount == 0.0
 
 

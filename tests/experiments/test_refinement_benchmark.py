@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.refinement import read_parts
 from benchmarks.refinement_cost import Cost
-from benchmarks.refinement_growth import Point
+from benchmarks.refinement_growth import GrowthPoint
 from benchmarks.refinement_ievcds import order_strictly
 from benchmarks.refinement_toy import ToyResult
 from benchmarks.timing import Timing
@@ -35,7 +35,7 @@ def test_kept_parts_give_the_same_tables() -> None:
     cost = Cost(10, 3, 1.5, 0.5, 4, 2, True, 1_000)
     toy = ToyResult("refined", 0.5, (0.7, 0.01), (0.5, 0.02))
     times = {name: Timing((1.0, 2.0), (1.5, 2.5)) for name in ("fit", "ranks", "tied")}
-    point = Point(100, 0.1, 0.01)
+    point = GrowthPoint(100, 0.1, 0.01)
     results = {
         "toy": [{**asdict(toy), "biases": toy.biases}],
         "cost": {"SME": {**asdict(cost), "rank_releases": cost.releases}},

@@ -13,7 +13,7 @@ from experiments.judge import JUDGE_NAMES, name_score
 from experiments.methods import METHODS, TABLES, YARDSTICKS
 from experiments.metrics import METRICS
 from experiments.runner import Settings, list_wanted
-from experiments.store import Entry, Replication, locate, name_entry, write
+from experiments.store import MethodScores, Replication, locate, name_entry, write
 from experiments.study import Spent
 from reporting.records import Record
 
@@ -29,7 +29,7 @@ def keep(folder: Path, number: int, shift: float, settings: Settings) -> None:
             for metric in METRICS
         }
         entries = {
-            name_entry(*pair): Entry(scores, None if pair[0] in YARDSTICKS else Spent(1.0, 2.0, 3.0), "", 1.0)
+            name_entry(*pair): MethodScores(scores, None if pair[0] in YARDSTICKS else Spent(1.0, 2.0, 3.0), "", 1.0)
             for pair in pairs
         }
         write(locate(folder, cell, number), Replication(settings.record(cell), 0.5, entries))

@@ -29,7 +29,7 @@ from experiments.results import (
     write_csv,
 )
 from experiments.runner import SMALL_DESIGN, Settings, Task, list_tasks, list_wanted, run_tasks
-from experiments.store import Entry, Replication, locate, read, write
+from experiments.store import MethodScores, Replication, locate, read, write
 from experiments.study import MethodFailure, Outcome, Spent, Study
 from reporting import parallel
 from verticopula.errors import SettingsError
@@ -125,7 +125,7 @@ def test_other_settings_are_refused(whole: Path) -> None:
 def test_a_half_written_file_is_never_read(tmp_path: Path) -> None:
     path = locate(tmp_path, CELL, 0)
     kept = Replication(
-        {"rows_per_subject": 1}, 0.5, {"VCDS@1": Entry({"paper rmse": 0.1}, Spent(1.0, math.inf, 2.0, "why"))}
+        {"rows_per_subject": 1}, 0.5, {"VCDS@1": MethodScores({"paper rmse": 0.1}, Spent(1.0, math.inf, 2.0, "why"))}
     )
     write(path, kept)
     (path.parent / f".{path.name}.99").write_text("{")
@@ -213,10 +213,10 @@ def test_a_cell_is_near_within_15_percent_of_the_printed_rmse() -> None:
 
 def test_means_and_errors_by_hand() -> None:
     rows = [
-        Replication({}, 1.0, {"VCDS@1": Entry({"paper rmse": v, "bayes rmse": v / 2.0}, Spent(1.0, v, 3.0))})
+        Replication({}, 1.0, {"VCDS@1": MethodScores({"paper rmse": v, "bayes rmse": v / 2.0}, Spent(1.0, v, 3.0))})
         for v in (0.1, 0.2, 0.3)
     ]
-    rows.append(Replication({}, 1.0, {"VCDS@1": Entry({"bayes rmse": 0.2}, None, "why")}))
+    rows.append(Replication({}, 1.0, {"VCDS@1": MethodScores({"bayes rmse": 0.2}, None, "why")}))
     found = [CellRows(Cell("linear", "complete", 1000), rows)]
     figure, other = summarise("table1", found, read_tables(), ("paper", "bayes"))
     assert (other.judge, other.replications, other.failures) == ("bayes", 4, 0)
@@ -288,13 +288,13 @@ def test_what_has_no_protection_is_counted_once() -> None:
 
 
 def test_as_printed_is_compared_with_the_same_printed_figure() -> None:
-    rows = [Replication({}, 1.0, {"VCDS-printed@1": Entry({"paper rmse": 0.14})})]
+    rows = [Replication({}, 1.0, {"VCDS-printed@1": MethodScores({"paper rmse": 0.14})})]
     (figure,) = summarise("table1", [CellRows(Cell("linear", "complete", 1000), rows)], read_tables())
     assert figure.printed is not None
     assert figure.off_by == pytest.approx(0.14 / 0.149 - 1.0, abs=1e-3)
 
 
 def test_hours_are_those_of_the_methods_that_a_table_shows() -> None:
-    entries = {"VCDS@1": Entry({}, seconds=3600.0), "EVCDS@1": Entry({}, seconds=7200.0)}
+    entries = {"VCDS@1": MethodScores({}, seconds=3600.0), "EVCDS@1": MethodScores({}, seconds=7200.0)}
     cells = [CellRows(Cell("linear", m, 1000), [Replication({}, 1.0, entries)]) for m in ("complete", "MCAR")]
     assert sum_hours(cells) == {"table1": 3.0, "table4": 1.0, "table6": 2.0}

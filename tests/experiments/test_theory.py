@@ -121,7 +121,7 @@ def test_missing_factors_by_hand() -> None:
 def test_blocks_are_missing_at_the_rate_and_where_the_first_column_is_high() -> None:
     rng = np.random.default_rng(2)
     values = theorems567.draw_columns(20_000, rng)
-    observed = theorems567.mask_mar(values, 0.3, rng)
+    observed = theorems567.hide_at_random(values, 0.3, rng)
     assert observed[:, 0].all()
     assert np.mean(~observed[:, 1]) == pytest.approx(0.3, abs=4 * 0.46 / np.sqrt(20_000))
     assert values[~observed[:, 2], 0].mean() > 0.8

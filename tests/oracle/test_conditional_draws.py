@@ -183,7 +183,7 @@ def test_a_condition_that_the_fitted_margin_excludes_is_an_error(make: Any) -> N
     for name, value, cells in (("bank.default", 1, [1.0, 0.0]), ("clinic.sector", "shop", [0.5, 0.0, 0.5])):
         conditions = read_conditions(schema(), {name: value})
         key = next(iter(conditions))
-        copula.marginals[key] = Marginal(schema().column(key), np.array(cells), 0.0)
+        copula.margins[key] = Marginal(schema().column(key), np.array(cells), 0.0)
         with pytest.raises(SettingsError, match="nobody has such a value"):
             copula.sample(10, np.random.default_rng(9), conditions)
 

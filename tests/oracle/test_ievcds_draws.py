@@ -43,7 +43,7 @@ def as_values(z: Floats) -> dict[str, Floats]:
 def release(values: dict[str, Floats], observed: NDArray[np.bool_], epsilon: float) -> RankRelease:
     """Margins without noise, ranks with it."""
     layout = Layout.of({key: FEDERATION.column(key) for key in FEDERATION.keys})
-    marginals, ranks, seen, budgets = {}, {}, {}, {}
+    margins, ranks, seen, budgets = {}, {}, {}, {}
     for j, key in enumerate(FEDERATION.keys):
         own = values[key.column][observed[:, j]]
         cells = (
@@ -51,10 +51,10 @@ def release(values: dict[str, Floats], observed: NDArray[np.bool_], epsilon: flo
             if key.column in ("gone", "size")
             else np.bincount(own.astype(int), minlength=2)
         )
-        marginals[key] = Marginal(FEDERATION.column(key), cells / cells.sum(), 0.0)
+        margins[key] = Marginal(FEDERATION.column(key), cells / cells.sum(), 0.0)
         ranks[key] = flip_comparisons(own, epsilon, SeededNoise(3).stream(key.column))[:, None]
         seen[key], budgets[key] = observed[:, j], ColumnBudget(epsilon, 1.0)
-    return RankRelease.build(layout, marginals, seen, ranks, budgets, "exact")
+    return RankRelease.build(layout, margins, seen, ranks, budgets, "exact")
 
 
 def draw_gone(z: Floats, epsilon: float) -> tuple[RankRelease, Floats, NDArray[np.bool_]]:
@@ -62,7 +62,7 @@ def draw_gone(z: Floats, epsilon: float) -> tuple[RankRelease, Floats, NDArray[n
     observed = np.ones((N, 4), dtype=bool)
     observed[:, 0] = np.arange(N) % 20 == 0
     released = release(as_values(z), observed, epsilon)
-    copula = FittedCopula(released.layout, released.marginals, R)
+    copula = FittedCopula(released.layout, released.margins, R)
     drawn = prepare_missing(released, copula, observed)(np.zeros((N, 4)), np.random.default_rng(2))
     assert not drawn[observed].any()
     return released, drawn[~observed[:, 0], 0], ~observed[:, 0]
@@ -91,7 +91,7 @@ def test_completed_values_are_values_of_the_column_and_no_grades_where_it_is_dis
     z = correlated_normals(R, 400, np.random.default_rng(4))
     observed = np.random.default_rng(5).random((400, 4)) < 0.7
     released = release(as_values(z), observed, 3.0)
-    copula = FittedCopula(released.layout, released.marginals, R)
+    copula = FittedCopula(released.layout, released.margins, R)
     request = StudyBudget.build(FEDERATION, unit="variable", epsilon=1.0, delta=None, rounds=2)
     budgets = {key: ColumnBudget(0.5, 0.5) for key in FEDERATION.keys}
     asked = ask_completed(FEDERATION, request, "s", 2, copula, z, observed, budgets)["left"]
@@ -106,7 +106,7 @@ def test_completed_values_are_values_of_the_column_and_no_grades_where_it_is_dis
             assert item.curve.size == item.grades.size == 0
             assert item.codes.size == missing
             shares = np.bincount(item.codes, minlength=2) / missing
-            np.testing.assert_allclose(shares, copula.marginals[FEDERATION.keys[j]].probabilities, atol=0.12)
+            np.testing.assert_allclose(shares, copula.margins[FEDERATION.keys[j]].probabilities, atol=0.12)
 
 
 def test_completed_rows_are_no_evidence() -> None:

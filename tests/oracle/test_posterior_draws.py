@@ -156,7 +156,7 @@ def test_a_score_moves_as_the_correlations_do(fitted: Synthesizer) -> None:
     ).draw(coef, 1.0)[0]
     ends = []
     for sign in (1.0, -1.0):
-        other = FittedCopula(copula.layout, copula.marginals, copula.correlation + 0.5 * sign * moved)
+        other = FittedCopula(copula.layout, copula.margins, copula.correlation + 0.5 * sign * moved)
         rows = other.sample(2_000_000, np.random.default_rng(3))
         x = np.column_stack([coding.spread(rows[key]) for key, coding in keys_and_codings()])
         residual = rows[ColumnKey("hub", "y")] - x @ coef

@@ -15,8 +15,8 @@ from verticopula.schema.columns import Column
 from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.stats.printed.bernstein_margins import (
     GRID,
+    BernsteinMargin,
     MonotoneSpline,
-    PrintedMarginal,
     choose_degree,
     ecdf_spline,
     evaluate_bernstein,
@@ -168,11 +168,11 @@ def test_coefficients_have_laplace_noise_of_the_printed_scale() -> None:
     assert stats.kstest(noise, stats.laplace(scale=(degree + 1) / (n * epsilon)).cdf).pvalue > 1e-3
 
 
-def exact_margin(column: Column, values: Floats, choices: PrintedChoices = DEFAULT_INTERPRETATION) -> PrintedMarginal:
+def exact_margin(column: Column, values: Floats, choices: PrintedChoices = DEFAULT_INTERPRETATION) -> BernsteinMargin:
     """A margin of many coefficients without noise."""
     low, high = float(values.min()), float(values.max())
     coefficients = ecdf_spline(values).at(low + (high - low) * np.linspace(0.0, 1.0, 301))
-    return PrintedMarginal.build(column, values.size, 1.0, low, high, coefficients, choices)
+    return BernsteinMargin.build(column, values.size, 1.0, low, high, coefficients, choices)
 
 
 def test_a_margin_inverts_its_own_distribution_function() -> None:

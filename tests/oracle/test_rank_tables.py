@@ -7,7 +7,7 @@ import pytest
 
 from verticopula.schema.columns import Column
 from verticopula.stats.marginals import Marginal
-from verticopula.stats.rank_tables import (
+from verticopula.stats.tilted_ranks.rank_tables import (
     ReadColumn,
     _read_nominal,
     _read_ordered,
@@ -80,12 +80,12 @@ def test_confusion_of_ordered_cells_is_that_of_simulated_grades(kind: str) -> No
     rng = np.random.default_rng(4)
     p, groups, deviation, n = np.array([0.3, 0.1, 0.4, 0.2]), np.array([0, 0, 1, 2]), 0.05, 200_000
     bounds = {"bounds": (0.0, 1.0)} if kind == "continuous" else {"categories": (0, 1, 2, 3)}
-    marginal = Marginal(Column(name="x", kind=kind, **bounds), p, 0.0)
+    margin = Marginal(Column(name="x", kind=kind, **bounds), p, 0.0)
     cells = rng.choice(4, n, p=p)
     below = np.concatenate([[0.0], np.cumsum(p)])[cells]
     inside = rng.random(n) if kind == "continuous" else 0.5
     read, confusion = _read_ordered(
-        marginal, groups, below + inside * p[cells] + deviation * rng.standard_normal(n), deviation
+        margin, groups, below + inside * p[cells] + deviation * rng.standard_normal(n), deviation
     )
     for true in range(3):
         own = read[groups[cells] == true]

@@ -314,17 +314,17 @@ def release(
     """Real noisy ranks; margins without noise."""
     keys = [ColumnKey("p", column.name) for column in columns]
     layout = Layout.of(dict(zip(keys, columns, strict=True)))
-    marginals, ranks = {}, {}
+    margins, ranks = {}, {}
     for index, (key, column) in enumerate(zip(keys, columns, strict=True)):
         own = values[index][observed[:, index]]
         cells = 64 if column.kind == "continuous" else len(column.categories or ())
         codes = np.minimum(own * cells, cells - 1) if column.kind == "continuous" else own
-        marginals[key] = Marginal.from_release(column, np.bincount(codes.astype(int), minlength=cells), own.size, 40.0)
+        margins[key] = Marginal.from_release(column, np.bincount(codes.astype(int), minlength=cells), own.size, 40.0)
         stream = SeededNoise(seed).stream(column.name)
         ranks[key] = flip_comparisons(own, epsilon, stream)[:, None]
     masks = {key: observed[:, index] for index, key in enumerate(keys)}
     budgets = dict.fromkeys(keys, ColumnBudget(epsilon, epsilon))
-    return RankRelease.build(layout, marginals, masks, ranks, budgets, "exact")
+    return RankRelease.build(layout, margins, masks, ranks, budgets, "exact")
 
 
 def continuous(name: str) -> Column:
@@ -404,7 +404,7 @@ def test_a_column_with_all_its_mass_in_one_cell_does_no_harm() -> None:
     values = [ndtr(z[:, 0]), ndtr(z[:, 1]), np.zeros(n)]
     with_flat = release(columns, values, observed, 2.0)
     without = release(columns[:2], values[:2], observed[:, :2], 2.0)
-    assert with_flat.latent_marginals[2].probabilities.tolist() == FLAT.tolist()
+    assert with_flat.latent_margins[2].probabilities.tolist() == FLAT.tolist()
     found, plain = refine(with_flat), refine(without)
     assert_sane(found)
     np.testing.assert_array_equal(found.covariance[2, :2], 0.0)

@@ -37,7 +37,7 @@ def priced(epsilon: float, mu: float, n_observed: int) -> list[Release]:
     return [
         *PRICING.first_round(COLUMN, "exact", n_observed, epsilon, epsilon),
         PRICING.completed_round(COLUMN, "binomial", n_observed, n_observed, epsilon),
-        PRICING.gaussian_marginal(COLUMN, n_observed, mu),
+        PRICING.gaussian_margin(COLUMN, n_observed, mu),
         PRICING.gram(n_observed, mu, mu),
     ]
 

@@ -291,7 +291,7 @@ releases = st.one_of(
         epsilons,
         st.integers(0, 20),
     ),
-    st.builds(lambda mu: Pricing("s", "a").gaussian_marginal(COLUMN, 20, mu), mus),
+    st.builds(lambda mu: Pricing("s", "a").gaussian_margin(COLUMN, 20, mu), mus),
     st.builds(
         lambda name, mu, more, joint: Pricing("s", name).gram(20, mu, mu * more, joint=joint),
         st.sampled_from(["a", "b"]),

@@ -52,8 +52,8 @@ def spent(budgets: dict[ColumnKey, ColumnBudget], keys: list[ColumnKey], sampler
     """Epsilon for replacing one person's values in these columns, from the coins themselves."""
     study = federation()
     ranks = [rank_coins(study.column(k), sampler, budgets[k].epsilon_ranks, COUNTS[k]) for k in keys]
-    marginals = [Coins(budgets[k].epsilon_marginal, 1) for k in keys]
-    return composed_epsilon({"ranks": ranks, "both": ranks + marginals}[part], DELTA)
+    margins = [Coins(budgets[k].epsilon_marginal, 1) for k in keys]
+    return composed_epsilon({"ranks": ranks, "both": ranks + margins}[part], DELTA)
 
 
 def of_party(name: str) -> list[ColumnKey]:

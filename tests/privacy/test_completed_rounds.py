@@ -407,10 +407,10 @@ def test_a_review_of_an_impossible_number_of_rounds_is_refused(rounds: Any) -> N
     ids=["no epsilon", "too small", "unknown sampler"],
 )
 def test_a_review_of_a_request_that_makes_no_sense_is_refused_in_words(
-    sampler: str, ranks: float, marginal: float, rounds: int
+    sampler: str, ranks: float, margin: float, rounds: int
 ) -> None:
     with pytest.raises(PolicyRefused):
-        party(Untouchable()).handle(ConsentRequest(bare_proposal("left", len(KINDS), sampler, ranks, marginal, rounds)))
+        party(Untouchable()).handle(ConsentRequest(bare_proposal("left", len(KINDS), sampler, ranks, margin, rounds)))
 
 
 # ---- whole studies -----------------------------------------------------------------------

@@ -52,8 +52,8 @@ def values(n: int) -> dict[str, Floats]:
     return {**drawn, "continuous": rng.permutation(np.linspace(-3.0, 3.0, n))}
 
 
-def request(sampler: str, ranks: float, marginal: float, study: str = "study") -> ReleaseRequest:
-    return ReleaseRequest(study, "vcds", sampler, tuple(ColumnQuery(name, ranks, marginal) for name in KINDS))
+def request(sampler: str, ranks: float, margin: float, study: str = "study") -> ReleaseRequest:
+    return ReleaseRequest(study, "vcds", sampler, tuple(ColumnQuery(name, ranks, margin) for name in KINDS))
 
 
 def released(party: LocalParty, asked: ReleaseRequest) -> ReleaseReply:

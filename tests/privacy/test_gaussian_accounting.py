@@ -29,7 +29,7 @@ COLUMN = Column(name="x", kind="continuous", bounds=(0.0, 1.0))
 def entries(party: str = "a", mu: float = 0.1, whole: float = 0.2, study: str = "s") -> list[Release]:
     pricing = Pricing(study, party)
     joint = hashlib.sha256(study.encode()).hexdigest()
-    return [pricing.gaussian_marginal(COLUMN, 100, 0.05), pricing.gram(100, mu, whole, joint=joint)]
+    return [pricing.gaussian_margin(COLUMN, 100, 0.05), pricing.gram(100, mu, whole, joint=joint)]
 
 
 # ---- composition -----------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_ranks_and_gaussians_of_one_party_compose() -> None:
 
 def test_ranges_from_the_data_leave_no_epsilon() -> None:
     pricing = Pricing("s", "a", bounds_from_data=True)
-    for entry in (pricing.gaussian_marginal(COLUMN, 9, 0.1), pricing.gram(9, 0.1, 0.1)):
+    for entry in (pricing.gaussian_margin(COLUMN, 9, 0.1), pricing.gram(9, 0.1, 0.1)):
         assert state_privacy([entry]).person == math.inf
         assert "infinite" in format_price(entry)
 

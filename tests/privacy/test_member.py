@@ -82,8 +82,8 @@ def test_a_seeded_study_over_members_equals_one_in_process(method: str, way: Fro
             InProcessTransport(members), alignment=way.alignment
         )
     np.testing.assert_array_equal(there.result_.copula.correlation, here.result_.copula.correlation)
-    for key, marginal in here.result_.copula.marginals.items():
-        np.testing.assert_array_equal(there.result_.copula.marginals[key].probabilities, marginal.probabilities)
+    for key, margin in here.result_.copula.margins.items():
+        np.testing.assert_array_equal(there.result_.copula.margins[key].probabilities, margin.probabilities)
     assert there.missingness_.to_dict() == here.missingness_.to_dict()
     first, second = here.sample(), there.sample()
     assert all(first[name].equals(second[name]) for name in first)

@@ -72,9 +72,9 @@ def party(**settings: Any) -> LocalParty:
 
 
 def request(
-    study: str = "one", columns: str = "abc", ranks: float = 0.5, marginal: float = 0.25, **extra: Any
+    study: str = "one", columns: str = "abc", ranks: float = 0.5, margin: float = 0.25, **extra: Any
 ) -> ReleaseRequest:
-    orders = tuple(ColumnQuery(name, ranks, marginal) for name in columns)
+    orders = tuple(ColumnQuery(name, ranks, margin) for name in columns)
     return ReleaseRequest(study, "vcds", extra.pop("sampler", "exact"), orders, **extra)
 
 
@@ -189,10 +189,10 @@ def test_a_failed_release_is_not_kept_as_an_answer() -> None:
         request(ranks=-1.0),
         request(ranks=float("nan")),
         request(ranks=float("inf")),
-        request(marginal=0.0),
-        request(marginal=float("nan")),
-        request(marginal=-0.1),
-        request(marginal=float("inf")),
+        request(margin=0.0),
+        request(margin=float("nan")),
+        request(margin=-0.1),
+        request(margin=float("inf")),
     ],
     ids=lambda r: (
         f"{[o.column for o in r.queries]}-{r.sampler}-{r.queries[0].epsilon_ranks}-{r.queries[0].epsilon_marginal}"
@@ -269,7 +269,7 @@ def test_caps_hold_over_all_studies_in_the_ledger(unit: str, tmp_path: Path) -> 
         local.handle(request(study="three"))
     assert len(read_ledger(path)) == 12
     with pytest.raises(BudgetExceeded):
-        local.handle(request(study="three", columns="c", ranks=1e-3, marginal=1e-3))
+        local.handle(request(study="three", columns="c", ranks=1e-3, margin=1e-3))
 
 
 def test_another_party_s_releases_do_not_count(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def test_the_same_seed_gives_the_same_study() -> None:
 def test_the_order_of_parties_and_tables_changes_no_release() -> None:
     first = fit_seeded(federation_in(FORWARD), tables(), 7, epsilon=3.0)
     second = fit_seeded(federation_in(BACKWARD), dict(reversed(tables().items())), 7, epsilon=3.0)
-    for key, marginal in first.result_.copula.marginals.items():
-        np.testing.assert_array_equal(marginal.probabilities, second.result_.copula.marginals[key].probabilities)
+    for key, margin in first.result_.copula.margins.items():
+        np.testing.assert_array_equal(margin.probabilities, second.result_.copula.margins[key].probabilities)
     np.testing.assert_allclose(
         first.correlation_.loc[LABELS, LABELS], second.correlation_.loc[LABELS, LABELS], atol=1e-6
     )

@@ -241,14 +241,14 @@ def test_uniform_cells_stay_uniform() -> None:
 
 @given(continuous_columns(), probabilities, grades)
 def test_continuous_quantiles_stay_within_bounds_and_invert(column: Column, p: Floats, u: Floats) -> None:
-    marginal = Marginal(column, p, 0.0)
-    values = marginal.quantile(u)
+    margin = Marginal(column, p, 0.0)
+    values = margin.quantile(u)
     assert column.bounds is not None
     assert np.all((values >= column.bounds[0]) & (values <= column.bounds[1]))
     assert np.all(np.diff(values) >= 0)
     reach = max(abs(b) for b in column.bounds)
     if (column.bounds[1] - column.bounds[0]) / reach > 1e-6:  # else its floats are too coarse to carry a grade
-        np.testing.assert_allclose(marginal.cdf(values), u, atol=1e-5)
+        np.testing.assert_allclose(margin.cdf(values), u, atol=1e-5)
 
 
 @given(st.integers(-50, 50), st.integers(1, 500), weights, grades)
@@ -264,13 +264,13 @@ def test_category_quantiles_are_the_generalised_inverse(p: Floats, u: Floats) ->
     check_inverse(Marginal(column, p, 0.0), np.arange(p.size).astype(np.float64), u)
 
 
-def check_inverse(marginal: Marginal, support: Floats, u: Floats) -> None:
+def check_inverse(margin: Marginal, support: Floats, u: Floats) -> None:
     """quantile(u) is a value of positive mass whose cdf reaches u, and whose predecessor's does not exceed it."""
-    cdf = marginal.cdf(support)
+    cdf = margin.cdf(support)
     assert np.all(np.diff(cdf) >= -1e-12)
     assert cdf[-1] == pytest.approx(1.0)
-    assert marginal.cdf(support[:1] - 1)[0] == 0.0
-    values = marginal.quantile(u)
+    assert margin.cdf(support[:1] - 1)[0] == 0.0
+    values = margin.quantile(u)
     index = np.searchsorted(support, values)
     np.testing.assert_array_equal(support[index], values)
     before = np.where(index > 0, cdf[index - 1], 0.0)
@@ -282,24 +282,24 @@ def check_inverse(marginal: Marginal, support: Floats, u: Floats) -> None:
 @given(probabilities)
 def test_grade_steps_and_moments_of_categories(p: Floats) -> None:
     """Mean 1/2, and the variance of mid-grades from its definition."""
-    marginal = Marginal(Column(name="c", kind="ordinal", categories=tuple(range(p.size))), p, 0.0)
+    margin = Marginal(Column(name="c", kind="ordinal", categories=tuple(range(p.size))), p, 0.0)
     middles = np.cumsum(p) - p / 2
     assert float(np.sum(p * middles)) == pytest.approx(0.5)
-    assert marginal.grade_variance == pytest.approx(float(np.sum(p * (middles - 0.5) ** 2)), abs=1e-9)
-    steps, jumps = marginal.grade_steps
+    assert margin.grade_variance == pytest.approx(float(np.sum(p * (middles - 0.5) ** 2)), abs=1e-9)
+    steps, jumps = margin.grade_steps
     assert steps.size == jumps.size == max(np.sum(p > 1e-9) - 1, 0)
     assert np.all((steps > 0) & (steps < 1))
     kept = p[p > 1e-9]
     np.testing.assert_allclose(np.cumsum(jumps), (np.cumsum(kept) - kept / 2)[1:] - kept[0] / 2, atol=1e-6)
-    assert marginal.tied_share == pytest.approx(float(np.sum(p**2)))
+    assert margin.tied_share == pytest.approx(float(np.sum(p**2)))
 
 
 def test_a_release_becomes_probabilities() -> None:
     column = Column(name="c", kind="nominal", categories=("a", "b", "c"))
-    marginal = Marginal.from_release(column, np.array([60, 45, -5]), 100, 1.0)
-    np.testing.assert_allclose(marginal.probabilities, [0.575, 0.425, 0.0])
-    assert marginal.repair == pytest.approx(0.025 + 0.025 + 0.05)
-    binary = marginal.latents()
+    margin = Marginal.from_release(column, np.array([60, 45, -5]), 100, 1.0)
+    np.testing.assert_allclose(margin.probabilities, [0.575, 0.425, 0.0])
+    assert margin.repair == pytest.approx(0.025 + 0.025 + 0.05)
+    binary = margin.latents()
     assert [round(b.probabilities[1], 3) for b in binary] == [0.575, 0.425, 0.0]
     assert Marginal(Column(name="x", kind="continuous", bounds=(0, 1)), np.ones(4) / 4, 0.0).grade_steps[0].size == 0
 
@@ -310,13 +310,13 @@ def test_counts_in_wide_cells_are_hardly_tied(width: int, w: Floats) -> None:
     column = Column(name="n", kind="count", bounds=(0, width))
     cells = cell_count(column, 100, 1.0)
     p = (w[:cells] + 0.01) / np.sum(w[:cells] + 0.01)
-    marginal = Marginal(column, p, 0.0)
+    margin = Marginal(column, p, 0.0)
     widths = np.diff(count_ranges(0, width))
     # A wide cell is cut into finitely many parts, so up to 1/16 of its own ties are too many.
     exact = float(np.sum(p**2 / widths))
-    assert exact - 1e-9 <= marginal.tied_share <= exact + float(np.sum(p**2)) / 16
+    assert exact - 1e-9 <= margin.tied_share <= exact + float(np.sum(p**2)) / 16
     variance = (1 - float(np.sum(p**3 / widths**2))) / 12
-    assert variance - float(np.sum(p**3)) / 12 / 256 - 1e-9 <= marginal.grade_variance <= variance + 1e-9
+    assert variance - float(np.sum(p**3)) / 12 / 256 - 1e-9 <= margin.grade_variance <= variance + 1e-9
 
 
 def test_a_wide_count_has_few_steps() -> None:

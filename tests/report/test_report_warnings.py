@@ -103,8 +103,8 @@ def test_heaps_are_looked_for_in_what_is_released_as_well() -> None:
     result = studies.fitted().result_
     shares = np.full(20, 0.8 / 19)
     shares[-1] = 0.2
-    changed = {**result.copula.marginals, key: Marginal(studies.federation().column(key), shares / shares.sum(), 0.0)}
-    copula = dataclasses.replace(result.copula, marginals=changed)
+    changed = {**result.copula.margins, key: Marginal(studies.federation().column(key), shares / shares.sum(), 0.0)}
+    copula = dataclasses.replace(result.copula, margins=changed)
     assert "at-bounds" in codes(with_result(studies.fitted(), copula=copula))
 
 

@@ -47,7 +47,7 @@ def make_study(number: int) -> tuple[Federation, StrictBudget, dict[str, Bools],
     )
     counts = {key: int(known[key.party].sum()) for key in federation.keys}
     budget = plan_strict_budget(federation, settings, counts, n)
-    marginals = {}
+    margins = {}
     for key in federation.keys:
         column, deviation, empty = federation.column(key), budget.deviations[key], budget.empties[key]
         size = gaussian_cell_count(column, counts[key], deviation) + empty
@@ -55,14 +55,14 @@ def make_study(number: int) -> tuple[Federation, StrictBudget, dict[str, Bools],
         noisy = np.rint(cells + deviation * rng.standard_normal(size)).astype(np.int64)
         if size == 2:
             noisy[1] = counts[key] - noisy[0]
-        marginals[key] = estimate_margin(column, noisy, counts[key], deviation, may_be_empty=empty)
-    return federation, budget, known, marginals
+        margins[key] = estimate_margin(column, noisy, counts[key], deviation, may_be_empty=empty)
+    return federation, budget, known, margins
 
 
 def make_plan(number: int) -> StrictPlan:
     """The plan of that study's sums."""
-    federation, budget, known, marginals = make_study(number)
-    return plan_strict_sums(federation, known, marginals, budget, rows_agreed=number % 4 < 3)
+    federation, budget, known, margins = make_study(number)
+    return plan_strict_sums(federation, known, margins, budget, rows_agreed=number % 4 < 3)
 
 
 def number_digests(number: int) -> list[str]:

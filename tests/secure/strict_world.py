@@ -79,9 +79,7 @@ def same(first: StrictReleases, second: StrictReleases) -> bool:
     pairs = zip(first.opened.tables, second.opened.tables, strict=True)
     sums = np.array_equal(first.opened.gram.matrix, second.opened.gram.matrix)
     sums = sums and all(a.pair == b.pair and np.array_equal(a.counts, b.counts) for a, b in pairs)
-    margins = all(
-        np.array_equal(m.probabilities, second.marginals[k].probabilities) for k, m in first.marginals.items()
-    )
+    margins = all(np.array_equal(m.probabilities, second.margins[k].probabilities) for k, m in first.margins.items())
     return sums and margins
 
 

@@ -49,11 +49,11 @@ def test_another_instruction_set_gives_the_same_plans() -> None:
 def test_last_digits_of_margins_and_losses_do_not_show(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every number that two machines might differ in is moved by more than they could."""
     plan = make_plan(number).sums
-    federation, budget, known, marginals = make_study(number)
+    federation, budget, known, margins = make_study(number)
     rng = np.random.default_rng(number)
     moved = {
-        key: replace(marginal, probabilities=marginal.probabilities * (1.0 + 1e-14 * rng.standard_normal(1)))
-        for key, marginal in marginals.items()
+        key: replace(margin, probabilities=margin.probabilities * (1.0 + 1e-14 * rng.standard_normal(1)))
+        for key, margin in margins.items()
     }
     rounded, weights = strict_plan.round_plan, row_weights._weights
 

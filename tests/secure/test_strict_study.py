@@ -279,8 +279,8 @@ def test_members_make_the_same_arrays(federation: Federation, tables: dict[str, 
     with pytest.warns(NotPrivateWarning):
         there.fit_transport(Recorded(members), study="a study", compute_handler=handler)
     np.testing.assert_array_equal(there.result_.copula.correlation, here.result_.copula.correlation)
-    for key, marginal in there.result_.copula.marginals.items():
-        np.testing.assert_array_equal(marginal.probabilities, here.result_.copula.marginals[key].probabilities)
+    for key, margin in there.result_.copula.margins.items():
+        np.testing.assert_array_equal(margin.probabilities, here.result_.copula.margins[key].probabilities)
     assert there.privacy_ == here.privacy_
     said = {(e.party, e.column, e.what, e.mu, e.mu_person, e.n_subjects) for e in there.ledger_}
     kept = {
@@ -392,7 +392,7 @@ def moved_by(opened: StrictReleases, federation: Federation, table: dict[str, Al
     found: list[float] = []
     for key, deviation in opened.budget.deviations.items():
         column, encoded = federation.column(key), table[key.party].columns[key.column]
-        cells = opened.marginals[key].probabilities.size
+        cells = opened.margins[key].probabilities.size
         codes = [
             int(to_cells(encoded.values[i : i + 1], column, cells)[0]) if encoded.observed[i] else cells
             for i in np.flatnonzero(opened.observed[key])
@@ -483,7 +483,7 @@ def test_what_is_opened_is_what_the_tables_hold() -> None:
     everything = np.column_stack(records)
     products = everything.T @ everything / 4.0**plan.bits
     np.testing.assert_allclose(opened.opened.gram.matrix, products, atol=0.01 * np.abs(products).max())
-    empty = {key.column: marginal.empty for key, marginal in opened.marginals.items()}
+    empty = {key.column: margin.empty for key, margin in opened.margins.items()}
     seen = exact["middle"].columns["x2"].observed
     known = exact["middle"].observed().any(axis=1)
     assert empty["x2"] == pytest.approx(1.0 - seen[known].mean(), abs=4 * 3.0 / known.sum())
@@ -503,7 +503,7 @@ def test_whether_anybody_has_an_empty_value_changes_nothing_that_is_public() -> 
         opened = release(parties, budget=request(6.0, federation=federation), federation=federation)
         plan = opened.plan.sums
         masks = {key: mask.tobytes() for key, mask in opened.observed.items()}
-        sizes = {key: marginal.probabilities.size for key, marginal in opened.marginals.items()}
+        sizes = {key: margin.probabilities.size for key, margin in opened.margins.items()}
         shown.append((masks, opened.budget, sizes, plan.weights.shape, plan.pattern_of.tobytes()))
     assert shown[0] == shown[1]
 
@@ -521,9 +521,9 @@ def test_an_empty_value_in_a_required_column_is_a_value_to_everybody_else() -> N
     empty = ~table.columns["x2"].observed[known]
     assert empty.any()
     assert (codes[empty, 0] == 0).all()
-    marginal = next(m for key, m in opened.marginals.items() if key.column == "x2")
-    assert marginal.empty == 0.0
-    assert marginal.probabilities[0] >= empty.mean() - 12.0 / known.sum()
+    margin = next(m for key, m in opened.margins.items() if key.column == "x2")
+    assert margin.empty == 0.0
+    assert margin.probabilities[0] >= empty.mean() - 12.0 / known.sum()
 
 
 def test_a_replaced_value_moves_one_count_or_two() -> None:

@@ -33,14 +33,14 @@ def fitted(columns: dict[str, Any], values: dict[str, Floats], cells: dict[str, 
     federation = make_federation({"left": columns})
     everybody = np.ones(N, dtype=bool)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
-    marginals, noisy, observed, budgets = {}, {}, {}, {}
+    margins, noisy, observed, budgets = {}, {}, {}, {}
     for key in federation.keys:
         keystream = SeededNoise(70).stream(key.column)
         ranks = flip_comparisons(values[key.column], EPSILON, keystream)[:, None]
         counts = np.array(cells.get(key.column, [N // 4] * 4))
-        marginals[key], noisy[key] = Marginal.from_release(federation.column(key), counts, N, 1.0), ranks
+        margins[key], noisy[key] = Marginal.from_release(federation.column(key), counts, N, 1.0), ranks
         observed[key], budgets[key] = everybody, ColumnBudget(EPSILON, 1.0)
-    return fit_pairwise(RankRelease.build(layout, marginals, observed, noisy, budgets, "exact"))[0]
+    return fit_pairwise(RankRelease.build(layout, margins, observed, noisy, budgets, "exact"))[0]
 
 
 def test_a_column_that_says_nothing_does_not_shrink_the_others() -> None:

@@ -40,8 +40,8 @@ def fit_toy(method: str, seed: int, epsilon: float, n: int = 5_000, **settings: 
 
 def median_grade(fitted: Synthesizer, *, observed: bool = False) -> float:
     """F1(0), 0.5 in truth."""
-    marginals = fitted.result_.observed_marginals if observed else fitted.result_.copula.marginals
-    return float(marginals[X1].cdf(np.array([0.0]))[0])
+    margins = fitted.result_.observed_margins if observed else fitted.result_.copula.margins
+    return float(margins[X1].cdf(np.array([0.0]))[0])
 
 
 def average_toy(method: str, runs: int, epsilon: float, **settings: Any) -> tuple[float, float, float]:
@@ -178,8 +178,8 @@ def test_refined_agrees_with_vcds_where_there_is_nothing_to_correct(missing: flo
         vcds, refined = fit_both(tables, seed, 4.0, nominal)
         differences.append((refined.correlation_ - vcds.correlation_).to_numpy())
         errors.append(refined.correlation_.to_numpy()[:4, :4] - LATENT[:4, :4])
-        for key, before in vcds.result_.copula.marginals.items():
-            after = refined.result_.copula.marginals[key]
+        for key, before in vcds.result_.copula.margins.items():
+            after = refined.result_.copula.margins[key]
             moved = np.max(np.abs(np.cumsum(after.probabilities - before.probabilities)))
             # Five standard errors of a share, of which the missing 30 % hide less than half.
             assert moved <= (5 * 0.5 / math.sqrt(0.7 * n) * missing if missing else 1e-9)
@@ -219,7 +219,7 @@ def test_margins_of_discrete_and_nominal_columns_are_corrected_too() -> None:
         tables["right"] = tables["right"].filter(pl.Series(z[:, 0] < 0.3))
         for method, fitted in zip(("vcds", "refined"), fit_both(tables, seed, epsilon=4.0), strict=True):
             for name, categories in kinds.items():
-                found = fitted.result_.copula.marginals[ColumnKey("right", name)].probabilities
+                found = fitted.result_.copula.margins[ColumnKey("right", name)].probabilities
                 truth = shares_of(values[name], categories)
                 misses.setdefault((name, method), []).append(float(np.abs(found - truth).sum()) / 2)
     for name in kinds:
@@ -247,9 +247,9 @@ def test_at_strong_privacy_refined_is_not_much_worse_than_vcds() -> None:
             fitted = fit_seeded(federation, tables, seed, method=method, unit="client", epsilon=1.0)
             assert np.all(np.isfinite(fitted.correlation_))
             for column in names["right"]:
-                marginal = fitted.result_.copula.marginals[ColumnKey("right", column)]
-                assert np.all(np.isfinite(marginal.probabilities))
+                margin = fitted.result_.copula.margins[ColumnKey("right", column)]
+                assert np.all(np.isfinite(margin.probabilities))
                 misses[method].append(
-                    float(np.max(np.abs(marginal.cdf(np.linspace(-3, 3, 25)) - ndtr(np.linspace(-3, 3, 25)))))
+                    float(np.max(np.abs(margin.cdf(np.linspace(-3, 3, 25)) - ndtr(np.linspace(-3, 3, 25)))))
                 )
     assert np.mean(misses["refined"]) < np.mean(misses["vcds"]) + 0.02

@@ -48,12 +48,12 @@ def fit_simulated(
     rng = np.random.default_rng(seed)
     opened = simulate_opening(codes, coded, mu_of(epsilon, delta), rng=rng)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
-    marginals = {
+    margins = {
         key: observed_margin(federation, key, opened.plan.columns[j].probabilities, coded[j].n_cells)
         for j, key in enumerate(layout.keys)
     }
     names = [party.name for party in federation.parties]
-    return fit_strict(opened.plan, opened.chosen, opened.tables, layout, marginals, names, rng), opened
+    return fit_strict(opened.plan, opened.chosen, opened.tables, layout, margins, names, rng), opened
 
 
 def observed_margin(federation: Federation, key: Any, shares: np.ndarray, n_cells: int) -> Marginal:
@@ -66,7 +66,7 @@ def result_of(fit: StrictFit, opened: CodedStudy, federation: Federation) -> Fit
     observed = {key: known[:, opened.plan.owners[j]] for j, key in enumerate(federation.keys)}
     return FitResult(
         fit.copula,
-        fit.copula.marginals,
+        fit.copula.margins,
         fit.report,
         summarise_missingness(observed),
         {},

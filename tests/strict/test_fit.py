@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.strict_central import Made, draw, factor_correlation, fit, make, open_all
 from verticopula.stats.fit_result import find_unidentified
-from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict_report import StrictReport
 from verticopula.stats.tilting.tilted_study import values_of
 
 KINDS = {"a": "cobncb", "b": "cnobcc", "c": "ccbon"}
@@ -55,12 +55,12 @@ def test_margins_are_corrected_for_missing_blocks(at_three):
     _, made, found = at_three
     before, after = [], []
     for key in (k for k in made.federation.keys if k.party in "ab"):
-        column, marginal = made.column(key), found.copula.marginals[key]
+        column, margin = made.column(key), found.copula.margins[key]
         points = np.unique(np.quantile(column.values, np.linspace(0, 1, 200)))
         whole = np.searchsorted(np.sort(column.values), points, side="right") / column.values.size
         seen = np.sort(column.values[column.observed])
         before.append(np.max(np.abs(np.searchsorted(seen, points, side="right") / seen.size - whole)))
-        after.append(np.max(np.abs(marginal.cdf(points) - whole)))
+        after.append(np.max(np.abs(margin.cdf(points) - whole)))
     assert np.mean(after) < 0.6 * np.mean(before)
 
 
@@ -140,16 +140,16 @@ def test_odd_studies_are_fitted_without_nonsense(name, epsilon):
     assert np.isfinite(found.copula.correlation).all()
     assert np.diag(found.copula.correlation) == pytest.approx(1.0)
     assert np.linalg.eigvalsh(found.copula.correlation)[0] > 0.0
-    for marginal in found.copula.marginals.values():
-        assert np.isfinite(marginal.probabilities).all()
-        assert marginal.probabilities.min() >= 0.0
-        assert marginal.probabilities.sum() == pytest.approx(1.0)
+    for margin in found.copula.margins.values():
+        assert np.isfinite(margin.probabilities).all()
+        assert margin.probabilities.min() >= 0.0
+        assert margin.probabilities.sum() == pytest.approx(1.0)
     rows = found.copula.sample(64, np.random.default_rng(0))
-    for key, marginal in found.copula.marginals.items():
+    for key, margin in found.copula.margins.items():
         filled = rows[key][np.isfinite(rows[key])]
-        low, high = marginal.column.bounds or (0, len(marginal.column.categories or ()) - 1)
+        low, high = margin.column.bounds or (0, len(margin.column.categories or ()) - 1)
         assert ((filled >= low) & (filled <= high)).all()
-        assert filled.size == 64 or marginal.empty > 0.0
+        assert filled.size == 64 or margin.empty > 0.0
 
 
 def test_one_row_and_forty_people_teach_nothing_and_it_is_said() -> None:
@@ -193,7 +193,7 @@ def test_empty_values_come_out_empty_and_where_they_belong() -> None:
     first, _, last = wide.layout.keys
     empty = np.isnan(rows[first])
     assert empty.mean() == pytest.approx((~some).mean(), abs=0.01)
-    assert found.copula.marginals[first].empty == pytest.approx((~some).mean(), abs=0.01)
+    assert found.copula.margins[first].empty == pytest.approx((~some).mean(), abs=0.01)
     real = latent[~some, 1].mean() - latent[some, 1].mean()
     assert rows[last][empty].mean() - rows[last][~empty].mean() == pytest.approx(real, abs=0.15)
     assert not np.isnan(rows[last]).any()
@@ -204,12 +204,12 @@ def test_continuous_values_follow_the_settled_margin() -> None:
     made = make({"a": "c", "b": "c"}, latent, {})
     found = fit(made, open_all(made, 10.0), n_rows=ROWS)
     rows = found.copula.sample(10_000, np.random.default_rng(1))
-    for key, marginal in found.copula.marginals.items():
-        grades = marginal.cdf(np.sort(rows[key]))
+    for key, margin in found.copula.margins.items():
+        grades = margin.cdf(np.sort(rows[key]))
         assert np.max(np.abs(grades - (np.arange(10_000) + 0.5) / 10_000)) < 0.015
         column = found.copula.model.columns[made.layout.keys.index(key)]
-        cells = np.arange(marginal.probabilities.size)
-        ends = values_of(column, marginal, cells, np.full(cells.size, 0.5))
+        cells = np.arange(margin.probabilities.size)
+        ends = values_of(column, margin, cells, np.full(cells.size, 0.5))
         assert (np.diff(ends) >= 0.0).all()
 
 
@@ -218,7 +218,7 @@ def test_people_are_drawn_independently_and_rows_are_settled() -> None:
     made = make({"a": "m", "b": "m"}, latent, {})
     copula = fit(made, open_all(made, 20.0), n_rows=ROWS).copula
     key = made.layout.keys[0]
-    share = copula.marginals[key].probabilities[0]
+    share = copula.margins[key].probabilities[0]
     spread = {}
     for name, draw_rows in (("rows", copula.sample), ("people", copula.draw_people)):
         spread[name] = np.std([np.mean(draw_rows(400, np.random.default_rng(s))[key] == 0.0) for s in range(60)])

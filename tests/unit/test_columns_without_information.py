@@ -62,7 +62,7 @@ def assert_sane(fitted: Synthesizer) -> None:
         table = fitted.sample(200)[party.name]
         for column in party.columns:
             values = table[column.name].drop_nulls()
-            empty = fitted.result_.copula.marginals[ColumnKey(party.name, column.name)].empty
+            empty = fitted.result_.copula.margins[ColumnKey(party.name, column.name)].empty
             assert values.len() == 200 or empty > 0.0  # empty values come out where the margin has some
             if column.bounds is None:
                 assert set(values) <= set(column.categories or ())
@@ -82,7 +82,7 @@ def test_columns_that_nobody_or_one_subject_has_a_value_in(method: str, column: 
     assert f"mostly noise: {WHERE[column]}.{column}." in said
     if method == "strict":  # whose value is empty is private there: the noisy margin says that nearly all are
         key = ColumnKey(WHERE[column], column)
-        assert fitted.result_.observed_marginals[key].empty > 0.5
+        assert fitted.result_.observed_margins[key].empty > 0.5
         assert fitted.result_.missingness.observed[key] == N
         assert fitted.sample(200)[WHERE[column]][column].null_count() > 100
 

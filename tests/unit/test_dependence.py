@@ -15,8 +15,8 @@ from verticopula import Federation, Synthesizer
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.schema.methods import EVCDS, IEVCDS, REFINED, STRICT, VCDS
 from verticopula.schema.study_settings import StudySettings
-from verticopula.stats.class_tilting import CLASS_TUNING, ClassMixture
 from verticopula.stats.copula import FittedCopula
+from verticopula.stats.tilted_ranks.class_tilting import CLASS_TUNING, ClassMixture
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula
 
 pytestmark = [

@@ -128,7 +128,7 @@ def test_what_is_said_of_the_correlations_and_of_rare_categories_counts(
     def expect(federation: Federation, **said: object) -> Expected:
         return forecast(federation, 1_000, 100.0, units=("client",), methods=("vcds",), **said).rows[0]  # type: ignore[arg-type]
 
-    strong, weak = (expect(continuous, strength=strength) for strength in (0.6, 0.1))
+    strong, weak = (expect(continuous, typical_correlation=strength) for strength in (0.6, 0.1))
     assert strong.before < 0.85 * weak.before  # strong correlations vary less: by 1 - r^2
     rare, even = (expect(mixed, shares={ColumnKey("bank", "y"): [share]}) for share in (0.02, 0.5))
     assert rare.before > 1.15 * even.before
@@ -162,7 +162,9 @@ def test_it_agrees_with_real_studies(
         squares.append(np.mean((fitted.copula.correlation - truth)[upper] ** 2))
         errors.append(np.mean(fitted.report.standard_error[upper] ** 2))
     strength = float(np.sqrt(np.mean(truth[upper] ** 2)))
-    expected = forecast(continuous, n, epsilon, units=("client",), methods=("vcds",), strength=strength).rows[0]
+    expected = forecast(
+        continuous, n, epsilon, units=("client",), methods=("vcds",), typical_correlation=strength
+    ).rows[0]
     assert expected.after == pytest.approx(math.sqrt(np.mean(squares)), rel=0.2)
     # The report's standard errors are of the coins alone; sampling comes on top.
     assert expected.before > 0.95 * math.sqrt(np.mean(errors))
@@ -266,8 +268,8 @@ def test_the_law_behind_the_advice() -> None:
         ({"delta": 2.0}, "delta"),
         ({"units": ("cilent",)}, "cilent"),
         ({"methods": ("magic",)}, "magic"),
-        ({"strength": 0.0}, "strength"),
-        ({"strength": math.nan}, "strength"),
+        ({"typical_correlation": 0.0}, "typical correlation"),
+        ({"typical_correlation": math.nan}, "typical correlation"),
         ({"observed": {"nobody": 0.5}}, "nobody"),
         ({"observed": {"agency": 0.0}}, "(0, 1]"),
         ({"observed": {"agency": 1.5}}, "(0, 1]"),

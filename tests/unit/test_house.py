@@ -29,7 +29,11 @@ PRIVATE_WORDS = {
 STORED_NAMES = {"strict/"}  # of records in a party's vault: they stay, whatever the method is called
 STORED_BY_METHOD = {"study/saved_study.py", "protocol/party/strict_handler.py"}  # what a file or a message is called
 CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Unregistered.process_message", "_Silent.debug"}
-READ_BY_USERS = {"Synthesizer.margins_", "CheckedModel.model_validate_json"}  # and no page shows them
+READ_BY_USERS = {
+    "Synthesizer.margins_",
+    "CheckedModel.model_validate_json",
+    "SmeTruth.relevant",
+}  # and no page shows them
 COMMANDS_OF_THE_SAME_NAME = {"forecast", "provision"}
 
 
@@ -49,6 +53,17 @@ def test_no_two_files_share_a_name() -> None:
 
 def test_no_two_classes_share_a_name() -> None:
     found = Counter(node.name for _, tree in trees() for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in found.items() if count > 1] == []
+    aliases = {name for _, tree in trees() for name, _ in assigned(tree)}
+    assert aliases & set(found) == set()
+
+
+def test_no_two_classes_of_benchmarks_and_experiments_share_a_name() -> None:
+    """Both use what `reporting` has, so that counts, too."""
+    paths = [path for folder in ("benchmarks", "experiments", "reporting") for path in (ROOT / folder).rglob("*.py")]
+    bodies = [ast.parse(path.read_text("utf-8")).body for path in paths]
+    found = Counter(node.name for body in bodies for node in body if isinstance(node, ast.ClassDef))
+    assert len(found) > 50
     assert [name for name, count in found.items() if count > 1] == []
 
 
@@ -83,6 +98,16 @@ def test_no_constant_stands_in_two_files_with_the_same_value() -> None:
         if name.isupper() and value != "np.uint64"  # an abbreviation of a type
     )
     assert [name for (name, _), count in found.items() if count > 1] == []
+
+
+def test_no_number_with_several_digits_has_two_public_names() -> None:
+    """A short or round one (0.5, 10_000) may well mean two things."""
+    found: dict[float, set[str]] = {}
+    for _, tree in trees():
+        for name, value in assigned(tree):
+            if name.isupper() and public(name) and re.fullmatch(r"[1-9]\d*[1-9]\d*[1-9]0*(\.0)?", value):
+                found.setdefault(float(value), set()).add(name)
+    assert [names for names in found.values() if len(names) > 1] == []
 
 
 def test_there_is_one_record_of_a_warning() -> None:
@@ -136,9 +161,11 @@ def test_nothing_lies_there_that_no_command_and_no_export_reaches() -> None:
 
 
 def test_no_method_and_no_field_is_read_by_tests_only() -> None:
-    """By names, like the rule above. What only users read stands in some page."""
-    pages = [*(ROOT / "docs").rglob("*.md"), *(HOME / "report/assets").iterdir()]
-    read = set(re.findall(r"\w+", "".join(path.read_text("utf-8") for path in pages)))
+    """By names, like the rule above. What only users read stands in some page, as code."""
+    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    code = re.findall(r"```.*?```|`[^`\n]*`", pages, flags=re.DOTALL)
+    templates = [path.read_text("utf-8") for path in (HOME / "report/assets").iterdir()]
+    read = set(re.findall(r"\w+", " ".join([*code, *templates])))
     for _, tree in trees():
         loaded = (node for node in ast.walk(tree) if isinstance(getattr(node, "ctx", ast.Load()), ast.Load))
         read |= {name for node in loaded if isinstance(node, ast.expr) for name in used_in(node)}

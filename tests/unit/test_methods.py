@@ -271,20 +271,20 @@ def assert_usable(synthesizer: Synthesizer) -> None:
     matrix = synthesizer.correlation_.to_numpy()
     assert np.all(np.isfinite(matrix))
     assert np.linalg.eigvalsh(matrix)[0] > 0.0
-    for marginal in synthesizer.result_.copula.marginals.values():
-        assert np.all(marginal.probabilities >= 0.0)
-        assert marginal.probabilities.sum() == pytest.approx(1.0)
+    for margin in synthesizer.result_.copula.margins.values():
+        assert np.all(margin.probabilities >= 0.0)
+        assert margin.probabilities.sum() == pytest.approx(1.0)
     assert "epsilon" in synthesizer.summary()
     out = [synthesizer.sample(7)]
     if synthesizer.method in ALIGNABLE:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AlignedWarning)
             out.append(synthesizer.sample(aligned=True))
-    marginals = synthesizer.result_.copula.marginals
+    margins = synthesizer.result_.copula.margins
     for frames in out:
         for party, frame in frames.items():
             for column in frame:  # empty values come out where the margin has some, and nowhere else
-                assert not column.null_count() or marginals[ColumnKey(party, column.name)].empty > 0.0
+                assert not column.null_count() or margins[ColumnKey(party, column.name)].empty > 0.0
             assert all(not column.is_nan().any() for column in frame if column.dtype == pl.Float64)
 
 
@@ -414,7 +414,7 @@ def test_the_response_may_be_partly_empty(method: str) -> None:
     assert_usable(study)
     if method == "strict":  # there empty values are private: the margin has them, with noise, and no mask
         assert study.missingness_.empty_cells["left"] == 0
-        assert study.result_.observed_marginals[ColumnKey("left", "y")].empty > 0.1
+        assert study.result_.observed_margins[ColumnKey("left", "y")].empty > 0.1
     else:
         assert study.missingness_.empty_cells["left"] == 50
 

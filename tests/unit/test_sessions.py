@@ -214,6 +214,15 @@ def test_a_flood_of_greetings_is_not_answered(
     assert "too many greetings" in caplog.text
 
 
+def test_another_release_of_the_package_is_logged(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    ends.connect()
+    assert "another release" not in caplog.text
+    body = np.frombuffer(encode(Greeting("mine", "0\nforged line")), dtype=np.uint8)
+    ends.deliver(encode(Envelope("hello", "", 1, "", body)))
+    assert r"left runs another release of verticopula: '0\nforged line'" in caplog.text
+
+
 @pytest.mark.parametrize("topic", ["hello", "welcome"])
 def test_greetings_have_a_direction(ends: Ends, topic: Any, caplog: pytest.LogCaptureFixture) -> None:
     ends.connect()

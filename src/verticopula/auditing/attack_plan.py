@@ -259,8 +259,8 @@ def _on_output(terms: StudyTerms, person: Attack, trials: int) -> Attack:
     if study_budget.unit is not Unit.VARIABLE:  # the study's own shares, which need no calibration in every trial
         sums: dict[str, tuple[float, float]] = {}
         for key, budget in terms.budgets.items():
-            ranks, marginals = sums.get(key.party, (0.0, 0.0))
-            sums[key.party] = (ranks + budget.epsilon_ranks, marginals + budget.epsilon_marginal)
+            ranks, margins = sums.get(key.party, (0.0, 0.0))
+            sums[key.party] = (ranks + budget.epsilon_ranks, margins + budget.epsilon_marginal)
         study_budget = replace(study_budget, unit=Unit.CLIENT, parties=sums, per_round=True)  # a budget is of one round
     release = OutputRelease(terms.federation, study_budget, StudySettings(terms.method, dependence=terms.dependence))
     assert isinstance(person.neighbours, Neighbours)

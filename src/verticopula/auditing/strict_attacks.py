@@ -129,7 +129,7 @@ def plan_of(synthesizer: Synthesizer) -> SumsPlan:
     people = {party: rows[:, known.parties.index(party)] for party in known.parties}
     counts = {key: int(people[key.party].sum()) for key in federation.keys}
     budget = plan_strict_budget(federation, synthesizer.budget, counts, known.n_subjects)
-    plan = plan_strict_sums(federation, people, result.observed_marginals, budget).sums
+    plan = plan_strict_sums(federation, people, result.observed_margins, budget).sums
     same_empties = result.spending.empties == {key for key, empty in budget.empties.items() if empty}
     if (result.spending.tables > 0.0) != (plan.most_tables > 0) or not same_empties:
         raise SettingsError("the study is of an earlier version, whose openings cannot be attacked any more")

@@ -14,7 +14,7 @@ from verticopula.cli.shared_options import (
     AsPrinted,
     Delta,
     Epsilon,
-    Method,
+    MethodOption,
     Quiet,
     RankCorrelationName,
     Seed,
@@ -32,7 +32,7 @@ def demo(
     subjects: Annotated[
         int, typer.Option(help="Number of simulated enterprises (the paper's study has 71827).")
     ] = 20_000,
-    method: Method = REFINED.name,
+    method: MethodOption = REFINED.name,
     epsilon: Epsilon = 4.0,
     delta: Delta = None,
     unit: UnitName = None,

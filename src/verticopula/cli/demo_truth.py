@@ -41,8 +41,8 @@ def _observed_distances(study: SmeStudy, synthesizer: Synthesizer) -> list[float
     """Kolmogorov distance of each uncorrected margin from the truth, by a draw from it."""
     rng = np.random.default_rng(0)
     found = []
-    for key, marginal in synthesizer.result_.observed_marginals.items():
-        values = decode_column(marginal.quantile(rng.random(100_000)), study.federation.column(key))
+    for key, margin in synthesizer.result_.observed_margins.items():
+        values = decode_column(margin.quantile(rng.random(100_000)), study.federation.column(key))
         found.append(_kolmogorov(study, key, values))
     return found
 

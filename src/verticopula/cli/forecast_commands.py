@@ -63,7 +63,7 @@ def forecast(
             "person, where there are two parties or more."
         ),
     ] = None,
-    strength: Annotated[
+    typical_correlation: Annotated[
         float, typer.Option(help="Assumed root mean square of the correlations.")
     ] = TYPICAL_CORRELATION,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -83,7 +83,7 @@ def forecast(
         together=dict(_parse_pair(text) for text in together or ()),
         log_odds=log_odds if at_random else 0.0,
         shares=dict(_parse_shares(text) for text in share or ()),
-        strength=strength,
+        typical_correlation=typical_correlation,
     )
     if as_json:
         print(json.dumps(made.to_dict(), indent=1))
@@ -106,8 +106,8 @@ def show_forecast(made: Forecast) -> None:
         "Correlations: root mean square error of the latent correlations, as used, before shrinkage, and the range for "
         "eight of ten truths. Pair: a typical pair's standard error before shrinkage, of the same party and of two. "
         "Margins: mean Kolmogorov distance. A coin is one comparison of two people.",
-        f"Assumed: correlations of size {made.strength:g}, ordinary margins (docs/how-to/planning.md). Where noise is "
-        "shrunk away, the error that is left is the correlations themselves.",
+        f"Assumed: correlations of size {made.typical_correlation:g}, ordinary margins (docs/how-to/planning.md). "
+        "Where noise is shrunk away, the error that is left is the correlations themselves.",
         *([_STRICT_ROWS] if any(not METHODS[row.method].ranks for row in made.rows) else []),
         made.advice,
     ]

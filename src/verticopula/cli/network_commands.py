@@ -24,7 +24,7 @@ from verticopula.cli.shared_options import (
     DependenceName,
     Epsilon,
     FederationFile,
-    Method,
+    MethodOption,
     Overwrite,
     Quiet,
     RankCorrelationName,
@@ -444,7 +444,7 @@ def stop(
 def demo_network(
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("verticopula-network-demo"),
     subjects: Annotated[int, typer.Option(help="Number of simulated enterprises.")] = 5_000,
-    method: Method = REFINED.name,
+    method: MethodOption = REFINED.name,
     epsilon: Epsilon = 4.0,
     delta: Delta = None,
     quiet: Quiet = False,

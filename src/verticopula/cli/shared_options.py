@@ -44,7 +44,7 @@ UnitName = Annotated[
         show_default=False,
     ),
 ]
-Method = Annotated[
+MethodOption = Annotated[
     str,
     typer.Option(
         "--method",
@@ -83,11 +83,11 @@ def variant_of(as_printed: bool) -> str:
     return PRINTED_VARIANT if as_printed else OWN_VARIANT
 
 
-def whole_epsilon(epsilon: float | None, ranks: float | None, marginals: float | None) -> float | None:
+def whole_epsilon(epsilon: float | None, ranks: float | None, margins: float | None) -> float | None:
     """What --epsilon means beside its two parts: 1 if nothing is given; SettingsError if all are."""
-    if epsilon is not None and (ranks is not None or marginals is not None):
+    if epsilon is not None and (ranks is not None or margins is not None):
         raise SettingsError("give either --epsilon, or --epsilon-ranks and --epsilon-marginals")
-    return 1.0 if epsilon is None and ranks is None and marginals is None else epsilon
+    return 1.0 if epsilon is None and ranks is None and margins is None else epsilon
 
 
 @contextmanager

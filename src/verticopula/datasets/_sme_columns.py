@@ -42,7 +42,7 @@ Margin = ContinuousMargin | FloatArray
 
 
 # Loadings are on four factors: size, financial health, business churn, regulatory risk.
-Loadings = tuple[float, float, float, float]
+FactorLoadings = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Spec:
 
 def _continuous(
     name: str,
-    loadings: Loadings,
+    loadings: FactorLoadings,
     distribution: _Distribution,
     bounds: tuple[float, float],
     decimals: int,
@@ -67,14 +67,14 @@ def _continuous(
 
 
 def _log_normal(
-    name: str, loadings: Loadings, median: float, spread: float, bounds: tuple[float, float], decimals: int
+    name: str, loadings: FactorLoadings, median: float, spread: float, bounds: tuple[float, float], decimals: int
 ) -> Spec:
     return _continuous(name, loadings, stats.lognorm(s=spread, scale=median), bounds, decimals, "log")
 
 
 def _count(
     name: str,
-    loadings: Loadings,
+    loadings: FactorLoadings,
     mean: float,
     size: float,
     bounds: tuple[int, int],
@@ -88,28 +88,28 @@ def _count(
     return Spec({"name": name, "kind": "count", "bounds": bounds}, np.array([loadings]), cells)
 
 
-def _ordinal(name: str, loadings: Loadings, cells: Mapping[str, float] | Mapping[int, float]) -> Spec:
+def _ordinal(name: str, loadings: FactorLoadings, cells: Mapping[str, float] | Mapping[int, float]) -> Spec:
     column = {"name": name, "kind": "ordinal", "categories": tuple(cells)}
     return Spec(column, np.array([loadings]), np.array(list(cells.values())))
 
 
-def _binary(name: str, loadings: Loadings, rate: float) -> Spec:
+def _binary(name: str, loadings: FactorLoadings, rate: float) -> Spec:
     return Spec({"name": name, "kind": "binary"}, np.array([loadings]), np.array([1.0 - rate, rate]))
 
 
-def _nominal(name: str, cells: Mapping[str, tuple[float, Loadings]]) -> Spec:
+def _nominal(name: str, cells: Mapping[str, tuple[float, FactorLoadings]]) -> Spec:
     loadings = np.array([category_loadings for _, category_loadings in cells.values()])
     column = {"name": name, "kind": "nominal", "categories": tuple(cells)}
     # Only differences between the category latents decide the cell, so a common shift is taken out.
     return Spec(column, loadings - loadings.mean(axis=0), np.array([rate for rate, _ in cells.values()]))
 
 
-_OWNERSHIP: dict[str, tuple[float, Loadings]] = {
+_OWNERSHIP: dict[str, tuple[float, FactorLoadings]] = {
     "private": (0.70, (-0.5, 0.0, 0.2, 0.1)),
     "state": (0.12, (0.5, -0.3, -0.3, -0.2)),
     "foreign": (0.18, (0.2, 0.4, 0.1, -0.3)),
 }
-_INDUSTRY: dict[str, tuple[float, Loadings]] = {
+_INDUSTRY: dict[str, tuple[float, FactorLoadings]] = {
     "manufacturing": (0.28, (0.4, 0.0, -0.2, 0.2)),
     "wholesale_retail": (0.27, (-0.2, 0.1, 0.1, -0.2)),
     "construction": (0.14, (0.3, -0.2, 0.2, 0.2)),
@@ -117,7 +117,7 @@ _INDUSTRY: dict[str, tuple[float, Loadings]] = {
     "transport": (0.10, (0.1, -0.1, -0.2, 0.1)),
     "services": (0.10, (-0.2, 0.3, 0.2, -0.3)),
 }
-_REGION: dict[str, tuple[float, Loadings]] = {
+_REGION: dict[str, tuple[float, FactorLoadings]] = {
     "north": (0.20, (0.2, -0.2, -0.2, 0.2)),
     "east": (0.40, (0.2, 0.3, 0.2, -0.3)),
     "south": (0.25, (-0.1, 0.2, 0.2, -0.1)),

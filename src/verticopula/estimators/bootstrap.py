@@ -32,7 +32,19 @@ from verticopula.study.synthetic_tables import SyntheticTables
 Floats = NDArray[np.float64]
 
 
-_LEAST_SHARE = 0.8  # of repetitions that must give an estimate; by hand
+@dataclass(frozen=True)
+class BootstrapTuning:
+    """When a bootstrap is believed. Chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    least_share : of the repetitions that must give an estimate
+    """
+
+    least_share: float = 0.8
+
+
+BOOTSTRAP_TUNING = BootstrapTuning()
 
 
 @dataclass(frozen=True)
@@ -88,7 +100,7 @@ def bootstrap_inference(
         if estimate is not None:
             found.append(estimate)
     show("repeating the study", n_repetitions, n_repetitions)
-    if len(found) < _LEAST_SHARE * n_repetitions:
+    if len(found) < BOOTSTRAP_TUNING.least_share * n_repetitions:
         raise VerticopulaError(
             f"only {len(found)} of {n_repetitions} repetitions have a maximum of the likelihood on the selected columns"
         )

@@ -331,7 +331,7 @@ def _describe_column(
 ) -> _ColumnErrors:
     """A column by its fitted margin and its values in the rows."""
     result = study.result
-    margin, n = result.copula.marginals[key], result.missingness.observed[key]
+    margin, n = result.copula.margins[key], result.missingness.observed[key]
     likely = shorten_tails(margin, _cell_deviation(study, key) / max(n, 1))
     shares, grades = likely.probabilities, None
     if len(margin.latents()) == 1:

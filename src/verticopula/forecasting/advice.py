@@ -36,7 +36,7 @@ class AdviceTuning:
     Attributes
     ----------
     usable : up to here; an eighth of the correlations' mean square is lost
-    mostly_noise : from here; half of it is
+    mostly_noise : from here; half of it is. `check` and `run` say so before a study, `forecast` in its sentence
     """
 
     usable: float = 0.35
@@ -159,7 +159,7 @@ def strict_law_of(
 def advise(
     rows: Sequence[Expected],
     laws: Mapping[tuple[str, str], ScalingLaw],
-    strength: float,
+    typical_correlation: float,
     *,
     strict_possible: bool = False,
 ) -> str:
@@ -172,21 +172,21 @@ def advise(
     """
     units = dict.fromkeys(row.unit for row in rows)
     best = [min((row for row in rows if row.unit == unit), key=lambda row: row.after) for unit in units]
-    works = [row.after <= ADVICE_TUNING.usable * strength for row in best]
+    works = [row.after <= ADVICE_TUNING.usable * typical_correlation for row in best]
     last = max((k for k, usable in enumerate(works) if usable), default=-1)
     parts = []
     if last >= 0:
         row = best[last]
         parts.append(
             f"at unit {row.unit} with method {row.method} the correlations are good to about {row.after:.2g}, where "
-            f"{strength:g} is their assumed size"
+            f"{typical_correlation:g} is their assumed size"
         )
     if last + 1 < len(best):
         row = best[last + 1]
         law = laws[row.method, row.unit]
         now = law.error(law.n_subjects, law.epsilon)
-        kind = "mostly noise" if row.after > ADVICE_TUNING.mostly_noise * strength else "rough"
-        remedy = _remedy(law, min(now / 2.0, ADVICE_TUNING.usable * strength))
+        kind = "mostly noise" if row.after > ADVICE_TUNING.mostly_noise * typical_correlation else "rough"
+        remedy = _remedy(law, min(now / 2.0, ADVICE_TUNING.usable * typical_correlation))
         how = f"at unit {row.unit} with method {row.method}" if not METHODS[row.method].ranks else f"at unit {row.unit}"
         parts.append(f"{how} they would be {kind} (error {row.after:.2g}), and usable from about {remedy}")
     else:

@@ -53,7 +53,7 @@ class Forecast:
     n_subjects: int
     epsilon: float
     delta: float
-    strength: float
+    typical_correlation: float
     observed: Mapping[str, float]
     rows: tuple[Expected, ...]
     advice: str
@@ -79,7 +79,7 @@ class SimulationSetting:
 
     federation: Federation
     n_subjects: int
-    strength: float
+    typical_correlation: float
     presence: AssumedPresence
     known_shares: Mapping[ColumnKey, Floats]
     seed: int
@@ -87,7 +87,7 @@ class SimulationSetting:
     def truth(self, number: int) -> Assumptions:
         """An assumed truth, drawn from the seed and its number."""
         rng = np.random.default_rng([self.seed, number])
-        return Assumptions.draw(self.federation, self.strength, rng, self.presence, self.known_shares)
+        return Assumptions.draw(self.federation, self.typical_correlation, rng, self.presence, self.known_shares)
 
     def cohort(self, truth: Assumptions, n_simulated: int, rng: np.random.Generator, *, graded: bool = True) -> Cohort:
         """Subjects drawn from an assumed truth."""

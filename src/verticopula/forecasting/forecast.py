@@ -32,7 +32,7 @@ from verticopula.simulate.assumptions import AssumedPresence
 from verticopula.simulate.rank_simulation import (
     Cohort,
     SimulatedErrors,
-    is_mostly_noise,
+    has_large_rank_noise,
     simulate_ranking,
     simulate_release,
 )
@@ -83,7 +83,7 @@ def forecast(
     together: Mapping[tuple[str, str], float] | None = None,
     log_odds: float = 0.0,
     shares: Mapping[ColumnKey, Sequence[float]] | None = None,
-    strength: float = TYPICAL_CORRELATION,
+    typical_correlation: float = TYPICAL_CORRELATION,
     seed: int = 0,
 ) -> Forecast:
     """Expected errors of a study, without any data.
@@ -101,17 +101,17 @@ def forecast(
     log_odds : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
         response's party holds; 0: completely at random
     shares : what is known of categorical columns: the categories' shares among the subjects that the party has
-    strength : assumed root mean square of the latent correlations
+    typical_correlation : assumed root mean square of the latent correlations
 
     Notes
     -----
     The same arguments give the same forecast.
     """
-    check_size(n_subjects, strength)
+    check_size(n_subjects, typical_correlation)
     units, methods = choose_rows(federation, units, methods)
     presence = check_presence(federation, observed or {}, together or {}, log_odds)
     known_shares = check_shares(federation, shares or {})
-    setting = SimulationSetting(federation, n_subjects, strength, presence, known_shares, seed)
+    setting = SimulationSetting(federation, n_subjects, typical_correlation, presence, known_shares, seed)
     by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
     found: dict[tuple[str, str], Expected] = {}
     laws: dict[tuple[str, str], ScalingLaw] = {}
@@ -133,8 +133,8 @@ def forecast(
             found[method, unit], raw, mu = expect_strict(setting, method, unit, request)
             laws[method, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
     ordered = tuple(found[method, unit] for unit in units for method in methods if (method, unit) in found)
-    advice = advise(ordered, laws, strength, strict_possible=can_have(federation, STRICT))
-    return Forecast(n_subjects, epsilon, delta, strength, by_name, ordered, advice)
+    advice = advise(ordered, laws, typical_correlation, strict_possible=can_have(federation, STRICT))
+    return Forecast(n_subjects, epsilon, delta, typical_correlation, by_name, ordered, advice)
 
 
 def choose_rows(
@@ -214,7 +214,7 @@ def _simulate_methods(
     done: dict[bool, SimulatedErrors] = {}
     found = {}
     for method in methods:
-        refines = METHODS[method].models_missing and not is_mostly_noise(release)
+        refines = METHODS[method].models_missing and not has_large_rank_noise(release)
         if refines not in done:
             done[refines] = simulate_ranking(cohort, release, refines=refines)
         found[method] = done[refines]
@@ -251,12 +251,12 @@ def _summarise(
 # ---- what was asked ------------------------------------------------------------------------
 
 
-def check_size(n_subjects: int, strength: float) -> None:
-    """SettingsError for a cohort or a strength that makes no sense."""
+def check_size(n_subjects: int, typical_correlation: float) -> None:
+    """SettingsError for a cohort or a typical correlation that makes no sense."""
     if isinstance(n_subjects, bool) or not isinstance(n_subjects, (int, np.integer)) or n_subjects < FEWEST_SUBJECTS:
         raise SettingsError(f"the number of subjects must be a whole number of at least {FEWEST_SUBJECTS}")
-    if not (math.isfinite(strength) and 0.0 < strength < 0.8):
-        raise SettingsError("the assumed strength of correlations must lie between 0 and 0.8")
+    if not (math.isfinite(typical_correlation) and 0.0 < typical_correlation < 0.8):
+        raise SettingsError("the assumed typical correlation must lie between 0 and 0.8")
 
 
 def check_presence(

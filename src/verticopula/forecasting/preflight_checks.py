@@ -14,6 +14,7 @@ import numpy as np
 
 from verticopula.data.tables import AlignedTable, knows_everybody
 from verticopula.errors import PolicyRefused, SettingsError, StudyWarning
+from verticopula.forecasting.advice import ADVICE_TUNING
 from verticopula.forecasting.forecast import forecast
 from verticopula.formatting import count_of, format_percent, join_names
 from verticopula.privacy.budget import StudyBudget, plan_budget
@@ -47,7 +48,6 @@ class SpendingThresholds:
     cap_used : share of a cap
     comparisons : of the exact sampler; 3e11 are about a minute of one core of the machine in
         benchmarks/results/growth.json
-    mostly_noise : share of the assumed correlations' size; a larger error leaves little of them
     """
 
     few_subjects: int = 100
@@ -55,7 +55,6 @@ class SpendingThresholds:
     clamped: float = 0.5
     cap_used: float = 0.8
     comparisons: float = 3e11
-    mostly_noise: float = 0.8
 
 
 SPENDING_AT = SpendingThresholds()
@@ -360,6 +359,7 @@ def describe_expectation(federation: Federation, settings: StudySettings, tables
     row = made.rows[0]
     at = f"At epsilon {format_epsilon(settings.epsilon)} per {settings.unit}, expect"
     said = f"{at} correlations to be off by about {row.after:.1g} and margins by about {row.margins:.1g}"
-    if row.after > SPENDING_AT.mostly_noise * made.strength:
+    if row.after > ADVICE_TUNING.mostly_noise * made.typical_correlation:
         return f"{said}: correlations will be mostly noise. More people or a larger epsilon would help."
-    return f"{said}, if correlations are of ordinary size ({made.strength:g}). `verticopula forecast` says more."
+    size = f"{made.typical_correlation:g}"
+    return f"{said}, if correlations are of ordinary size ({size}). `verticopula forecast` says more."

@@ -48,6 +48,7 @@ class SharingTuning:
     rho_share : of K times the loss's curvature, which would let parties and coordinator weigh the same if the blocks
         were uncorrelated
     mixing : of the last states
+    inner_share : a party's own problem is solved to this share of the whole problem's tolerance
     """
 
     dual_slack: float = 2.0
@@ -56,6 +57,7 @@ class SharingTuning:
     )
     rho_share: float = 0.8
     mixing: MixingSettings = _MIXING
+    inner_share: float = 1e-5
 
 
 SHARING_TUNING = SharingTuning()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -9,7 +11,20 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CONCENTRATION = 1.0  # of the weights of all sizes together
+
+@dataclass(frozen=True)
+class SweepTuning:
+    """The prior of the sizes' weights. Chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    concentration : of the weights of all sizes together
+    """
+
+    concentration: float = 1.0
+
+
+CONCENTRATION = SweepTuning().concentration  # compiled loops take numbers, no records
 
 
 @njit(cache=True, nogil=True)

@@ -34,7 +34,10 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Greeting:
-    """The body of a hello or a welcome: messages to the sender must carry this session number."""
+    """The body of a hello or a welcome: messages to the sender must carry this session number.
+
+    `software` is the sender's release of this package, for the other side's log.
+    """
 
     session: str
     software: str

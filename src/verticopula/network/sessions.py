@@ -150,6 +150,8 @@ class Sessions:
         if envelope.topic == "hello":
             self._send(peer, "welcome", greeting.session, next(known.serials), "", self._greeting(peer))
         if is_new:
+            if greeting.software != version("verticopula"):
+                logger.info("%s runs another release of verticopula: %r", peer, greeting.software[:32])
             self._on_session(peer)
 
     # ---- messages --------------------------------------------------------------------------

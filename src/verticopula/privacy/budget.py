@@ -101,14 +101,14 @@ class StudyBudget:
             raise SettingsError("rounds must be a whole number of at least 1")
         if sampler not in SAMPLERS:
             raise SettingsError(f"unknown sampler {sampler!r}; known: {', '.join(SAMPLERS)}")
-        ranks, marginals = _split(epsilon, epsilon_ranks, epsilon_marginals)
+        ranks, margins = _split(epsilon, epsilon_ranks, epsilon_marginals)
         if parsed.needs_delta and delta is None:
             raise SettingsError(
                 f"unit {parsed.value!r} needs a delta well below 1/number of subjects: --delta 1e-6, or delta=1e-6"
             )
         if delta is not None and not (_is_number(delta) and 0.0 < delta < 1.0):
             raise SettingsError("delta must lie between 0 and 1")
-        share = ranks / (ranks + marginals)
+        share = ranks / (ranks + margins)
         own = {
             p.name: (own * share, own * (1 - share))
             for p in federation.parties
@@ -119,7 +119,7 @@ class StudyBudget:
             raise SettingsError(
                 f"unit 'person' has one epsilon in total, but these parties set their own: {', '.join(own)}"
             )
-        return cls(parsed, ranks, marginals, delta, own, sampler, int(rounds), per_round)
+        return cls(parsed, ranks, margins, delta, own, sampler, int(rounds), per_round)
 
     @classmethod
     def of(cls, federation: Federation, settings: StudySettings) -> StudyBudget:
@@ -155,17 +155,17 @@ class StudyBudget:
         return self.parties.get(party, (self.epsilon_ranks, self.epsilon_marginals))
 
 
-def _split(epsilon: float | None, ranks: float | None, marginals: float | None) -> tuple[float, float]:
-    if (ranks is None) != (marginals is None):
+def _split(epsilon: float | None, ranks: float | None, margins: float | None) -> tuple[float, float]:
+    if (ranks is None) != (margins is None):
         raise SettingsError("give epsilon_ranks and epsilon_marginals together, or only epsilon")
-    if ranks is None or marginals is None:
+    if ranks is None or margins is None:
         if epsilon is None:
             raise SettingsError("an epsilon is needed")
         positive(epsilon, "epsilon")
         return epsilon / 2, epsilon / 2
     positive(ranks, "epsilon_ranks")
-    positive(marginals, "epsilon_marginals")
-    return ranks, marginals
+    positive(margins, "epsilon_marginals")
+    return ranks, margins
 
 
 def positive(value: float, name: str) -> float:
@@ -247,11 +247,11 @@ def _plan(
     plan: dict[ColumnKey, ColumnBudget] = {}
     for party in federation.parties:
         keys = [ColumnKey(party.name, c.name) for c in party.columns]
-        ranks, marginals = budget.of_party(party.name)
+        ranks, margins = budget.of_party(party.name)
         if budget.unit is Unit.VARIABLE:
-            plan |= dict.fromkeys(keys, ColumnBudget(ranks / budget.split_over, marginals))
+            plan |= dict.fromkeys(keys, ColumnBudget(ranks / budget.split_over, margins))
         else:
-            plan |= _share(federation, keys, budget, ranks, marginals, n_observed, n_subjects, find_scale)
+            plan |= _share(federation, keys, budget, ranks, margins, n_observed, n_subjects, find_scale)
     return plan
 
 
@@ -260,7 +260,7 @@ def _share(
     keys: list[ColumnKey],
     budget: StudyBudget,
     ranks: float,
-    marginals: float,
+    margins: float,
     n_observed: Mapping[ColumnKey, int],
     n_subjects: int,
     find_scale: Calibrate,
@@ -284,4 +284,4 @@ def _share(
     else:
         assert budget.delta is not None  # StudyBudget.build has checked it
         scale = find_scale(coins_at, ranks, budget.delta, largest=_LARGEST_COIN / max(weights.values()))
-    return {key: ColumnBudget(scale * weights[key], marginals * weights[key] / total) for key in keys}
+    return {key: ColumnBudget(scale * weights[key], margins * weights[key] / total) for key in keys}

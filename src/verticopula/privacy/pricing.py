@@ -56,7 +56,7 @@ class Pricing:
     ) -> tuple[Release, Release]:
         """A column's ranks and its marginal."""
         coins = rank_coins(column, sampler, epsilon_ranks, n_observed)
-        marginal = math.inf if self.bounds_from_data else epsilon_marginal
+        margin = math.inf if self.bounds_from_data else epsilon_marginal
         common = self._common(column.name, n_observed)
         ranks = Release(
             **common,
@@ -70,8 +70,8 @@ class Pricing:
             **common,
             what="marginal",
             mechanism="discrete Laplace on cell counts",
-            epsilon=marginal,
-            coins_epsilon=marginal,
+            epsilon=margin,
+            coins_epsilon=margin,
             coins_count=1,
         )
         return ranks, cells
@@ -123,7 +123,7 @@ class Pricing:
             coins_count=1,
         )
 
-    def gaussian_marginal(self, column: Column, n_observed: int, mu: float) -> Release:
+    def gaussian_margin(self, column: Column, n_observed: int, mu: float) -> Release:
         """A column's cell counts with Gaussian noise, which a replaced value moves by `mu` standard deviations."""
         return Release(
             **self._common(column.name, n_observed),

@@ -24,9 +24,9 @@ class Release:
 
     Attributes
     ----------
-    what : `ranks`, `marginal`, `gram`, `tables`, `selection`, or `raw` (values as they are: epsilon is infinite)
+    what : `ranks`, `margin`, `gram`, `tables`, `selection`, or `raw` (values as they are: epsilon is infinite)
     mechanism : how it was made, for a reader
-    epsilon : per comparison (`ranks`), per person's value in this column (`marginal`); infinite where the noise is
+    epsilon : per comparison (`ranks`), per person's value in this column (`margin`); infinite where the noise is
         Gaussian, so that a reader who does not know `mu` counts too much and never too little
     coins_epsilon, coins_count : the coins that replacing one person's value may touch
     noise : `secure`, or `seeded` (not private)

@@ -29,7 +29,7 @@ def gather_margins(
     ----------
     known : party -> (N,) whom it knows
     """
-    marginals: dict[ColumnKey, Marginal] = {}
+    margins: dict[ColumnKey, Marginal] = {}
     what = "the margins of its columns"
     for key, cells in column_parts(federation, replies, GaussianMarginsReply, lambda reply: reply.cells, what):
         column, n, deviation = federation.column(key), int(known[key.party].sum()), budget.deviations[key]
@@ -39,5 +39,5 @@ def gather_margins(
         fits = fits and int(cells.min()) >= -reach and int(cells.max()) <= n + reach
         if not fits or (size == 2 and int(cells[0]) + int(cells[1]) != n):
             raise ProtocolError(f"{key}: the noisy cells are missing or have the wrong shape or range")
-        marginals[key] = estimate_margin(column, cells, n, deviation, may_be_empty=empty)
-    return marginals
+        margins[key] = estimate_margin(column, cells, n, deviation, may_be_empty=empty)
+    return margins

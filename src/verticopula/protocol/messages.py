@@ -29,7 +29,7 @@ from verticopula.protocol.consent_messages import (
 from verticopula.protocol.message_version import MESSAGE_VERSION
 from verticopula.protocol.printed_messages import (
     EarlierRound,
-    PrintedMargin,
+    NoisyCoefficients,
     PrintedMarginsReply,
     PrintedMarginsRequest,
     PrintedQuery,
@@ -111,6 +111,7 @@ __all__ = [
     "MarginQuery",
     "MaskReply",
     "MaskRequest",
+    "NoisyCoefficients",
     "OpenReply",
     "OpenRequest",
     "PlaceReply",
@@ -118,7 +119,6 @@ __all__ = [
     "PlanEvidence",
     "PresenceReply",
     "PresenceRequest",
-    "PrintedMargin",
     "PrintedMarginsReply",
     "PrintedMarginsRequest",
     "PrintedQuery",

@@ -74,8 +74,10 @@ class PrintedMarginsRequest:
 
 
 @dataclass(frozen=True)
-class PrintedMargin:
-    """One column's margin: the range of its values, exact, and noisy coefficients on it."""
+class NoisyCoefficients:
+    """What is released of one column's margin: the range of its values, exact, and noisy coefficients on it."""
+
+    WIRE_NAME = "PrintedMargin"  # its name in stored and sent messages
 
     column: str
     low: float
@@ -88,7 +90,7 @@ class PrintedMarginsReply:
     """All columns' margins, in the schema's order."""
 
     party: str
-    margins: tuple[PrintedMargin, ...]
+    margins: tuple[NoisyCoefficients, ...]
     version: int = MESSAGE_VERSION
 
 

@@ -19,7 +19,7 @@ from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.messages import (
     EarlierRound,
-    PrintedMargin,
+    NoisyCoefficients,
     PrintedMarginsReply,
     PrintedMarginsRequest,
     PrintedQuery,
@@ -35,7 +35,7 @@ from verticopula.schema.methods import EVCDS, IEVCDS, PRINTED_VARIANT, VCDS, Met
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.copula import Layout
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.printed.bernstein_margins import PrintedMarginal, choose_degree
+from verticopula.stats.printed.bernstein_margins import BernsteinMargin, choose_degree
 from verticopula.stats.printed.printed_fit import RankedRound, build_printed_result, fit_ranks
 from verticopula.stats.printed.row_order_ranks import as_number
 
@@ -116,7 +116,7 @@ class PrintedStudy:
         }
         sent = gather_printed_margins(self.federation, replies)
         layout = Layout.of({key: as_number(self.federation.column(key)) for key in self.federation.keys})
-        margins = {key: self._marginal(key, sent[key], completed=len(history.get(key, ())) > 1) for key in layout.keys}
+        margins = {key: self._margin(key, sent[key], completed=len(history.get(key, ())) > 1) for key in layout.keys}
         aligned = self.method.aligned_rows
         return build_printed_result(
             layout, last, margins, self.missingness, self.budgets, self.choices, aligned=aligned
@@ -138,7 +138,7 @@ class PrintedStudy:
             for key, own in zip(keys, budgets, strict=True)
         )
 
-    def _marginal(self, key: ColumnKey, sent: PrintedMargin, *, completed: bool) -> PrintedMarginal:
+    def _margin(self, key: ColumnKey, sent: NoisyCoefficients, *, completed: bool) -> BernsteinMargin:
         """The margin that a party sent, checked; where rounds completed the column, it is of all subjects."""
         column, epsilon = as_number(self.federation.column(key)), self.budgets[key].epsilon_marginal
         n = self.missingness.n_subjects if completed else int(self.observed[key].sum())
@@ -146,7 +146,7 @@ class PrintedStudy:
         low, high, noisy = sent.low, sent.high, sent.coefficients
         if noisy.shape != (degree + 1,) or not np.isfinite([low, high, *noisy]).all() or low > high:
             raise ProtocolError(f"{key}: the margin is missing or has the wrong shape or range")
-        return PrintedMarginal.build(column, n, epsilon, low, high, noisy, self.choices)
+        return BernsteinMargin.build(column, n, epsilon, low, high, noisy, self.choices)
 
 
 def open_printed(
@@ -166,8 +166,8 @@ def open_printed(
     )
     yield from ask_consent(federation, proposal)
     budgets = {
-        key: ColumnBudget(float(ranks), float(marginal))
-        for key, ranks, marginal in zip(federation.keys, proposal.ranks, proposal.marginals, strict=True)
+        key: ColumnBudget(float(ranks), float(margin))
+        for key, ranks, margin in zip(federation.keys, proposal.ranks, proposal.marginals, strict=True)
     }
     keys = (federation.response, *(key for key in federation.keys if key != federation.response))
     return PrintedStudy(federation, study, method, keys, observed, missingness, budgets, side.printed_choices)
@@ -187,9 +187,9 @@ def gather_printed_ranks(
     return found
 
 
-def gather_printed_margins(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, PrintedMargin]:
+def gather_printed_margins(federation: Federation, replies: Mapping[str, Reply]) -> dict[ColumnKey, NoisyCoefficients]:
     """Margins by column."""
-    found: dict[ColumnKey, PrintedMargin] = {}
+    found: dict[ColumnKey, NoisyCoefficients] = {}
     what = "the margins of its columns"
     for key, margin in column_parts(federation, replies, PrintedMarginsReply, lambda reply: reply.margins, what):
         if margin.column != key.column:

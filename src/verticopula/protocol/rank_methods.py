@@ -24,8 +24,8 @@ from verticopula.stats.evcds import fit_evcds, prepare_missing
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.ievcds import finish_rounds, fit_round, place_missing
 from verticopula.stats.rank_release import CollectedReleases, RankRelease
-from verticopula.stats.rank_tilting import tilt_result
-from verticopula.stats.refined import fit_refined
+from verticopula.stats.refined_method import fit_refined
+from verticopula.stats.tilted_ranks.rank_tilting import tilt_result
 from verticopula.stats.vcds import fit_vcds
 
 Floats = NDArray[np.float64]
@@ -64,7 +64,7 @@ def ievcds(federation: Federation, budget: StudyBudget, study: str, side: Coordi
             federation, budget, study, round_number, fit.copula, completed, observed, collected.budgets
         )
         ranks = gather_completed(federation, replies, release.n_subjects)
-        release = RankRelease.build(layout, fit.copula.marginals, everybody, ranks, collected.budgets, budget.sampler)
+        release = RankRelease.build(layout, fit.copula.margins, everybody, ranks, collected.budgets, budget.sampler)
         fit = fit_round(collected, release, federation.response, side.rng)
     result = finish_rounds(collected, release, fit, federation.response)
     return _tilt_if_asked(result, collected, federation, side)

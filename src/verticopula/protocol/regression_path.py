@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError
 from verticopula.glm.admm_block import Track, Weights
-from verticopula.glm.admm_coordinator import Sharing
+from verticopula.glm.admm_coordinator import SHARING_TUNING, Sharing
 from verticopula.glm.families import Family
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import (
@@ -47,9 +47,6 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ChooseStrengths = Callable[[float], Floats]
 OnStrength = Callable[[int, int], None]
-
-# A party's own problem is solved this much more exactly than the whole.
-_INNER = 1e-5
 
 
 @dataclass(frozen=True)
@@ -281,7 +278,7 @@ class _Run:
         settings = self._settings
         sharing.begin(afresh=track == "refit")  # what is handed out
         for step in range(settings.max_rounds):
-            inner = _INNER * sharing.inner_tolerance(tolerance)
+            inner = SHARING_TUNING.inner_share * sharing.inner_tolerance(tolerance)
             requests: dict[str, Request] = {
                 name: UpdateRequest(
                     self._study,

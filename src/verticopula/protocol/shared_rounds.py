@@ -56,8 +56,8 @@ def collect(
     proposal = propose(federation, budget, study, method, presence, missingness.n_subjects, context)
     yield from ask_consent(federation, proposal)
     budgets = {
-        key: ColumnBudget(float(ranks), float(marginal))
-        for key, ranks, marginal in zip(federation.keys, proposal.ranks, proposal.marginals, strict=True)
+        key: ColumnBudget(float(ranks), float(margin))
+        for key, ranks, margin in zip(federation.keys, proposal.ranks, proposal.marginals, strict=True)
     }
     replies = yield {
         party.name: ReleaseRequest(
@@ -74,14 +74,14 @@ def collect(
     }
     releases = gather_releases(federation, replies, observed, budgets)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
-    marginals = {
+    margins = {
         key: Marginal.from_release(
             federation.column(key), releases[key].cells, counts[key], budgets[key].epsilon_marginal
         )
         for key in layout.keys
     }
     ranks = {key: release.ranks for key, release in releases.items()}
-    release = RankRelease.build(layout, marginals, observed, ranks, budgets, budget.sampler)
+    release = RankRelease.build(layout, margins, observed, ranks, budgets, budget.sampler)
     return CollectedReleases(release, observed, missingness, budgets)
 
 

@@ -74,7 +74,7 @@ class StrictReleases:
     observed: Masks
     missingness: Missingness
     budget: StrictBudget
-    marginals: Mapping[ColumnKey, Marginal]
+    margins: Mapping[ColumnKey, Marginal]
     plan: StrictPlan
     opened: SecureOpenings
     chosen: ChosenTables
@@ -96,14 +96,14 @@ def strict(
         releases.chosen,
         read_counts(plan, releases.opened.tables),
         releases.layout,
-        releases.marginals,
+        releases.margins,
         plan.sums.parties,
         side.rng,
         lambda done, most: side.progress("fitting", done, most),
     )
     return FitResult(
         fit.copula,
-        releases.marginals,
+        releases.margins,
         fit.report,
         releases.missingness,
         {},
@@ -157,13 +157,13 @@ def open_all(
         for party in federation.parties
     }
     known = {party.name: observed[ColumnKey(party.name, party.columns[0].name)] for party in federation.parties}
-    marginals = gather_margins(federation, replies, known, budget)
+    margins = gather_margins(federation, replies, known, budget)
     evidence = PlanEvidence(
         tuple(known.values()),
         tuple(reply for p in federation.parties if isinstance(reply := replies[p.name], GaussianMarginsReply)),
     )
     progress("secure sums", 2, 4)
-    plan = plan_strict_sums(federation, known, marginals, budget, rows_agreed=are_rows_agreed(context.alignment))
+    plan = plan_strict_sums(federation, known, margins, budget, rows_agreed=are_rows_agreed(context.alignment))
     chosen: list[ChosenTables] = []
 
     def choose(opened: NoisyGram, selection: Mapping[str, Ints]) -> Ints:
@@ -174,7 +174,7 @@ def open_all(
     opened = yield from secure_sums(plan.sums, study, STRICT.name, own, evidence, choose)
     progress("secure sums", 4, 4)
     layout = Layout.of({key: federation.column(key) for key in federation.keys})
-    return StrictReleases(layout, observed, missingness, budget, marginals, plan, opened, chosen[-1])
+    return StrictReleases(layout, observed, missingness, budget, margins, plan, opened, chosen[-1])
 
 
 def choose_pairs(

@@ -25,7 +25,7 @@ def describe_margins(subject: ReportData) -> list[dict[str, Any]]:
     real = real_columns(subject)
     found = []
     for key in subject.layout.keys:
-        observed, corrected = subject.result.observed_marginals[key], subject.result.copula.marginals[key]
+        observed, corrected = subject.result.observed_margins[key], subject.result.copula.margins[key]
         bars = _Bars.of(observed, corrected)
         series = {"observed": bars.shares(observed), "synthetic": bars.shares(corrected)}
         if key in real:
@@ -79,14 +79,14 @@ class _Bars:
             labels.append(low if low == high else last_word if cells[-1] == size - 1 else f"{low} – {high}")
         return cls(column, np.empty(0), labels, groups)
 
-    def shares(self, marginal: Marginal) -> Floats:
+    def shares(self, margin: Marginal) -> Floats:
         """Of the whole, in every piece, as sampling has them."""
         if self.groups is None:
             inner = self.edges[1:-1]
             if self.column.atoms:  # one on an edge belongs to what follows
                 inner = np.nextafter(inner, -np.inf)
-            return np.maximum(np.diff(np.concatenate([[0.0], marginal.cdf(inner), [1.0]])), 0.0)
-        return np.asarray(np.bincount(self.groups, weights=marginal.probabilities), dtype=np.float64)
+            return np.maximum(np.diff(np.concatenate([[0.0], margin.cdf(inner), [1.0]])), 0.0)
+        return np.asarray(np.bincount(self.groups, weights=margin.probabilities), dtype=np.float64)
 
     def count(self, values: Floats) -> Floats:
         """Of real values, in every piece."""
@@ -126,6 +126,6 @@ def format_value(value: float, column: Column) -> str:
     return f"{value:,}" if isinstance(value, int) else format_number(value)
 
 
-def mean_of(marginal: Marginal) -> float:
+def mean_of(margin: Marginal) -> float:
     """Mean of a numeric margin: of its quantiles, as sampling has it."""
-    return float(np.mean(marginal.quantile((np.arange(2_000) + 0.5) / 2_000)))
+    return float(np.mean(margin.quantile((np.arange(2_000) + 0.5) / 2_000)))

@@ -36,7 +36,7 @@ def propensity_scores(subject: ReportData) -> list[dict[str, Any]]:
     Synthetic rows are drawn with the observed subjects' margins, because the real rows are observed subjects.
     """
     copula = subject.result.copula
-    alike = replace(copula, marginals=subject.result.observed_marginals)
+    alike = replace(copula, margins=subject.result.observed_margins)
     groups = {name: [name] for name in subject.real}
     if len(subject.real) == len(subject.federation.parties) > 1:
         groups["all parties"] = list(subject.real)

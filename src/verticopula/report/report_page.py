@@ -103,7 +103,7 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "pairs": association_figures.strongest_pairs(subject),
         "blocks": association_figures.party_blocks(subject),
         "fit": result.report,
-        "repairs": sorted(result.report.marginal_repairs.items(), key=lambda item: -item[1])[:5],
+        "repairs": sorted(result.report.margin_repairs.items(), key=lambda item: -item[1])[:5],
         "refinement": refinement,
         "expected": expected,
         "realised": realised,

@@ -55,7 +55,7 @@ def margin_sensitivity(subject: ReportData) -> list[dict[str, Any]]:
         missing = subject.missing_share(key)
         if missing < _LEAST_MISSING and key != subject.federation.response:
             continue
-        observed, corrected = subject.result.observed_marginals[key], subject.result.copula.marginals[key]
+        observed, corrected = subject.result.observed_margins[key], subject.result.copula.margins[key]
         name, values = _statistic(observed, corrected, missing)
         found.append(
             {
@@ -170,7 +170,7 @@ def _latent_mean(subject: ReportData, latent: int) -> float:
     missing = subject.missing_share(key)
     if missing < _LEAST_MISSING:
         return 0.0
-    pair = [subject.result.observed_marginals[key], subject.result.copula.marginals[key]]
+    pair = [subject.result.observed_margins[key], subject.result.copula.margins[key]]
     several = len(pair[0].latents()) > 1
     below = [
         np.array([1.0 - m.probabilities[latent - first]]) if several else np.cumsum(m.probabilities)[:-1] for m in pair

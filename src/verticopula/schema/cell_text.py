@@ -14,12 +14,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from verticopula.schema.defaults import SECONDS_PER_DAY
+
 # Spellings of "no value", in lower case; in a column of categories only those that are not one of its categories.
 EMPTY_SPELLINGS = frozenset(
     {"", "na", "n/a", "n.a.", "#n/a", "nan", "nat", "null", "none", "<na>", "-", "--", "–", "—", ".", "?"}
 )
 
-SECONDS_A_DAY = 86_400
 _EPOCH = datetime.date(1970, 1, 1)
 _MIDNIGHT = datetime.datetime(1970, 1, 1)
 _CLOCK = r"^([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]+)?)?$"
@@ -147,7 +148,7 @@ def parse_seconds(text: pl.Series) -> NDArray[np.float64]:
         for group, absent in ((1, "nan"), (2, "nan"), (3, "0"))
     )
     is_time = (hours < 24) & (minutes < 60) & (seconds < 60)
-    return np.where(is_time, SECONDS_A_DAY * parse_days(text) + 3600 * hours + 60 * minutes + seconds, np.nan)
+    return np.where(is_time, SECONDS_PER_DAY * parse_days(text) + 3600 * hours + 60 * minutes + seconds, np.nan)
 
 
 def day_number(date: datetime.date) -> int:

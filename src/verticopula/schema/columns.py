@@ -12,8 +12,9 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from verticopula.errors import SettingsError
-from verticopula.schema.cell_text import SECONDS_A_DAY, date_of, day_number, moment_of, second_number, suggest_name
+from verticopula.schema.cell_text import date_of, day_number, moment_of, second_number, suggest_name
 from verticopula.schema.checked_model import STILL_OPEN, CheckedModel
+from verticopula.schema.defaults import SECONDS_PER_DAY
 
 Kind = Literal["continuous", "count", "ordinal", "nominal", "binary"]
 Scale = Literal["linear", "log", "symlog"]
@@ -242,7 +243,7 @@ class Column(CheckedModel):
     @property
     def per_day(self) -> int:
         """How many of a date column's units are a day."""
-        return SECONDS_A_DAY if self.times else 1
+        return SECONDS_PER_DAY if self.times else 1
 
     def date_text(self, number: float) -> str:
         """A date column's value as ISO has it.
@@ -291,7 +292,7 @@ def second_of(bound: Any) -> int | None:
             return None
     if isinstance(bound, datetime.datetime):
         return second_number(bound)
-    return SECONDS_A_DAY * day_number(bound) if isinstance(bound, datetime.date) else None
+    return SECONDS_PER_DAY * day_number(bound) if isinstance(bound, datetime.date) else None
 
 
 def _has_time(bound: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a forecast assumes of data nobody has seen: ordinary margins, and correlations of a given strength.
+"""What a forecast assumes of data nobody has seen: ordinary margins, and correlations of a given size.
 
 Everything here follows from the public schema and a seed. The assumptions, also in docs/how-to/planning.md:
 
@@ -169,19 +169,19 @@ class Assumptions:
     def draw(
         cls,
         federation: Federation,
-        strength: float,
+        typical_correlation: float,
         rng: np.random.Generator,
         presence: AssumedPresence | None = None,
         known_shares: Mapping[ColumnKey, Floats] | None = None,
     ) -> Assumptions:
         """Margins and correlations for the federation's schema.
 
-        `strength` is the root mean square correlation; `known_shares` are of categories among those their party has.
+        `typical_correlation` is their root mean square; `known_shares` are of categories among those their party has.
         """
         layout = Layout.of({key: federation.column(key) for key in federation.keys})
         columns = {key: federation.column(key).model_copy(update={"atoms": ()}) for key in federation.keys}
         margins = {key: AssumedMargin.draw(column, rng) for key, column in columns.items()}
-        correlation = _draw_correlation(layout, strength, rng)
+        correlation = _draw_correlation(layout, typical_correlation, rng)
         presence = presence or AssumedPresence(np.ones(len(federation.parties)), {})
         score = rng.standard_normal(len(layout.labels))
         for key, part in zip(layout.keys, layout.slices, strict=True):
@@ -228,25 +228,27 @@ def thresholds_in(latents: Floats, shares: Floats) -> Floats:
     return move_thresholds(solve_thresholds(shares), latents, shares, tolerance=1.0 / latents.shape[0], steps=20)
 
 
-def _draw_correlation(layout: Layout, strength: float, rng: np.random.Generator) -> Floats:
-    """Factors in random directions, and so much of every column's variance from them that the strength comes out."""
+def _draw_correlation(layout: Layout, typical_correlation: float, rng: np.random.Generator) -> Floats:
+    """Factors in random directions, with so much of every column's variance that correlations have that size."""
     q = len(layout.labels)
     free = ~layout.nominal_blocks() & ~np.eye(q, dtype=bool)
     if not free.any():
         return np.eye(q)
     mean = sum(ORDINARY.shared) / 2.0
-    possible = [m for m in ORDINARY.factors if m == 1 or ORDINARY.most_shared * mean / math.sqrt(m) > strength]
+    possible = [
+        m for m in ORDINARY.factors if m == 1 or ORDINARY.most_shared * mean / math.sqrt(m) > typical_correlation
+    ]
     loadings = rng.standard_normal((q, int(rng.choice(possible))))
     loadings *= (np.sqrt(rng.uniform(*ORDINARY.shared, q)) / np.linalg.norm(loadings, axis=1))[:, None]
     products = loadings @ loadings.T
-    wanted = strength
+    wanted = typical_correlation
     for _ in range(_TRIES):
         matrix = np.clip(products * wanted / math.sqrt(float(np.mean(products[free] ** 2))), -0.95, 0.95)
         matrix = respect_nominal(matrix, layout)
         got = math.sqrt(float(np.mean(matrix[free] ** 2)))
-        if abs(got / strength - 1.0) < _CLOSE:
+        if abs(got / typical_correlation - 1.0) < _CLOSE:
             break
-        wanted = min(wanted * strength / got, 0.95)  # the repair took some back
+        wanted = min(wanted * typical_correlation / got, 0.95)  # the repair took some back
     return matrix
 
 

@@ -25,12 +25,12 @@ from verticopula.schema.federation import Federation
 from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Assumptions
 from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise
-from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.margin_curves import apply_curves
 from verticopula.stats.marginals import CURVE_GRID, Marginal, cell_count, smooth_cdf
 from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, grade_shapes, shrink_and_repair
 from verticopula.stats.rank_release import RankRelease, spread_out
 from verticopula.stats.ranks import rank_noise_variance
-from verticopula.stats.refined import correlate_latents
+from verticopula.stats.refined_method import correlate_latents
 from verticopula.stats.refinement import refine
 
 Floats = NDArray[np.float64]
@@ -44,12 +44,12 @@ class RankSimulationTuning:
     Attributes
     ----------
     refine_rounds : of a refinement; a forecast needs no third digit
-    mostly_noise : variance of the noise on a grade from which ranks are mostly noise; that of the grades is 1/12
+    largest_rank_noise : variance of the noise on a grade; with more, ranks are mostly noise; that of the grades is 1/12
     count_cells : of a count column
     """
 
     refine_rounds: int = 12
-    mostly_noise: float = 0.5
+    largest_rank_noise: float = 0.5
     count_cells: int = 12
 
 
@@ -79,12 +79,12 @@ class Cohort:
     @cached_property
     def without_noise(self) -> tuple[PairwiseSpearman, Floats]:
         """Spearman's and latent correlations of these very subjects, without coins."""
-        marginals = {
+        margins = {
             key: Marginal(m.column, self.seen_shares(key, cell_count(m.column, self.n_subjects, 1.0)), 0.0)
             for key, m in self.truth.margins.items()
         }
         none = np.zeros(len(self.grades))
-        exact = SimulatedRelease(self.truth.layout, marginals, self.observed, (), none, self.grades, none)
+        exact = SimulatedRelease(self.truth.layout, margins, self.observed, (), none, self.grades, none)
         return _spearman(exact), correlate_pairs(exact).correlation
 
     @property
@@ -124,9 +124,9 @@ class SimulatedRelease(RankRelease):
     noise: Floats = field(default_factory=lambda: np.empty(0))
 
     @property
-    def latent_marginals(self) -> list[Marginal]:
+    def latent_margins(self) -> list[Marginal]:
         """Counts with a few cells only: with_binomial_sampler, and as good where nothing is tied."""
-        return [_coarsen(latent) for latent in super().latent_marginals]
+        return [_coarsen(latent) for latent in super().latent_margins]
 
     def grades(self) -> list[Floats]:
         return list(self.noisy_grades)
@@ -202,16 +202,16 @@ def simulate_release(
 ) -> SimulatedRelease:
     """What the coordinator would hold, had the parties released at these budgets."""
     truth, counts = cohort.truth, cohort.counts()
-    marginals: dict[ColumnKey, Marginal] = {}
+    margins: dict[ColumnKey, Marginal] = {}
     grades, noise = [], []
     for key, part in zip(truth.layout.keys, truth.layout.slices, strict=True):
         margin, n = truth.margins[key], counts[key]
-        marginals[key] = _release_margin(cohort, key, budgets[key].epsilon_marginal, n, rng)
+        margins[key] = _release_margin(cohort, key, budgets[key].epsilon_marginal, n, rng)
         flip = flip_probability(budgets[key].epsilon_ranks / coins_per_comparison(margin.column, "exact"))
-        for index, latent in zip(range(part.start, part.stop), marginals[key].latents(), strict=True):
+        for index, latent in zip(range(part.start, part.stop), margins[key].latents(), strict=True):
             grades.append(cohort.grades[index] + draw_coin_noise(cohort.ties[index], n, flip, rng))
             noise.append(rank_noise_variance(n, flip, latent.tied_share) / n**2)
-    return SimulatedRelease(truth.layout, marginals, cohort.observed, (), np.empty(0), tuple(grades), np.array(noise))
+    return SimulatedRelease(truth.layout, margins, cohort.observed, (), np.empty(0), tuple(grades), np.array(noise))
 
 
 def _release_margin(cohort: Cohort, key: ColumnKey, epsilon: float, n: int, rng: np.random.Generator) -> Marginal:
@@ -247,29 +247,29 @@ def release_counts(column: Column, counts: Floats, n: int, epsilon: float, rng: 
 # ---- what the coordinator makes of them ----------------------------------------------------
 
 
-def is_mostly_noise(release: SimulatedRelease) -> bool:
+def has_large_rank_noise(release: SimulatedRelease) -> bool:
     """Whether the ranks are mostly noise: the refinement then finds what the pairs do, at many times the cost."""
-    return bool(np.median(release.noise) > RANK_SIMULATION_TUNING.mostly_noise)
+    return bool(np.median(release.noise) > RANK_SIMULATION_TUNING.largest_rank_noise)
 
 
 def simulate_ranking(cohort: Cohort, release: SimulatedRelease, *, refines: bool) -> SimulatedErrors:
     """Errors of correlations and margins, from pairs or by the refinement."""
-    marginals: Mapping[ColumnKey, Marginal] = release.marginals
+    margins: Mapping[ColumnKey, Marginal] = release.margins
     if refines:
         refinement = refine(release, rounds=RANK_SIMULATION_TUNING.refine_rounds)
-        corrected = correct_marginals(release.layout, release.marginals, refinement.curves)
+        corrected = apply_curves(release.layout, release.margins, refinement.curves)
         pairs = _scale(correlate_latents(release, refinement, corrected), cohort)
-        marginals = {key: scale_margin(cohort, release.marginals[key], corrected[key], key) for key in corrected}
+        margins = {key: scale_margin(cohort, release.margins[key], corrected[key], key) for key in corrected}
     else:
         pairs = _correlate_pairs(cohort, release)
     truth = cohort.truth.correlation
-    finished, _ = shrink_and_repair(pairs, marginals)
+    finished, _ = shrink_and_repair(pairs, margins)
     upper = np.triu(~release.layout.nominal_blocks(), 1)
     return SimulatedErrors(
         before=(pairs.correlation - truth)[upper],
         after=(finished - truth)[upper],
         within=same_party(release.layout)[upper],
-        margins=np.array([kolmogorov(cohort.truth.margins[key], marginal) for key, marginal in marginals.items()]),
+        margins=np.array([kolmogorov(cohort.truth.margins[key], margin) for key, margin in margins.items()]),
     )
 
 
@@ -287,15 +287,15 @@ def _correlate_pairs(cohort: Cohort, release: SimulatedRelease) -> PairwiseLaten
     noisy, (exact, sampled) = _spearman(release), cohort.without_noise
     rho = exact.rho + cohort.reduction * (noisy.rho - exact.rho)
     spearman = PairwiseSpearman(rho, cohort.reduction**2 * noisy.variance, noisy.overlap)
-    shapes, flat = grade_shapes(release.latent_marginals)
+    shapes, flat = grade_shapes(release.latent_margins)
     inverted = invert_bridge(spearman, shapes, flat)
-    pairs = assemble(inverted, rho / 3.0, release.layout, release.marginals, flat)
+    pairs = assemble(inverted, rho / 3.0, release.layout, release.margins, flat)
     sampling = (1.0 - cohort.reduction) * (sampled - cohort.truth.correlation)
     return replace(pairs, correlation=np.clip(pairs.correlation - sampling, -1.0, 1.0))
 
 
 def _spearman(release: SimulatedRelease) -> PairwiseSpearman:
-    spread = np.array([latent.grade_variance for latent in release.latent_marginals])
+    spread = np.array([latent.grade_variance for latent in release.latent_margins])
     grades = spread_out(release.grades(), release.observed)
     return spearman_pairwise(grades, release.observed, release.grade_noise(), spread)
 

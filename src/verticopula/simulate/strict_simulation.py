@@ -60,10 +60,10 @@ def simulate_strict(
     layout, truth = cohort.truth.layout, cohort.truth
     known = {key.party: cohort.observed[:, part.start] for key, part in zip(layout.keys, layout.slices, strict=True)}
     budget = plan_strict_budget(federation, study_budget, cohort.counts(), cohort.n_subjects)
-    marginals = _draw_margins(cohort, budget, rng)
+    margins = _draw_margins(cohort, budget, rng)
     more = 1.0 / cohort.reduction
     louder = replace(budget, mu=more * budget.mu, totals={name: more * mu for name, mu in budget.totals.items()})
-    planned = plan_strict_sums(federation, known, marginals, louder)
+    planned = plan_strict_sums(federation, known, margins, louder)
     plan = _with_deviations(
         replace(
             planned.openings,
@@ -77,17 +77,15 @@ def simulate_strict(
         cohort,
         budget,
     )
-    opened = simulate_openings(plan, _code(cohort, marginals, known), rng)
-    fit = fit_strict(
-        plan, opened.chosen, opened.tables, layout, marginals, planned.sums.parties, rng, n_rows=FITTED_ROWS
-    )
+    opened = simulate_openings(plan, _code(cohort, margins, known), rng)
+    fit = fit_strict(plan, opened.chosen, opened.tables, layout, margins, planned.sums.parties, rng, n_rows=FITTED_ROWS)
     upper = np.triu(~layout.nominal_blocks(), 1)
-    corrected = {key: scale_margin(cohort, marginals[key], found, key) for key, found in fit.copula.marginals.items()}
+    corrected = {key: scale_margin(cohort, margins[key], found, key) for key, found in fit.copula.margins.items()}
     return StrictErrors(
         after=cohort.reduction * (fit.copula.correlation - truth.correlation)[upper],
         raw=cohort.reduction * fit.report.standard_error[upper],
         within=same_party(layout)[upper],
-        margins=np.array([kolmogorov(truth.margins[key], marginal) for key, marginal in corrected.items()]),
+        margins=np.array([kolmogorov(truth.margins[key], margin) for key, margin in corrected.items()]),
         mu=planned.sums.mu * cohort.reduction,
     )
 
@@ -113,10 +111,10 @@ def _draw_margins(cohort: Cohort, budget: StrictBudget, rng: np.random.Generator
     return found
 
 
-def _code(cohort: Cohort, marginals: Mapping[ColumnKey, Marginal], known: Mapping[str, Bools]) -> Ints:
+def _code(cohort: Cohort, margins: Mapping[ColumnKey, Marginal], known: Mapping[str, Bools]) -> Ints:
     """(n, p) public cells of the assumed values; -1 where a party does not know a person."""
-    codes = np.full((len(cohort.observed), len(marginals)), -1, dtype=np.int64)
+    codes = np.full((len(cohort.observed), len(margins)), -1, dtype=np.int64)
     for j, key in enumerate(cohort.truth.layout.keys):
-        n_cells = marginals[key].probabilities.size
+        n_cells = margins[key].probabilities.size
         codes[known[key.party], j] = cohort.truth.margins[key].cells(cohort.values[key], n_cells)
     return codes

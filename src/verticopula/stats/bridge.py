@@ -26,7 +26,7 @@ from verticopula.privacy.root_finding import newton_step, newton_steps
 Floats = NDArray[np.float64]
 
 STRONGEST = 0.999  # correlation that `invert_pair` returns
-STRONGEST_IN_SERIES = 0.98  # and `invert_series`
+STRONGEST_IN_SERIES = 0.98  # and `invert_series`, whose terms are too few beyond it
 TERMS = 48
 _STEPS = 60
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from verticopula.stats.em import regress
+from verticopula.stats.matrix_repair import clipped_root
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -131,7 +132,7 @@ def draw_given(correlation: Floats, region: LatentRegion, n_rows: int, rng: np.r
     if bounded.size:
         z[:, bounded] = draw_in_region(mean[0], covariance, region, n_rows, rng)
     means, left = _condition(correlation, given, z[:, given], rest)
-    z[:, rest] = means + rng.standard_normal((n_rows, rest.size)) @ _root(left).T
+    z[:, rest] = means + rng.standard_normal((n_rows, rest.size)) @ clipped_root(left, 0.0).T
     return z
 
 
@@ -139,12 +140,6 @@ def _condition(correlation: Floats, given: Ints, values: Floats, wanted: Ints) -
     """(n, w) means and (w, w) covariance of some latents where others have these (n, g) values."""
     weights = regress(correlation, given, wanted)
     return values @ weights.T, correlation[np.ix_(wanted, wanted)] - weights @ correlation[np.ix_(given, wanted)]
-
-
-def _root(covariance: Floats) -> Floats:
-    """A square root, also of a matrix that rounding has made a little indefinite."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def draw_in_region(
@@ -159,7 +154,7 @@ def draw_in_region(
     if mean.size == 1:
         deviation = np.full(n_rows, np.sqrt(covariance[0, 0]))
         return _draw_between(np.full(n_rows, mean[0]), deviation, region.low[0], region.high[0], rng)[:, None]
-    root, kept, found = _root(covariance), [], 0
+    root, kept, found = clipped_root(covariance, 0.0), [], 0
     for _ in range(CONDITION_TUNING.proposals):
         proposed = mean + rng.standard_normal((n_rows, mean.size)) @ root.T
         accepted = proposed[region.holds(proposed)][: n_rows - found]

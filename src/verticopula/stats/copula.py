@@ -66,7 +66,7 @@ class Layout:
         return mask
 
 
-def indicators_to_latents(layout: Layout, marginals: Mapping[ColumnKey, Marginal], unknown: Bools) -> Floats:
+def indicators_to_latents(layout: Layout, margins: Mapping[ColumnKey, Marginal], unknown: Bools) -> Floats:
     """(q, q) block-diagonal map A: correlations with indicators -> correlations with latents.
 
     `unknown` (q,) marks latents of which nothing is known. Those of categories come out uncorrelated, and the others
@@ -79,35 +79,35 @@ def indicators_to_latents(layout: Layout, marginals: Mapping[ColumnKey, Marginal
             transform[part, part] = 0.0
             if known.size > 1:
                 places = part.start + known
-                transform[np.ix_(places, places)] = latent_from_indicator(known_shares(marginals[key], known))
+                transform[np.ix_(places, places)] = latent_from_indicator(known_shares(margins[key], known))
     return transform
 
 
-def known_shares(marginal: Marginal, known: NDArray[np.int64]) -> Floats:
+def known_shares(margin: Marginal, known: NDArray[np.int64]) -> Floats:
     """The shares of these categories among themselves; equal where none has any mass."""
-    kept = marginal.probabilities[known]
+    kept = margin.probabilities[known]
     total = float(kept.sum())
     return np.asarray(kept / total if total > 0.0 else np.full(known.size, 1.0 / known.size))
 
 
-def find_rare(layout: Layout, marginals: Mapping[ColumnKey, Marginal]) -> Bools:
+def find_rare(layout: Layout, margins: Mapping[ColumnKey, Marginal]) -> Bools:
     """(q,) the latents of categories that are too rare for anything to be learnt of them."""
     rare = np.zeros(len(layout.labels), dtype=np.bool_)
     for key, part in zip(layout.keys, layout.slices, strict=True):
         if part.stop - part.start > 1:
-            rare[part] = marginals[key].probabilities < marginals[key].rarest
+            rare[part] = margins[key].probabilities < margins[key].rarest
     return rare
 
 
-def find_interval(key: ColumnKey, marginal: Marginal, condition: Condition) -> tuple[float, float]:
+def find_interval(key: ColumnKey, margin: Marginal, condition: Condition) -> tuple[float, float]:
     """The grades of a condition on a column with an order, both the same for one value of a continuum.
 
     SettingsError if the fitted margin has no such values.
     """
-    low, high = marginal.grades_between(condition.low, condition.high)
+    low, high = margin.grades_between(condition.low, condition.high)
     if high - low > _NO_MASS:
         return low, high
-    if marginal.column.is_discrete or not condition.is_single:
+    if margin.column.is_discrete or not condition.is_single:
         check_mass(key, 0.0)
     middle = (low + high) / 2.0
     return middle, middle
@@ -124,7 +124,7 @@ class FittedCopula:
     """Marginals and correlation, ready to sample."""
 
     layout: Layout
-    marginals: Mapping[ColumnKey, Marginal]
+    margins: Mapping[ColumnKey, Marginal]
     correlation: Floats
 
     def sample(
@@ -166,14 +166,14 @@ class FittedCopula:
         for key, part in zip(self.layout.keys, self.layout.slices, strict=True):
             if key not in conditions:
                 continue
-            marginal = self.marginals[key]
+            margin = self.margins[key]
             if part.stop - part.start > 1:
                 category = int(conditions[key].low)
-                check_mass(key, float(marginal.probabilities[category]))
-                thresholds = thresholds_for(marginal.probabilities, self.correlation[part, part])
+                check_mass(key, float(margin.probabilities[category]))
+                thresholds = thresholds_for(margin.probabilities, self.correlation[part, part])
                 region.win(part.start, thresholds, category)
             else:
-                low, high = find_interval(key, marginal, conditions[key])
+                low, high = find_interval(key, margin, conditions[key])
                 region.bound_or_fix(part.start, float(ndtri(low)), float(ndtri(high)))
         return region.build()
 
@@ -195,8 +195,8 @@ class FittedCopula:
 
     def decoder(self, key: ColumnKey, part: slice) -> Callable[[Floats], Floats]:
         """How a column's latents become its values."""
-        marginal = self.marginals[key]
+        margin = self.margins[key]
         if part.stop - part.start == 1:
-            return lambda latent: marginal.quantile(ndtr(latent[:, 0]))
-        thresholds = thresholds_for(marginal.probabilities, self.correlation[part, part])
+            return lambda latent: margin.quantile(ndtr(latent[:, 0]))
+        thresholds = thresholds_for(margin.probabilities, self.correlation[part, part])
         return lambda latent: choose_category(latent, thresholds).astype(np.float64)

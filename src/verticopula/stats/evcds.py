@@ -20,7 +20,7 @@ from verticopula.stats.em import find_patterns
 from verticopula.stats.fit_result import AlignedDraw, FitResult
 from verticopula.stats.latent_draws import draw_constrained
 from verticopula.stats.loadings import Loadings
-from verticopula.stats.margin_curves import MarginCurve, conditional_sensitivity, correct_marginals, curve_from_latents
+from verticopula.stats.margin_curves import MarginCurve, apply_curves, conditional_sensitivity, curve_from_latents
 from verticopula.stats.pairwise import fit_pairwise
 from verticopula.stats.rank_release import CollectedReleases, RankRelease
 from verticopula.stats.readings import read_release
@@ -36,11 +36,11 @@ def fit_evcds(collected: CollectedReleases, response: ColumnKey, rng: np.random.
     first = response_latents(response, release)
     latents = draw_in_order(release, correlation, first, rng)
     curves = observed_curves(latents, release.observed)
-    marginals = correct_marginals(release.layout, release.marginals, curves)
-    copula = FittedCopula(release.layout, marginals, correlation)
+    margins = apply_curves(release.layout, release.margins, curves)
+    copula = FittedCopula(release.layout, margins, correlation)
     return FitResult(
         copula,
-        release.marginals,
+        release.margins,
         report,
         collected.missingness,
         collected.budgets,

@@ -18,7 +18,7 @@ from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport
 from verticopula.stats.posterior_draws import PosteriorDraws
 from verticopula.stats.refinement import RefineReport
-from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict_report import StrictReport
 
 Floats = NDArray[np.float64]
 
@@ -75,7 +75,7 @@ class FitResult:
     Attributes
     ----------
     copula : margins and correlation of the population
-    observed_marginals : margins of the observed subjects; the same where nothing was corrected
+    observed_margins : margins of the observed subjects; the same where nothing was corrected
     report : repairs
     missingness : who is observed where
     budgets : what each column spent; empty for `strict`, which has its `spending`
@@ -91,7 +91,7 @@ class FitResult:
     """
 
     copula: FittedCopula
-    observed_marginals: Mapping[ColumnKey, Marginal]
+    observed_margins: Mapping[ColumnKey, Marginal]
     report: FitReport
     missingness: Missingness
     budgets: Mapping[ColumnKey, ColumnBudget]

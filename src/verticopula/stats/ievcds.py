@@ -22,7 +22,7 @@ from verticopula.stats.evcds import (
     response_latents,
 )
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.margin_curves import apply_curves
 from verticopula.stats.pairwise import FitReport, fit_pairwise
 from verticopula.stats.rank_release import CollectedReleases, RankRelease
 
@@ -52,8 +52,8 @@ def fit_round(
     correlation, report = fit_pairwise(release, observed)
     latents = draw_in_order(release, correlation, response_latents(response, release), rng)
     layout = collected.release.layout
-    marginals = correct_marginals(layout, collected.release.marginals, observed_curves(latents, observed))
-    return RoundFit(FittedCopula(layout, marginals, correlation), latents, report)
+    margins = apply_curves(layout, collected.release.margins, observed_curves(latents, observed))
+    return RoundFit(FittedCopula(layout, margins, correlation), latents, report)
 
 
 def finish_rounds(collected: CollectedReleases, release: RankRelease, last: RoundFit, response: ColumnKey) -> FitResult:
@@ -61,7 +61,7 @@ def finish_rounds(collected: CollectedReleases, release: RankRelease, last: Roun
     observed = collected.release.observed
     return FitResult(
         last.copula,
-        collected.release.marginals,
+        collected.release.margins,
         last.report,
         collected.missingness,
         collected.budgets,
@@ -75,7 +75,7 @@ def place_missing(
 ) -> tuple[Floats, Floats, NDArray[np.int64] | None]:
     """Where the model puts a column's missing values: (grades of observed, of missing, None), or codes if discrete."""
     seen = observed[:, part.start]
-    if copula.marginals[key].column.is_discrete:
+    if copula.margins[key].column.is_discrete:
         return np.empty(0), np.empty(0), copula.decoder(key, part)(latents[~seen, part]).astype(np.int64)
     column = latents[:, part.start]
     return np.sort(ndtr(column[seen])), ndtr(column[~seen]), None

@@ -25,8 +25,22 @@ SMALLEST_VARIANCE = 1e-9  # of a drawn direction
 _LEAST_CHANCE = 1e-12
 _BLOCK = 1 << 20  # subjects times cells weighed at once
 _STRONGEST_LINK = 1.0 - 1e-6
-SWEEPS = 5
 _NO_MASS = 1e-290
+
+
+@dataclass(frozen=True)
+class LatentDrawTuning:
+    """Length of the chain of latents. Chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    sweeps : over all columns
+    """
+
+    sweeps: int = 5
+
+
+LATENT_DRAW_TUNING = LatentDrawTuning()
 
 
 def order_by_ranks(ranks: Ints, rng: np.random.Generator) -> Ints:
@@ -181,7 +195,7 @@ def sweep_latents(
     evidence: Mapping[int, CellEvidence | ReadingEvidence],
     rng: np.random.Generator,
     *,
-    sweeps: int = SWEEPS,
+    sweeps: int = LATENT_DRAW_TUNING.sweeps,
 ) -> Floats:
     """Gibbs sampling from a start: each latent with evidence in turn, given all others and what was seen of it.
 

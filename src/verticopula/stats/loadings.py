@@ -83,7 +83,7 @@ def _loading(copula: FittedCopula, readings: Readings) -> Floats:
     loading = np.diag(readings.links)
     for key, part in zip(copula.layout.keys, copula.layout.slices, strict=True):
         if part.stop - part.start > 1:
-            shares = np.clip(copula.marginals[key].probabilities, 1e-6, 1.0 - 1e-6)
+            shares = np.clip(copula.margins[key].probabilities, 1e-6, 1.0 - 1e-6)
             boundary = boundary_matrix(solve_thresholds(shares))
             scale = readings.reliability[part] / np.sqrt(shares * (1.0 - shares))
             loading[part, part] = scale[:, None] * boundary

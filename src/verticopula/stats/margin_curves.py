@@ -39,23 +39,23 @@ class MarginCurve:
         return np.asarray(np.interp(grades, knots, np.maximum.accumulate(np.clip(values, 0.0, 1.0))))
 
 
-def correct_marginals(
-    layout: Layout, marginals: Mapping[ColumnKey, Marginal], curves: Sequence[MarginCurve]
+def apply_curves(
+    layout: Layout, margins: Mapping[ColumnKey, Marginal], curves: Sequence[MarginCurve]
 ) -> dict[ColumnKey, Marginal]:
     """Every column's margin in the population, from one curve per latent."""
-    return {key: _correct(marginals[key], curves[part]) for key, part in zip(layout.keys, layout.slices, strict=True)}
+    return {key: _correct(margins[key], curves[part]) for key, part in zip(layout.keys, layout.slices, strict=True)}
 
 
-def _correct(marginal: Marginal, curves: Sequence[MarginCurve]) -> Marginal:
+def _correct(margin: Marginal, curves: Sequence[MarginCurve]) -> Marginal:
     if len(curves) == 1:
-        cumulative = np.concatenate([[0.0], np.cumsum(marginal.probabilities)])
+        cumulative = np.concatenate([[0.0], np.cumsum(margin.probabilities)])
         cumulative[-1] = 1.0
         probabilities = np.maximum(np.diff(curves[0](np.minimum(cumulative, 1.0))), 0.0)
     else:  # one indicator per category: its curve moves the share of "not this one"
         probabilities = np.array(
-            [1.0 - float(curve(1.0 - p)) for curve, p in zip(curves, marginal.probabilities, strict=True)]
+            [1.0 - float(curve(1.0 - p)) for curve, p in zip(curves, margin.probabilities, strict=True)]
         )
-    return replace(marginal, probabilities=np.asarray(probabilities / probabilities.sum()))
+    return replace(margin, probabilities=np.asarray(probabilities / probabilities.sum()))
 
 
 def curve_from_latents(latents: Floats) -> MarginCurve:

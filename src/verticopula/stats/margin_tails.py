@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 _INSIDE = 3  # cells next to a tail that say how high it begins
 
 
-def shorten_tails(marginal: Marginal, deviation: float) -> Marginal:
+def shorten_tails(margin: Marginal, deviation: float) -> Marginal:
     """The margin with the same mass in its tails, falling geometrically from the cells next to them.
 
     Tails are found as in `marginals.smooth_tails`. A tail of mass m next to cells of mass f each has the ratio
@@ -29,9 +29,9 @@ def shorten_tails(marginal: Marginal, deviation: float) -> Marginal:
     ----------
     deviation : standard deviation of the noise on a cell's share
     """
-    if marginal.column.kind not in ("continuous", "count"):
-        return marginal
-    shares = marginal.probabilities.copy()
+    if margin.column.kind not in ("continuous", "count"):
+        return margin
+    shares = margin.probabilities.copy()
     for view in (shares, shares[::-1]):
         tail = _tail_size(view, deviation)
         inside = view[tail : tail + _INSIDE].mean() if tail < view.size else 0.0
@@ -39,7 +39,7 @@ def shorten_tails(marginal: Marginal, deviation: float) -> Marginal:
         if tail > 1 and mass > 0.0 and inside > 0.0:
             fall = (mass / (mass + inside)) ** np.arange(tail, 0, -1)
             view[:tail] = mass * fall / fall.sum()
-    return replace(marginal, probabilities=shares)
+    return replace(margin, probabilities=shares)
 
 
 def _tail_size(shares: Floats, deviation: float) -> int:

@@ -12,6 +12,7 @@ b_c, Cov(1{category = c}, h(X)) = (D b)_c E[h'(X)] + higher orders (Price's theo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -22,10 +23,27 @@ from verticopula.privacy.root_finding import bisect
 
 Floats = NDArray[np.float64]
 
-_CALIBRATION_ROWS = 40_000
 _STRONGEST = 0.999
 _RAREST = 1e-6  # probabilities are floored here: a threshold at infinity helps nobody
-_DAMPING, _LONGEST_STEP = 0.7, 0.5  # by hand: steps that reach any threshold, and end
+
+
+@dataclass(frozen=True)
+class NominalTuning:
+    """Chosen constants of nominal columns' latents. All were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    calibration_rows : normal draws in which thresholds are found
+    damping : part of a step towards the thresholds that is taken
+    longest_step : of a threshold; with both, steps reach any threshold, and end
+    """
+
+    calibration_rows: int = 40_000
+    damping: float = 0.7
+    longest_step: float = 0.5
+
+
+NOMINAL_TUNING = NominalTuning()
 
 
 @lru_cache(maxsize=1)
@@ -90,7 +108,7 @@ def latent_from_indicator(probabilities: Floats) -> Floats:
 @lru_cache(maxsize=8)
 def _fixed_normals(columns: int) -> Floats:
     """The same standard normal rows every time: calibration must not depend on luck."""
-    return np.random.default_rng(columns).standard_normal((_CALIBRATION_ROWS, columns))
+    return np.random.default_rng(columns).standard_normal((NOMINAL_TUNING.calibration_rows, columns))
 
 
 def match_pair(loadings: Floats, covariance: Floats, probabilities: tuple[Floats, Floats]) -> Floats:
@@ -150,12 +168,13 @@ def move_thresholds(thresholds: Floats, latents: Floats, shares: Floats, *, tole
     tolerance : on a share
     steps : at most; Newton's, damped and bounded, because shares of finitely many latents are no smooth function
     """
+    tuning = NOMINAL_TUNING
     for _ in range(steps):
         miss = np.bincount(choose_category(latents, thresholds), minlength=shares.size) / latents.shape[0] - shares
         if np.max(np.abs(miss)) < tolerance:
             break
         step = np.linalg.lstsq(boundary_matrix(thresholds), miss, rcond=1e-12)[0]
-        thresholds = thresholds + np.clip(_DAMPING * step, -_LONGEST_STEP, _LONGEST_STEP)
+        thresholds = thresholds + np.clip(tuning.damping * step, -tuning.longest_step, tuning.longest_step)
     return thresholds
 
 

@@ -42,7 +42,7 @@ class FitReport:
     shrink_rank, shrink_change : rank of the target; mean absolute change of an entry
     psd_change : largest change of an entry by the repair to a correlation matrix
     smallest_eigenvalue : before that repair
-    marginal_repairs : per column, total absolute change of the cell probabilities
+    margin_repairs : per column, total absolute change of the cell probabilities
     """
 
     overlap: NDArray[np.int64]
@@ -51,7 +51,7 @@ class FitReport:
     shrink_change: float
     psd_change: float
     smallest_eigenvalue: float
-    marginal_repairs: Mapping[ColumnKey, float]
+    margin_repairs: Mapping[ColumnKey, float]
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ def fit_pairwise(release: RankRelease, observed: Bools | None = None) -> tuple[F
     `observed` (N, q) says which of the ranked cells were observed; None for all of them.
     """
     pairs = correlate_pairs(release)
-    return shrink_and_repair(pairs if observed is None else pairs.resting_on(observed), release.marginals)
+    return shrink_and_repair(pairs if observed is None else pairs.resting_on(observed), release.margins)
 
 
 def correlate_pairs(release: RankRelease) -> PairwiseLatents:
     """Every pair's latent correlation from the noisy ranks of the subjects that both have."""
-    latents = release.latent_marginals
+    latents = release.latent_margins
     spearman = spearman_pairwise(
         spread_out(release.grades(), release.observed),
         release.observed,
@@ -96,14 +96,14 @@ def correlate_pairs(release: RankRelease) -> PairwiseLatents:
     )
     shapes, flat = grade_shapes(latents)
     # An indicator's mid-grade jumps by 1/2, so rho = 12 Cov(mid-grades) is 3 Cov(indicators).
-    return assemble(invert_bridge(spearman, shapes, flat), spearman.rho / 3.0, release.layout, release.marginals, flat)
+    return assemble(invert_bridge(spearman, shapes, flat), spearman.rho / 3.0, release.layout, release.margins, flat)
 
 
 def assemble(
     pairwise: PairwiseSpearman,
     indicator_covariance: Floats,
     layout: Layout,
-    marginals: Mapping[ColumnKey, Marginal],
+    margins: Mapping[ColumnKey, Marginal],
     flat: Bools,
 ) -> PairwiseLatents:
     """Correlations of all latents, those of categories among them, from pairwise latent correlations.
@@ -114,14 +114,14 @@ def assemble(
     indicator_covariance : (q, q), used between the categories of two nominal columns
     flat : (q,) latents with all mass in one cell, of which nothing is known
     """
-    blocks, unknown = layout.nominal_blocks(), flat | find_rare(layout, marginals)
-    latent, variance = _to_category_latents(pairwise, layout, marginals, blocks, unknown)
-    _match_nominal_pairs(latent, indicator_covariance, layout, marginals, unknown)
+    blocks, unknown = layout.nominal_blocks(), flat | find_rare(layout, margins)
+    latent, variance = _to_category_latents(pairwise, layout, margins, blocks, unknown)
+    _match_nominal_pairs(latent, indicator_covariance, layout, margins, unknown)
     # Pairs with a flat column are unknown, not known to be zero: the others must not learn from them.
     return PairwiseLatents(latent, variance, pairwise.overlap, blocks | unknown[:, None] | unknown[None, :])
 
 
-def shrink_and_repair(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
+def shrink_and_repair(pairs: PairwiseLatents, margins: Mapping[ColumnKey, Marginal]) -> tuple[Floats, FitReport]:
     """A proper correlation matrix: shrunk as far as the noise says, then repaired."""
     with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small: threads only wait for each other
         shrunk = shrink(pairs.correlation, pairs.variance, pairs.fixed)
@@ -133,7 +133,7 @@ def shrink_and_repair(pairs: PairwiseLatents, marginals: Mapping[ColumnKey, Marg
         shrink_change=shrunk.change,
         psd_change=repaired.change,
         smallest_eigenvalue=repaired.smallest_eigenvalue_before,
-        marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
+        margin_repairs={key: margin.repair for key, margin in margins.items()},
     )
     return repaired.correlation, report
 
@@ -150,12 +150,12 @@ def grade_shapes(latents: list[Marginal]) -> tuple[list[GradeShape], Bools]:
 def _to_category_latents(
     pairwise: PairwiseSpearman,
     layout: Layout,
-    marginals: Mapping[ColumnKey, Marginal],
+    margins: Mapping[ColumnKey, Marginal],
     fixed: Bools,
     unknown: Bools,
 ) -> tuple[Floats, Floats]:
     """Correlations with category indicators turned into correlations with category latents."""
-    transform = indicators_to_latents(layout, marginals, unknown)
+    transform = indicators_to_latents(layout, margins, unknown)
     outside = pairwise.rho * ~fixed
     latent = transform @ outside @ transform.T
     variance = transform**2 @ (pairwise.variance * ~fixed) @ (transform**2).T
@@ -167,11 +167,11 @@ def _to_category_latents(
 
 
 def _match_nominal_pairs(
-    latent: Floats, covariance: Floats, layout: Layout, marginals: Mapping[ColumnKey, Marginal], unknown: Bools
+    latent: Floats, covariance: Floats, layout: Layout, margins: Mapping[ColumnKey, Marginal], unknown: Bools
 ) -> None:
     """Scale the block of every two nominal columns to the association that was observed, in place."""
     nominal = [(k, s) for k, s in zip(layout.keys, layout.slices, strict=True) if s.stop - s.start > 1]
-    known = [(marginals[key], part.start, np.flatnonzero(~unknown[part])) for key, part in nominal]
+    known = [(margins[key], part.start, np.flatnonzero(~unknown[part])) for key, part in nominal]
     known = [column for column in known if column[2].size > 1]
     for index, (first, start, kept) in enumerate(known):
         for second, other_start, other_kept in known[:index]:

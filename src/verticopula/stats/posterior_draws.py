@@ -33,8 +33,24 @@ from verticopula.stats.readings import Readings
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
 
-DRAWS = 200
-_BURN, _THIN = 20, 2
+
+@dataclass(frozen=True)
+class PosteriorDrawTuning:
+    """Length of the chain of correlations. All were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    draws : that are kept
+    burn_in : steps before the first of them
+    thin : steps from one to the next
+    """
+
+    draws: int = 200
+    burn_in: int = 20
+    thin: int = 2
+
+
+POSTERIOR_DRAW_TUNING = PosteriorDrawTuning()
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,8 +80,8 @@ class PosteriorDraws:
         draws -= draws.mean(axis=0)
         links = np.where(readings.links > 0.0, readings.links, np.inf)
         draws /= np.outer(links, links)
-        unknown = ~np.isfinite(links) | find_rare(copula.layout, copula.marginals)
-        turn = indicators_to_latents(copula.layout, copula.marginals, unknown)
+        unknown = ~np.isfinite(links) | find_rare(copula.layout, copula.margins)
+        turn = indicators_to_latents(copula.layout, copula.margins, unknown)
         draws = turn @ draws @ turn.T
         draws[:, copula.layout.nominal_blocks() | np.eye(links.size, dtype=bool)] = 0.0
         return cls(copula, draws)
@@ -100,21 +116,22 @@ def draw_covariances(
     prior_subjects: float,
     rng: Rng,
     *,
-    n_draws: int = DRAWS,
-    thin: int = _THIN,
+    n_draws: int = POSTERIOR_DRAW_TUNING.draws,
+    thin: int = POSTERIOR_DRAW_TUNING.thin,
 ) -> Floats:
     """(T, q, q) correlation matrices of the readings from their posterior, every `thin`-th of the chain."""
     q = start.shape[0]
     groups = [_Group.of(readings, pattern) for pattern in patterns]
     degrees = sum(group.count for group in groups) + prior_subjects + q + 1.0
+    burn_in = POSTERIOR_DRAW_TUNING.burn_in
     covariance, drawn = start, np.empty((n_draws, q, q))
-    for step in range(_BURN + thin * n_draws):
+    for step in range(burn_in + thin * n_draws):
         products = prior_subjects * np.eye(q)
         for group in groups:
             group.add_completed(products, covariance, rng)
         covariance = to_correlation(draw_inverse_wishart(products, degrees, rng))
-        if step >= _BURN and (step - _BURN) % thin == 0:
-            drawn[(step - _BURN) // thin] = covariance
+        if step >= burn_in and (step - burn_in) % thin == 0:
+            drawn[(step - burn_in) // thin] = covariance
     return drawn
 
 

@@ -32,14 +32,14 @@ class RankRelease:
     Attributes
     ----------
     layout : which latents belong to which column
-    marginals : privatized margins of the subjects that were ranked
+    margins : privatized margins of the subjects that were ranked
     observed : (N, q) who was ranked, per latent
     ranks : per latent, the noisy ranks of those subjects in cohort order
     flips : (q,) probability that a comparison was flipped
     """
 
     layout: Layout
-    marginals: Mapping[ColumnKey, Marginal]
+    margins: Mapping[ColumnKey, Marginal]
     observed: Bools
     ranks: tuple[Ints, ...]
     flips: Floats
@@ -48,7 +48,7 @@ class RankRelease:
     def build(
         cls,
         layout: Layout,
-        marginals: Mapping[ColumnKey, Marginal],
+        margins: Mapping[ColumnKey, Marginal],
         observed: Mapping[ColumnKey, Bools],
         ranks: Mapping[ColumnKey, NDArray[np.int64]],
         budgets: Mapping[ColumnKey, ColumnBudget],
@@ -57,21 +57,21 @@ class RankRelease:
         """From what the parties sent, column by column."""
         masks, columns, flips = [], [], []
         for key, part in zip(layout.keys, layout.slices, strict=True):
-            coins = coins_per_comparison(marginals[key].column, sampler)
+            coins = coins_per_comparison(margins[key].column, sampler)
             for offset in range(part.stop - part.start):
                 masks.append(observed[key])
                 columns.append(ranks[key][:, offset])
                 flips.append(flip_probability(budgets[key].epsilon_ranks / coins))
-        return cls(layout, marginals, np.column_stack(masks), tuple(columns), np.array(flips))
+        return cls(layout, margins, np.column_stack(masks), tuple(columns), np.array(flips))
 
     @property
     def n_subjects(self) -> int:
         return int(self.observed.shape[0])
 
     @property
-    def latent_marginals(self) -> list[Marginal]:
+    def latent_margins(self) -> list[Marginal]:
         """One margin per latent."""
-        return [latent for key in self.layout.keys for latent in self.marginals[key].latents()]
+        return [latent for key in self.layout.keys for latent in self.margins[key].latents()]
 
     def grades(self) -> list[Floats]:
         """Per latent, debiased grades of the ranked subjects, centred at zero."""
@@ -85,7 +85,7 @@ class RankRelease:
         return np.array(
             [
                 rank_noise_variance(ranks.size, flip, latent.tied_share) / max(ranks.size, 1) ** 2
-                for ranks, flip, latent in zip(self.ranks, self.flips, self.latent_marginals, strict=True)
+                for ranks, flip, latent in zip(self.ranks, self.flips, self.latent_margins, strict=True)
             ]
         )
 

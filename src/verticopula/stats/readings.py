@@ -82,7 +82,7 @@ class LatentCells:
 def cells_of(release: RankRelease) -> list[LatentCells]:
     """Cells and noisy grades of every latent."""
     found = []
-    for latent, grades, noise in zip(release.latent_marginals, release.grades(), release.grade_noise(), strict=True):
+    for latent, grades, noise in zip(release.latent_margins, release.grades(), release.grade_noise(), strict=True):
         continuous = not latent.column.has_ties
         cells = READING_TUNING.continuous_cells
         shares = np.full(cells, 1.0 / cells) if continuous else latent.fine_probabilities()

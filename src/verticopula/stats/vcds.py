@@ -14,5 +14,5 @@ from verticopula.stats.rank_release import CollectedReleases
 def fit_vcds(collected: CollectedReleases) -> FitResult:
     """A copula from what the parties released once."""
     correlation, report = fit_pairwise(collected.release)
-    copula = FittedCopula(collected.release.layout, collected.release.marginals, correlation)
-    return FitResult(copula, collected.release.marginals, report, collected.missingness, collected.budgets)
+    copula = FittedCopula(collected.release.layout, collected.release.margins, correlation)
+    return FitResult(copula, collected.release.margins, report, collected.missingness, collected.budgets)

@@ -21,10 +21,26 @@ from verticopula.schema.federation import Federation, Party
 Floats = NDArray[np.float64]
 Values = dict[ColumnKey, Floats]
 
-MOST_TRIES = 20  # chosen by hand: where one row in four keeps the constraints, next to none is moved
-_FEWEST_REDRAWN = 256
-_MOST_PASSES = 10  # of the projection over all constraints
 _MIRRORED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "=": "="}
+
+
+@dataclass(frozen=True)
+class ConstraintTuning:
+    """How long rows are drawn again before they are moved. All were chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    most_tries : where one row in four keeps the constraints, next to none is moved
+    fewest_redrawn : rows that are drawn at once
+    most_passes : of the projection over all constraints
+    """
+
+    most_tries: int = 20
+    fewest_redrawn: int = 256
+    most_passes: int = 10
+
+
+CONSTRAINT_TUNING = ConstraintTuning()
 
 
 @dataclass(frozen=True)
@@ -67,10 +83,10 @@ def keep_constraints(
     n_rows = len(next(iter(kept.values())))
     bad = np.flatnonzero(~_hold(constraints, kept))
     redrawn = bad.size if draw is not None else 0
-    for _ in range(MOST_TRIES if draw is not None else 0):
+    for _ in range(CONSTRAINT_TUNING.most_tries if draw is not None else 0):
         if bad.size == 0 or draw is None:
             break
-        more = draw(max(int(bad.size), _FEWEST_REDRAWN))
+        more = draw(max(int(bad.size), CONSTRAINT_TUNING.fewest_redrawn))
         good = np.flatnonzero(_hold(constraints, more))[: bad.size]
         for key, own in kept.items():
             own[bad[: good.size]] = more[key][good]
@@ -97,7 +113,7 @@ def _hold(constraints: Mapping[str, tuple[Constraint, ...]], values: Values) -> 
 def _project(party: Party, constraints: tuple[Constraint, ...], rows: dict[str, Floats]) -> dict[str, int]:
     """Constraint -> how many of the rows were moved for it, in place; SettingsError if no row can keep them all."""
     moved = {constraint.text: 0 for constraint in constraints}
-    for _ in range(_MOST_PASSES):
+    for _ in range(CONSTRAINT_TUNING.most_passes):
         broken = False
         for constraint in constraints:
             at = np.flatnonzero(~constraint.holds(rows))

@@ -20,15 +20,15 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.schema.study_settings import StudySettings
-from verticopula.stats.class_tilting import ClassMixture
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.fit_result import FitResult, StrictSpending, Unidentified
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport
-from verticopula.stats.printed.bernstein_margins import PrintedMarginal
+from verticopula.stats.printed.bernstein_margins import BernsteinMargin
 from verticopula.stats.printed.row_order_ranks import as_number
 from verticopula.stats.refinement import RefineReport
-from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict_report import StrictReport
+from verticopula.stats.tilted_ranks.class_tilting import ClassMixture
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.saved_tilting import classes_from_dict, classes_to_dict, tilted_from_dict, tilted_to_dict
@@ -98,11 +98,11 @@ def result_to_dict(result: FitResult) -> dict[str, Any]:
                 "party": key.party,
                 "column": key.column,
                 **_spent_on(result, key),
-                "cell_probabilities": copula.marginals[key].probabilities.tolist(),
-                "observed_cell_probabilities": result.observed_marginals[key].probabilities.tolist(),
-                "marginal_repair": copula.marginals[key].repair,
-                **_empty_values(copula.marginals[key], result.observed_marginals[key]),
-                **_printed_margin(copula.marginals[key]),
+                "cell_probabilities": copula.margins[key].probabilities.tolist(),
+                "observed_cell_probabilities": result.observed_margins[key].probabilities.tolist(),
+                "marginal_repair": copula.margins[key].repair,
+                **_empty_values(copula.margins[key], result.observed_margins[key]),
+                **_printed_margin(copula.margins[key]),
             }
             for key in copula.layout.keys
         ],
@@ -130,29 +130,29 @@ def _spent_on(result: FitResult, key: ColumnKey) -> dict[str, float]:
     return asdict(result.budgets[key])
 
 
-def _printed_margin(marginal: Marginal) -> dict[str, Any]:
+def _printed_margin(margin: Marginal) -> dict[str, Any]:
     """What is left out unless a margin is one that the paper's algorithms give as printed."""
-    if not isinstance(marginal, PrintedMarginal):
+    if not isinstance(margin, BernsteinMargin):
         return {}
-    own = {"low": marginal.low, "high": marginal.high, "coefficients": marginal.coefficients.tolist()}
-    return {"as_printed": {**own, "choices": asdict(marginal.choices)}}
+    own = {"low": margin.low, "high": margin.high, "coefficients": margin.coefficients.tolist()}
+    return {"as_printed": {**own, "choices": asdict(margin.choices)}}
 
 
-def _empty_values(marginal: Marginal, observed: Marginal) -> dict[str, float]:
+def _empty_values(margin: Marginal, observed: Marginal) -> dict[str, float]:
     """Shares of empty values; left out where there are none."""
-    if marginal.empty == 0.0 and observed.empty == 0.0:
+    if margin.empty == 0.0 and observed.empty == 0.0:
         return {}
-    return {"empty_share": marginal.empty, "observed_empty_share": observed.empty}
+    return {"empty_share": margin.empty, "observed_empty_share": observed.empty}
 
 
-def _read_marginal(column: Column, saved: Mapping[str, Any], shares: str) -> Marginal:
+def _read_margin(column: Column, saved: Mapping[str, Any], shares: str) -> Marginal:
     """One column's margin, as it was written."""
     probabilities, repair, raw = np.array(saved[shares]), saved["marginal_repair"], saved.get("as_printed")
     if raw is None:
         empty = saved.get("empty_share" if shares == "cell_probabilities" else "observed_empty_share", 0.0)
         return Marginal(column, probabilities, repair, empty=empty)
     coefficients, choices = np.array(raw["coefficients"], dtype=np.float64), PrintedChoices(**raw["choices"])
-    return PrintedMarginal(column, probabilities, repair, raw["low"], raw["high"], coefficients, choices)
+    return BernsteinMargin(column, probabilities, repair, raw["low"], raw["high"], coefficients, choices)
 
 
 def _sums(spending: StrictSpending) -> dict[str, Any]:
@@ -178,13 +178,13 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
     layout = Layout.of(columns)
     if tuple(raw["labels"]) != layout.labels or set(saved) != set(columns):
         raise VerticopulaError("the saved study's columns do not fit its federation")
-    marginals = {key: _read_marginal(columns[key], saved[key], "cell_probabilities") for key in layout.keys}
+    margins = {key: _read_margin(columns[key], saved[key], "cell_probabilities") for key in layout.keys}
     correlation = np.array(raw["correlation"], dtype=np.float64)
     q = len(layout.labels)
     if correlation.shape != (q, q) or not np.all(np.isfinite(correlation)):
         raise VerticopulaError("the saved study's correlation matrix has the wrong shape")
     report = raw["report"]
-    copula = FittedCopula(layout, marginals, correlation)
+    copula = FittedCopula(layout, margins, correlation)
     return FitResult(
         copula=_read_copula(copula, raw),
         report=FitReport(
@@ -194,10 +194,10 @@ def result_from_dict(federation: Federation, raw: Mapping[str, Any]) -> FitResul
             shrink_change=report["shrink_change"],
             psd_change=report["psd_change"],
             smallest_eigenvalue=report["smallest_eigenvalue"],
-            marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
+            margin_repairs={key: margin.repair for key, margin in margins.items()},
         ),
-        observed_marginals={
-            key: _read_marginal(columns[key], saved[key], "observed_cell_probabilities") for key in layout.keys
+        observed_margins={
+            key: _read_margin(columns[key], saved[key], "observed_cell_probabilities") for key in layout.keys
         },
         missingness=Missingness.from_dict(raw["missingness"]),
         refinement=None

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from verticopula.errors import VerticopulaError
 from verticopula.schema.columns import ColumnKey
-from verticopula.stats.class_tilting import ClassMixture
 from verticopula.stats.copula import FittedCopula, Layout
+from verticopula.stats.tilted_ranks.class_tilting import ClassMixture
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula
@@ -75,7 +75,7 @@ def tilted_from_dict(copula: FittedCopula, raw: Mapping[str, Any]) -> TiltedStud
     model = TiltedCopula(columns, latent_of, correlation, tilts, tables, shifts)
     if not _fits(copula, model, targets):
         raise VerticopulaError("the saved study's cells or tables do not fit its columns")
-    return TiltedStudyCopula(copula.layout, copula.marginals, copula.correlation, model, targets)
+    return TiltedStudyCopula(copula.layout, copula.margins, copula.correlation, model, targets)
 
 
 def classes_to_dict(mixture: ClassMixture) -> dict[str, Any]:
@@ -97,22 +97,22 @@ def classes_from_dict(copula: FittedCopula, raw: Mapping[str, Any]) -> ClassMixt
     response, shares = ColumnKey(*raw["response"]), np.array(raw["shares"], dtype=np.float64)
     keys = [key for key in copula.layout.keys if key != response]
     sizes = {len(model["columns"]) for model in raw["models"]}
-    known = copula.marginals[response].probabilities.size if response in copula.layout.keys else 0
+    known = copula.margins[response].probabilities.size if response in copula.layout.keys else 0
     whole = np.isfinite(shares).all() and (shares >= 0.0).all() and shares.sum() > 0.0
     if sizes != {len(keys)} or shares.shape != (known,) or len(raw["models"]) != known or not whole:
         raise VerticopulaError("the saved study's classes do not fit its response")
-    layout = Layout.of({key: copula.marginals[key].column for key in keys})
+    layout = Layout.of({key: copula.margins[key].column for key in keys})
     models = []
     for model in raw["models"]:
-        marginals = {
-            key: replace(copula.marginals[key], probabilities=np.array(column["probabilities"], dtype=np.float64))
+        margins = {
+            key: replace(copula.margins[key], probabilities=np.array(column["probabilities"], dtype=np.float64))
             for key, column in zip(keys, model["columns"], strict=True)
         }
-        plain = FittedCopula(layout, marginals, np.eye(len(layout.labels)))
-        if any(marginals[key].probabilities.size != copula.marginals[key].probabilities.size for key in keys):
+        plain = FittedCopula(layout, margins, np.eye(len(layout.labels)))
+        if any(margins[key].probabilities.size != copula.margins[key].probabilities.size for key in keys):
             raise VerticopulaError("the saved study's cells or tables do not fit its columns")
         models.append(tilted_from_dict(plain, model))
-    return ClassMixture(copula.layout, copula.marginals, copula.correlation, response, shares, tuple(models))
+    return ClassMixture(copula.layout, copula.margins, copula.correlation, response, shares, tuple(models))
 
 
 def _fits(copula: FittedCopula, model: TiltedCopula, targets: Mapping[Pair, Floats]) -> bool:
@@ -127,7 +127,7 @@ def _fits(copula: FittedCopula, model: TiltedCopula, targets: Mapping[Pair, Floa
     if sorted(held.tolist()) != list(range(q)) or (model.latent_of < -1).any():
         return False
     for column, tilt, key in zip(columns, model.tilts, copula.layout.keys, strict=True):
-        n = copula.marginals[key].probabilities.size
+        n = copula.margins[key].probabilities.size
         cells = column.probabilities
         if column.groups.shape != cells.shape or cells.size not in (n, n + 1) or not (cells >= 0.0).all():
             return False

@@ -67,7 +67,7 @@ def _price_strict(
             key = ColumnKey(party.name, column.name)
             n, deviation = result.missingness.observed[key], spent.deviations[key]
             mu = margin_mu(column, n, deviation, may_be_empty=key in spent.empties)
-            yield pricing.gaussian_marginal(column, n, mu)
+            yield pricing.gaussian_margin(column, n, mu)
         known, selection = spent.subjects[party.name], spent.selection.get(party.name, 0.0)
         if factor > 0.0:
             yield pricing.gram(known, spent.mu * factor, spent.mu_person, joint=study)

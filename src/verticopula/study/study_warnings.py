@@ -15,8 +15,8 @@ from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict.gaussian_margins import count_deviation
-from verticopula.stats.strict.strict_report import StrictReport
 from verticopula.stats.strict.tuning_strict import STRICT_TUNING
+from verticopula.stats.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.tilted_pairs import find_tilting
 
@@ -151,8 +151,8 @@ def _range(fitted: FittedStudy) -> Iterator[StudyWarning]:
 
 def piled_up(fitted: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
     """Columns whose outermost cell holds much more than the one beside it; a bound of zero is a natural heap."""
-    for key, marginal in fitted.result.copula.marginals.items():
-        shares, bounds = marginal.probabilities, marginal.column.bounds
+    for key, margin in fitted.result.copula.margins.items():
+        shares, bounds = margin.probabilities, margin.column.bounds
         if bounds is None or shares.size < 4:
             continue
         for bound, outer, inner in ((bounds[0], shares[0], shares[1]), (bounds[1], shares[-1], shares[-2])):
@@ -176,8 +176,8 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
         return  # its report names such columns by what the noise leaves of them
     flat = [
         str(key)
-        for key, marginal in fitted.result.copula.marginals.items()
-        if key not in few and float(marginal.probabilities.max()) >= WARN_AT.nearly_all
+        for key, margin in fitted.result.copula.margins.items()
+        if key not in few and float(margin.probabilities.max()) >= WARN_AT.nearly_all
     ]
     if flat:
         yield _flat(flat, "Leave them out of conclusions, or out of the study.")
@@ -195,7 +195,7 @@ def _flat(columns: list[str], action: str) -> StudyWarning:
 
 def _has_few(result: FitResult, key: ColumnKey) -> bool:
     """Whether a column has few values, or may have: in a strict study empty values are private."""
-    known, empty = result.missingness.observed[key], result.observed_marginals[key].empty
+    known, empty = result.missingness.observed[key], result.observed_margins[key].empty
     noise = count_deviation(result.spending.deviations[key]) if result.spending is not None and empty > 0.0 else 0.0
     return known * (1.0 - empty) < max(WARN_AT.few_observed, WARN_AT.noise_deviations * noise)
 

@@ -12,7 +12,7 @@ from verticopula.data.missingness import Missingness
 from verticopula.formatting import readable
 from verticopula.schema.methods import STRICT
 from verticopula.stats.fit_result import FitResult
-from verticopula.stats.strict.strict_report import StrictReport
+from verticopula.stats.strict_report import StrictReport
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.study_warnings import find_warnings
 from verticopula.study.tilted_pairs import TiltingOverview, find_tilting
@@ -33,7 +33,7 @@ def summarise_study(fitted: FittedStudy) -> str:
     report = result.report
     q = report.standard_error.shape[0]
     off = ~np.eye(q, dtype=bool)
-    repairs = sorted(report.marginal_repairs.items(), key=lambda item: -item[1])[:3]
+    repairs = sorted(report.margin_repairs.items(), key=lambda item: -item[1])[:3]
     lines += [
         "",
         "Repairs (how much post-processing changed)",
@@ -149,8 +149,8 @@ def _tilting_lines(tilting: TiltingOverview) -> Iterator[str]:
 def margin_shifts(result: FitResult) -> list[tuple[str, float]]:
     """Per column, the largest difference between observed and corrected cumulative shares; largest first."""
     shifts = []
-    for key, observed in result.observed_marginals.items():
-        change = result.copula.marginals[key].probabilities - observed.probabilities
+    for key, observed in result.observed_margins.items():
+        change = result.copula.margins[key].probabilities - observed.probabilities
         moved = np.sum(np.abs(change)) / 2.0 if observed.column.kind == "nominal" else np.max(np.abs(np.cumsum(change)))
         shifts.append((str(key), float(moved)))
     return sorted(shifts, key=lambda item: -item[1])
@@ -163,8 +163,8 @@ def margins_table(result: FitResult) -> pl.DataFrame:
     have their shares in place of a distribution function.
     """
     parts = []
-    for key, observed in result.observed_marginals.items():
-        both = [observed.probabilities, result.copula.marginals[key].probabilities]
+    for key, observed in result.observed_margins.items():
+        both = [observed.probabilities, result.copula.margins[key].probabilities]
         if observed.column.kind != "nominal":
             both = [np.cumsum(shares) for shares in both]
         parts.append(

@@ -10,8 +10,8 @@ import numpy as np
 
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.dependence import TILTED_DEPENDENCE
-from verticopula.stats.class_tilting import ClassMixture
-from verticopula.stats.strict.strict_report import TiltedPair
+from verticopula.stats.strict_report import TiltedPair
+from verticopula.stats.tilted_ranks.class_tilting import ClassMixture
 from verticopula.stats.tilting.table_prior import copula_table
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula
 from verticopula.study.fitted_study import FittedStudy

@@ -55,8 +55,8 @@ MUTANTS = (
     Mutant(
         "budget-rounds-at-variable",
         "privacy/budget.py",
-        "ColumnBudget(ranks / budget.split_over, marginals)",
-        "ColumnBudget(ranks, marginals)",
+        "ColumnBudget(ranks / budget.split_over, margins)",
+        "ColumnBudget(ranks, margins)",
         "later rounds would be free at variable",
         one_of(COMPLETED_ROUNDS, "the_ledger_adds_up_to_what_was_asked_for_a_variable"),
     ),
@@ -71,9 +71,9 @@ MUTANTS = (
     Mutant(
         "budget-marginals-unsplit",
         "privacy/budget.py",
-        "marginals * weights[key] / total",
-        "marginals",
-        "every marginal would spend all of the budget",
+        "margins * weights[key] / total",
+        "margins",
+        "every margin would spend all of the budget",
         one_of(BUDGET_PLAN, "client_adds_up_to_the_party_s_epsilon"),
     ),
     Mutant(
@@ -81,7 +81,7 @@ MUTANTS = (
         "privacy/budget.py",
         "return epsilon / 2, epsilon / 2",
         "return epsilon, epsilon",
-        "ranks and marginals would spend epsilon each",
+        "ranks and margins would spend epsilon each",
         BUDGET_PLAN,
     ),
     Mutant(
@@ -255,8 +255,8 @@ MUTANTS = (
     Mutant(
         "price-of-ranges-from-data",
         "privacy/pricing.py",
-        "marginal = math.inf if self.bounds_from_data else epsilon_marginal",
-        "marginal = epsilon_marginal",
+        "margin = math.inf if self.bounds_from_data else epsilon_marginal",
+        "margin = epsilon_marginal",
         "ranges from the data would count as private",
         one_of(PARTY_RULES, "a_seed_and_bounds_from_data_are_written_down"),
     ),

@@ -11,7 +11,7 @@ MUTANTS = (
         "stats/marginals.py",
         "noise.discrete_laplace(counts[:1], 1.0 / epsilon, *label)",
         "noise.discrete_laplace(counts[:1], 0.5 / epsilon, *label)",
-        "a binary column's marginal would have half the noise",
+        "a binary column's margin would have half the noise",
         FLIP_RATES,
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""A party's side of every protocol: the only code that sees raw data.
+"""A party's side of every protocol: no other code answers with anything computed from raw data.
 
 It imports what protocol may. Network, simulate and audits make parties of it; the coordinator, only a `SumsHandler`.
 Read local_party.py first, then study_consents.py; member.py adds opening and closing over a network.

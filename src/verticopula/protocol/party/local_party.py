@@ -1,4 +1,4 @@
-"""A party: the only code that sees raw data.
+"""A party of a study, in this process or over a network.
 
 It holds its own table, its own policy, its own ledger and its own source of noise. It checks
 every request against the policy before anything is drawn, writes every release to the ledger
@@ -275,7 +275,7 @@ class LocalParty:
         if not len(proposal.ranks[own]) == len(proposal.marginals[own]) == len(columns):
             raise ProtocolError(f"party {self.name!r}: the study asks for no ranks of its columns")
         parts = zip(columns, proposal.ranks[own], proposal.marginals[own], strict=True)
-        queries = tuple(ColumnQuery(column.name, float(ranks), float(marginal)) for column, ranks, marginal in parts)
+        queries = tuple(ColumnQuery(column.name, float(ranks), float(margin)) for column, ranks, margin in parts)
         return ReleaseRequest(proposal.study, proposal.method, proposal.sampler, queries)
 
     def _check_agreed(self, request: OnceRequest) -> None:

@@ -16,7 +16,7 @@ from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
 from verticopula.protocol.messages import (
-    PrintedMargin,
+    NoisyCoefficients,
     PrintedMarginsReply,
     PrintedMarginsRequest,
     PrintedQuery,
@@ -151,7 +151,7 @@ class PrintedHandler:
         self.on_column(ranks.size * (ranks.size - 1) // 2)
         return noisy
 
-    def release_margin(self, request: PrintedMarginsRequest, query: PrintedQuery) -> PrintedMargin:
+    def release_margin(self, request: PrintedMarginsRequest, query: PrintedQuery) -> NoisyCoefficients:
         """One column's margin: noisy coefficients, and the exact range that they are on. Implements Eq. (9).
 
         Privacy
@@ -166,7 +166,7 @@ class PrintedHandler:
         low, high = own if self.choices.own_range else public_range(column)
         label = self.noise_label or request.study, column.name, "printed margin"
         noisy = release_coefficients(spline, low, high, values.size, query.epsilon, self.choices, self.noise, *label)
-        return PrintedMargin(query.column, low, high, noisy)
+        return NoisyCoefficients(query.column, low, high, noisy)
 
 
 def _rounds(query: PrintedQuery) -> list[PrintedRound]:

@@ -1,7 +1,7 @@
 """A party's side of the strict mode: margins of all its columns once, then secure sums over their cells.
 
-Raw data is touched here and in `local_party.py`, nowhere else. What a party shares are the pooled
-cells of its values; how cells are pooled and what they count for is a public function of all released margins.
+What a party shares are the pooled cells of its values; how cells are pooled and what they count for is a public
+function of all released margins.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class StrictHandler:
             column, n = self.table.party.column(query.column), self._n_known()
             empty = self.table.party.may_be_empty(query.column)
             mu = margin_mu(column, n, query.deviation, may_be_empty=empty)
-            entries.append(pricing.gaussian_marginal(column, n, mu))
+            entries.append(pricing.gaussian_margin(column, n, mu))
         return entries
 
     def check_margins(self, request: GaussianMarginsRequest, key: str) -> None:
@@ -285,9 +285,9 @@ class StrictHandler:
         known = {party.name: mask for party, mask in zip(federation.parties, evidence.known, strict=True)}
         budget = strict_budget_of(federation, proposal)
         replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
-        marginals = gather_margins(federation, replies, known, budget)
+        margins = gather_margins(federation, replies, known, budget)
         rows_agreed = are_rows_agreed(proposal.alignment)
-        expected = plan_strict_sums(federation, known, marginals, budget, rows_agreed=rows_agreed).sums
+        expected = plan_strict_sums(federation, known, margins, budget, rows_agreed=rows_agreed).sums
         if fingerprint(plan) != fingerprint(expected):
             raise ProtocolError(
                 f"party {self.name!r}: the plan of secure sums is not the one that follows from masks, "

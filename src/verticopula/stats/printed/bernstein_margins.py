@@ -117,7 +117,7 @@ def _bernstein_basis(degree: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class PrintedMarginal(Marginal):
+class BernsteinMargin(Marginal):
     """A margin from noisy Bernstein coefficients on a range.
 
     `probabilities`, over the column's public cells, follow from it: they are what reports show.
@@ -144,7 +144,7 @@ class PrintedMarginal(Marginal):
         high: float,
         coefficients: Floats,
         choices: PrintedChoices,
-    ) -> PrintedMarginal:
+    ) -> BernsteinMargin:
         """From what a party sent."""
         cells = np.zeros(cell_count(column, n_observed, epsilon))
         raw = evaluate_bernstein(coefficients, choices.bernstein_order)

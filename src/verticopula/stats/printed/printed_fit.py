@@ -18,7 +18,7 @@ from verticopula.stats.fit_result import AlignedDraw, FitResult
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import Repair
 from verticopula.stats.pairwise import FitReport
-from verticopula.stats.printed.bernstein_margins import PrintedMarginal
+from verticopula.stats.printed.bernstein_margins import BernsteinMargin
 from verticopula.stats.printed.ordered_latents import draw_latents, draw_missing
 from verticopula.stats.printed.rank_correlation import correlate_ranks
 from verticopula.stats.ranks import debias_ranks
@@ -74,7 +74,7 @@ def fit_ranks(
 def build_printed_result(
     layout: Layout,
     last: RankedRound,
-    marginals: Mapping[ColumnKey, PrintedMarginal],
+    margins: Mapping[ColumnKey, BernsteinMargin],
     missingness: Missingness,
     budgets: Mapping[ColumnKey, ColumnBudget],
     choices: PrintedChoices,
@@ -94,7 +94,7 @@ def build_printed_result(
         return last.draw(rng, choices)[:, back]
 
     draw: AlignedDraw | None = draw_aligned if aligned else None
-    margins: Mapping[ColumnKey, Marginal] = marginals
+    as_margins: Mapping[ColumnKey, Marginal] = margins
     report = FitReport(
         overlap=overlap,
         # Of either rank correlation between independent columns, times the slope of its arcsine at zero.
@@ -103,7 +103,7 @@ def build_printed_result(
         shrink_change=0.0,
         psd_change=last.repair.change,
         smallest_eigenvalue=last.repair.smallest_eigenvalue_before,
-        marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
+        margin_repairs={key: margin.repair for key, margin in margins.items()},
     )
-    copula = FittedCopula(layout, margins, last.repair.correlation[np.ix_(back, back)])
-    return FitResult(copula, margins, report, missingness, budgets, draw_aligned=draw)
+    copula = FittedCopula(layout, as_margins, last.repair.correlation[np.ix_(back, back)])
+    return FitResult(copula, as_margins, report, missingness, budgets, draw_aligned=draw)

@@ -108,10 +108,10 @@ def estimate_margin(
     return Marginal(column, values, repair, rarest=rarest, empty=1.0 - filled if may_be_empty else 0.0)
 
 
-def margin_shares(marginal: Marginal, *, may_be_empty: bool) -> NDArray[np.float64]:
+def margin_shares(margin: Marginal, *, may_be_empty: bool) -> NDArray[np.float64]:
     """(C,) shares of all public cells, that of empty values last where there may be some."""
-    values = (1.0 - marginal.empty) * marginal.probabilities
-    return np.append(values, marginal.empty) if may_be_empty else values
+    values = (1.0 - margin.empty) * margin.probabilities
+    return np.append(values, margin.empty) if may_be_empty else values
 
 
 def count_deviation(deviation: float) -> float:

@@ -18,8 +18,8 @@ from verticopula.stats.copula import Layout, indicators_to_latents
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import Repair, nearest_correlation
 from verticopula.stats.pairwise import FitReport
-from verticopula.stats.strict.strict_report import StrictReport, TiltedPair, by_parties
 from verticopula.stats.strict.tuning_strict import STRICT_TUNING as TUNING
+from verticopula.stats.strict_report import StrictReport, TiltedPair, by_parties
 from verticopula.stats.tilting.category_shifts import threshold_density
 from verticopula.stats.tilting.cell_features import features_mean
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
@@ -62,7 +62,7 @@ def fit_strict(
     chosen: ChosenTables,
     tables: Sequence[OpenedTable],
     layout: Layout,
-    marginals: Mapping[ColumnKey, Marginal],
+    margins: Mapping[ColumnKey, Marginal],
     parties: Sequence[str],
     rng: np.random.Generator,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -75,7 +75,7 @@ def fit_strict(
     ----------
     tables : of the second opening, in the order of `chosen.pairs`
     layout : of the plan's columns
-    marginals : of the observed, from noisy cells
+    margins : of the observed, from noisy cells
     parties : their names, in the order of the plan's numbers
     rng : of the rows that the fit works with
     n_rows : how many those are; None for as many as there are people, within limits
@@ -84,14 +84,13 @@ def fit_strict(
     opened = prepare_fit_inputs(plan, chosen, tables)
     fit = fit_tilted(opened, size, rng=rng, threads=usable_threads(), progress=progress)
     found = {
-        key: population_margin(column, marginals[key])
-        for key, column in zip(layout.keys, fit.model.columns, strict=True)
+        key: population_margin(column, margins[key]) for key, column in zip(layout.keys, fit.model.columns, strict=True)
     }
     repaired = imply_correlations(fit, chosen, layout, found)
     copula = TiltedStudyCopula(layout, found, repaired.correlation, fit.model, fit.targets)
     return StrictFit(
         copula,
-        _report(plan, chosen, layout, marginals, repaired),
+        _report(plan, chosen, layout, margins, repaired),
         summarise(plan, chosen, fit, layout, parties, repaired.correlation),
     )
 
@@ -107,7 +106,7 @@ def population_margin(column: PooledColumn, observed: Marginal) -> Marginal:
 
 
 def imply_correlations(
-    fit: TiltedFit, chosen: ChosenTables, layout: Layout, marginals: Mapping[ColumnKey, Marginal]
+    fit: TiltedFit, chosen: ChosenTables, layout: Layout, margins: Mapping[ColumnKey, Marginal]
 ) -> Repair:
     """Latent correlations of the layout's latents that go with the model.
 
@@ -133,7 +132,7 @@ def imply_correlations(
             else:
                 continue
             correlation[part, other], correlation[other, part] = block, block.T
-    transform = indicators_to_latents(layout, marginals, unknown)
+    transform = indicators_to_latents(layout, margins, unknown)
     inside = layout.nominal_blocks() | np.eye(q, dtype=np.bool_)
     latent = transform @ np.where(inside, 0.0, correlation) @ transform.T
     latent = np.clip(np.where(inside, 0.0, latent), -0.999, 0.999)
@@ -198,7 +197,7 @@ def _report(
     plan: OpeningPlan,
     chosen: ChosenTables,
     layout: Layout,
-    marginals: Mapping[ColumnKey, Marginal],
+    margins: Mapping[ColumnKey, Marginal],
     repaired: Repair,
 ) -> FitReport:
     """Repairs, and the error of every latent correlation before anything is shrunk."""
@@ -225,7 +224,7 @@ def _report(
         shrink_change=float(change.mean()) if change.size else 0.0,
         psd_change=repaired.change,
         smallest_eigenvalue=repaired.smallest_eigenvalue_before,
-        marginal_repairs={key: marginal.repair for key, marginal in marginals.items()},
+        margin_repairs={key: margin.repair for key, margin in margins.items()},
     )
 
 

@@ -80,7 +80,7 @@ def sums_roles(federation: Federation) -> tuple[tuple[str, ...], tuple[int, ...]
 def plan_strict_sums(
     federation: Federation,
     known: Mapping[str, Bools],
-    marginals: Mapping[ColumnKey, Marginal],
+    margins: Mapping[ColumnKey, Marginal],
     budget: StrictBudget,
     *,
     rows_agreed: bool = True,
@@ -94,7 +94,7 @@ def plan_strict_sums(
     Parameters
     ----------
     known : party -> (N,) whom it knows
-    marginals : of those, from noisy counts
+    margins : of those, from noisy counts
     rows_agreed : whether the parties know which rows are one person's
     """
     parties, widths, compute = sums_roles(federation)
@@ -107,10 +107,10 @@ def plan_strict_sums(
         split = replace(split, tables=split.tables / min(len(parties), math.sqrt(2.0 * len(parties))))
     people = {key: max(int(known[key.party].sum()), 1) for key in federation.keys}
     opening = plan_openings(
-        code_columns(federation, marginals, budget),
+        code_columns(federation, margins, budget),
         whom,
         split,
-        [_rounded_shares(marginals[key], may_be_empty=budget.empties[key]) for key in federation.keys],
+        [_rounded_shares(margins[key], may_be_empty=budget.empties[key]) for key in federation.keys],
         np.array([count_deviation(budget.deviations[key]) / people[key] for key in federation.keys]),
     )
     tables_mu = budget.parts().tables
@@ -140,13 +140,13 @@ def plan_strict_sums(
 
 
 def code_columns(
-    federation: Federation, marginals: Mapping[ColumnKey, Marginal], budget: StrictBudget
+    federation: Federation, margins: Mapping[ColumnKey, Marginal], budget: StrictBudget
 ) -> list[CodedColumn]:
     """What is public about every column before the first opening."""
     numbers = {party.name: number for number, party in enumerate(federation.parties)}
     return [
         CodedColumn(
-            marginals[key].probabilities.size,
+            margins[key].probabilities.size,
             federation.column(key).kind != "nominal",
             numbers[key.party],
             budget.empties[key],
@@ -155,9 +155,9 @@ def code_columns(
     ]
 
 
-def _rounded_shares(marginal: Marginal, *, may_be_empty: bool) -> Floats:
+def _rounded_shares(margin: Marginal, *, may_be_empty: bool) -> Floats:
     """`margin_shares` in units of 2^-24, whose sums are exact: which cells are pooled depends on no last digit."""
-    return np.asarray(np.rint(margin_shares(marginal, may_be_empty=may_be_empty) * _SHARE_UNITS) / _SHARE_UNITS)
+    return np.asarray(np.rint(margin_shares(margin, may_be_empty=may_be_empty) * _SHARE_UNITS) / _SHARE_UNITS)
 
 
 def round_plan(opening: OpeningPlan, mu: float) -> tuple[int, tuple[Ints, ...], Ints]:

@@ -31,14 +31,10 @@ from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_RAREST = 1e-3
-_ALONG_FACTORS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)  # g
-_ANYWHERE = (0.0, *np.geomspace(1e-5, 1e-1, 9).tolist())  # tau^2
-
 
 def threshold_density(shares: Floats) -> Floats:
     """The normal density at the thresholds of indicators with these shares."""
-    threshold = ndtri(np.clip(shares, _RAREST, 1.0 - _RAREST))
+    threshold = ndtri(np.clip(shares, TUNING.rarest_category, 1.0 - TUNING.rarest_category))
     return np.asarray(np.exp(-0.5 * threshold**2) / math.sqrt(2.0 * math.pi))
 
 
@@ -124,7 +120,7 @@ def shrink_together(noisy: Floats, variance: Floats, along: Floats, anywhere: Fl
     """
     best, kept = TUNING.least_evidence, None
     none = float(np.sum(np.log(variance) + noisy**2 / variance))
-    for g, squared in itertools.product(_ALONG_FACTORS, _ANYWHERE):
+    for g, squared in itertools.product(TUNING.shifts_along_factors, TUNING.shifts_anywhere):
         prior = g * along + squared * anywhere
         if g + squared == 0.0:
             continue

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from verticopula.stats.bridge import hermite_coefficients, invert_series
+from verticopula.stats.bridge import STRONGEST_IN_SERIES, hermite_coefficients, invert_series
 from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.tilting.category_shifts import estimate_shifts, read_latents
 from verticopula.stats.tilting.cell_features import CellFeatures, features_mean
@@ -27,12 +27,10 @@ from verticopula.stats.tilting.factor_structure import (
 from verticopula.stats.tilting.openings import OpenedGram, feature_places
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import latent_cuts
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-SMALLEST_EIGENVALUE = 0.01
-_STRONGEST_START = 0.98
 
 
 @dataclass(frozen=True)
@@ -96,9 +94,9 @@ def estimate_copula(
     structure, correlation = FactorStructure(np.zeros((held.size, 1)), np.full(2, 1e-6), groups), np.eye(held.size)
     if held.size > 1:
         structure = fit_structure(start_structure(noisy, variance, groups), noisy, variance)
-        blended = np.clip(structure.blend(noisy, variance), -_STRONGEST_START, _STRONGEST_START)
+        blended = np.clip(structure.blend(noisy, variance), -STRONGEST_IN_SERIES, STRONGEST_IN_SERIES)
         np.fill_diagonal(blended, 1.0)
-        correlation = nearest_correlation(blended, floor=SMALLEST_EIGENVALUE, projections=20).correlation
+        correlation = nearest_correlation(blended, floor=TUNING.smallest_eigenvalue, projections=20).correlation
     if not held.size:
         return CopulaEstimate(latent_of, correlation, noisy, variance, structure)
     latents = read_latents(features, columns, held, np.array([own[0] for own in coefficients]))

@@ -22,8 +22,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_STEPS = (1.0, 0.5, 0.25, 0.125)  # in logarithms of the c_k
-_FURTHEST = 4.0
 _LEAST_GAIN = 1e-9  # relative; two machines differ by less than 1e-12
 
 
@@ -58,14 +56,14 @@ def choose_row_weights(patterns: Bools, counts: Ints, longest: Floats, n_columns
 def _search(lost: Callable[[Floats], float], point: Floats) -> Floats:
     """A point in the search's range at which no step along one coordinate, however short, gains anything."""
     best = lost(point)
-    for step in _STEPS:
+    for step in TUNING.weight_steps:
         gained = True
         while gained:
             gained = False
             for k in range(point.size):
                 for sign in (step, -step):
                     other = point.copy()
-                    other[k] = min(max(point[k] + sign, -_FURTHEST), _FURTHEST)
+                    other[k] = min(max(point[k] + sign, -TUNING.farthest_weight), TUNING.farthest_weight)
                     value = lost(other)
                     if value < best * (1.0 - _LEAST_GAIN):
                         point, best, gained = other, value, True

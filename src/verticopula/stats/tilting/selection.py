@@ -27,9 +27,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_NEWTON_STEPS = 25
-_RIDGE = 1e-2
-
 
 @dataclass(frozen=True)
 class SelectionReading:
@@ -114,13 +111,14 @@ def fit_selection(reading: SelectionReading, features: Sequence[CellFeatures], p
 def _match_means(unit: Floats, wanted: Floats) -> Floats:
     """Slopes of exponential weights under which standardised features have these means; damped Newton steps."""
     slope = np.zeros(unit.shape[1])
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(TUNING.selection_steps):
         score = np.clip(unit @ slope, -4.0, 4.0)
         weight = np.exp(score)
         weight /= weight.sum()
         mean = weight @ unit
         hessian = (unit * weight[:, None]).T @ unit - np.outer(mean, mean)
-        step = np.linalg.solve(hessian + _RIDGE * np.eye(slope.size), wanted - mean - _RIDGE * slope)
+        ridge = TUNING.selection_ridge
+        step = np.linalg.solve(hessian + ridge * np.eye(slope.size), wanted - mean - ridge * slope)
         slope = slope + step * min(1.0, 1.0 / max(float(np.max(np.abs(step))), 1e-12))
         if np.max(np.abs(step)) < 1e-4:
             break

@@ -44,12 +44,12 @@ class AskedColumn:
     cells: CellCondition
     spread: tuple[Floats, float, float] | None = None
 
-    def keep(self, values: Floats, pooled: NDArray[np.uint8], marginal: Marginal, rng: np.random.Generator) -> Floats:
+    def keep(self, values: Floats, pooled: NDArray[np.uint8], margin: Marginal, rng: np.random.Generator) -> Floats:
         """Drawn values as the condition has them: inside of a pooled cell it may hold for a part only."""
         if self.spread is not None and not self.condition.is_single:
             grades, low, high = self.spread
             first, last = np.maximum(grades[pooled], low), np.minimum(grades[pooled + 1], high)
-            values = marginal.quantile(first + (last - first) * rng.random(pooled.size))
+            values = margin.quantile(first + (last - first) * rng.random(pooled.size))
         return np.clip(values, self.condition.low, self.condition.high)
 
 
@@ -62,7 +62,7 @@ class TiltedStudyCopula(FittedCopula):
 
     Attributes
     ----------
-    marginals : of values; how many are empty stands in `model`
+    margins : of values; how many are empty stands in `model`
     correlation : latent correlations that go with the model, for readers; rows follow `model`
     model : cells of all columns, latents, tables
     targets : pair -> the posterior table
@@ -106,7 +106,7 @@ class TiltedStudyCopula(FittedCopula):
     ) -> dict[ColumnKey, Floats]:
         out = {key: np.empty(n_rows) for key in self.layout.keys}
         restored = [
-            without_empties(column, self.marginals[key]) if complete or key in asked else column
+            without_empties(column, self.margins[key]) if complete or key in asked else column
             for key, column in zip(self.layout.keys, self.model.columns, strict=True)
         ]
         for start in range(0, n_rows, ROWS_AT_ONCE):
@@ -116,23 +116,23 @@ class TiltedStudyCopula(FittedCopula):
                 fill_rows(self.model, rows, rng)
             cells, inside = decode_rows(self.model, rows, rng, restored)
             for j, key in enumerate(self.layout.keys):
-                values = values_of(self.model.columns[j], self.marginals[key], cells[:, j], inside[:, j])
+                values = values_of(self.model.columns[j], self.margins[key], cells[:, j], inside[:, j])
                 if key in asked:
-                    values = asked[key].keep(values, rows.y[:, j], self.marginals[key], rng)
+                    values = asked[key].keep(values, rows.y[:, j], self.margins[key], rng)
                 out[key][start : start + n] = values
         return out
 
     def _ask(self, key: ColumnKey, condition: Condition) -> AskedColumn:
         """A condition in the model's terms; SettingsError if the fitted margin does not allow it."""
-        j, marginal = self.layout.keys.index(key), self.marginals[key]
+        j, margin = self.layout.keys.index(key), self.margins[key]
         column, latent = self.model.columns[j], self.model.latent_of[j]
-        grades = pooled_grades(column, marginal)
-        if marginal.column.kind == "nominal":
-            check_mass(key, float(marginal.probabilities[int(condition.low)]))
+        grades = pooled_grades(column, margin)
+        if margin.column.kind == "nominal":
+            check_mass(key, float(margin.probabilities[int(condition.low)]))
             cell = int(column.groups[int(condition.low)])
             low, high = grades[cell], grades[cell + 1]
         else:
-            low, high = find_interval(key, marginal, condition)
+            low, high = find_interval(key, margin, condition)
         met = np.zeros(column.n_cells)
         if low < high:
             overlap = np.minimum(grades[1:], high) - np.maximum(grades[:-1], low)
@@ -163,34 +163,34 @@ class TiltedStudyCopula(FittedCopula):
         return rows
 
 
-def values_of(column: PooledColumn, marginal: Marginal, cells: Ints, inside: Floats) -> Floats:
+def values_of(column: PooledColumn, margin: Marginal, cells: Ints, inside: Floats) -> Floats:
     """Values, or codes, of public cells and positions inside of them; not a number for the cell of an empty value.
 
     An ordered column's value stands in its margin where cell and position stand in the model's: the two may differ.
     """
-    n_cells = marginal.probabilities.size
+    n_cells = margin.probabilities.size
     filled = np.minimum(cells, n_cells - 1)
-    if marginal.column.kind in ("continuous", "count"):
+    if margin.column.kind in ("continuous", "count"):
         shares = np.maximum(column.probabilities[:n_cells], 0.0)
         ends = np.cumsum(shares) / max(float(shares.sum()), 1e-12)
         below = np.where(filled > 0, ends[filled - 1], 0.0)
         grades = below + np.clip(inside, _INSIDE, 1.0 - _INSIDE) * (ends[filled] - below)
-        values = marginal.quantile(np.clip(grades, _INSIDE, 1.0 - _INSIDE))
+        values = margin.quantile(np.clip(grades, _INSIDE, 1.0 - _INSIDE))
     else:
         values = filled.astype(np.float64)
     return np.where(cells < n_cells, values, np.nan)
 
 
-def without_empties(column: PooledColumn, marginal: Marginal) -> PooledColumn:
+def without_empties(column: PooledColumn, margin: Marginal) -> PooledColumn:
     """The column without empty values that are pooled with others."""
     p = column.probabilities.copy()
-    p[marginal.probabilities.size :] = 0.0
+    p[margin.probabilities.size :] = 0.0
     return replace(column, probabilities=p)
 
 
-def pooled_grades(column: PooledColumn, marginal: Marginal) -> Floats:
+def pooled_grades(column: PooledColumn, margin: Marginal) -> Floats:
     """(filled + 1,) grades of the values between which the pooled cells of an ordered column lie."""
-    n = marginal.probabilities.size
+    n = margin.probabilities.size
     mass = np.bincount(column.groups[:n], weights=np.maximum(column.probabilities[:n], 0.0), minlength=column.n_filled)
     ends = np.cumsum(mass) / max(float(mass.sum()), 1e-12)
     return np.concatenate([[0.0], ends[:-1], [1.0]])

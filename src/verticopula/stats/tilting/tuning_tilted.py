@@ -38,6 +38,7 @@ class TiltedTuning:
     regression_ridge, most_ridge : of regressions on the base, relative to the mean square of its features, for each
         standard deviation of noise on a mean product; and at most
     selection_rows : rows of the model that show what selection does
+    selection_steps, selection_ridge : Newton steps of the log odds of presence, and the ridge that keeps them finite
     score_caps : least and largest cap of a cell's mean latent, before scores get variance 1
     most_square : largest square that one column's score may have, where one normal column has about 1.5
     rarest_value : a score is standardised as if either end were at least this frequent
@@ -50,10 +51,15 @@ class TiltedTuning:
     most_residual : largest variance of correlations around the factors
     least_loading : added to a factor's mean squared loading
     real_factor : mean squared loading from which a factor is counted in the report
+    smallest_eigenvalue : of fitted correlations
     prior_variance : of a correlation about which nothing is known, where row weights are chosen
+    weight_steps, farthest_weight : of the search for row weights, both in logarithms of a party's factor c_k
     nominal_weight, shape_weight, empty_weight : squared length of a nominal column's indicators, of an ordered
         column's second feature and of the indicator of an empty value in a record, where a normal score has about 1.5
     most_explained : part of any contrast of a nominal column's cells that latents may explain
+    rarest_category : a category's threshold is taken as if it, and all others, were at least this frequent
+    shifts_along_factors, shifts_anywhere : prior variances of categories' shifts that are tried: g times the factors'
+        part, and tau^2 in every direction
     smooth_length : how far apart two cells of an ordered column are, in grades, when their deviations have a
         correlation of 1/e
     own_part : part of a deviation's variance that neighbouring cells do not share
@@ -94,6 +100,8 @@ class TiltedTuning:
     regression_ridge: float = 4.0
     most_ridge: float = 0.3
     selection_rows: int = 30_000
+    selection_steps: int = 25
+    selection_ridge: float = 1e-2
     score_caps: tuple[float, float] = (0.2, 2.0)
     most_square: float = 4.0
     rarest_value: float = 0.01
@@ -105,11 +113,17 @@ class TiltedTuning:
     most_residual: float = 0.1
     least_loading: float = 1e-3
     real_factor: float = 0.01
+    smallest_eigenvalue: float = 0.01
     prior_variance: float = 0.02
+    weight_steps: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125)
+    farthest_weight: float = 4.0
     nominal_weight: float = 1.0
     shape_weight: float = 0.3
     empty_weight: float = 0.3
     most_explained: float = 0.1
+    rarest_category: float = 1e-3
+    shifts_along_factors: tuple[float, ...] = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+    shifts_anywhere: tuple[float, ...] = (0.0, *(10.0 ** (k / 2 - 5.0) for k in range(9)))
     smooth_length: float = 0.5
     own_part: float = 0.3
     product_part: float = 0.1

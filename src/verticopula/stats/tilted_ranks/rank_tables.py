@@ -1,10 +1,10 @@
 """Tables of pairs of columns from noisy ranks: every subject's cell is read, and how often it is misread is known.
 
-Each column's public cells are pooled (`tilting/pooling.py`) until they are wide against the coins' noise. A noisy grade
-is read as the cell whose own grades are nearest; a nominal column's as the most likely category of all its indicators.
-C[i, k], the chance of reading k where i is true, follows from the known noise. The table of what is read in two columns
-is on average C_a' T C_b, with T the true one, because coins are independent. Solving for T gives it without bias, and
-its error is that of a sample of people.
+Each column's public cells are pooled (`stats/tilting/pooling.py`) until they are wide against the coins' noise. A noisy
+grade is read as the cell whose own grades are nearest; a nominal column's as the most likely category of all its
+indicators. C[i, k], the chance of reading k where i is true, follows from the known noise. The table of what
+is read in two columns is on average C_a' T C_b, with T the true one, because coins are independent. Solving for T gives
+it without bias, and its error is that of a sample of people.
 
 Everything is computed from releases that the coordinator holds, and costs no budget.
 """
@@ -89,7 +89,7 @@ def read_columns(release: RankRelease, everybody: Mapping[ColumnKey, Marginal]) 
     grades, noise = release.grades(), release.grade_noise()
     found = []
     for key, part in zip(release.layout.keys, release.layout.slices, strict=True):
-        observed = release.marginals[key]
+        observed = release.margins[key]
         deviations = np.sqrt(np.maximum(noise[part], 1e-18))
         own = [grade + 0.5 for grade in grades[part]]
         single = part.stop - part.start == 1
@@ -127,10 +127,10 @@ def _read_ordered(observed: Marginal, groups: Ints, grades: Floats, deviation: f
     return np.searchsorted(cuts, grades).astype(np.int64), confusion / total[:, None]
 
 
-def _pieces(marginal: Marginal) -> tuple[Floats, Ints]:
+def _pieces(margin: Marginal) -> tuple[Floats, Ints]:
     """Shares of pieces of equal values, and the public cell of each: cells of many values are cut up."""
-    p = np.maximum(marginal.probabilities, 0.0)
-    widths = marginal.values_per_cell()
+    p = np.maximum(margin.probabilities, 0.0)
+    widths = margin.values_per_cell()
     parts = np.clip(np.ceil(RANK_TABLE_TUNING.pieces * p), 1.0, widths).astype(np.int64)
     shares = np.repeat(p / parts, parts)
     return shares / shares.sum(), np.repeat(np.arange(p.size), parts)

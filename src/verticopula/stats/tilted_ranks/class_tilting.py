@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from verticopula.errors import SettingsError
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.conditions import Conditions
-from verticopula.stats.bridge import hermite_coefficients, invert_series
+from verticopula.stats.bridge import STRONGEST_IN_SERIES, hermite_coefficients, invert_series
 from verticopula.stats.copula import NO_CONDITIONS, FittedCopula, Layout
 from verticopula.stats.matrix_repair import nearest_correlation
-from verticopula.stats.rank_tables import ReadColumn, read_rank_tables
+from verticopula.stats.tilted_ranks.rank_tables import ReadColumn, read_rank_tables
 from verticopula.stats.tilting.category_shifts import shrink_together, threshold_density
-from verticopula.stats.tilting.copula_estimate import SMALLEST_EIGENVALUE, plain_copula
+from verticopula.stats.tilting.copula_estimate import plain_copula
 from verticopula.stats.tilting.latent_scores import LatentScore
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import (
@@ -32,13 +32,10 @@ from verticopula.stats.tilting.table_prior import (
 )
 from verticopula.stats.tilting.tilted_fit import FitInputs, count_fitted_rows, fit_tilted
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_threads
+from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_STRONGEST = 0.98
-_PROBES = 4096  # rows that tell how likely a condition is in a class
-_RANK_LOSS = 1.5  # variance of a correlation from cells, where that from normal values is 1
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,15 @@ class ClassTuning:
     most_classes : of the response
     fewest_people : read in every class
     surely_read : chance that a class is read rightly, at least
+    probes : rows that tell how likely a condition is in a class
+    rank_loss : variance of a correlation from cells, where that from normal values is 1
     """
 
     most_classes: int = 4
     fewest_people: int = 1000
     surely_read: float = 0.95
+    probes: int = 4096
+    rank_loss: float = 1.5
 
 
 CLASS_TUNING = ClassTuning()
@@ -66,7 +67,7 @@ class ClassMixture(FittedCopula):
 
     Attributes
     ----------
-    marginals, correlation : of everybody, for readers; rows follow `models`
+    margins, correlation : of everybody, for readers; rows follow `models`
     response : whose classes they are
     shares : (K,) of the classes, in the order of the response's codes
     models : of all other columns, one for every class
@@ -133,7 +134,7 @@ class ClassMixture(FittedCopula):
 
 def _chance(model: TiltedStudyCopula, conditions: Conditions, rng: np.random.Generator) -> float:
     """How many people of the model meet the conditions."""
-    drawn = model.draw_people(_PROBES, rng)
+    drawn = model.draw_people(CLASS_TUNING.probes, rng)
     met = [(own.low <= drawn[key]) & (drawn[key] <= own.high) for key, own in conditions.items()]
     return float(np.all(met, axis=0).mean())
 
@@ -167,16 +168,16 @@ def fit_classes(
     place : of the response among the columns
     classes : the subjects of each class
     """
-    margins = _class_margins(columns, readings, place)
+    own_margins = _class_margins(columns, readings, place)
     kept = [j for j in range(len(columns)) if j != place]
     within = [
-        [replace(columns[j], column=margins[j][c], cells=columns[j].cells[rows]) for j in kept]
+        [replace(columns[j], column=own_margins[j][c], cells=columns[j].cells[rows]) for j in kept]
         for c, rows in enumerate(classes)
     ]
     tables = [read_rank_tables(own) for own in within]
     latent = _shrink_classes([correlate_tables(*pair) for pair in zip(within, tables, strict=True)])
     keys = [copula.layout.keys[j] for j in kept]
-    layout = Layout.of({key: copula.marginals[key].column for key in keys})
+    layout = Layout.of({key: copula.margins[key].column for key in keys})
     size = count_fitted_rows(columns[0].cells.size, len(columns))
     models = []
     for c, (own, readings_c, correlation) in enumerate(zip(within, tables, latent, strict=True)):
@@ -190,14 +191,14 @@ def fit_classes(
             threads=usable_threads(),
             progress=lambda done, total, c=c: progress(c * total + done, len(classes) * total),  # type: ignore[misc]
         )
-        marginals = {
-            key: replace(copula.marginals[key], probabilities=column.column.probabilities)
+        margins = {
+            key: replace(copula.margins[key], probabilities=column.column.probabilities)
             for key, column in zip(keys, own, strict=True)
         }
-        models.append(TiltedStudyCopula(layout, marginals, np.eye(len(layout.labels)), fit.model, fit.targets))
+        models.append(TiltedStudyCopula(layout, margins, np.eye(len(layout.labels)), fit.model, fit.targets))
     return ClassMixture(
         copula.layout,
-        copula.marginals,
+        copula.margins,
         copula.correlation,
         copula.layout.keys[place],
         columns[place].column.shares,
@@ -242,7 +243,7 @@ def correlate_tables(columns: Sequence[ReadColumn], readings: Sequence[TableRead
             j, k = latent_of[a], latent_of[b]
             covariance[j, k] = covariance[k, j] = _covary(reading.values, scores[a].scores, scores[b].scores)
             noise = scores[a].scores ** 2 @ np.square(reading.deviation) @ scores[b].scores ** 2
-            variance[j, k] = variance[k, j] = float(noise) + _RANK_LOSS / reading.people
+            variance[j, k] = variance[k, j] = float(noise) + CLASS_TUNING.rank_loss / reading.people
     coefficients = [hermite_coefficients(score.thresholds, np.diff(score.scores)) for score in scores.values()]
     latent, slope = invert_series(coefficients, covariance) if q else (covariance, covariance)
     np.fill_diagonal(latent, 1.0)
@@ -266,9 +267,9 @@ def _shrink_classes(found: Sequence[tuple[Floats, Floats]]) -> list[Floats]:
     spread = max(float(apart[off].mean()), 0.0) / (1.0 - 1.0 / len(found)) if off.any() else 0.0
     kept = np.where(known, spread / np.maximum(spread + variance, 1e-12), 0.0)
     moved = []
-    for own in np.clip(mean + kept * (noisy - mean), -_STRONGEST, _STRONGEST):
+    for own in np.clip(mean + kept * (noisy - mean), -STRONGEST_IN_SERIES, STRONGEST_IN_SERIES):
         np.fill_diagonal(own, 1.0)
-        moved.append(nearest_correlation(own, floor=SMALLEST_EIGENVALUE, projections=20).correlation)
+        moved.append(nearest_correlation(own, floor=TILTED_TUNING.smallest_eigenvalue, projections=20).correlation)
     return moved
 
 
@@ -287,7 +288,7 @@ def _shifts(columns: Sequence[ReadColumn], readings: Sequence[TableReading], cor
             other = sum(reading.pair) - j
             if j in reading.pair and other in scores:
                 table = reading.values if reading.pair[0] == j else reading.values.T
-                score, slope = scores[other].scores, max(scores[other].slope(), 0.05)
+                score, slope = scores[other].scores, max(scores[other].slope(), TILTED_TUNING.weakest_slope)
                 centred = table - np.outer(table.sum(axis=1), table.sum(axis=0))
                 noisy[:, latent_of[other]] = centred @ score / slope
                 variance[:, latent_of[other]] = shares * (1.0 - shares) / (reading.people * slope**2)

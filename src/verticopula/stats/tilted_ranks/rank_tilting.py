@@ -1,8 +1,8 @@
 """The copula of a study by ranks, tilted by tables of pairs that the same ranks tell: free post-processing.
 
 The copula that a method fitted is the start, and tables are believed as far as their known error allows
-(`tilting/tilted_fit.py`): where evidence is thin only the copula speaks. Every pair has a reading; a pair is tilted
-where it contradicts the model by more than one of so many readings would by chance. Where the response has a few
+(`stats/tilting/tilted_fit.py`): where evidence is thin only the copula speaks. Every pair has a reading; a pair is
+tilted where it contradicts the model by more than one of so many readings would by chance. Where the response has a few
 classes that are read surely, every class has a model of its own (`class_tilting.py`). Where the coins hide some
 column's cells, nothing is tilted.
 """
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from verticopula.schema.columns import ColumnKey
-from verticopula.stats.class_tilting import find_classes, fit_classes
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.rank_release import RankRelease
-from verticopula.stats.rank_tables import ReadColumn, read_columns, read_rank_tables
+from verticopula.stats.tilted_ranks.class_tilting import find_classes, fit_classes
+from verticopula.stats.tilted_ranks.rank_tables import ReadColumn, read_columns, read_rank_tables
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate, plain_copula
 from verticopula.stats.tilting.table_prior import TableReading
 from verticopula.stats.tilting.tilted_fit import FitInputs, count_fitted_rows, fit_tilted
@@ -52,7 +52,7 @@ def tilt_result(
     progress : called with how many sweeps are done, and how many there are
     """
     copula = result.copula
-    columns = read_columns(release, copula.marginals)
+    columns = read_columns(release, copula.margins)
     if len(columns) < 2 or any(column.confusion is None for column in columns):
         return result
     readings = read_rank_tables(columns)
@@ -75,7 +75,7 @@ def _tilt_whole(
     opened = FitInputs(pooled, _latent_part(copula, columns, rng), (), tuple(readings))
     size = count_fitted_rows(columns[0].cells.size, len(columns))
     fit = fit_tilted(opened, size, rng=rng, threads=usable_threads(), progress=progress)
-    return TiltedStudyCopula(copula.layout, copula.marginals, copula.correlation, fit.model, fit.targets)
+    return TiltedStudyCopula(copula.layout, copula.margins, copula.correlation, fit.model, fit.targets)
 
 
 def _latent_part(copula: FittedCopula, columns: Sequence[ReadColumn], rng: np.random.Generator) -> CopulaEstimate:

@@ -17,7 +17,7 @@ from verticopula.stats.em import find_patterns
 from verticopula.stats.fit_result import AlignedDraw, FindPosteriorDraws, FitResult, find_unidentified
 from verticopula.stats.latent_draws import sweep_latents
 from verticopula.stats.loadings import Loadings
-from verticopula.stats.margin_curves import correct_marginals
+from verticopula.stats.margin_curves import apply_curves
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import FitReport, PairwiseLatents, assemble, shrink_and_repair
 from verticopula.stats.posterior_draws import PosteriorDraws
@@ -34,12 +34,12 @@ def fit_refined(
     """A copula of everybody from what was released about the observed (`refinement.py`)."""
     release = collected.release
     refinement = refine(release, progress=progress)
-    marginals = correct_marginals(release.layout, release.marginals, refinement.curves)
-    correlation, report = latent_correlation(release, refinement, marginals)
-    copula = FittedCopula(release.layout, marginals, correlation)
+    margins = apply_curves(release.layout, release.margins, refinement.curves)
+    correlation, report = latent_correlation(release, refinement, margins)
+    copula = FittedCopula(release.layout, margins, correlation)
     return FitResult(
         copula,
-        release.marginals,
+        release.margins,
         report,
         collected.missingness,
         collected.budgets,
@@ -51,20 +51,20 @@ def fit_refined(
 
 
 def latent_correlation(
-    release: RankRelease, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
+    release: RankRelease, refinement: Refinement, margins: Mapping[ColumnKey, Marginal]
 ) -> tuple[Floats, FitReport]:
-    """The latents' correlation matrix and how it came about; `marginals` are the corrected ones."""
-    return shrink_and_repair(correlate_latents(release, refinement, marginals), marginals)
+    """The latents' correlation matrix and how it came about; `margins` are the corrected ones."""
+    return shrink_and_repair(correlate_latents(release, refinement, margins), margins)
 
 
 def correlate_latents(
-    release: RankRelease, refinement: Refinement, marginals: Mapping[ColumnKey, Marginal]
+    release: RankRelease, refinement: Refinement, margins: Mapping[ColumnKey, Marginal]
 ) -> PairwiseLatents:
     """From correlations of readings to correlations of latents, as VCDS does from those of grades.
 
     Taking the error out divides by the reliabilities; undoing the cells divides by the strengths
     where a column is continuous, and inverts the bridge of the two score functions where both are discrete.
-    `marginals` are the corrected ones.
+    `margins` are the corrected ones.
     """
     q, scales = refinement.covariance.shape[0], refinement.readings.scales
     flat = np.array([scale.thresholds.size == 0 for scale in scales])
@@ -75,7 +75,7 @@ def correlate_latents(
     strengths = np.where(flat, 1.0, [scale.strength for scale in scales])
     latent = scores / np.outer(strengths, strengths)
     latent_variance = variance / np.outer(strengths, strengths) ** 2
-    discrete = [j for j, margin in enumerate(release.latent_marginals) if margin.column.has_ties and not flat[j]]
+    discrete = [j for j, margin in enumerate(release.latent_margins) if margin.column.has_ties and not flat[j]]
     shapes = {j: GradeShape(scales[j].thresholds, np.diff(scales[j].scores)) for j in discrete}
     for index, j in enumerate(discrete):
         for k in discrete[:index]:
@@ -87,7 +87,7 @@ def correlate_latents(
     overlap = count_common(release.observed)
     pairwise = PairwiseSpearman(np.clip(latent, -0.999, 0.999), latent_variance, overlap)
     deviations = _indicator_deviations(refinement, q)
-    return assemble(pairwise, scores * np.outer(deviations, deviations), release.layout, marginals, flat)
+    return assemble(pairwise, scores * np.outer(deviations, deviations), release.layout, margins, flat)
 
 
 def _indicator_deviations(refinement: Refinement, q: int) -> Floats:
