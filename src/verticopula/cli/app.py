@@ -47,6 +47,9 @@ register_network_commands(app)
 app.add_typer(ledger_app, name="ledger")
 
 
+_INTERRUPTED = "interrupted; what is in the ledger stays charged, and nothing else was"
+
+
 def main() -> None:
     """Entry point: errors in one place, in words, and without any cell of anybody's data."""
     console = Console(stderr=True)
@@ -61,15 +64,20 @@ def main() -> None:
         console.print(Text.assemble(("error: ", "bold red"), readable(str(error))))
         sys.exit(1)
     except KeyboardInterrupt:
-        console.print("interrupted; what the ledger says was released stays released")
+        console.print(_INTERRUPTED)
         sys.exit(130)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, typer.Exit) and isinstance(ended.__context__.__cause__, KeyboardInterrupt):
+            console.print(_INTERRUPTED)  # typer ends without a word
+        raise
     except BrokenPipeError:  # whoever read the output has gone, as in `verticopula ledger show study | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else type(error).__name__
         where = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        console.print(Text.assemble(("error: ", "bold red"), readable(f"{where}cannot be read or written ({why})")))
+        what = f"{where}cannot be read or written ({why}); choose another place, or ask for permission"
+        console.print(Text.assemble(("error: ", "bold red"), readable(what)))
         sys.exit(1)
     except Exception as error:
         # A message from below may quote data, so only its kind is shown.

@@ -173,6 +173,11 @@ def run(
         rank_correlation=rank_correlation,
         dependence=dependence,
     )
+    if epsilon is None and whole is not None:
+        per = synthesizer.check().unit
+        console.print(
+            Text(f"Epsilon {whole:g} per {per}, as none was given; --epsilon chooses another."), soft_wrap=True
+        )
     tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
     show_notes(console, tables)
     rules = read_policies(study, policies)
@@ -182,6 +187,8 @@ def run(
     kept = vault or (default_vault() if policies is not None else None)
     if kept is not None and kept.resolve() == out.resolve():
         raise SettingsError("--vault and --out need folders of their own")
+    if out.is_dir() and any(file.name != LEDGER_FILE for file in out.iterdir()) and not overwrite:
+        console.print(Text(f"{out} holds other files, which stay as they are."), soft_wrap=True)
     with new_folder(out, overwrite=overwrite), ExitStack() as opened, _saying_what_was_charged(out / LEDGER_FILE):
         charged = None if kept is None else opened.enter_context(open_vault(kept))
         accounts = None if charged is None else open_accounts(charged, study, raw, study.id)
@@ -248,7 +255,8 @@ def _saying_what_was_charged(path: Path) -> Iterator[None]:
             said = (
                 f"interrupted; {count_of(len(charged), 'release was', 'releases were')} charged: epsilon per client "
                 f"{format_epsilon(cost.epsilon(Unit.CLIENT))}, per person {format_epsilon(cost.person)} at delta = "
-                f"{cost.delta:g}. They stay charged: a new run in this folder adds to them, and shows the sum."
+                f"{cost.delta:g}. They stay charged: a new run in this folder adds to them, and shows the sum. A run "
+                "cannot be resumed: the next one is charged anew, and a cap may refuse it."
             )
         Console(stderr=True).print(Text(said), soft_wrap=True)
         sys.exit(130)

@@ -28,20 +28,19 @@ DataFolder = Annotated[
 
 
 def read_data_folder(study: Federation, data: Path) -> dict[str, pl.DataFrame]:
-    from verticopula.data.table_files import read_tables
+    from verticopula.data.table_files import check_is_folder, read_tables
 
-    if not data.is_dir():
-        raise SettingsError(f"--data {data}: no such folder")
+    check_is_folder("--data", data)
     return read_tables(study, data)
 
 
 def read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
+    from verticopula.data.table_files import check_is_folder
     from verticopula.privacy.policy import Policy
 
     if folder is None:
         return {}
-    if not folder.is_dir():
-        raise SettingsError(f"--policies {folder}: no such folder")
+    check_is_folder("--policies", folder)
     names = {party.name for party in study.parties}
     unknown = sorted(p.name for p in folder.glob("*.toml") if p.stem not in names)
     if unknown:

@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from verticopula.errors import Problem, SchemaError
+from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.schema.cell_text import suggest_name
 from verticopula.schema.federation import Federation
 
@@ -72,6 +72,18 @@ def _format_of(kind: str) -> str:
     if kind in _DATABASES:
         return "an SQLite database"
     return "Parquet" if kind == ".parquet" else "a spreadsheet" if kind in _SPREADSHEETS else "CSV"
+
+
+def check_is_folder(option: str, folder: Path) -> None:
+    """SettingsError unless it is a folder.
+
+    Parameters
+    ----------
+    option : that it was given with, for the message
+    """
+    if not folder.is_dir():
+        found = "is a file; give the folder that it is in" if folder.exists() else "no such folder"
+        raise SettingsError(f"{option} {folder}: {found}")
 
 
 def read_tables(federation: Federation, folder: Path, *, all_parties: bool = True) -> dict[str, pl.DataFrame]:

@@ -299,7 +299,8 @@ def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | 
             hint = "; the table has a single column: what stands between its cells?"
         elif not hint:
             hint = f"; the table has {join_names(list(map(repr, table.columns)))}: which of them tells people apart?"
-        return None, [Problem(where, f"the id column {rule.name!r} is missing{hint}")]
+        alike = " All tables name it alike" if hint.endswith("?") else "; all tables name it alike"
+        return None, [Problem(where, f"the id column {rule.name!r} is missing{hint}{alike}")]
     ids = normalise_ids(table[rule.name], rule)
     problems: list[Problem] = []
     if len(ids) == 0:
@@ -309,7 +310,9 @@ def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | 
         problems.append(Problem(where, f"{blank.sum()} row(s) without a subject id{_rows(blank)}"))
     repeated = (~ids.is_first_distinct()).to_numpy()
     if repeated.any() and not blank.any():
-        problems.append(Problem(where, f"{repeated.sum()} row(s) repeat a subject id{_rows(repeated)}"))
+        problems.append(
+            Problem(where, f"{repeated.sum()} row(s) repeat a subject id{_rows(repeated)}: keep one a person")
+        )
     rounded = ids.str.contains(_SPREADSHEET_FLOAT).fill_null(False).to_numpy()
     if rounded.any():
         what = f"{rounded.sum()} subject id(s) are written like 1.2E+09{_rows(rounded)}: a spreadsheet has rounded them"

@@ -211,15 +211,14 @@ class Policy(CheckedModel):
             return
         people = spent if about_people is None else list(about_people)
         total = self.count([*spent, *proposed], [*people, *proposed])
-        for unit, cap in self.caps.model_dump(exclude_none=True).items():
-            would_be = getattr(total, unit)
-            if not would_be <= cap * (1 + 1e-9):  # also where it is no number
-                raise BudgetExceeded(
-                    f"party {party!r}: epsilon per {unit} would become {format_epsilon(would_be)}"
-                    f"{'' if total.is_pure(unit) else f', counted by {total.filter}'}, above its cap of {cap:g}; "
-                    "nothing was drawn",
-                    unit,
-                )
+        above = {
+            unit: f"epsilon per {unit} would become {format_epsilon(getattr(total, unit))}"
+            f"{'' if total.is_pure(unit) else f', counted by {total.filter}'}, above its cap of {cap:g}"
+            for unit, cap in self.caps.model_dump(exclude_none=True).items()
+            if not getattr(total, unit) <= cap * (1 + 1e-9)  # also where it is no number
+        }
+        if above:
+            raise BudgetExceeded(f"party {party!r}: {'; '.join(above.values())}; nothing was drawn", next(iter(above)))
 
 
 @dataclass(frozen=True)

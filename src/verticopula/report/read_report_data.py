@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from verticopula.data.table_files import read_tables
+from verticopula.data.table_files import check_is_folder, read_tables
 from verticopula.errors import SettingsError
 from verticopula.privacy.statement import NOTICE_FILE
 from verticopula.report.audit_section import read_audit
@@ -34,8 +34,7 @@ def read_report_data(folder: Path, data: Path | None = None) -> ReportData:
 
 def _tables(federation: Federation, data: Path) -> dict[str, pl.DataFrame]:
     """Those parties' tables that are in the folder."""
-    if not data.is_dir():
-        raise SettingsError(f"--data {data}: no such folder")
+    check_is_folder("--data", data)
     found = read_tables(federation, data, all_parties=False)
     if not found:
         raise SettingsError(f"--data {data}: no table of any party of this study")

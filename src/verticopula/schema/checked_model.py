@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self, get_args
 
@@ -114,7 +115,9 @@ def _describe(error: Any, model: type[CheckedModel]) -> str:
     if error["type"] == "missing":
         return "is required"
     if error["type"] == "literal_error":
-        return f"must be one of {error['ctx']['expected']}"
+        known = re.findall("'([^']*)'", error["ctx"]["expected"])
+        close = difflib.get_close_matches(str(error["input"]), known, n=1)
+        return f"must be one of {error['ctx']['expected']}" + (f"; did you mean {close[0]!r}?" if close else "")
     return str(error["msg"]).removeprefix("Value error, ")
 
 

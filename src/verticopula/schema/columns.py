@@ -164,7 +164,7 @@ class Column(CheckedModel):
         if self.kind in ("continuous", "count"):
             yield from self._bounds_problems()
             if self.categories is not None:
-                yield f"a {self.kind} column takes bounds, not categories"
+                yield f"a {self.kind} column takes bounds, not categories; if its values are words, its kind is nominal"
             if self.other is not None:
                 yield f"other is for columns with categories, not for a {self.kind} column"
         else:

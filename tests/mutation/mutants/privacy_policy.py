@@ -103,16 +103,16 @@ MUTANTS = (
     Mutant(
         "policy-generous-cap",
         "privacy/policy.py",
-        "if not would_be <= cap * (1 + 1e-9):",
-        "if not would_be <= cap * 2:",
+        "if not getattr(total, unit) <= cap * (1 + 1e-9)",
+        "if not getattr(total, unit) <= cap * 2",
         "a cap would be doubled",
         one_of(PARTY_RULES, "caps_hold_over_all_studies_in_the_ledger"),
     ),
     Mutant(
         "policy-cap-takes-no-number",
         "privacy/policy.py",
-        "if not would_be <= cap * (1 + 1e-9):",
-        "if would_be > cap * (1 + 1e-9):",
+        "if not getattr(total, unit) <= cap * (1 + 1e-9)",
+        "if getattr(total, unit) > cap * (1 + 1e-9)",
         "a NaN would pass a cap",
         ACCOUNTING_FAILS_CLOSED,
         equivalent="no sum is a NaN: entries_by_column, _price and _count raise for whatever could make one, and "
