@@ -11,6 +11,7 @@ from scipy.stats import rankdata
 
 from verticopula.report.report_data import ReportData, real_columns
 from verticopula.schema.columns import ColumnKey
+from verticopula.study.correlation_errors import errors_of_pairs, population_errors
 from verticopula.study.tilted_pairs import find_tilting
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,7 @@ def describe_correlation(subject: ReportData) -> dict[str, Any]:
         "names": names,
         "parties": spans,
         "r": np.round(1000 * result.copula.correlation[lower]).astype(int).tolist(),
-        "se": np.round(1000 * np.minimum(result.report.standard_error[lower], 9.0)).astype(int).tolist(),
+        "se": np.round(1000 * np.minimum(population_errors(subject.fitted)[lower], 9.0)).astype(int).tolist(),
         "n": result.report.overlap[lower].tolist(),
     }
 
@@ -45,6 +46,7 @@ def strongest_pairs(subject: ReportData, most: int = 12) -> list[dict[str, Any]]
     """The text alternative to the heat map: the largest correlations between different columns."""
     result, keys, labels = subject.result, subject.latent_keys, subject.layout.labels
     own = np.array([[a == b for b in keys] for a in keys])
+    errors = population_errors(subject.fitted)
     size = np.where(own | ~np.tri(len(keys), k=-1, dtype=bool), -1.0, np.abs(result.copula.correlation))
     order = np.argsort(-size, axis=None)[:most]
     pairs = [np.unravel_index(i, size.shape) for i in order if size.flat[i] >= 0.0]
@@ -53,7 +55,7 @@ def strongest_pairs(subject: ReportData, most: int = 12) -> list[dict[str, Any]]
             "first": labels[k],
             "second": labels[j],
             "r": float(result.copula.correlation[j, k]),
-            "se": float(result.report.standard_error[j, k]),
+            "se": float(errors[j, k]),
             "n": int(result.report.overlap[j, k]),
         }
         for j, k in pairs
@@ -75,10 +77,9 @@ def party_blocks(subject: ReportData) -> dict[str, Any]:
 
 
 def expected_errors(subject: ReportData) -> dict[str, Any]:
-    """Standard errors of latent correlations before shrinking: a histogram and its middle."""
-    keys, labels = subject.latent_keys, subject.layout.labels
-    pairs = [(j, k) for j in range(len(keys)) for k in range(j) if keys[j] != keys[k]]
-    errors = np.array([subject.result.report.standard_error[j, k] for j, k in pairs])
+    """Standard errors of latent correlations before shrinking, against the population: a histogram and its middle."""
+    labels = subject.layout.labels
+    pairs, errors = errors_of_pairs(subject.fitted)
     if not errors.size:
         return {"pairs": 0}
     shown = np.minimum(errors, 1.0)
