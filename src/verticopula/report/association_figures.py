@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -37,7 +38,7 @@ def describe_correlation(subject: ReportData) -> dict[str, Any]:
         "names": names,
         "parties": spans,
         "r": np.round(1000 * result.copula.correlation[lower]).astype(int).tolist(),
-        "se": np.round(1000 * np.minimum(population_errors(subject.fitted)[lower], 9.0)).astype(int).tolist(),
+        "se": np.round(1000 * population_errors(subject.fitted)[lower]).astype(int).tolist(),
         "n": result.report.overlap[lower].tolist(),
     }
 
@@ -82,16 +83,15 @@ def expected_errors(subject: ReportData) -> dict[str, Any]:
     pairs, errors = errors_of_pairs(subject.fitted)
     if not errors.size:
         return {"pairs": 0}
-    shown = np.minimum(errors, 1.0)
-    width = next(w for w in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05) if w * 25 > shown.max())
-    counts, edges = np.histogram(shown, bins=width * np.arange(max(int(shown.max() / width) + 2, 6)))
+    width = next(w for w in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05) if w * 25 > errors.max())
+    counts, edges = np.histogram(errors, bins=width * np.arange(max(math.ceil(errors.max() / width + 1e-9) + 1, 6)))
     worst = np.argsort(-errors)[:8]
     return {
         "pairs": len(pairs),
         "median": float(np.median(errors)),
         "upper": float(np.quantile(errors, 0.9)),
         "largest": float(errors.max()),
-        "mean_error": float(np.mean(shown) * np.sqrt(2.0 / np.pi)),  # of a normal error, without its sign
+        "mean_error": float(np.mean(errors) * np.sqrt(2.0 / np.pi)),  # of a normal error, without its sign
         "counts": counts.tolist(),
         "edges": [round(float(edge), 4) for edge in edges],
         "worst": [

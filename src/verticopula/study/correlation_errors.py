@@ -15,10 +15,11 @@ Floats = NDArray[np.float64]
 
 # In exactly these words wherever such an error is shown: the report, the summary, plots, warnings and their pages.
 AGAINST_POPULATION = "against the population: noise and finite sample together"
+NOTHING_KNOWN = 1.0  # a larger error says no more: a correlation is between -1 and 1
 
 
 def population_errors(fitted: FittedStudy) -> Floats:
-    """(q, q) standard error of each latent correlation before shrinking, against the population.
+    """(q, q) standard error of each latent correlation before shrinking, against the population; at most 1.
 
     The fit's own errors are those that shrinking needs. For methods that rank they are of the noise alone, since all
     pairs share the sample and shrinking must not undo it; here the sampling error is added. `strict` and the
@@ -30,8 +31,8 @@ def population_errors(fitted: FittedStudy) -> Floats:
     """
     found = fitted.result.report.standard_error
     if not fitted.method.ranks or fitted.settings.is_printed:
-        return found
-    return np.asarray(np.sqrt(found**2 + _sampling_variance(fitted)))
+        return np.minimum(found, NOTHING_KNOWN)
+    return np.minimum(np.sqrt(found**2 + _sampling_variance(fitted)), NOTHING_KNOWN)
 
 
 def errors_of_pairs(fitted: FittedStudy) -> tuple[list[tuple[int, int]], Floats]:
