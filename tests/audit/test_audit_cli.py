@@ -8,12 +8,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from tests.audit.studies import N, federation, people, write_tables
 from tests.builders import Call
 from verticopula.auditing import study_audit as audit_study_module
 from verticopula.auditing.attack_plan import plan_attacks
 from verticopula.cli import audit_commands as cli_audit
+from verticopula.cli.app import app
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.formatting import json_numbers
 from verticopula.storage.ledger import Ledger
@@ -65,6 +67,20 @@ def test_a_whole_audit_says_what_it_found_and_shows_no_cell(home: Path, call: Ca
     assert all(t["means"] and t["low"] <= t["value"] <= t["high"] for t in raw["tables"])
     text = (tmp_path / "o" / "audit.txt").read_text()
     assert_no_cell(said.out + said.err + json.dumps(raw) + text)
+
+
+def test_a_narrow_terminal_cuts_no_name(home: Path, tmp_path: Path) -> None:
+    options = ["--data", home / "data", "--trials", 100, "--seed", 1, "--out", tmp_path / "o"]
+    said = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["audit", *map(str, [home / "study", *options])]).stdout
+    rows = [line for line in said.splitlines() if line.startswith("│")]
+    assert len(rows) > 20
+    assert {len(row) for row in rows} == {80}
+    assert "…" not in said
+    # Read down the first column, every name is there in full.
+    cells = [row.split("│")[1].strip() for row in rows]
+    raw = json.loads((tmp_path / "o" / "audit.json").read_text())
+    for name in {row["what"] for row in raw["mechanism"]} | {row["name"] for row in raw["tables"]}:
+        assert name.replace(" ", "") in "".join(cells).replace(" ", ""), name
 
 
 def test_a_holdout_folder_audits_the_study_itself(home: Path, call: Call) -> None:

@@ -305,6 +305,39 @@ def test_every_figure_is_whole_on_paper(browser: Browser, reports: dict[str, Pat
         assert breaking == "avoid", figure
 
 
+KEPT = """[...document.querySelectorAll('.keep')].map(e => [e.querySelector('h2, h3, h4')?.textContent ?? '',
+  e.querySelectorAll('.plot, .heat, table').length, e.getBoundingClientRect().height,
+  getComputedStyle(e).breakInside])"""
+ALONE = """[...document.querySelectorAll('.plot, .heat')].filter(e => !e.closest('.keep')).map(e => e.id)"""
+
+
+@pytest.mark.parametrize("paper", PAPER)
+@pytest.mark.parametrize("name", ["large", "lead", "hostile"])
+def test_headings_are_printed_with_their_figures_and_controls_are_not(
+    browser: Browser, reports: dict[str, Path], name: str, paper: str, tmp_path: Path
+) -> None:
+    wide, high = (96 * (size - margin) for size, margin in zip(PAPER[paper], MARGINS, strict=True))
+    with OpenedStudy(browser, reports[name], round(wide)) as opened:
+        page = opened.page
+        page.pdf(path=tmp_path / "whole.pdf", format=paper)
+        pages = [one.extract_text() for one in PdfReader(tmp_path / "whole.pdf").pages]
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        kept = page.evaluate(KEPT)
+        assert page.evaluate(ALONE) == []
+    assert len(kept) > 8
+    for heading, figures, height, breaking in kept:
+        assert heading, kept
+        assert figures == 1, heading
+        assert breaking == "avoid", heading
+        assert height < high or heading == "Correlation, by party", heading
+    text = "\n".join(pages)
+    for said in ("Hover", "Drag to zoom", "Click a figure", "Print this page", "Zoom in"):
+        assert said not in text
+    (priced,) = [one for one in pages if "Odds change" in one]
+    assert all(f"\n{unit}" in priced for unit in ("variable", "client", "block", "person"))
+
+
 def test_a_report_in_house_says_so_on_every_page_and_the_other_on_none(
     browser: Browser, reports: dict[str, Path], tmp_path: Path
 ) -> None:

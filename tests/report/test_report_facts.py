@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy.special import ndtr, ndtri
 from scipy.stats import spearmanr
 from sklearn.exceptions import ConvergenceWarning
 
+from tests.builders import make_federation
 from tests.report import studies
 from verticopula import VerticalGLM
 from verticopula.errors import SchemaError, SettingsError
@@ -37,7 +40,7 @@ from verticopula.report.propensity_check import compare, propensity_scores
 from verticopula.report.regression_section import regression_section
 from verticopula.report.release_section import describe_parties, describe_units
 from verticopula.report.report_data import ReportData, read_real
-from verticopula.report.report_page import as_json, gather
+from verticopula.report.report_page import as_json, gather, render_report
 from verticopula.report.sensitivity_analysis import DELTAS, margin_sensitivity, regression_sensitivity, shift_missing
 
 
@@ -82,6 +85,26 @@ def test_bars_hold_all_of_every_margin() -> None:
             assert sum(shares) == pytest.approx(1.0, abs=1e-3)
 
 
+def test_cells_of_different_widths_know_their_places() -> None:
+    columns = {column["key"]: column for column in describe_margins(studies.subject())}
+    for key, column in columns.items():
+        assert column["places"] is None or key == "court.suits"
+        if column["edges"] is not None:
+            assert len(column["edges"]) == len(column["labels"]) + 1
+    federation = make_federation({"clinic": {"days": {"kind": "count", "bounds": [0, 400], "cells": "growing"}}})
+    days = np.random.default_rng(1).gamma(4.0, 30.0, 500).astype(int)
+    data = {"clinic": pl.DataFrame({"subject_id": [f"s{i}" for i in range(500)], "days": np.minimum(days, 400)})}
+    (column,) = describe_margins(ReportData(studies.fit("vcds", data, federation=federation).study_))
+    places = column["places"]
+    assert places[0] == 0
+    assert places == sorted(set(places))
+    assert len(places) == len(column["series"]["synthetic"]) + 1 == len(column["edges"])
+    # As high as a share of one value, the bars fall to the right, as the values do.
+    heights = np.array(column["series"]["observed"]) / np.diff(places)
+    assert np.argmax(column["series"]["observed"]) > np.argmax(heights)
+    assert 30 < places[int(np.argmax(heights))] < 130
+
+
 def test_bars_of_real_tables_are_their_shares() -> None:
     columns = {column["key"]: column for column in describe_margins(real())}
     grade = studies.tables()["court"]["grade"]
@@ -116,7 +139,10 @@ def test_expected_errors_count_every_pair() -> None:
     told = expected_errors(studies.subject())
     assert told["pairs"] == 8 * 7 // 2 - 3  # not the pairs of the three categories of one column
     assert sum(told["counts"]) == told["pairs"]
-    assert told["median"] <= told["upper"] <= told["largest"]
+    assert told["median"] <= told["upper"] <= told["largest"] <= told["edges"][-1]
+    assert told["largest"] <= 1.0
+    # 600 people cannot tell a correlation better than this, whatever the noise.
+    assert told["median"] > 0.7 / np.sqrt(600)
 
 
 def test_rank_correlation_is_spearman_of_common_rows() -> None:
@@ -181,6 +207,23 @@ def test_a_shift_is_that_of_a_normal_population() -> None:
     half = shift_missing(ndtr(z), ndtr(z), 0.5, 0.5)
     assert half == pytest.approx(0.5 * ndtr(z) + 0.5 * ndtr(z - 0.5))
     assert ndtri(half)[4] < 0.0
+
+
+def test_where_everybody_is_known_nothing_is_said_of_the_missing() -> None:
+    complete = studies.fit("vcds", studies.tables(missing=False))
+    assert margin_sensitivity(ReportData(complete.study_)) == []
+    assert "not missing at random" not in render_report(ReportData(complete.study_))
+    assert "The fit predicts" in render_report(studies.subject())
+    observed_only = render_report(ReportData(studies.fit("vcds").study_))
+    assert "vcds takes the subjects a party does not know to be like those it knows" in observed_only
+    assert "The fit predicts" not in observed_only
+
+
+def test_tiny_repairs_are_none() -> None:
+    study = studies.fitted().study_
+    report = replace(study.result.report, psd_change=2.78e-17)
+    page = render_report(ReportData(replace(study, result=replace(study.result, report=report))))
+    assert "e-17" not in page
 
 
 def test_margins_move_up_with_delta_and_the_response_stays() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tests.builders import correlated_normals
 from verticopula import Federation, Synthesizer, VerticalGLM
 from verticopula.estimators.copula_errors import pair_variance, why_errors_are_unknown
+from verticopula.glm.inference import MOVED_NOTE
 from verticopula.study.fitted_study import FittedStudy
 
 Floats = NDArray[np.float64]
@@ -68,6 +69,14 @@ def test_more_noise_and_fewer_people_widen_intervals(quiet: Synthesizer) -> None
     assert loud.inference_ is not None
     assert calm.inference_ is not None
     assert loud.inference_.standard_error[1] > 1.1 * calm.inference_.standard_error[1]
+
+
+def test_an_estimate_outside_its_interval_is_explained(quiet: Synthesizer) -> None:
+    model = VerticalGLM(penalty="none").fit(quiet.sample(), "a.x")
+    assert MOVED_NOTE not in str(model.summary())
+    assert model.inference_ is not None
+    model.inference_ = replace(model.inference_, bias=10.0 * model.inference_.standard_error)
+    assert str(model.summary()).rstrip().endswith(MOVED_NOTE)
 
 
 def test_intervals_are_repeatable(quiet: Synthesizer) -> None:

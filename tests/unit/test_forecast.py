@@ -20,6 +20,7 @@ from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.units import Unit
 from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Assumptions
 from verticopula.simulate.rank_simulation import Cohort, draw_cohort
+from verticopula.study.correlation_errors import population_errors
 
 BINARY = {"kind": "binary"}
 NOMINAL = {"kind": "nominal", "categories": ["a", "b", "c"]}
@@ -158,16 +159,16 @@ def test_it_agrees_with_real_studies(
         rng = np.random.default_rng([seed, n])
         values = rng.standard_normal((n, 8)) @ np.linalg.cholesky(truth).T
         tables = make_tables(continuous, dict(zip("abcdefgh", values.T, strict=True)))
-        fitted = fit_seeded(continuous, tables, seed, epsilon=epsilon, unit="client").result_
-        squares.append(np.mean((fitted.copula.correlation - truth)[upper] ** 2))
-        errors.append(np.mean(fitted.report.standard_error[upper] ** 2))
+        study = fit_seeded(continuous, tables, seed, epsilon=epsilon, unit="client").study_
+        squares.append(np.mean((study.result.copula.correlation - truth)[upper] ** 2))
+        errors.append(np.mean(population_errors(study)[upper] ** 2))
     strength = float(np.sqrt(np.mean(truth[upper] ** 2)))
     expected = forecast(
         continuous, n, epsilon, units=("client",), methods=("vcds",), typical_correlation=strength
     ).rows[0]
     assert expected.after == pytest.approx(math.sqrt(np.mean(squares)), rel=0.2)
-    # The report's standard errors are of the coins alone; sampling comes on top.
-    assert expected.before > 0.95 * math.sqrt(np.mean(errors))
+    # What a report says afterwards is what the forecast said before.
+    assert expected.before == pytest.approx(math.sqrt(np.mean(errors)), rel=0.2)
 
 
 @pytest.mark.parametrize("unit", ["block", "person"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -157,14 +158,14 @@ def show_audit(report: AuditReport, console: Console) -> None:
 
     if report.mechanism:
         title = f"Claims (all bounds together hold with confidence {report.confidence:g})"
-        table = Table("what", "differs in", "people", "claimed ε", "measured ε ≥", "trials can show ≤", "", title=title)
+        table = _folding_table(("what, and what differs", "claimed ε", "measured ε ≥", "trials can show ≤", ""), title)
+        for figures in table.columns[1:4]:
+            figures.max_width = 12  # short, under long heads: the rest is for names
         for f in report.mechanism:
             m = f.measured
             at = f", δ {m.claim.delta:g}" if m.claim.delta else ""
             cells = (
-                f.what,
-                f"{f.change} of {f.n_subjects}",
-                f.pairs,
+                f"{f.what}, {f.change} of {f.n_subjects}, {f.pairs} people",
                 f"{format_epsilon(m.claim.epsilon)} per {m.claim.unit}{at}",
                 f"{m.epsilon_low:.3f}",
                 f"{m.visible:.3f}",
@@ -183,7 +184,7 @@ def show_audit(report: AuditReport, console: Console) -> None:
             for line in lines:
                 console.print(_text(f"  {line}"), soft_wrap=True)
     if report.tables:
-        table = Table("attack on the synthetic table", "found", "what it means", title="Tables")
+        table = _folding_table(("attack on the synthetic table", "found", "what it means"), "Tables")
         for found in report.tables:
             style = "yellow" if found.is_suspicious else None
             table.add_row(_text(found.name), _text(describe_value(found)), _text(found.means), style=style)
@@ -191,6 +192,14 @@ def show_audit(report: AuditReport, console: Console) -> None:
     for note in report.notes:
         console.print(_text(note), soft_wrap=True)
     console.print(_text(verdict(report), style="" if report.holds else "bold red"), soft_wrap=True)
+
+
+def _folding_table(heads: Sequence[str], title: str) -> Table:
+    """A table that breaks long names on a narrow screen: cut off, two of them could look the same."""
+    table = Table(title=title)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table
 
 
 def _text(line: str, style: str = "") -> Text:

@@ -21,6 +21,7 @@ Source = Literal["likelihood", "copula", "bootstrap"]
 
 TARGET_NOTE = "They are about the selected columns' effects in the population, as selected."
 WHOLE_TARGET_NOTE = "They are about the columns' effects in the population."
+MOVED_NOTE = "Intervals are moved back by known biases, so an estimate can lie outside its own."
 SOURCES: dict[Source, str] = {
     "likelihood": "They ignore privacy noise{ignored}: right only if the rows are {n_effective:,.0f} real "
     "people{given}.",

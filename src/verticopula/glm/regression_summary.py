@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
 from verticopula.formatting import format_number, json_numbers, readable
-from verticopula.glm.inference import TARGET_NOTE, WHOLE_TARGET_NOTE, Inference
+from verticopula.glm.inference import MOVED_NOTE, TARGET_NOTE, WHOLE_TARGET_NOTE, Inference
 from verticopula.notebook import alarm_html, box, text_html
 
 if TYPE_CHECKING:
@@ -189,7 +189,10 @@ def summarise_regression(fit: FittedRegression, level: float) -> RegressionSumma
         selects = fit.rule != NO_PENALTY
         target = TARGET_NOTE if selects else WHOLE_TARGET_NOTE
         notes = [f"Intervals at {level:.0%}. {target}", fit.inference.note(selects=selects)]
-    return RegressionSummary(tabulate(fit, level), heading, fit.warnings, tuple(notes))
+    frame = tabulate(fit, level)
+    if fit.inference is not None and not frame["coefficient"].between(frame["lower"], frame["upper"]).all():
+        notes.append(MOVED_NOTE)
+    return RegressionSummary(frame, heading, fit.warnings, tuple(notes))
 
 
 def describe_regression(fit: FittedRegression, level: float) -> dict[str, Any]:

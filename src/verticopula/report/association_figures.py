@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +12,7 @@ from scipy.stats import rankdata
 
 from verticopula.report.report_data import ReportData, real_columns
 from verticopula.schema.columns import ColumnKey
+from verticopula.study.correlation_errors import errors_of_pairs, population_errors
 from verticopula.study.tilted_pairs import find_tilting
 
 Floats = NDArray[np.float64]
@@ -36,7 +38,7 @@ def describe_correlation(subject: ReportData) -> dict[str, Any]:
         "names": names,
         "parties": spans,
         "r": np.round(1000 * result.copula.correlation[lower]).astype(int).tolist(),
-        "se": np.round(1000 * np.minimum(result.report.standard_error[lower], 9.0)).astype(int).tolist(),
+        "se": np.round(1000 * population_errors(subject.fitted)[lower]).astype(int).tolist(),
         "n": result.report.overlap[lower].tolist(),
     }
 
@@ -45,6 +47,7 @@ def strongest_pairs(subject: ReportData, most: int = 12) -> list[dict[str, Any]]
     """The text alternative to the heat map: the largest correlations between different columns."""
     result, keys, labels = subject.result, subject.latent_keys, subject.layout.labels
     own = np.array([[a == b for b in keys] for a in keys])
+    errors = population_errors(subject.fitted)
     size = np.where(own | ~np.tri(len(keys), k=-1, dtype=bool), -1.0, np.abs(result.copula.correlation))
     order = np.argsort(-size, axis=None)[:most]
     pairs = [np.unravel_index(i, size.shape) for i in order if size.flat[i] >= 0.0]
@@ -53,7 +56,7 @@ def strongest_pairs(subject: ReportData, most: int = 12) -> list[dict[str, Any]]
             "first": labels[k],
             "second": labels[j],
             "r": float(result.copula.correlation[j, k]),
-            "se": float(result.report.standard_error[j, k]),
+            "se": float(errors[j, k]),
             "n": int(result.report.overlap[j, k]),
         }
         for j, k in pairs
@@ -75,22 +78,20 @@ def party_blocks(subject: ReportData) -> dict[str, Any]:
 
 
 def expected_errors(subject: ReportData) -> dict[str, Any]:
-    """Standard errors of latent correlations before shrinking: a histogram and its middle."""
-    keys, labels = subject.latent_keys, subject.layout.labels
-    pairs = [(j, k) for j in range(len(keys)) for k in range(j) if keys[j] != keys[k]]
-    errors = np.array([subject.result.report.standard_error[j, k] for j, k in pairs])
+    """Standard errors of latent correlations before shrinking, against the population: a histogram and its middle."""
+    labels = subject.layout.labels
+    pairs, errors = errors_of_pairs(subject.fitted)
     if not errors.size:
         return {"pairs": 0}
-    shown = np.minimum(errors, 1.0)
-    width = next(w for w in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05) if w * 25 > shown.max())
-    counts, edges = np.histogram(shown, bins=width * np.arange(max(int(shown.max() / width) + 2, 6)))
+    width = next(w for w in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05) if w * 25 > errors.max())
+    counts, edges = np.histogram(errors, bins=width * np.arange(max(math.ceil(errors.max() / width + 1e-9) + 1, 6)))
     worst = np.argsort(-errors)[:8]
     return {
         "pairs": len(pairs),
         "median": float(np.median(errors)),
         "upper": float(np.quantile(errors, 0.9)),
         "largest": float(errors.max()),
-        "mean_error": float(np.mean(shown) * np.sqrt(2.0 / np.pi)),  # of a normal error, without its sign
+        "mean_error": float(np.mean(errors) * np.sqrt(2.0 / np.pi)),  # of a normal error, without its sign
         "counts": counts.tolist(),
         "edges": [round(float(edge), 4) for edge in edges],
         "worst": [

@@ -17,6 +17,7 @@ from verticopula.study.text_summary import margin_shifts
 Floats = NDArray[np.float64]
 
 MOST_BARS = 40
+_FAR_TAIL = 0.002  # a last piece with less is drawn as wide as the one before: the rest of the range is all but empty
 
 
 def describe_margins(subject: ReportData) -> list[dict[str, Any]]:
@@ -43,6 +44,8 @@ def describe_margins(subject: ReportData) -> list[dict[str, Any]]:
                 "missing": round(subject.missing_share(key), 4),
                 "moved": round(shifts[str(key)], 4),
                 "labels": bars.labels,
+                "edges": bars.edge_labels,
+                "places": bars.places,
                 "ordered": observed.column.kind != "nominal",
                 "series": {name: [round(float(share), 5) for share in shares] for name, shares in series.items()},
                 "facts": _facts(key, observed, corrected),
@@ -52,18 +55,36 @@ def describe_margins(subject: ReportData) -> list[dict[str, Any]]:
 
 
 class _Bars:
-    """How a column is cut for a reader: few enough pieces, the far tail in one of them."""
+    """How a column is cut for a reader: few enough pieces, the far tail in one of them.
 
-    def __init__(self, column: Column, edges: Floats, labels: list[str], groups: NDArray[np.int64] | None) -> None:
+    Attributes
+    ----------
+    edges : where the pieces of a continuous column meet
+    labels : what a piece is called
+    groups : piece of each cell of a discrete column, or None
+    edge_labels : what stands where pieces meet, both ends included; None where only pieces have names
+    places : the values where pieces of a count column meet, if these differ in width; None otherwise
+    """
+
+    def __init__(
+        self,
+        column: Column,
+        edges: Floats,
+        labels: list[str],
+        groups: NDArray[np.int64] | None,
+        edge_labels: list[str] | None = None,
+        places: list[int] | None = None,
+    ) -> None:
         self.column, self.edges, self.labels, self.groups = column, edges, labels, groups
+        self.edge_labels, self.places = edge_labels, places
 
     @classmethod
     def of(cls, observed: Marginal, corrected: Marginal) -> _Bars:
         column = observed.column
         if column.kind == "continuous":
             edges = from_unit(np.linspace(0.0, 1.0, MOST_BARS + 1), column.model_copy(update={"decimals": None}))
-            labels = [f"{format_number(low)} – {format_number(high)}" for low, high in pairwise(edges)]
-            return cls(column, edges, labels, None)
+            named = [format_number(edge) for edge in edges]
+            return cls(column, edges, [f"{low} – {high}" for low, high in pairwise(named)], None, named)
         size = observed.probabilities.size
         if column.kind != "count":
             return cls(column, np.empty(0), [str(c) for c in column.categories or ()], np.arange(size))
@@ -77,7 +98,13 @@ class _Bars:
             low, high = (format_value(int(at), column) for at in (starts[cells[0]], ends[cells[-1]]))
             last_word = f"{low} or {'later' if column.dates else 'more'}"
             labels.append(low if low == high else last_word if cells[-1] == size - 1 else f"{low} – {high}")
-        return cls(column, np.empty(0), labels, groups)
+        firsts = np.append(starts[np.unique(groups, return_index=True)[1]], ends[-1] + 1)
+        if min(np.sum(m.probabilities[groups == groups[-1]]) for m in (observed, corrected)) < _FAR_TAIL:
+            firsts[-1] = min(firsts[-1], 2 * firsts[-2] - firsts[-3]) if firsts.size > 2 else firsts[-1]
+        if np.ptp(np.diff(firsts)[:-1]) == 0 if firsts.size > 2 else True:
+            return cls(column, np.empty(0), labels, groups)
+        named = [format_value(int(at), column) for at in (*firsts[:-1], firsts[-1] - 1)]
+        return cls(column, np.empty(0), labels, groups, named, firsts.tolist())
 
     def shares(self, margin: Marginal) -> Floats:
         """Of the whole, in every piece, as sampling has them."""

@@ -19,7 +19,7 @@ def quality_score(
     """The whole and its parts, in [0, 1]; None where nothing can be said.
 
     With real tables both parts are measured, on the subjects that a party knows. Without, only the pairs' part can be
-    expected, from the standard errors of the fit.
+    expected, from the standard errors of the fit against the population.
 
     Parameters
     ----------

@@ -31,6 +31,7 @@ from verticopula.report.glossary import GLOSSARY
 from verticopula.report.regression_section import effects_per_deviation, largest_moves
 from verticopula.report.report_data import ReportData
 from verticopula.report.report_warnings import report_warnings
+from verticopula.study.correlation_errors import AGAINST_POPULATION
 from verticopula.study.text_summary import margin_shifts
 
 MOST_PATTERNS = 60
@@ -106,6 +107,7 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "repairs": sorted(result.report.margin_repairs.items(), key=lambda item: -item[1])[:5],
         "refinement": refinement,
         "expected": expected,
+        "against": AGAINST_POPULATION,
         "realised": realised,
         "strict_fit": result.strict,
         "party_pairs": association_figures.party_pairs(subject),
@@ -113,6 +115,7 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "scores": propensity_check.propensity_scores(subject),
         "regression": regression,
         "moving": moving,
+        "predicts": subject.fitted.method.models_missing,
         "moving_fit": largest_moves(regression, moving_fit),
         "deltas": sensitivity_analysis.DELTAS,
         "drawn": {

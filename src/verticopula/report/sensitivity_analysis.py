@@ -49,7 +49,12 @@ def shift_missing(observed: Floats, corrected: Floats, missing: float, delta: fl
 
 
 def margin_sensitivity(subject: ReportData) -> list[dict[str, Any]]:
-    """Per column with missing values (and the response): its mean, median or probability at every delta."""
+    """Per column with missing values (and the response): its mean, median or probability at every delta.
+
+    None where nobody is without a value.
+    """
+    if all(subject.missing_share(key) < _LEAST_MISSING for key in subject.layout.keys):
+        return []
     found = []
     for key in subject.layout.keys:
         missing = subject.missing_share(key)

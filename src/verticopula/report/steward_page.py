@@ -67,7 +67,7 @@ def _checks(subject: ReportData) -> list[str]:
         "The columns are those that we agreed to share.",
         "Bounds and categories come from what is publicly known, not from the data.",
         "The epsilon for a person is one that we can answer for.",
-        "Nobody may learn from this study which people we know: that is public here, or not secret.",
+        "Others learn which people we know. That is public already, or no secret.",
     ]
     if not subject.fitted.method.ranks:
         found.append("The three who computed do not work together: two of them could read every cell.")

@@ -12,6 +12,7 @@ from verticopula.formatting import format_percent, readable
 from verticopula.report.association_figures import describe_correlation
 from verticopula.report.margin_figures import describe_margins
 from verticopula.report.report_data import ReportData
+from verticopula.study.correlation_errors import population_errors
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -116,7 +117,7 @@ def _plot_correlations(subject: ReportData, chosen: list[str]) -> go.Figure:
     names = [_safe(f"{subject.latent_keys[i].party}.{described['names'][i]}") for i in kept]
     result = subject.result
     square = np.ix_(kept, kept)
-    more = np.stack([result.report.standard_error[square], result.report.overlap[square]], axis=-1)
+    more = np.stack([population_errors(subject.fitted)[square], result.report.overlap[square]], axis=-1)
     figure = go.Figure(
         go.Heatmap(
             x=names,

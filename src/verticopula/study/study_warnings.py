@@ -17,6 +17,7 @@ from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict.gaussian_margins import count_deviation
 from verticopula.stats.strict.tuning_strict import STRICT_TUNING
 from verticopula.stats.strict_report import StrictReport
+from verticopula.study.correlation_errors import AGAINST_POPULATION, typical_error
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.tilted_pairs import find_tilting
 
@@ -283,16 +284,14 @@ def _strict(report: StrictReport | None) -> Iterator[StudyWarning]:
 
 
 def _fit(fitted: FittedStudy) -> Iterator[StudyWarning]:
-    error = fitted.result.report.standard_error
-    off = ~np.eye(error.shape[0], dtype=bool)
-    typical = float(np.median(error[off])) if off.any() else 0.0
+    typical = typical_error(fitted)
     if typical > WARN_AT.noisy:
         instead = f"; to protect a whole person, method '{STRICT.name}'" if fitted.method.ranks else ""
         yield StudyWarning(
             "noisy",
             "care",
             "Correlations are mostly noise at this budget",
-            f"The typical standard error of a correlation is {typical:.2f} before shrinking.",
+            f"The typical standard error of a correlation is {typical:.2f} before shrinking, {AGAINST_POPULATION}.",
             f"More subjects, fewer columns, or a larger epsilon{instead}; margins may still be of use.",
         )
     refinement = fitted.result.refinement

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from verticopula.data.missingness import Missingness
 from verticopula.formatting import readable
 from verticopula.schema.methods import STRICT
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict_report import StrictReport
+from verticopula.study.correlation_errors import AGAINST_POPULATION, typical_error
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.study_warnings import find_warnings
 from verticopula.study.tilted_pairs import TiltingOverview, find_tilting
@@ -31,13 +31,11 @@ def summarise_study(fitted: FittedStudy) -> str:
     lines += ["", "Privacy", *(f"  {line}" for line in privacy.lines()[len(privacy.warnings) :])]
     lines += ["", "Observed subjects", *(f"  {line}" for line in missingness_lines(result.missingness))]
     report = result.report
-    q = report.standard_error.shape[0]
-    off = ~np.eye(q, dtype=bool)
     repairs = sorted(report.margin_repairs.items(), key=lambda item: -item[1])[:3]
     lines += [
         "",
         "Repairs (how much post-processing changed)",
-        f"  correlation, typical standard error before shrinking: {_typical(report.standard_error[off]):.4f}",
+        f"  correlation, typical standard error before shrinking: {typical_error(fitted):.4f}, {AGAINST_POPULATION}",
         f"  shrinkage towards rank {report.shrink_rank}: {report.shrink_change:.4f} mean absolute change of an entry",
         f"  repair to a correlation matrix: {report.psd_change:.4f} largest change of an entry "
         f"(smallest eigenvalue before: {report.smallest_eigenvalue:.4f})",
@@ -47,11 +45,6 @@ def summarise_study(fitted: FittedStudy) -> str:
     lines += _refinement_lines(result)
     lines += _tilting_lines(find_tilting(fitted))
     return readable("\n".join(line.replace("\n", " ") for line in lines) + "\n")
-
-
-def _typical(values: NDArray[np.float64]) -> float:
-    """Median; zero if there are none, as in a study of one column."""
-    return float(np.median(values)) if values.size else 0.0
 
 
 def missingness_lines(missing: Missingness, most_patterns: int = 6) -> Iterator[str]:

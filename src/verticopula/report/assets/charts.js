@@ -237,29 +237,37 @@ function lineFigure(self, svg, width, { lines, height, xText, dots, xTicks, days
   return marks;
 }
 
-// bars side by side over an ordered range; lines over them
-function histogram(self, svg, width, { labels, edges, bars, steps, cumulative, xTitle, valueText }) {
+// Where cells differ in width, bars are as wide as their cells and as high as their share of one value: areas are shares.
+const perValue = (values, places) => (places ? values.map((v, i) => v / (places[i + 1] - places[i])) : values);
+
+// bars side by side over an ordered range; lines over them. `edges` has a text for every place where two bars meet,
+// `places` a number where bars differ in width.
+function histogram(self, svg, width, { labels, edges, places, bars, steps, cumulative, xTitle, valueText }) {
   const height = 260, n = labels.length;
   svg.setAttribute("height", height);
-  const add = (values) => { let sum = 0; return cumulative ? values.map((v) => (sum += v)) : values; };
+  const at = places || Array.from({ length: n + 1 }, (_, i) => i);
+  const add = (values) => { let sum = 0; return cumulative ? values.map((v) => (sum += v)) : perValue(values, places); };
   const fills = bars.map((b) => ({ ...b, values: add(b.values) }));
   const over = (steps || []).map((s) => ({ ...s, values: add(s.values) }));
-  const from = Math.min(Math.floor(self.view[0] * n + 1e-9), n - 1), to = Math.max(Math.ceil(self.view[1] * n - 1e-9), from + 1);
+  const barAt = (place) => Math.max(at.findLastIndex((edge) => edge <= place), 0);
+  const [first, last] = self.view.map((share) => at[0] + share * (at[n] - at[0]));
+  const from = Math.min(barAt(first + 1e-9), n - 1), to = Math.max(Math.min(barAt(last - 1e-9) + 1, n), from + 1);
   const top = Math.max(...[...fills, ...over].flatMap((s) => s.values.slice(from, to)), 1e-9) * 1.05;
   const box = { left: 52, top: 10, width: width - 52 - 12, height: height - (xTitle ? 56 : 40), zoom: true };
-  const toX = (i) => box.left + ((i - from) / (to - from)) * box.width;
+  const toX = (i) => box.left + ((at[i] - at[from]) / (at[to] - at[from])) * box.width;
   const toY = (v) => box.top + (1 - v / top) * box.height;
   const wanted = Math.min(Math.max(2, Math.floor(box.width / 80)), to - from);
   const under = [];
   for (let k = 0; k < wanted; k++) {
-    const i = from + Math.floor((k + (edges ? 0 : 0.5)) * (to - from) / wanted);
+    const i = Math.min(barAt(at[from] + ((k + (edges ? 0 : 0.5)) * (at[to] - at[from])) / wanted), to - 1);
     under.push([edges ? toX(i) : (toX(i) + toX(i + 1)) / 2, cut(edges ? edges[i] : labels[i], box.width / wanted - 6), edges && k === 0 ? "start" : "middle"]);
   }
-  axes(svg, box, { y: ticks(0, top, 4), toY, yText: valueText || ((v) => (100 * v).toFixed(top < 0.02 ? 1 : 0) + " %"), x: under, xTitle });
+  if (edges) under.push([toX(to), edges[to], "end"]);
+  const digits = top < 0.002 ? 2 : top < 0.02 ? 1 : 0;
+  axes(svg, box, { y: ticks(0, top, 4), toY, yText: valueText || ((v) => (100 * v).toFixed(digits) + " %"), x: under, xTitle });
   let marks = 0;
-  const wide = box.width / (to - from);
   for (const series of fills) for (let i = from; i < to; i++) {
-    const y = toY(series.values[i]);
+    const y = toY(series.values[i]), wide = toX(i + 1) - toX(i);
     shape(svg, "rect", { x: toX(i) + Math.min(wide * 0.06, 1), y, width: Math.max(wide - Math.min(wide * 0.12, 2), 0.5), height: Math.max(box.top + box.height - y, 0), class: "fill " + series.className });
     marks += 1;
   }
@@ -270,9 +278,9 @@ function histogram(self, svg, width, { labels, edges, bars, steps, cumulative, x
     marks += to - from;
   }
   watch(self, box, (share) => {
-    const i = Math.min(from + Math.floor(share * (to - from)), to - 1);
-    const say = valueText || percent;
-    return [(cumulative ? "up to " : "") + labels[i], ...[...fills, ...over].map((s) => s.name + ": " + say(s.values[i]))];
+    const i = Math.min(barAt(at[from] + share * (at[to] - at[from])), to - 1);
+    const say = valueText || percent, shown = (s) => s.values[i] * (places && !cumulative ? at[i + 1] - at[i] : 1);
+    return [(cumulative ? "up to " : "") + labels[i], ...[...fills, ...over].map((s) => s.name + ": " + say(shown(s)))];
   });
   return marks;
 }

@@ -69,7 +69,7 @@ figure("p-margin", (self, svg, width) => {
     return categoryBars(self, svg, width, { labels: column.labels, series });
   }
   return histogram(self, svg, width, {
-    labels: column.labels, edges: column.kind === "continuous" ? column.labels.map((l) => l.split(" – ")[0]) : null,
+    labels: column.labels, edges: column.edges, places: shapePick.value === "cells" ? null : column.places,
     bars: series.filter((s) => s.className === "synthetic"), steps: series.filter((s) => s.className !== "synthetic"),
     cumulative: shapePick.value === "cumulative",
   });
@@ -77,9 +77,12 @@ figure("p-margin", (self, svg, width) => {
 function showColumn() {
   const column = data.columns.find((c) => c.key === columnPick.value) || data.columns[0];
   shapePick.disabled = !["continuous", "count"].includes(column.kind);
+  shapePick.querySelector("[value=cells]").hidden = !column.places;
+  if (!column.places && shapePick.value === "cells") shapePick.value = "shares";
   const lost = column.missing ? percent(column.missing) + " of the cohort without a value; a cumulative share was corrected by up to " + (100 * column.moved).toFixed(1) + " points" : "Observed for everybody";
   const called = column.title === column.column ? column.key : column.key + ", " + column.title;
-  byId("margin-note").textContent = called + ": " + (column.dates ? "dates" : column.kind) + ", " + count(column.known) + " subjects. " + lost + ".";
+  byId("margin-note").textContent = called + ": " + (column.dates ? "dates" : column.kind) + ", " + count(column.known) + " subjects. " + lost + "."
+    + (column.places ? " Cells differ in width: a bar's area is its share, its height the share of a single value." : "");
   const body = byId("margin-table").tBodies[0];
   body.replaceChildren();
   for (const [name, ...values] of column.facts) {
@@ -102,12 +105,16 @@ data.parties.forEach((party, p) => figure("p-glance-" + p, (self, svg, width) =>
   let marks = 0;
   own.forEach((column, i) => {
     const left = (i % across) * (wide + gap), top = Math.floor(i / across) * row;
-    const { observed, synthetic } = column.series, n = synthetic.length;
-    const most = Math.max(...observed, ...synthetic, 1e-9), step = wide / n;
+    const [observed, synthetic] = ["observed", "synthetic"].map((name) => perValue(column.series[name], column.places));
+    const n = synthetic.length, at = column.places || Array.from({ length: n + 1 }, (_, k) => k);
+    const most = Math.max(...observed, ...synthetic, 1e-9), toX = (k) => left + (wide * (at[k] - at[0])) / (at[n] - at[0]);
     const toY = (v) => top + low - (v / most) * (low - 22);
     shape(svg, "text", { x: left, y: top + 13, class: "tick" }, cut(column.title, wide));
-    synthetic.forEach((v, k) => shape(svg, "rect", { x: left + k * step, y: toY(v), width: Math.max(step * 0.9, 0.4), height: Math.max(top + low - toY(v), 0), class: "fill synthetic" }));
-    const path = observed.map((v, k) => (k ? "L" : "M") + (left + k * step).toFixed(1) + " " + toY(v).toFixed(1) + "h" + step.toFixed(1)).join("");
+    synthetic.forEach((v, k) => {
+      const gap = k < n - 1 ? Math.min((toX(k + 1) - toX(k)) * 0.1, 1) : 0;
+      shape(svg, "rect", { x: toX(k), y: toY(v), width: Math.max(toX(k + 1) - toX(k) - gap, 0.4), height: Math.max(top + low - toY(v), 0), class: "fill synthetic" });
+    });
+    const path = observed.map((v, k) => (k ? "L" : "M") + toX(k).toFixed(1) + " " + toY(v).toFixed(1) + "H" + toX(k + 1).toFixed(1)).join("");
     shape(svg, "path", { d: path, class: "line thin observed" });
     shape(svg, "line", { x1: left, x2: left + wide, y1: top + low, y2: top + low, class: "axis" });
     marks += n;
@@ -145,6 +152,7 @@ const partyOf = (j) => data.correlation.parties.find(([, from, to]) => j >= from
 function mix(a, b, t) { return a.map((v, i) => Math.round(v + (b[i] - v) * t)); }
 
 let printing = false;
+const NUMBERED = 38; // pixels: from here on a cell has room for its number
 function drawHeat() {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim().split(" ").map(Number);
@@ -154,7 +162,9 @@ function drawHeat() {
   const rows = r1 - r0, columns = c1 - c0, what = byId("heat-what").value;
   const room = heat.parentElement.clientWidth;
   const named = rows <= 40 && columns <= 40 && room / columns >= 9;
-  const left = named ? Math.min(150, room * 0.36) : Math.min(room * 0.3, 130), top = named ? 110 : 8;
+  context2d.font = "12px system-ui, sans-serif";
+  const longest = Math.max(...data.correlation.names.slice(c0, c1).map((name) => context2d.measureText(name).width));
+  const left = named ? Math.min(150, room * 0.36) : Math.min(room * 0.3, 130), top = named ? Math.min(longest + 14, 110) : 8;
   const cell = Math.max(Math.min((room - left - 2) / columns, named ? 56 : 14), 0.5);
   const width = left + cell * columns + 2, height = top + cell * rows + (named ? 6 : 96);
   const scale = Math.min(devicePixelRatio || 1, 3);
@@ -170,6 +180,13 @@ function drawHeat() {
     const [red, green, blue] = mix(zero, value < 0 ? minus : plus, Math.min(Math.pow(Math.abs(value), 0.7), 1));
     g.fillStyle = `rgb(${red},${green},${blue})`;
     g.fillRect(left + k * cell, top + j * cell, cell + 0.35, cell + 0.35);
+    if (cell < NUMBERED) continue;
+    const own = entry(what, r0 + j, c0 + k);
+    g.fillStyle = 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#1b1f24" : "#ffffff";
+    g.font = "12px system-ui, sans-serif";
+    g.textAlign = "center";
+    g.textBaseline = "middle";
+    g.fillText(what === "r" ? own.toFixed(2) : short(own, 2), left + (k + 0.5) * cell, top + (j + 0.5) * cell);
   }
   g.fillStyle = ink;
   g.strokeStyle = ink;
@@ -273,7 +290,7 @@ figure("p-expected", (self, svg, width) => {
   const { counts, edges } = data.expected;
   if (!counts) return 0;
   return histogram(self, svg, width, {
-    labels: counts.map((_, i) => short(edges[i], 2) + " – " + short(edges[i + 1], 2)), edges: edges.slice(0, -1).map((v) => short(v, 2)),
+    labels: counts.map((_, i) => short(edges[i], 2) + " – " + short(edges[i + 1], 2)), edges: edges.map((v) => short(v, 2)),
     bars: [{ name: "Pairs", className: "synthetic", values: counts }], valueText: (v) => count(Math.round(v)), xTitle: "standard error of a correlation",
   });
 });
@@ -302,23 +319,28 @@ figure("p-realised", (self, svg, width) => {
 
 figure("p-effects", (self, svg, width) => {
   if (!data.effects.length) return 0;
-  const row = 38, ends = data.effects.flatMap((e) => [e.value, e.low ?? e.value, e.high ?? e.value]);
+  const name = width < 560 ? 0 : Math.min(width * 0.34, 240), above = name ? 0 : 16, row = 22 + above;
+  const ends = data.effects.flatMap((e) => [e.value, e.low ?? e.value, e.high ?? e.value]);
   const low = Math.min(0, ...ends), high = Math.max(0, ...ends), pad = (high - low || 1) * 0.05;
-  const box = { left: 8, top: 4, width: width - 16, height: row * data.effects.length };
+  const box = { left: name + 8, top: 4, width: width - name - 16, height: row * data.effects.length };
   svg.setAttribute("height", box.height + 28);
   const toX = (v) => box.left + ((v - low + pad) / (high - low + 2 * pad)) * box.width;
   const marked = ticks(low, high, Math.max(width / 110, 3));
   for (const t of marked) {
-    shape(svg, "line", { x1: toX(t), x2: toX(t), y1: box.top, y2: box.top + box.height, class: t === 0 ? "axis" : "grid" });
+    data.effects.forEach((_, i) => { // not through the names above the rows
+      const y1 = box.top + i * row + above, y2 = box.top + (i + 1) * row;
+      shape(svg, "line", { x1: toX(t), x2: toX(t), y1, y2, class: t === 0 ? "axis" : "grid" });
+    });
     shape(svg, "text", { x: toX(t), y: box.top + box.height + 16, "text-anchor": "middle", class: "tick" }, short(t, 3));
   }
   data.effects.forEach((e, i) => {
-    const y = box.top + i * row + 27;
-    shape(svg, "text", { x: box.left, y: y - 11, class: "label halo" }, cut(e.name, box.width, "13px system-ui, sans-serif"));
+    const y = box.top + i * row + above + 11, font = "13px system-ui, sans-serif";
+    if (name) shape(svg, "text", { x: name, y: y + 4, "text-anchor": "end", class: "label" }, cut(e.name, name - 4, font));
+    else shape(svg, "text", { x: box.left, y: y - 14, class: "label" }, cut(e.name, box.width, font));
     if (e.low !== null) shape(svg, "line", { x1: toX(e.low), x2: toX(e.high), y1: y, y2: y, class: "interval" });
     shape(svg, "circle", { cx: toX(e.value), cy: y, r: 4.5, class: "dot synthetic" });
   });
-  watch(self, box, (share, y) => {
+  watch(self, { ...box, left: 0, width }, (share, y) => {
     const e = data.effects[Math.floor((y - box.top) / row)];
     return e && [e.name, short(e.value) + (e.low === null ? "" : " (" + short(e.low) + " to " + short(e.high) + ")") + " per standard deviation"];
   });
@@ -333,10 +355,10 @@ if (movingPick) {
   figure("p-moving", (self, svg, width) => {
     const m = data.moving[Number(movingPick.value)];
     const flat = data.deltas.map((d) => [d, m.observed]);
-    legend(self.root, [["synthetic", m.statistic + ", everybody"], ["observed", "among the observed"]]);
+    legend(self.root, [["synthetic", m.key + ": " + m.statistic + ", everybody"], ["observed", "among the observed"]]);
     return lineFigure(self, svg, width, {
       lines: [{ name: "Among the observed", className: "observed", points: flat }, { name: m.statistic, className: "synthetic", points: data.deltas.map((d, i) => [d, m.values[i]]) }],
-      xText: (v) => "δ = " + signed(v), xTicks: width > 460 ? data.deltas : [-0.5, 0, 0.5], dots: true, days: m.dates,
+      xText: (v) => "s = " + signed(v), xTicks: width > 460 ? data.deltas : [-0.5, 0, 0.5], dots: true, days: m.dates,
     });
   });
   movingPick.addEventListener("change", () => figures.get("p-moving").redraw());
@@ -351,7 +373,7 @@ if (movingParty) {
       points: data.deltas.map((d, i) => [d, part.moves[i] ? part.moves[i][f] * (spread.get(name)?.sd ?? 1) : null]),
     }));
     legend(self.root, lines.map((l) => [l.className, l.name]));
-    return lineFigure(self, svg, width, { lines, xText: (v) => "δ = " + signed(v), xTicks: width > 460 ? data.deltas : [-0.5, 0, 0.5], dots: true, height: 260 });
+    return lineFigure(self, svg, width, { lines, xText: (v) => "s = " + signed(v), xTicks: width > 460 ? data.deltas : [-0.5, 0, 0.5], dots: true, height: 260 });
   });
   movingParty.addEventListener("change", () => figures.get("p-moving-fit").redraw());
 }
@@ -384,6 +406,7 @@ addEventListener("beforeprint", () => {
   printing = true;
   opened = [...document.querySelectorAll("details:not([open])")];
   opened.forEach((part) => { part.open = true; });
+  for (const label of document.querySelectorAll(".tools label")) label.dataset.chosen = label.querySelector("select").selectedOptions[0].textContent;
   drawFor(true);
   drawHeat();
 });
