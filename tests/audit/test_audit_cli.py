@@ -53,7 +53,7 @@ def test_a_whole_audit_says_what_it_found_and_shows_no_cell(home: Path, call: Ca
     before = (home / "study" / "ledger.jsonl").read_bytes()
     said = call("audit", home / "study", "--data", home / "data", "--trials", 100, "--seed", 1, "--out", tmp_path / "o")
     assert said.code == 0, said.err
-    assert "holds" in said.out
+    assert "not refuted" in said.out
     assert "leaves open" in said.out
     assert "no budget was spent" in said.out
     assert (home / "study" / "ledger.jsonl").read_bytes() == before
@@ -84,7 +84,7 @@ def test_a_narrow_terminal_cuts_no_name(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_holdout_folder_audits_the_study_itself(home: Path, call: Call) -> None:
-    said = call("audit", home / "study", "--data", home / "data", "--holdout", home / "left-out", "--release-only")
+    said = call("audit", home / "study", "--data", home / "data", "--holdout", home / "left-out", "--tables-only")
     assert said.code == 0, said.err
     assert "no budget was spent" not in said.out  # nothing was repeated
     assert "closest record" in said.out
@@ -113,7 +113,7 @@ def test_a_claim_that_is_too_small_is_red_and_ends_with_three(
         return [type(attack)(**{**vars(attack), "claim": claim})]
 
     monkeypatch.setattr(audit_study_module, "plan_attacks", understate)
-    said = call("audit", home / "study", "--mechanism-only", "--trials", 400, "--seed", 1)
+    said = call("audit", home / "study", "--claims-only", "--trials", 400, "--seed", 1)
     assert said.code == cli_audit.REFUTED_CODE
     assert "REFUTED" in said.out
     assert "protected less than you were promised" in said.out
@@ -121,7 +121,7 @@ def test_a_claim_that_is_too_small_is_red_and_ends_with_three(
 
 def test_without_sdmetrics_it_says_how_to_install_it(home: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_study_module, "is_installed", lambda: False)
-    said = call("audit", home / "study", "--data", home / "data", "--release-only", "--seed", 1)
+    said = call("audit", home / "study", "--data", home / "data", "--tables-only", "--seed", 1)
     assert said.code == 0
     assert "pip install 'verticopula[audit]'" in said.out
     assert "closest record" in said.out
@@ -152,7 +152,7 @@ def test_bad_input_is_named(home: Path, call: Call, tmp_path: Path) -> None:
         ((study, *data, "--confidence", 1.0), "confidence"),
         ((study, *data, "--party", "nobody"), "no party 'nobody'"),
         ((study,), "--data is needed"),
-        ((study, *data, "--mechanism-only", "--release-only"), "either"),
+        ((study, *data, "--claims-only", "--tables-only"), "either"),
         ((study, *data, "--out", tmp_path / "file"), "is a file"),
     ):
         said = call("audit", *arguments, "--quiet")

@@ -28,7 +28,7 @@ from verticopula.study.study_folder import write_study
 
 pytestmark = pytest.mark.audit
 
-OPTIONS = ("--mechanism-only", "--trials", 100, "--seed", 1)
+OPTIONS = ("--claims-only", "--trials", 100, "--seed", 1)
 
 
 @pytest.fixture(scope="module")
@@ -130,4 +130,4 @@ def test_one_party_attacks_its_own_claims_without_data_and_no_tables(home: Path,
     said = call("audit", home / "study", "--data", home / "data", "--party", "bank")
     assert said.code == 1
     assert "one party alone cannot repeat its part" in re.sub(r"\s+", " ", said.err)
-    assert "--mechanism-only" in said.err
+    assert "--claims-only" in said.err

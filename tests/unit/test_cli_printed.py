@@ -91,6 +91,6 @@ def test_the_demo_runs_it(tmp_path: Path, call: Call) -> None:
 
 def test_an_audit_attacks_its_tables_and_no_claims(study: Path, call: Call) -> None:
     assert call(*arguments(study, "--as-printed", "--epsilon", 8)).code == 0
-    said = call("audit", study / "out", "--mechanism-only")
+    said = call("audit", study / "out", "--claims-only")
     assert said.code == 1
     assert "make no claim that an attack could break" in " ".join(said.err.split())

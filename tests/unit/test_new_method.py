@@ -108,5 +108,5 @@ def test_commands_take_it_and_name_it(tmp_path: Path, call: Call) -> None:
     assert "Toy knows nothing of missing blocks" in (tmp_path / "out" / "report.html").read_text("utf-8")
     forecasted = call("forecast", file, "--subjects", 500, "--epsilon", 8, "--method", "toy", "--unit", "client")
     assert (forecasted.code, "toy" in forecasted.out) == (0, True), forecasted.err
-    audited = call("audit", tmp_path / "out", "--mechanism-only", "--party", "bank", "--trials", 100, "--seed", 1)
+    audited = call("audit", tmp_path / "out", "--claims-only", "--party", "bank", "--trials", 100, "--seed", 1)
     assert audited.code == 0, audited.err

@@ -50,7 +50,7 @@ def test_its_commands_run_one_after_the_other(bank_and_agency: dict[str, pd.Data
     lines = [shlex.split(line, comments=True) for line in block("", "verticopula run").splitlines()]
     commands = [words[1:] for words in lines if words[0] == "verticopula"]
     assert [words[0] for words in commands] == ["forecast", "check", "run", "glm", "audit", "ledger"]
-    fewer = {"glm": ["--bootstrap", "10"], "audit": ["--trials", "100", "--mechanism-only"]}
+    fewer = {"glm": ["--bootstrap", "10"], "audit": ["--trials", "100", "--claims-only"]}
     for words in commands:
         said = call(*words, *fewer.get(words[0], ()))
         assert said.code == 0, (words, said.err)

@@ -124,9 +124,8 @@ def describe_mechanism(finding: MechanismFinding) -> list[str]:
     """What, against what, and the figures."""
     m = finding.measured
     at = f" at delta {m.claim.delta:g}" if m.claim.delta else ""
-    mark = "holds" if m.holds else "REFUTED"
     lines = [
-        f"{mark}: {finding.what}; {finding.change} ({finding.pairs}, {finding.n_subjects} subjects)",
+        f"{m.outcome}: {finding.what}; {finding.change} ({finding.pairs}, {finding.n_subjects} subjects)",
         f"  claimed {format_epsilon(m.claim.epsilon)} per {m.claim.unit}{at}, measured at least "
         f"{m.epsilon_low:.3f} (so many trials, {m.trials:,}, can show no more than {m.visible:.3f})",
     ]
@@ -145,7 +144,7 @@ def meaning(finding: MechanismFinding) -> str:
         return "You are protected less than you were promised."
     odds = math.exp(min(m.epsilon_low, 700.0))
     if odds < 1.05:
-        return "This attack learns next to nothing about you from it."
+        return "This attack, with so many trials, learns next to nothing about you from it."
     return f"Somebody who suspects one of two things about you can become {odds:,.1f} times as sure from it."
 
 
@@ -173,5 +172,6 @@ def _mechanism_dict(finding: MechanismFinding) -> dict[str, Any]:
         "confidence": m.confidence,
         "curve_point": None if m.point is None else asdict(m.point),
         "holds": m.holds,
+        "outcome": m.outcome,
         "means": meaning(finding),
     }

@@ -71,6 +71,13 @@ class MeasuredClaim:
         inside = self.epsilon_low <= self.claim.epsilon * slack
         return inside and (self.point is None or self.point.measured <= self.point.epsilon * slack + _TOLERANCE)
 
+    @property
+    def outcome(self) -> str:
+        """What the trials say of the claim, in words: that it was not refuted proves nothing."""
+        if not self.holds:
+            return "REFUTED"
+        return "not refuted" if self.point is not None or self.visible > self.claim.epsilon else "too few trials"
+
 
 def audit_release(
     release: Mechanism[Data],

@@ -44,11 +44,11 @@ REPEATED = (
 
 STRICT_ALONE = (
     f"tables of method {STRICT.name!r} come from the sums of all parties together: one party alone cannot repeat its "
-    "part. Its claims can be attacked, with --mechanism-only; that needs nobody's data"
+    "part. Its claims can be attacked, with --claims-only; that needs nobody's data"
 )
 PRINTED_CLAIMS = (
     "the paper's algorithms as printed make no claim that an attack could break: epsilon is infinite. Their tables can "
-    "be attacked, with --release-only (attack_claims=False)"
+    "be attacked, with --tables-only (attack_claims=False)"
 )
 STRICT_OUTPUT = (
     f"The tables of whole studies of method {STRICT.name!r} were not attacked one by one: --output-trials is for "

@@ -107,7 +107,7 @@ def _copula_density(grades: Floats, correlation: Floats) -> Floats:
 def _membership(low: float, high: float) -> str:
     if low > 0.5:
         return "Somebody who knows your record can tell better than by guessing whether you were in the study."
-    return f"Knowing your record, nobody tells from this table whether you were in the study, up to {high:.3f}."
+    return f"Knowing your record, this attack does not tell whether you were in the study (AUC at most {high:.3f})."
 
 
 def closeness(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Finding:

@@ -32,9 +32,7 @@ def audit(
     folder: Annotated[Path, typer.Argument(help="The folder that `run` or `demo` wrote.", show_default=False)],
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", help="The study's own real tables. Not needed with --mechanism-only.", show_default=False
-        ),
+        typer.Option("--data", help="The study's own real tables. Not needed with --claims-only.", show_default=False),
     ] = None,
     holdout: Annotated[
         str,
@@ -59,13 +57,13 @@ def audit(
         ),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of all bounds together, and of every interval.")] = 0.95,
-    mechanism_only: Annotated[bool, typer.Option("--mechanism-only", help="Attack the claims only.")] = False,
-    release_only: Annotated[bool, typer.Option("--release-only", help="Attack the synthetic tables only.")] = False,
+    claims_only: Annotated[bool, typer.Option("--claims-only", help="Attack the claims only.")] = False,
+    tables_only: Annotated[bool, typer.Option("--tables-only", help="Attack the synthetic tables only.")] = False,
     party: Annotated[
         str | None,
         typer.Option(
             help="Only this party's part, inside its own house: only its table is needed. Of a study of method "
-            f"{STRICT.name} the claims only, with --mechanism-only."
+            f"{STRICT.name} the claims only, with --claims-only."
         ),
     ] = None,
     out: Annotated[
@@ -82,10 +80,10 @@ def audit(
     from verticopula.auditing.holdout import audited
     from verticopula.data.table_files import read_tables
 
-    if mechanism_only and release_only:
-        raise SettingsError("give either --mechanism-only or --release-only")
-    if data is None and not mechanism_only:
-        raise SettingsError("--data is needed to attack tables; or give --mechanism-only")
+    if claims_only and tables_only:
+        raise SettingsError("give either --claims-only or --tables-only")
+    if data is None and not claims_only:
+        raise SettingsError("--data is needed to attack tables; or give --claims-only")
     if out is not None and out.exists() and not out.is_dir():
         raise SettingsError(f"{out} is a file; --out needs a folder")
     fraction, people = _holdout(holdout)
@@ -99,10 +97,10 @@ def audit(
             settings,
             synthetic=synthetic,
             real=None if data is None else read_tables(federation, data),
-            holdout=None if people is None or mechanism_only else read_tables(federation, people),
+            holdout=None if people is None or claims_only else read_tables(federation, people),
             aligned_rows=aligned,
-            attack_claims=not release_only,
-            attack_tables=not mechanism_only,
+            attack_claims=not tables_only,
+            attack_tables=not claims_only,
             progress=progress,
         )
     if out is not None:
@@ -169,7 +167,7 @@ def show_audit(report: AuditReport, console: Console) -> None:
                 f"{format_epsilon(m.claim.epsilon)} per {m.claim.unit}{at}",
                 f"{m.epsilon_low:.3f}",
                 f"{m.visible:.3f}",
-                "holds" if m.holds else "REFUTED",
+                m.outcome,
             )
             table.add_row(*(_text(cell) for cell in cells), style=None if m.holds else "bold red")
         console.print(table)
