@@ -24,13 +24,14 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from verticopula.network.network_demo import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 RELATIVE = 0.02  # how far seeded estimates may be off: other versions of numpy and BLAS round otherwise
@@ -219,7 +220,7 @@ def run_page(page: Page, folder: Path) -> list[tuple[Block, list[str]]]:
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     modules = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     own = {"PATH": paths, "PYTHONPATH": modules, "BASH_ENV": str(start), "XDG_DATA_HOME": str(folder.parent / "home")}
-    os.environ.update({**own, "PORT": _free_port()})  # a kernel has its parent's
+    os.environ.update({**own, "PORT": str(free_port())})  # a kernel has its parent's
     notebook = to_notebook(page, quiet=True)
     client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": folder}})
     with client.setup_kernel():
@@ -230,12 +231,6 @@ def run_page(page: Page, folder: Path) -> list[tuple[Block, list[str]]]:
         os.killpg(group, signal.SIGTERM)
     cells = {cell.metadata["block"]: cell for cell in notebook.cells if cell.cell_type == "code"}
     return [(block, printed_by(cells[number])) for number, block in enumerate(page.run)]
-
-
-def _free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def printed_by(cell: Any) -> list[str]:

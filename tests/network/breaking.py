@@ -2,7 +2,7 @@
 
 The plan is `faults/NAME.plan` below the current folder, one fault a line. Only the first that has not happened is
 armed, and it is written to `faults/NAME.done` before it happens, so it happens once, whoever is started again.
-`python breaking.py nursery` imports everything once and then forks a process for every line that it reads: real
+`python breaking.py process_starter` imports everything once and then forks a process for every line that it reads: real
 processes as well, which are there in a tenth of the time.
 """
 
@@ -279,7 +279,7 @@ def run(arguments: Sequence[str]) -> None:
     main()
 
 
-def nursery() -> None:
+def process_starter() -> None:
     """Fork a process for every line of standard input, and write its number."""
     import verticopula.cli.app
     import verticopula.network.coordinator
@@ -318,4 +318,4 @@ def _become(order: dict[str, Any], work: Callable[[Sequence[str]], None]) -> Non
 
 
 if __name__ == "__main__":
-    nursery() if sys.argv[1:] == ["nursery"] else run(sys.argv[1:])
+    process_starter() if sys.argv[1:] == ["process_starter"] else run(sys.argv[1:])

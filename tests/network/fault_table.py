@@ -29,8 +29,8 @@ from tests.network.faults import (
     STOP_DEADLINE,
     Fault,
     Kind,
-    Story,
-    ward,
+    StudyOutcome,
+    faulty_network,
 )
 from tests.network.harness import PARTIES
 from verticopula.protocol.proof_routes import STEPS
@@ -96,32 +96,38 @@ def _fine_points(method: str, last_update: int) -> dict[str, tuple[tuple[str, ..
     }.get(method, {})
 
 
-def measure_share(methods: Sequence[str], share: int, shares: int, parties: Sequence[str] = PARTIES) -> list[Story]:
+def measure_share(
+    methods: Sequence[str], share: int, shares: int, parties: Sequence[str] = PARTIES
+) -> list[StudyOutcome]:
     """Every `shares`-th study, in a federation of its own."""
     logging.getLogger("verticopula.network").setLevel(logging.ERROR)  # lost lines are what this is about
-    with tempfile.TemporaryDirectory() as folder, ward(Path(folder)) as found:
+    with tempfile.TemporaryDirectory() as folder, faulty_network(Path(folder)) as found:
         plans: list[Plan] = []
         for method in methods:
             updates = [name for name in found.reference(method).rounds if name.startswith("update")]
             plans += plans_of(method, len(updates) - 1, parties)
         costs = [sum(1.0 if fault.kind == "stop" or fault.who == SERVER else 0.2 for fault in p.faults) for p in plans]
         order = sorted(range(len(plans)), key=lambda number: -costs[number])
-        return [found.suffer(plans[number].method, plans[number].faults) for number in sorted(order[share::shares])]
+        return [
+            found.run_with_faults(plans[number].method, plans[number].faults) for number in sorted(order[share::shares])
+        ]
 
 
-def measure(methods: Sequence[str] = tuple(METHODS), workers: int = 4, parties: Sequence[str] = PARTIES) -> list[Story]:
+def measure(
+    methods: Sequence[str] = tuple(METHODS), workers: int = 4, parties: Sequence[str] = PARTIES
+) -> list[StudyOutcome]:
     """All studies, in several federations at a time."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
         runs = [pool.submit(measure_share, methods, share, workers, parties) for share in range(workers)]
-        return [story for run in runs for story in run.result()]
+        return [outcome for run in runs for outcome in run.result()]
 
 
-def rows_of(stories: Sequence[Story]) -> list[dict[str, Any]]:
+def rows_of(outcomes: Sequence[StudyOutcome]) -> list[dict[str, Any]]:
     """One record for every fault that happened."""
     return [
         {
-            "method": story.method,
+            "method": outcome.method,
             "round": one.fault.round,
             "who": one.fault.who,
             "fault": one.fault.kind,
@@ -129,26 +135,26 @@ def rows_of(stories: Sequence[Story]) -> list[dict[str, Any]]:
             "outcome": one.outcome,
             "seconds": round(one.seconds, 2),
             "named_after": None if one.named_after is None else round(one.named_after, 2),
-            "entries": story.entries,
-            "budget_right": story.is_budget_right,
-            "tables_identical": story.are_tables_same,
-            "problems": list(story.problems),
+            "entries": outcome.entries,
+            "budget_right": outcome.is_budget_right,
+            "tables_identical": outcome.are_tables_same,
+            "problems": list(outcome.problems),
         }
-        for story in stories
-        for one in story.suffered
+        for outcome in outcomes
+        for one in outcome.injected
     ]
 
 
-def summarise(stories: Sequence[Story]) -> dict[str, Any]:
+def summarise(outcomes: Sequence[StudyOutcome]) -> dict[str, Any]:
     """What the page of `python -m benchmarks faults` is made of."""
-    rows = rows_of(stories)
+    rows = rows_of(outcomes)
     return {
         "stop_deadline": STOP_DEADLINE,
-        "studies": len(stories),
+        "studies": len(outcomes),
         "cases": len(rows),
-        "resumed": sum(story.resumed for story in stories),
-        "sent_again": sum(story.sent_again for story in stories),
+        "resumed": sum(outcome.resumed for outcome in outcomes),
+        "sent_again": sum(outcome.sent_again for outcome in outcomes),
         "named_after_longest": max((row["named_after"] or 0.0 for row in rows), default=0.0),
-        "problems": sorted({f"{story.method}: {problem}" for story in stories for problem in story.problems}),
+        "problems": sorted({f"{outcome.method}: {problem}" for outcome in outcomes for problem in outcome.problems}),
         "rows": rows,
     }

@@ -1,6 +1,6 @@
 """Studies whose processes are killed, stopped and restarted in chosen rounds, and what is true afterwards.
 
-One study may suffer many faults. When it is done, four things are checked, whatever happened: every party's ledger
+One study may meet many faults. When it is done, four things are checked, whatever happened: every party's ledger
 says what an undisturbed study's says, neither more nor less; it said so before anything left; a release that was sent
 twice was sent in the same bytes; and the tables are those that an undisturbed run makes of the stored releases.
 """
@@ -103,7 +103,7 @@ class Fault:
 
 
 @dataclass
-class Suffered:
+class InjectedFault:
     """A fault that happened, what every party's ledger held then, and how the study went on."""
 
     fault: Fault
@@ -126,12 +126,12 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Story:
+class StudyOutcome:
     """A disturbed study after its end."""
 
     method: str
     study: str
-    suffered: tuple[Suffered, ...]
+    injected: tuple[InjectedFault, ...]
     problems: tuple[str, ...]
     is_budget_right: bool
     are_tables_same: bool
@@ -141,7 +141,7 @@ class Story:
 
 
 class Child:
-    """A process that the nursery forked; as much of Popen as `Net` needs."""
+    """A process that the starter forked; as much of Popen as `Net` needs."""
 
     stdin = None
 
@@ -169,8 +169,8 @@ class Child:
 
 
 @dataclass
-class Nursery:
-    """Forks processes that are as good as started ones; `breaking.nursery` is its other end."""
+class ProcessStarter:
+    """Forks processes that are as good as started ones; `breaking.process_starter` is its other end."""
 
     process: subprocess.Popen[str]
 
@@ -190,25 +190,25 @@ class Nursery:
 
 
 @contextlib.contextmanager
-def nursery() -> Iterator[Nursery]:
+def process_starter() -> Iterator[ProcessStarter]:
     small = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
     with subprocess.Popen(
-        [sys.executable, BREAKING, "nursery"],
+        [sys.executable, BREAKING, "process_starter"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **small, "PYTHONUNBUFFERED": "1", "GRPC_ENABLE_FORK_SUPPORT": "False"},
     ) as process:
-        yield Nursery(process)
+        yield ProcessStarter(process)
 
 
 @dataclass
-class Ward:
+class FaultyNetwork:
     """A federation whose processes break on order, and are started again."""
 
     net: Net
     lead: Lead
-    nursery: Nursery | None = None
+    process_starter: ProcessStarter | None = None
     references: dict[str, Reference] = field(default_factory=dict)
 
     @property
@@ -217,13 +217,13 @@ class Ward:
 
     def start(self, *names: str) -> None:
         for name in names:
-            if self.nursery is None:
+            if self.process_starter is None:
                 old = self.net.processes.get(name)
                 if old is not None and old.stdin is not None:
                     old.stdin.close()
                 self.net.start(name, program=(BREAKING,))
             else:
-                self.nursery.start(self.net, name)
+                self.process_starter.start(self.net, name)
 
     def stop(self, name: str) -> None:
         self.net.signal(name, signal.SIGTERM)
@@ -262,27 +262,27 @@ class Ward:
     def resume(self, study: str, deadline: float = LONG_DEADLINE) -> None:
         self.lead.ask(ResumeRequest(study, deadline), seconds=PATIENCE)
 
-    def suffer(self, method: str, faults: Sequence[Fault], **settings: Any) -> Story:
+    def run_with_faults(self, method: str, faults: Sequence[Fault], **settings: Any) -> StudyOutcome:
         """Run a study with these faults, treat them, resume it where it fails for them, until it is done."""
         reference = self.reference(method, **settings)
         stops = any(fault.kind == "stop" for fault in faults)
         deadline = reference.stop_deadline if stops else LONG_DEADLINE
         start, before = time.time(), digest_ledgers(self.net.folder)
         study = self.begin(method, faults, deadline, **settings)
-        suffered, resumed, problems = self._nurse(study, faults, deadline)
-        early = [one for one in suffered if one.fault.is_before_releases]
+        injected, resumed, problems = self._recover(study, faults, deadline)
+        early = [one for one in injected if one.fault.is_before_releases]
         problems += [f"{one.fault}: a ledger changed before everybody agreed" for one in early if one.ledgers != before]
-        self._measure(study, suffered, start)
+        self._measure(study, injected, start)
         is_seeded = settings.get("random_state") is not None
         wrong_budget = self.check_budget(reference, study, start)
         wrong_tables = self.check_tables(reference, study, is_seeded=is_seeded)
         problems += wrong_budget + wrong_tables
-        left = [fault for fault in faults if fault not in {s.fault for s in suffered}]
+        left = [fault for fault in faults if fault not in {s.fault for s in injected}]
         problems += [f"did not happen: {fault}" for fault in left]
-        return Story(
+        return StudyOutcome(
             method,
             study,
-            tuple(suffered),
+            tuple(injected),
             tuple(problems),
             not wrong_budget,
             not wrong_tables,
@@ -310,26 +310,28 @@ class Ward:
                 raise TimeoutError("a planned fault does not happen")
             time.sleep(0.02)
 
-    def _nurse(self, study: str, faults: Sequence[Fault], deadline: float) -> tuple[list[Suffered], int, list[str]]:
-        suffered: list[Suffered] = []
+    def _recover(
+        self, study: str, faults: Sequence[Fault], deadline: float
+    ) -> tuple[list[InjectedFault], int, list[str]]:
+        injected: list[InjectedFault] = []
         problems: list[str] = []
         resumed, due = 0, 0  # `due`: failures that faults explain, and that are still to be resumed
         end = time.monotonic() + PATIENCE + 15.0 * len(faults)
         while time.monotonic() < end:
-            for new in self._happened(len(suffered)):
-                found, deadline = self._treat(study, new, deadline)
+            for new in self._happened(len(injected)):
+                found, deadline = self._recover_from(study, new, deadline)
                 problems += found
-                suffered.append(new)
+                injected.append(new)
                 due += new.named_after is not None or new.fault.kind == "full disk"
             record = self.records.get(study)
-            if record.state == "done" and len(suffered) < len(faults):
+            if record.state == "done" and len(injected) < len(faults):
                 end = min(end, time.monotonic() + 600.0)  # the last may happen after the end
             elif record.state == "done":
-                return sorted(suffered, key=lambda s: s.time), resumed, problems
-            if record.state == "failed" and due > 0 and self._is_expected(record.note, suffered):
+                return sorted(injected, key=lambda s: s.time), resumed, problems
+            if record.state == "failed" and due > 0 and self._is_expected(record.note, injected):
                 resumed, due = resumed + 1, due - 1
                 self.resume(study, deadline)
-            elif record.state == "failed" and not self._happened(len(suffered)):
+            elif record.state == "failed" and not self._happened(len(injected)):
                 if "did not answer" not in record.note or deadline >= LONG_DEADLINE:
                     problems.append(f"failed: {record.note}")
                     break
@@ -337,7 +339,7 @@ class Ward:
             time.sleep(0.02)
         else:
             problems.append("did not end")
-        return suffered, resumed, problems
+        return injected, resumed, problems
 
     def wait_for_silence(self, study: str, who: str, deadline: float) -> tuple[StudyRecord, float]:
         """The record once the study is done, or has failed after the fault because `who` alone did not answer; and
@@ -356,12 +358,12 @@ class Ward:
         return longer
 
     @staticmethod
-    def _is_expected(note: str, suffered: Sequence[Suffered]) -> bool:
-        """Whether a study may fail for this reason after what it suffered."""
-        late = "did not answer" in note and any(one.fault.kind == "stop" for one in suffered)
-        return late or ("No space left" in note and any(one.fault.kind == "full disk" for one in suffered))
+    def _is_expected(note: str, injected: Sequence[InjectedFault]) -> bool:
+        """Whether a study may fail for this reason after these faults."""
+        late = "did not answer" in note and any(one.fault.kind == "stop" for one in injected)
+        return late or ("No space left" in note and any(one.fault.kind == "full disk" for one in injected))
 
-    def _happened(self, skip: int) -> list[Suffered]:
+    def _happened(self, skip: int) -> list[InjectedFault]:
         found = []
         for who in EVERYBODY:
             done = self.net.folder / "faults" / f"{who}.done"
@@ -369,10 +371,10 @@ class Ward:
                 with contextlib.suppress(ValueError):
                     raw = json.loads(line)
                     fault = Fault(who, raw["kind"], raw["round"], raw["point"])
-                    found.append(Suffered(fault, raw["time"], raw["ledgers"]))
+                    found.append(InjectedFault(fault, raw["time"], raw["ledgers"]))
         return sorted(found, key=lambda s: s.time)[skip:]
 
-    def _treat(self, study: str, new: Suffered, deadline: float) -> tuple[list[str], float]:
+    def _recover_from(self, study: str, new: InjectedFault, deadline: float) -> tuple[list[str], float]:
         """Start it again, or let it go on once the deadline is over. Problems, and the study's deadline from now on."""
         who, kind = new.fault.who, new.fault.kind
         if kind in ("kill", "restart"):
@@ -392,13 +394,13 @@ class Ward:
             return [f"{new.fault}: the study was done without it"], deadline
         return [] if is_named(record.note, who, deadline) else [f"{new.fault}: {record.note}"], deadline
 
-    def _measure(self, study: str, suffered: Sequence[Suffered], start: float) -> None:
+    def _measure(self, study: str, injected: Sequence[InjectedFault], start: float) -> None:
         """When the study went on after each fault: the next round that the coordinator kept, the study's end, or
         that the same process came as far as its next fault."""
         kept = [event["time"] for event in self.events(start) if event["what"] == "kept"]
         done = (self.records.folder / study / "record.json").stat().st_mtime
-        for one in suffered:
-            next_ones = [other.time for other in suffered if other.fault.who == one.fault.who]
+        for one in injected:
+            next_ones = [other.time for other in injected if other.fault.who == one.fault.who]
             after = [moment for moment in (*kept, *next_ones, done) if moment > one.time]
             one.seconds = min(after) - one.time if after else 0.0
             failed = one.named_after is not None or one.fault.kind == "full disk"
@@ -541,12 +543,12 @@ def _read_tables(folder: Path) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def ward(folder: Path, *, forked: bool = True) -> Iterator[Ward]:
+def faulty_network(folder: Path, *, forked: bool = True) -> Iterator[FaultyNetwork]:
     """A running federation; all of its processes have ended when the block has."""
     reconnect_soon()  # the lead's connection, in this process
     with contextlib.ExitStack() as stack:
-        hands = stack.enter_context(nursery()) if forked else None
+        hands = stack.enter_context(process_starter()) if forked else None
         net = stack.enter_context(network(folder, tables=tables_beyond_a_copula()))
-        found = Ward(net, stack.enter_context(net.lead()), hands)
+        found = FaultyNetwork(net, stack.enter_context(net.lead()), hands)
         found.start(*EVERYBODY)
         yield found

@@ -1,4 +1,4 @@
-"""Real processes on loopback: one coordinator, the parties, and ways to hurt them."""
+"""Real processes on loopback: one coordinator, the parties, and faults to inject."""
 
 from __future__ import annotations
 

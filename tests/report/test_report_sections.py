@@ -199,6 +199,8 @@ def test_glossary_terms_are_sorted_and_in_the_page_s_glossary() -> None:
     # The page has the first two together, and the next three under "unit"; the others are words of statistics.
     others = {"delta", "epsilon", "client", "person", "variable", "response", "standard error", "synthetic"}
     assert [term for term in terms if f"**{term}**" not in page and term not in others] == []
+    # A page's entry says what the report does, and may go on from there.
+    assert [term for term, said in GLOSSARY if f"**{term}** " in page and f"**{term}** {said}" not in page] == []
 
 
 @pytest.fixture(scope="module")

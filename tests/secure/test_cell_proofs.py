@@ -25,8 +25,8 @@ from verticopula.errors import ProtocolError
 from verticopula.mpc.cell_proofs import (
     FOLD,
     PROOF_VALUES,
+    ExpandedProof,
     PieceOpening,
-    PieceProof,
     ProofCoefficients,
     draw_coefficients,
     draw_point,
@@ -292,7 +292,7 @@ def test_a_verifiers_view_of_one_table_is_as_likely_for_any_other() -> None:
     def theirs(codes: np.ndarray, masks: Field) -> PieceOpening:
         """What the other verifier opens, with `masks` for both together."""
         values = prove_fold(fold_codes(statement, codes, coefficients), masks, coefficients)
-        proof = PieceProof(subtract(values, own.values), subtract(masks, own.masks))
+        proof = ExpandedProof(subtract(values, own.values), subtract(masks, own.masks))
         cells = subtract(encode_cells(statement, codes), own_cells)
         return open_piece(statement, cells, proof, coefficients, point)
 

@@ -24,8 +24,10 @@ ROOMS = sorted(path.parent for path in FILES if path.name == "__init__.py" and p
 NAMES_OF_METHODS = {*METHODS, RAW_REGRESSION}
 PRIVATE_WORDS = {
     *("desk", "letters", "post", "station", "presumed", "rehearsal", "released", "priced", "certainty"),
+    *("measurement", "measurements", "rehearsals", "rehearse"),
     *("stranger", "strangers", "settle", "settled", "pulls", "pulling", "pushes"),
 }
+# `words` and `texts` are not among them: the first are 64 bits of a stream or a steward's own, the second text cells.
 STORED_NAMES = {"strict/"}  # of records in a party's vault: they stay, whatever the method is called
 STORED_BY_METHOD = {"study/saved_study.py", "protocol/party/strict_handler.py"}  # what a file or a message is called
 CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Unregistered.process_message", "_Silent.debug"}

@@ -57,7 +57,7 @@ def glm(
     ] = False,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where to write; default: DIR/regression.", show_default=False)
+        Path | None, typer.Option("--out", help="Where to write; default: FOLDER/regression.", show_default=False)
     ] = None,
     quiet: Quiet = False,
 ) -> None:

@@ -150,7 +150,9 @@ def serve(
 
 def join(
     kit: Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)],
-    data: Annotated[Path, typer.Option("--data", help="The party's table, CSV or Parquet.", show_default=False)],
+    data: Annotated[
+        Path, typer.Option("--data", help="The party's table: CSV, Parquet, spreadsheet or SQLite.", show_default=False)
+    ],
     policy: Annotated[
         Path | None,
         typer.Option(

@@ -25,7 +25,7 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help=f"Default: DIR/{REPORT_FILE}; with --data, DIR/{IN_HOUSE_FILE}.", show_default=False
+            "--out", help=f"Default: FOLDER/{REPORT_FILE}; with --data, FOLDER/{IN_HOUSE_FILE}.", show_default=False
         ),
     ] = None,
     quiet: Quiet = False,

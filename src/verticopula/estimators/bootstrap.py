@@ -24,7 +24,7 @@ from verticopula.glm.feature_design import Features, join_features
 from verticopula.glm.feature_encoding import Coding, encode_table
 from verticopula.glm.inference import Inference, infer_from_bootstrap
 from verticopula.glm.regression_inputs import keep_complete, read_blocks, take_response
-from verticopula.schema.progress import Progress
+from verticopula.schema.progress import Progress, show_nothing
 from verticopula.simulate.repeat_study import repeat_study
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.synthetic_tables import SyntheticTables
@@ -89,7 +89,7 @@ def bootstrap_inference(
     """Spread and bias of the selected coefficients over repetitions of the whole study."""
     if n_repetitions < 10:
         raise SettingsError("fewer than 10 repetitions say nothing about a standard error")
-    show = progress or (lambda what, done, total: None)
+    show = progress or show_nothing
     found: list[Floats] = []
     for repetition in range(n_repetitions):
         show("repeating the study", repetition, n_repetitions)

@@ -24,7 +24,7 @@ from verticopula.glm.strength_path import (
 from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.columns import ColumnKey
-from verticopula.schema.progress import Progress
+from verticopula.schema.progress import Progress, show_nothing
 
 Floats = NDArray[np.float64]
 
@@ -123,7 +123,7 @@ class StrengthSelection:
         progress: Progress | None,
     ) -> Rounds[tuple[FederatedPath, list[float]]]:
         """The path on all rows, and every strength's score: the smallest is the best; none for a given strength."""
-        show = progress or (lambda what, done, total: None)
+        show = progress or show_nothing
         path = yield from federated_path(
             parties, y, settings, self._strengths, study=study, on_strength=lambda done, n: show("regression", done, n)
         )

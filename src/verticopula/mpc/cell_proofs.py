@@ -98,7 +98,7 @@ def folded_size(statement: CellsStatement) -> int:
 
 
 @dataclass(frozen=True)
-class ProofPiece:
+class ProofPart:
     """One of the parts into which cells and proof are split.
 
     Attributes
@@ -111,7 +111,7 @@ class ProofPiece:
     holders: tuple[str, ...]
 
 
-def pieces_of(statement: CellsStatement) -> tuple[ProofPiece, ...]:
+def pieces_of(statement: CellsStatement) -> tuple[ProofPart, ...]:
     """The parts that sum up to the cells; every verifier lacks exactly one of them.
 
     Where the dealer i computes: S_(i+1) + S_(i+2) at the one verifier, S_i at the other; both are honest if the
@@ -122,9 +122,9 @@ def pieces_of(statement: CellsStatement) -> tuple[ProofPiece, ...]:
     if statement.dealer in names:
         dealer = names.index(statement.dealer)
         after, last = (dealer + 1) % N_COMPUTE, (dealer + 2) % N_COMPUTE
-        return ProofPiece((after, last), (names[after],)), ProofPiece((dealer,), (names[last],))
+        return ProofPart((after, last), (names[after],)), ProofPart((dealer,), (names[last],))
     return tuple(
-        ProofPiece((index,), tuple(name for i, name in enumerate(names) if index in held_indices(i)))
+        ProofPart((index,), tuple(name for i, name in enumerate(names) if index in held_indices(i)))
         for index in range(N_COMPUTE)
     )
 
@@ -141,7 +141,7 @@ def lacked_piece(statement: CellsStatement, verifier: str) -> int:
     return lacked
 
 
-def piece_cells(held: HeldCells, piece: ProofPiece) -> Field:
+def piece_cells(held: HeldCells, piece: ProofPart) -> Field:
     """(n, width) the cells of a part, at one of its holders."""
     shares = dict(zip(held_indices(held.index), (held.first, held.second), strict=True))
     total = shares[piece.shares[0]]
@@ -218,7 +218,7 @@ def _inverse_denominators(degree: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, repr=False)
-class PieceProof:
+class ExpandedProof:
     """A part's share of a proof.
 
     Attributes
@@ -231,13 +231,13 @@ class PieceProof:
     masks: Field
 
 
-def expand_proof(statement: CellsStatement, seed: bytes, correction: bytes) -> PieceProof:
+def expand_proof(statement: CellsStatement, seed: bytes, correction: bytes) -> ExpandedProof:
     """A part's share of a proof from its seed, and for the last part the bytes that make the sum right."""
     drawn = expand_field(seed, (PROOF_VALUES + folded_size(statement),))
     values, masks = drawn[:PROOF_VALUES], drawn[PROOF_VALUES:]
     if correction:
         values = add(values, unpack_field(correction, (PROOF_VALUES,)))
-    return PieceProof(values, masks)
+    return ExpandedProof(values, masks)
 
 
 def fold_codes(statement: CellsStatement, codes: Codes, coefficients: ProofCoefficients) -> Field:
@@ -305,7 +305,7 @@ class PieceOpening:
 
 
 def open_piece(
-    statement: CellsStatement, cells: Field, proof: PieceProof, coefficients: ProofCoefficients, point: int
+    statement: CellsStatement, cells: Field, proof: ExpandedProof, coefficients: ProofCoefficients, point: int
 ) -> PieceOpening:
     """The three linear functions of a part's cells and proof; ProtocolError where `point` has no mask.
 

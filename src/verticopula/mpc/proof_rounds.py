@@ -42,8 +42,8 @@ import numpy as np
 
 from verticopula.errors import ProtocolError
 from verticopula.mpc.cell_proofs import (
+    ExpandedProof,
     PieceOpening,
-    PieceProof,
     ProofCoefficients,
     draw_coefficients,
     draw_point,
@@ -323,7 +323,7 @@ class CellsVerifier:
         }
         self._commitments: dict[str, CellsCommitment] = {}
         self._coefficients: ProofCoefficients | None = None
-        self._proofs: dict[int, PieceProof] = {}
+        self._proofs: dict[int, ExpandedProof] = {}
         self._openings: dict[int, PieceOpening] = {}
 
     def commit(self) -> dict[str, CellsCommitment]:
@@ -440,7 +440,7 @@ class CellsVerifier:
         )
         return CellsCommitment(self.statement.digest, first, second, b"")
 
-    def _read_proof(self, proof: ProofShare) -> dict[int, PieceProof]:
+    def _read_proof(self, proof: ProofShare) -> dict[int, ExpandedProof]:
         """The shares of the parts that this verifier holds; ProtocolError where they are not its own."""
         held, last = held_pieces(self.statement, self.party), len(pieces_of(self.statement)) - 1
         if len(proof.seeds) != len(held) or bool(proof.correction) != (last in held):

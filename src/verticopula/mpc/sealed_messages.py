@@ -176,9 +176,13 @@ def _key_statement(study: str, party: str, public: bytes) -> bytes:
 
 
 def _joined(*parts: str) -> bytes:
+    return join_with_lengths("verticopula sealed 1", *parts)
+
+
+def join_with_lengths(*parts: str | bytes) -> bytes:
     """Every part with its length, so that different parts cannot run together."""
-    encoded = [part.encode() for part in ("verticopula sealed 1", *parts)]
-    return b"".join(len(part).to_bytes(8, "little") + part for part in encoded)
+    coded = [part.encode() if isinstance(part, str) else part for part in parts]
+    return b"".join(len(part).to_bytes(8, "little") + part for part in coded)
 
 
 def _expand(secret: bytes, salt: bytes, context: bytes, size: int) -> bytes:

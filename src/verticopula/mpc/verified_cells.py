@@ -40,6 +40,7 @@ from verticopula.mpc.prime_field import (
     subtract_expanded,
     unpack_field,
 )
+from verticopula.mpc.sealed_messages import join_with_lengths
 
 Codes = NDArray[np.int64]
 
@@ -325,9 +326,8 @@ def check_tag(held: HeldCells, other: str, key: bytes, tag: bytes) -> None:
 
 
 def joined(*parts: str | bytes) -> bytes:
-    """Every part with its length, so that different parts cannot run together."""
-    coded = [part.encode() if isinstance(part, str) else part for part in (_VERSION, *parts)]
-    return b"".join(len(part).to_bytes(8, "little") + part for part in coded)
+    """Every part with its length, after this protocol's version."""
+    return join_with_lengths(_VERSION, *parts)
 
 
 def digest_of(*parts: str | bytes) -> bytes:

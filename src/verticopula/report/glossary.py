@@ -8,7 +8,7 @@ GLOSSARY = (
         "Everything that one party holds about one person. A missing block is a person whom a party does not know.",
     ),
     ("client", "A unit of epsilon: one comparison or value, added up over the columns of one party."),
-    ("cohort", "The people whom a study is about: those of the party that holds the response."),
+    ("cohort", "The people whom a study is about: the subjects of the party that holds the response."),
     ("copula", "A model of how columns move together, apart from each column's own distribution."),
     ("delta", "The chance with which a bound by epsilon may fail. One in a million is usual."),
     ("epsilon", "How much seeing a release can change a guess: the odds by at most e to that power. It needs a unit."),

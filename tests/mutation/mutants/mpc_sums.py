@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "sealed-parts-run-together",
         "mpc/sealed_messages.py",
-        'b"".join(len(part).to_bytes(8, "little") + part for part in encoded)',
-        'b"".join(encoded)',
+        'b"".join(len(part).to_bytes(8, "little") + part for part in coded)',
+        'b"".join(coded)',
         "two labels could give the same key",
         SEALED_MESSAGES,
     ),

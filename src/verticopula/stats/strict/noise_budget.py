@@ -79,7 +79,7 @@ def plan_strict_budget(
     empty = {key: federation.party(key.party).may_be_empty(key.column) for key in federation.keys}
     split = split_budget(
         1.0,
-        [CodedColumn(_most_cells(federation.column(key)), True, 0, empty[key]) for key in federation.keys],
+        [CodedColumn(_sensitivity_cells(federation.column(key)), True, 0, empty[key]) for key in federation.keys],
         corrected=is_corrected(federation, counts, n_subjects),
     )
     if budget.unit is Unit.PERSON:
@@ -118,13 +118,13 @@ def split_noise(
     Columns differ in how many people they have: d_j^2 proportional to s_j n_j minimises the sum of squared relative
     errors (d_j/n_j)^2. A column's weight counts as that many columns.
     """
-    sensitivities = {key: cell_sensitivity(_most_cells(federation.column(key)) + empties[key]) for key in keys}
+    sensitivities = {key: cell_sensitivity(_sensitivity_cells(federation.column(key)) + empties[key]) for key in keys}
     size = {key: sensitivities[key] * max(counts[key], 1) / math.sqrt(federation.column(key).weight) for key in keys}
     total = math.fsum(sensitivities[key] * sensitivities[key] / size[key] for key in keys)
     return {key: math.sqrt(size[key] * total) / mu for key in keys}
 
 
-def _most_cells(column: Column) -> int:
+def _sensitivity_cells(column: Column) -> int:
     """Two cells, or more: all that the sensitivity depends on. Continuous columns always have more."""
     if column.kind == "continuous":
         return 3
