@@ -28,7 +28,13 @@ ERRORS = [
     *(errors.PartyUnavailable, errors.VersionMismatch, errors.LedgerError, errors.VerticopulaError),
     *(errors.ProtocolError, errors.WireError, StudyNotFittedError),
 ]
-WARNINGS = [errors.NotPrivateWarning, errors.WeakPrivacyWarning, errors.AlignedWarning, errors.CellsWarning]
+WARNINGS = [
+    errors.NotPrivateWarning,
+    errors.WeakPrivacyWarning,
+    errors.WeakResultWarning,
+    errors.AlignedWarning,
+    errors.CellsWarning,
+]
 
 
 class Said(NamedTuple):

@@ -402,7 +402,7 @@ def test_a_review_of_an_impossible_number_of_rounds_is_refused(rounds: Any) -> N
 
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize(
-    ("sampler", "ranks", "marginal"),
+    ("sampler", "ranks", "margin"),
     [("exact", math.nan, 0.5), ("exact", 0.5, 5e-324), ("loaded", 0.5, 0.5)],
     ids=["no epsilon", "too small", "unknown sampler"],
 )

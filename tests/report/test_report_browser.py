@@ -12,12 +12,17 @@ from playwright.sync_api import Browser, Page
 from pypdf import PdfReader
 
 from tests.browsers import accessibility_faults
-from tests.report.test_report_hostile import hostile_subject, regression_of
+from tests.report.test_report_hostile import hostile_federation, hostile_subject, hostile_tables, regression_of
 from tests.report.test_report_sections import dated_study
+from verticopula.data.tables import align_tables
 from verticopula.datasets import make_sme
 from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.forecasting.steward_proposal import propose_to_stewards
+from verticopula.privacy.policy import Policy
 from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import write_report
+from verticopula.report.steward_page import write_steward_page
+from verticopula.schema.study_settings import StudySettings
 
 WIDTHS = (1280, 375)
 LOAD_SECONDS = 2.0
@@ -368,10 +373,31 @@ def test_the_steward_s_page_is_one_page(
         opened.page.pdf(path=tmp_path / "yes.pdf", format=paper)
         (page,) = PdfReader(tmp_path / "yes.pdf").pages
         text = page.extract_text()
-        assert "May I say yes?" in text
+        assert "What we said yes to" in text
         assert "Signature" in text
         assert "What was released" not in text.replace("“What was released”", "")
         assert opened.page.evaluate("document.body.className") == ""  # what is printed next is the whole report
+
+
+@pytest.mark.parametrize("paper", PAPER)
+def test_the_page_to_decide_by_is_one_page_whatever_names_are(browser: Browser, paper: str, tmp_path: Path) -> None:
+    federation, tables = hostile_federation(), align_tables(hostile_federation(), hostile_tables(), need_overlap=False)
+    settings = StudySettings("refined", epsilon=20.0).checked(federation)
+    policy = Policy.model_validate({"caps": dict.fromkeys(("variable", "client", "block", "person"), 5.0)})
+    policies = {party.name: policy for party in federation.parties}
+    for number, page in enumerate(propose_to_stewards(federation, settings, tables, policies, [], None).values()):
+        path = write_steward_page(tmp_path / f"{number}.html", page)
+        context = browser.new_context(viewport={"width": 375, "height": 800}, offline=True)
+        shown = context.new_page()
+        shown.goto(path.as_uri())
+        assert shown.evaluate("document.documentElement.scrollWidth") <= 375
+        assert shown.locator("script, img").count() == 0
+        assert accessibility_faults(shown) == []
+        shown.pdf(path=tmp_path / "yes.pdf", format=paper)
+        context.close()
+        (printed,) = PdfReader(tmp_path / "yes.pdf").pages
+        assert "It would be refused." in printed.extract_text()
+        assert "Signature" in printed.extract_text()
 
 
 @pytest.mark.parametrize("width", [1280, 760, 375])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import html
 import json
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +123,18 @@ def test_the_command_asks_for_the_same_settings_again(settings: dict[str, object
     assert {part for part in options if part.startswith("--")} - {"--data"} <= other
 
 
+def test_a_study_that_a_vault_counted_is_repeated_with_policies_and_vault() -> None:
+    fitted = studies.fitted().study_
+    counted = replace(fitted, releases=tuple(replace(release, table="ff6b") for release in fitted.releases))
+    shown = shlex.split(repeating_command(ReportData(counted)))
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    parsed = commands["run"].make_context("run", shown[2:]).params
+    assert (str(parsed["policies"]), str(parsed["vault"])) == ("POLICIES", "VAULT")
+    assert "nobody would count the new one" in render_report(ReportData(counted))
+    assert "--vault" not in repeating_command(ReportData(fitted))
+    assert "nobody would count the new one" not in render_report(ReportData(fitted))
+
+
 def test_a_page_that_may_leave_the_house_has_no_seed() -> None:
     """It has noisy margins, and the seed takes the noise off them."""
     seeded = studies.fit("vcds", random_state=918_273_645).study_
@@ -172,6 +186,8 @@ def test_run_writes_what_was_spent_of_the_caps_over_all_runs(tmp_path: Path) -> 
         assert done.exit_code == 0, done.output
     for name, used in (("first", "20 %"), ("second", "40 %")):
         page = (tmp_path / name / "report-in-house.html").read_text("utf-8")
+        assert "--policies POLICIES --vault VAULT" in page
+        assert str(tmp_path) not in page
         assert used in page[page.index('id="caps"') :][:900]
         assert 'id="caps"' not in (tmp_path / name / "report.html").read_text("utf-8")
 
@@ -188,6 +204,88 @@ def test_the_steward_reads_what_left_what_stayed_and_what_speaks_against_it() ->
     strict = gather(ReportData(studies.fit("strict", epsilon=3.0, delta=1e-6, unit="person").study_))["yes"]
     assert strict["protects"]
     assert any("two of them" in check for check in strict["checks"])
+
+
+def propose(folder: Path, *options: str, code: int = 0) -> dict[str, str]:
+    """The stewards' pages that `check` writes, without tags; nobody but the bank has a policy."""
+    if not (folder / "data").exists():
+        write_inputs(studies.federation(), studies.tables(), folder)
+        (folder / "policies").mkdir()
+        (folder / "policies/bank.toml").write_text("[caps]\nclient = 12.0\n", encoding="utf-8")
+    common = ["--data", "data", "--policies", "policies", "--vault", "vault"]
+    given = [str(folder / part) if not part.startswith("-") else part for part in common]
+    done = CliRunner().invoke(
+        app, ["check", str(folder / "federation.toml"), *given, *options, "--out", str(folder / "pages")]
+    )
+    assert done.exit_code == code, done.output
+    texts = {
+        path.stem: re.sub(r"<style>.*?</style>|<[^>]*>", "", path.read_text("utf-8"), flags=re.S)
+        for path in (folder / "pages").glob("*.html")
+    }
+    return {name: " ".join(html.unescape(text).split()) for name, text in texts.items()}
+
+
+def test_a_steward_has_a_page_before_the_yes(tmp_path: Path) -> None:
+    pages = propose(tmp_path, "--epsilon", "8")
+    assert sorted(pages) == ["bank", "court", "shop"]
+    assert not (tmp_path / "vault").exists()  # nothing was spent
+    said = pages["bank"]
+    assert "For the data steward of bank" in said
+    assert "Nothing was spent yet" in said
+    assert "noisy ranks and noisy cell counts of 2 columns, 600 subjects at most: default, income." in said
+    assert "8 per client" in said
+    assert "This does not protect a person." in said
+    assert "ε per client: 0 so far, 8 after this study, of 12." in said
+    assert "Signature" in said
+    # A party's page tells nothing of another party's rules.
+    assert "None: nothing limits what is spent" in pages["court"]
+    assert "of 12" not in pages["court"] + pages["shop"]
+
+
+def test_the_page_and_the_record_state_the_same_prices(tmp_path: Path) -> None:
+    propose(tmp_path, "--epsilon", "8", "--method", "vcds")
+    common = [
+        "--data",
+        str(tmp_path / "data"),
+        "--policies",
+        str(tmp_path / "policies"),
+        "--vault",
+        str(tmp_path / "vault"),
+    ]
+    common += ["--epsilon", "8", "--method", "vcds", "--quiet", "--out", str(tmp_path / "study")]
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "federation.toml"), *common])
+    assert done.exit_code == 0, done.output
+    record = gather(read_report_data(tmp_path / "study"))["yes"]
+    before = (tmp_path / "pages/bank.html").read_text("utf-8")
+    assert record["is_over"]
+    assert f"{record['person']} per person" in before
+    assert f"{record['parties'][0]['block']} per block" in before
+    # A second study of the same size would go above the cap, and the page says so before anything is drawn.
+    again = propose(tmp_path, "--epsilon", "8", "--method", "vcds", code=1)
+    assert "ε per client: 8 so far, 16 after this study, of 12. Stop It would be refused." in again["bank"]
+
+
+def test_warnings_that_rest_on_cells_are_not_written_on_the_page(tmp_path: Path) -> None:
+    write_inputs(studies.federation(income=[-600, 600]), studies.tables(), tmp_path)
+    (tmp_path / "policies").mkdir()
+    pages = propose(tmp_path, "--epsilon", "8")
+    assert "wider" not in "".join(pages.values())
+    said = CliRunner().invoke(app, ["check", str(tmp_path / "federation.toml"), "--data", str(tmp_path / "data")])
+    assert "wider" in said.output
+
+
+def test_a_strict_study_s_page_says_what_is_an_upper_bound(tmp_path: Path) -> None:
+    said = propose(tmp_path, "--epsilon", "3", "--method", "strict", "--delta", "1e-6")["bank"]
+    assert "at most 3 per block, 3 per person" in said
+    assert "all other parties" in said
+    assert "two of them could read every cell" in said
+
+
+def test_pages_for_stewards_need_tables(tmp_path: Path) -> None:
+    write_inputs(studies.federation(), studies.tables(), tmp_path)
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "federation.toml"), "--out", str(tmp_path / "pages")])
+    assert done.exit_code != 0
+    assert not (tmp_path / "pages").exists()
 
 
 def test_glossary_terms_are_sorted_and_in_the_page_s_glossary() -> None:

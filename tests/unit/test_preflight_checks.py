@@ -153,12 +153,12 @@ def test_the_last_line_of_a_check_says_what_is_open(folder: Path, call: Call) ->
 
 
 def test_the_prices_before_are_those_of_the_ledger_after() -> None:
-    from verticopula.forecasting.preflight_checks import _proposed
+    from verticopula.forecasting.preflight_checks import propose_releases
 
     federation, tables = study(known=200)
     for method in ("vcds", "refined", "ievcds"):
         settings = StudySettings(method, 2.0, rounds=3).checked(federation)
-        before = _proposed(federation, settings, align_tables(federation, tables, need_overlap=False))
+        before = propose_releases(federation, settings, align_tables(federation, tables, need_overlap=False))
         after = Synthesizer(federation, method, 2.0, rounds=3).fit(tables).ledger_
         assert sorted((e.party, e.column, e.what, e.epsilon, e.coins) for e in before) == sorted(
             (e.party, e.column, e.what, e.epsilon, e.coins) for e in after

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from verticopula.data.tables import AlignedTable
     from verticopula.privacy.policy import Policy
     from verticopula.privacy.release import Release
+    from verticopula.report.steward_page import StewardStudy
     from verticopula.schema.federation import Federation
     from verticopula.storage.known_tables import TableAccount
 
@@ -57,6 +58,15 @@ def check(
         Path | None,
         typer.Option(help="Folder where everything spent on these people is kept, as for run.", show_default=False),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for one page for each party's steward, <party>.html: what would leave, to whom, at which "
+            "price, and what it would use of caps; to print and to sign.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Everything that is wrong with a study, open or unwise, all at once, before any budget is spent.
@@ -67,9 +77,14 @@ def check(
     from verticopula.data.tables import align_tables, knows_everybody
     from verticopula.estimators.synthesizer import Synthesizer
     from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending, would_refuse
+    from verticopula.forecasting.steward_proposal import propose_to_stewards
+    from verticopula.report.steward_page import write_steward_page
     from verticopula.schema.federation import Federation
 
+    if out is not None and data is None:
+        raise SettingsError("--out needs --data: prices depend on how many people a party knows")
     problems: list[Problem] = []
+    pages: dict[str, StewardStudy] = {}
     study = _collect(problems, lambda: Federation.from_toml(federation))
     aligned: dict[str, AlignedTable] | None = None
     found: list[StudyWarning] = []
@@ -91,17 +106,22 @@ def check(
                 asked = _collect(problems, lambda: _ask_vault(vault, policies, known, raw, rules))
                 spent, accounts = asked or ([], None)
                 found = warn_before_spending(known, settings, aligned, policies=rules, spent=spent, accounts=accounts)
+                if out is not None:
+                    pages = propose_to_stewards(known, settings, aligned, rules, spent, accounts)
                 said = "" if quiet else f"Method {chosen}. {describe_expectation(known, settings, aligned)}"
     if problems:
         _show_problems(problems)
         raise typer.Exit(1)
     refused = would_refuse(found)
+    written = [] if out is None else [write_steward_page(out / f"{name}.html", page) for name, page in pages.items()]
     if study is not None and not quiet:
         _show_check(study, aligned)
         console = Console()
         show_warnings(console, found)
         if said:
             console.print(Text(said), soft_wrap=True)
+        if written:
+            console.print(Text(f"For the stewards: {', '.join(map(str, written))}"), soft_wrap=True)
         _show_outcome(console, aligned, found, refused)
     if refused:
         raise typer.Exit(1)

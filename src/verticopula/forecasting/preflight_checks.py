@@ -22,7 +22,7 @@ from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on, spent_on_people
 from verticopula.privacy.statement import format_epsilon
-from verticopula.report.report_data import CapUse
+from verticopula.report.report_data import CapChange, CapUse
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.federation import Federation
@@ -59,6 +59,7 @@ class SpendingThresholds:
 
 SPENDING_AT = SpendingThresholds()
 _REFUSED, _ABOVE_CAP = "would-refuse", "above-cap"
+_CLAMPED, _WIDE = _FROM_CELLS = "mostly-clamped", "wide-bounds"
 
 
 def warn_before_spending(
@@ -124,7 +125,7 @@ def _ranges(tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
                 wide.append(f"{name}.{column.name}")
     if clamped:
         yield StudyWarning(
-            "mostly-clamped",
+            _CLAMPED,
             "care",
             f"Most values are outside the public bounds in {count_of(len(clamped), 'column')}",
             f"They will all count as a bound: {join_names(clamped)}.",
@@ -132,7 +133,7 @@ def _ranges(tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
         )
     if wide:
         yield StudyWarning(
-            "wide-bounds",
+            _WIDE,
             "care",
             f"Bounds are much wider than the values in {count_of(len(wide), 'column')}",
             f"Nearly all values lie in a twentieth of the range, so margins will be coarse: {join_names(wide)}.",
@@ -158,6 +159,16 @@ def _sampler(settings: StudySettings, tables: Mapping[str, AlignedTable]) -> Ite
         )
 
 
+def without_cells(found: Iterable[StudyWarning]) -> list[StudyWarning]:
+    """Those warnings that rest on public facts: they may be written down.
+
+    Parameters
+    ----------
+    found : as `warn_before_spending` gave them
+    """
+    return [warning for warning in found if warning.code not in _FROM_CELLS]
+
+
 # ---- what parties refuse -----------------------------------------------------------------
 
 
@@ -178,7 +189,7 @@ def _refusals(
     policies: Mapping[str, Policy],
 ) -> Iterator[StudyWarning]:
     """Every rule of a policy but its caps: methods, columns, how many people, the paper's algorithms as printed."""
-    proposed = _proposed(federation, settings, tables) if policies else []
+    proposed = propose_releases(federation, settings, tables) if policies else []
     for name, policy in policies.items():
         planned = [release for release in proposed if release.party == name]
         try:
@@ -204,21 +215,47 @@ def _caps(
     spent: list[Release],
     accounts: Mapping[str, TableAccount],
 ) -> Iterator[StudyWarning]:
+    for change in change_of_caps(federation, settings, tables, policies, spent, accounts):
+        would_be = change.before if change.at_most else change.after
+        if would_be >= SPENDING_AT.cap_used * change.cap:
+            yield _cap_warning(change.party, change.unit, change.cap, would_be)
+
+
+def change_of_caps(
+    federation: Federation,
+    settings: StudySettings,
+    tables: Mapping[str, AlignedTable],
+    policies: Mapping[str, Policy],
+    spent: list[Release],
+    accounts: Mapping[str, TableAccount],
+) -> tuple[CapChange, ...]:
+    """What counts against every cap before a study, and after it. For the parties themselves only.
+
+    Parameters
+    ----------
+    federation, settings, tables, policies, spent, accounts : as for `warn_before_spending`
+    """
     capped = {name: policy for name, policy in policies.items() if policy.caps.model_dump(exclude_none=True)}
     if not capped:
-        return
-    proposed = _proposed(federation, settings, tables)
-    asked = _capped_units(settings)
+        return ()
+    proposed, exact = propose_releases(federation, settings, tables), exact_units(settings)
+    found = []
     for name, policy in capped.items():
         now = {unit: used for unit, used, _ in _counted(name, policy, spent, accounts, [])}
-        for unit, after, cap in _counted(name, policy, spent, accounts, proposed):
-            would_be = after if unit in asked else now[unit]
-            if would_be >= SPENDING_AT.cap_used * cap:
-                yield _cap_warning(name, unit, cap, would_be)
+        found += [
+            CapChange(name, unit, now[unit], after, cap, at_most=unit not in exact)
+            for unit, after, cap in _counted(name, policy, spent, accounts, proposed)
+        ]
+    return tuple(found)
 
 
-def _capped_units(settings: StudySettings) -> tuple[str, ...]:
-    """At which units `_proposed` does not cost more than the study."""
+def exact_units(settings: StudySettings) -> tuple[str, ...]:
+    """At which units `propose_releases` does not cost more than the study.
+
+    Parameters
+    ----------
+    settings : what is asked for, checked
+    """
     if settings.record.ranks or settings.variant != OWN_VARIANT:
         return tuple(unit.value for unit in Unit)
     return (Unit.PERSON.value,) if settings.unit == Unit.PERSON else (Unit.BLOCK.value, Unit.PERSON.value)
@@ -279,8 +316,17 @@ def _cap_warning(party: str, unit: str, cap: float, would_be: float) -> StudyWar
     )
 
 
-def _proposed(federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]) -> list[Release]:
-    """What a study will release, at its prices; for a strict one a stand-in for all of it, at the price of its unit."""
+def propose_releases(
+    federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]
+) -> list[Release]:
+    """What a study will release, at its prices; for a strict one a stand-in for all of it, at the price of its unit.
+
+    Parameters
+    ----------
+    federation : who holds which column
+    settings : what is asked for, checked
+    tables : party -> its table, of which only who has a value is looked at
+    """
     counts = {
         ColumnKey(name, column): int(cells.observed.sum())
         for name, table in tables.items()

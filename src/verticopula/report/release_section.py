@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from verticopula.formatting import count_of, format_small, odds_in_words
@@ -22,9 +22,8 @@ _SENTENCES = {
 _ALL_OF_IT = " The Gaussian noise is counted in full, as for a whole person."
 
 
-def describe_units(subject: ReportData) -> list[dict[str, Any]]:
+def describe_units(privacy: PrivacyStatement, asked: Unit) -> list[dict[str, Any]]:
     """Every unit with its epsilon and what that means; the one that was asked for is marked."""
-    privacy = subject.fitted.privacy
     return [
         {
             "unit": unit.value,
@@ -32,16 +31,14 @@ def describe_units(subject: ReportData) -> list[dict[str, Any]]:
             "delta": format_small(privacy.delta) if privacy.has_delta(unit) else "0",
             "sentence": _SENTENCES[unit] + (_ALL_OF_IT if privacy.gaussian and not unit.needs_delta else ""),
             "odds": odds_in_words(privacy.epsilon(unit)),
-            "asked": unit == subject.fitted.unit,
+            "asked": unit == asked,
         }
         for unit in Unit
     ]
 
 
-def describe_parties(subject: ReportData) -> list[dict[str, Any]]:
+def describe_parties(entries: Sequence[Release], privacy: PrivacyStatement) -> list[dict[str, Any]]:
     """Every party's releases, column by column, and what they cost."""
-    privacy = subject.fitted.privacy
-    entries = subject.fitted.releases
     return [
         _party(name, [entry for entry in entries if entry.party == name], privacy)
         for name in dict.fromkeys(entry.party for entry in entries)
@@ -61,7 +58,7 @@ def _party(name: str, entries: list[Release], privacy: PrivacyStatement) -> dict
         "when": _moment(times[0])
         if times[0][:16] == times[-1][:16]
         else f"{_moment(times[0])} to {_moment(times[-1])}",
-        "what": f"{_WHAT_LEFT[any(entry.what == 'gram' for entry in entries)]} of {named}, {at_most}",
+        "what": f"{WHAT_LEAVES[all(entry.what != 'gram' for entry in entries)]} of {named}, {at_most}",
         "marks": ", ".join(marks),
         "epsilons": [format_epsilon(value) for value in (own.variable, own.client, own.block)],
         "sentence": _sentence(own, privacy, gaussian=any(entry.is_gaussian for entry in entries)),
@@ -84,9 +81,10 @@ def describe_caps(subject: ReportData) -> list[dict[str, Any]]:
     ]
 
 
-_WHAT_LEFT = {
-    False: "noisy ranks and noisy cell counts",
-    True: "noisy cell counts, and shares of scores that were opened as noisy sums only,",
+# By whether a method ranks people.
+WHAT_LEAVES = {
+    True: "noisy ranks and noisy cell counts",
+    False: "noisy cell counts, and shares of scores that are opened as noisy sums only,",
 }
 
 

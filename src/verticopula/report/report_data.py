@@ -33,6 +33,23 @@ class CapUse:
     cap: float
 
 
+@dataclass(frozen=True)
+class CapChange:
+    """What a study would add to what counts against a party's cap, over all studies about the same people.
+
+    Attributes
+    ----------
+    at_most : whether `after` is more than the study will cost at this unit
+    """
+
+    party: str
+    unit: str
+    before: float
+    after: float
+    cap: float
+    at_most: bool = False
+
+
 @dataclass(frozen=True, repr=False)
 class ReportData:
     """A study and what is known beside it.

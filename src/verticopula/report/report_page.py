@@ -5,16 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from verticopula.formatting import count_of, format_number, format_percent, format_small, json_safe, readable
+from verticopula.formatting import format_small, json_safe
 from verticopula.report import (
     association_figures,
     audit_section,
@@ -28,6 +25,7 @@ from verticopula.report import (
     study_settings_section,
 )
 from verticopula.report.glossary import GLOSSARY
+from verticopula.report.page_template import page_template, read_asset
 from verticopula.report.regression_section import effects_per_deviation, largest_moves
 from verticopula.report.report_data import ReportData
 from verticopula.report.report_warnings import report_warnings
@@ -54,10 +52,10 @@ def write_report(path: str | Path, subject: ReportData) -> Path:
 def render_report(subject: ReportData) -> str:
     """The page as text. Every name in it is escaped; without real tables, nothing of real data is in it."""
     context = gather(subject)
-    script = _asset("charts.js") + _asset("report.js")
-    return _template().render(
+    script = read_asset("charts.js") + read_asset("report.js")
+    return page_template("report.html.j2").render(
         **context,
-        style=Markup(_asset("report.css")),
+        style=Markup(read_asset("report.css")),
         script=Markup(script),
         data=Markup(as_json(context["drawn"])),
         policy=_POLICY.format(base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()),
@@ -76,7 +74,10 @@ def gather(subject: ReportData) -> dict[str, Any]:
     refinement = result.refinement
     patterns = _patterns(subject)
     warnings = report_warnings(subject)
-    releases = release_section.describe_parties(subject)
+    fitted = subject.fitted
+    decided = steward_page.StewardStudy(
+        federation, fitted.settings, result.n_subjects, fitted.releases, warnings, in_house=bool(subject.real)
+    )
     return {
         "title": f"Study {federation.name}",
         "version": version("verticopula"),
@@ -86,12 +87,13 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "n_subjects": result.n_subjects,
         "n_columns": len(federation.keys),
         "warnings": warnings,
-        "units": release_section.describe_units(subject),
-        "releases": releases,
+        "units": release_section.describe_units(fitted.privacy, fitted.unit),
+        "releases": release_section.describe_parties(fitted.releases, fitted.privacy),
         "audit": audit_section.audit_section(subject.audit) if subject.real else None,
         "caps": release_section.describe_caps(subject),
-        "yes": steward_page.steward_page(subject, warnings, releases),
+        "yes": steward_page.steward_page(decided),
         "command": study_settings_section.repeating_command(subject),
+        "was_counted": study_settings_section.was_counted(subject),
         "schema": study_settings_section.describe_columns(subject),
         "quality": quality_score.quality_score(subject, columns, realised, expected),
         "glossary": GLOSSARY,
@@ -153,22 +155,3 @@ def _most_moved(columns: list[dict[str, Any]], response: str) -> str:
     """The column to show first: of numbers, the one that was corrected most; the response where none was."""
     numbers = [column for column in columns if column["kind"] in ("continuous", "count") and column["moved"] > 0.0]
     return str(max(numbers, key=lambda column: column["moved"])["key"]) if numbers else response
-
-
-@cache
-@cache
-def _template() -> Template:
-    """The page. It escapes everything, and spells out what cannot be seen."""
-    environment = Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: readable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-    )
-    environment.filters |= {"number": format_number, "percent": format_percent, "several": count_of}
-    return environment.from_string(_asset("report.html.j2"))
-
-
-@cache
-def _asset(name: str) -> str:
-    return files("verticopula.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -26,7 +26,10 @@ def shown_settings(subject: ReportData) -> dict[str, Any]:
 
 
 def repeating_command(subject: ReportData) -> str:
-    """The command that asks for the same study again, on tables in one folder. `submit` takes the same options."""
+    """The command that asks for the same study again, on tables in one folder. `submit` takes the same settings.
+
+    Folders of policies and vault are the user's own, and have a word in their place.
+    """
     parts = ["verticopula", "run", "federation.toml", "--data", "tables/", "--out", "study/"]
     for name, value in shown_settings(subject).items():
         option = f"--{_OPTIONS.get(name, name.replace('_', '-'))}"
@@ -34,7 +37,14 @@ def repeating_command(subject: ReportData) -> str:
             parts += [option, f"{value:g}" if isinstance(value, float) else str(value)]
         elif value:
             parts.append(option)
+    if was_counted(subject):
+        parts += ["--policies", "POLICIES", "--vault", "VAULT"]
     return shlex.join(parts)
+
+
+def was_counted(subject: ReportData) -> bool:
+    """Whether a vault knows whom the study was about, so that it counts against caps."""
+    return any(release.table for release in subject.fitted.releases)
 
 
 def describe_columns(subject: ReportData) -> list[dict[str, Any]]:
