@@ -11,7 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
+from verticopula.formatting import join_names
 from verticopula.glm.feature_design import Features
+from verticopula.schema.cell_text import suggest_name
 from verticopula.schema.columns import Column
 
 Floats = NDArray[np.float64]
@@ -96,7 +98,9 @@ def encode_table(frame: pl.DataFrame, codings: Sequence[Coding], where: str) -> 
     """The table's features."""
     absent = [coding.name for coding in codings if coding.name not in frame.columns]
     if absent:
-        raise SettingsError(f"{where} has no column {absent[0]!r}")
+        fitted = join_names([repr(coding.name) for coding in codings])
+        hint = suggest_name(absent[0], frame.columns)
+        raise SettingsError(f"{where} has no column {absent[0]!r}: the model was fitted on {fitted}{hint}")
     return features_of([encode_series(frame[c.name], c, where) for c in codings], codings, frame.height)
 
 

@@ -39,7 +39,8 @@ class Penalty:
         """Checked; None for the usual concavity (3.7 for SCAD, 3 for MCP)."""
         known: tuple[PenaltyName, ...] = get_args(PenaltyName)
         if name not in known:
-            raise SettingsError(f"unknown penalty {name!r}; known: {', '.join(known)}")
+            other = {"l1": "; l1 is called lasso", "None": "; without one it is 'none'"}.get(str(name), "")
+            raise SettingsError(f"unknown penalty {name!r}; known: {', '.join(known)}{other}")
         a = DEFAULT_CONCAVITY[name] if concavity is None else float(concavity)
         least = _LEAST_CONCAVITY.get(name)
         if least is not None and not least < a < np.inf:

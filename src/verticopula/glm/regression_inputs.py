@@ -148,7 +148,10 @@ def take_response(
         return Response(_as_numbers(given), None, ""), tables
     party, _, column = response.partition(".")
     if party not in tables or column not in tables[party].columns:
-        raise SettingsError(f"no column {response!r} in these tables; a response is named party.column")
+        how = (
+            "X is one table: give y as values" if set(tables) == {SINGLE_PARTY} else "a response is named party.column"
+        )
+        raise SettingsError(f"no column {response!r} in these tables; {how}")
     described = federation is not None and ColumnKey(party, column) in federation.keys
     known = federation.column(ColumnKey(party, column)) if federation is not None and described else None
     series, where = tables[party][column], f"party {party!r}"
