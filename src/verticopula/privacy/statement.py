@@ -153,7 +153,7 @@ class PrivacyStatement:
         if self.gaussian:
             lines.append("Gaussian noise protects a person's whole block at once: it counts in full at every unit.")
         lines.append(
-            "Which subjects each party knows is public in this setting; where data are missing at random, "
+            "Which subjects each party knows leaves without a price; where data are missing at random, "
             "that itself says something about them."
         )
         return lines

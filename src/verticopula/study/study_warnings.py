@@ -249,7 +249,7 @@ def _missing(fitted: FittedStudy) -> Iterator[StudyWarning]:
     yield StudyWarning(
         "patterns",
         "note",
-        "Who is known to whom is public here",
+        "Who is known to whom leaves without a price",
         "No epsilon covers the pattern of missing blocks, and under missing at random it says something about the "
         f"people: that a clinic knows somebody is news.{example}",
         "Do not take part if being known to a party is itself a secret.",
