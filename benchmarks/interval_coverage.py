@@ -115,7 +115,9 @@ POPULATIONS = (
     "Columns are selected by SCAD and BIC, except in the first design. MCAR is missing completely at random. MAR is "
     "missing at random: the larger the response, the likelier is the block missing, by one unit of log odds per "
     "standard deviation.",
-    "So the population is a Gaussian copula, or all but one: the model that a study fits. That is the best case. "
+    "So the population is a Gaussian copula, or all but one: the model that a study fits. That is the best case, and "
+    "for `strict` equal correlations are its factor model, too. Studies with pairs that the data do not support were "
+    "not tried. "
     "Tables that no such copula fits were not tried, nor were nominal columns, counts or skewed margins.",
 )
 ASKED = (

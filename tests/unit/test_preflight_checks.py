@@ -46,11 +46,18 @@ def found(
     given = {name: more.pop(name) for name in ("epsilon", "delta", "sampler") if name in more}
     settings = StudySettings(method, **{"epsilon": 1.0, **given}).checked(federation)
     aligned = align_tables(federation, tables, need_overlap=False)
-    return {warning.code: warning for warning in warn_before_spending(federation, settings, aligned, **more)}
+    codes = {warning.code: warning for warning in warn_before_spending(federation, settings, aligned, **more)}
+    assert ("unit" in codes) == (settings.unit == "client")  # whatever else there is
+    return {code: warning for code, warning in codes.items() if code != "unit"}
 
 
-def test_a_plain_study_has_no_warning() -> None:
-    assert found(study()) == {}
+def test_a_plain_study_has_no_warning_but_of_its_unit() -> None:
+    federation, tables = study()
+    settings = StudySettings("vcds", epsilon=1.0).checked(federation)
+    (warning,) = warn_before_spending(federation, settings, align_tables(federation, tables))
+    assert "client, does not protect a whole person" in warning.title
+    after = Synthesizer(federation, "vcds", 1.0).fit(tables)
+    assert str(warning) in " ".join(after.summary().split())  # the same before and after
 
 
 def test_missing_blocks_with_a_method_that_does_not_correct() -> None:
@@ -93,8 +100,8 @@ def test_caps_that_are_nearly_used_or_too_small_for_the_study() -> None:
     spent = Synthesizer(made[0], epsilon=1.0).fit(made[1]).ledger_
     policy = {"bank": Policy(caps=Caps(client=2.0))}
     said = str(found(made, policies=policy, spent=spent)["cap-nearly-used"])
-    assert "100 % of the cap of party bank is used" in said
-    assert "Epsilon per client would be 2 of 2" in said
+    assert "100 % of the cap per client of party bank is used" in said
+    assert "Epsilon would be 2 of 2" in said
     with_strict = found(made, "strict", delta=1e-6, policies={"bank": Policy(caps=Caps(person=1.1))})
     assert list(with_strict) == ["cap-nearly-used"]
 
@@ -145,8 +152,10 @@ def test_the_paper_s_algorithms_as_printed_are_refused_before_too() -> None:
 
 def test_the_last_line_of_a_check_says_what_is_open(folder: Path, call: Call) -> None:
     inputs = [folder / "federation.toml", "--data", folder / "data"]
-    assert call("check", *inputs).out.endswith("Nothing was spent; nothing would stop the study.")
-    last = "Nothing was spent; nothing would stop the study; 1 thing to look at above."
+    assert call("check", *inputs).out.endswith(
+        "Nothing was spent; nothing would stop the study; 1 thing to look at above."
+    )
+    last = "Nothing was spent; nothing would stop the study; 2 things to look at above."
     assert call("check", *inputs, "--method", "vcds").out.endswith(last)
     last = "Nothing was spent; the federation file is complete."
     assert call("check", folder / "federation.toml").out.endswith(last)
@@ -247,12 +256,13 @@ def test_check_asks_the_vault_and_tells_it_nothing(folder: Path, call: Call) -> 
     assert run(call, folder, *kept).code == 0
     before = {path: path.read_bytes() for path in (folder / "vault").rglob("*") if path.is_file()}
     said = call("check", *inputs, "--epsilon", 2).out
-    assert "Epsilon per client would be 6 of 6" in said
+    assert "100 % of the cap per client of party bank is used. Epsilon would be 6 of 6" in said
     refused = call("check", *inputs, "--epsilon", 3)
     assert refused.code == 1
     assert "Party bank would refuse: epsilon per client would become 7" in refused.out
     last = (
-        "Nothing was spent; 1 thing would stop the study: Party bank would refuse: epsilon per client would become 7."
+        "Nothing was spent; 1 thing would stop the study: Party bank would refuse: epsilon per client would become 7. "
+        "And 1 thing to look at above."
     )
     assert refused.out.endswith(last)
     assert call("check", *inputs, "--epsilon", 3, "--quiet").code == 1

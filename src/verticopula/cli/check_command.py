@@ -22,7 +22,13 @@ from verticopula.cli.shared_options import (
     UnitName,
     variant_of,
 )
-from verticopula.cli.study_inputs import default_vault, open_vault, read_data_folder, read_policies
+from verticopula.cli.study_inputs import (
+    default_vault,
+    open_vault,
+    read_data_folder,
+    read_policies,
+    say_what_vault_counts,
+)
 from verticopula.errors import Problem, SchemaError, SettingsError, StudyWarning
 from verticopula.formatting import count_of, readable
 from verticopula.schema.methods import default_method
@@ -87,6 +93,7 @@ def check(
     pages: dict[str, StewardStudy] = {}
     study = _collect(problems, lambda: Federation.from_toml(federation))
     aligned: dict[str, AlignedTable] | None = None
+    rules: dict[str, Policy] | None = None
     found: list[StudyWarning] = []
     said = ""
     if study is not None:
@@ -120,6 +127,8 @@ def check(
         show_warnings(console, found)
         if said:
             console.print(Text(said), soft_wrap=True)
+        if rules and (folder := _vault_of(vault, policies)) is not None:
+            say_what_vault_counts(console, folder, rules, quiet=quiet)
         if written:
             console.print(Text(f"For the stewards: {', '.join(map(str, written))}"), soft_wrap=True)
         _show_outcome(console, aligned, found, refused)
@@ -138,6 +147,10 @@ def _collect(problems: list[Problem], action: Callable[[], Found]) -> Found | No
     return None
 
 
+def _vault_of(vault: Path | None, policies: Path | None) -> Path | None:
+    return vault or (default_vault() if policies is not None else None)
+
+
 def _ask_vault(
     vault: Path | None,
     policies: Path | None,
@@ -152,7 +165,7 @@ def _ask_vault(
     from verticopula.storage.charged_ledger import open_accounts, remember_policies
     from verticopula.storage.vault import is_vault
 
-    folder = vault or (default_vault() if policies is not None else None)
+    folder = _vault_of(vault, policies)
     if folder is None or not is_vault(folder):
         return [], None
     with open_vault(folder) as known:

@@ -94,7 +94,7 @@ def forecast(
 def show_forecast(made: Forecast) -> None:
     """The table, what it assumes, and the advice."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for name in ("unit", "method", "ε per\ncoin", "corre-\nlation", "before\nshrunk", "8 of 10\ntruths"):
+    for name in ("unit", "method", "ε per\ncomp.", "corre-\nlation", "before\nshrunk", "8 of 10\ntruths"):
         table.add_column(name, no_wrap=True)
     for name in ("pair,\nsame", "pair,\ntwo", "mar-\ngins"):
         table.add_column(name, no_wrap=True)
@@ -105,7 +105,7 @@ def show_forecast(made: Forecast) -> None:
     lines = [
         "Correlations: root mean square error of the latent correlations, as used, before shrinkage, and the range for "
         "eight of ten truths. Pair: a typical pair's standard error before shrinkage, of the same party and of two. "
-        "Margins: mean Kolmogorov distance. A coin is one comparison of two people.",
+        "Margins: mean Kolmogorov distance. ε per comparison of two people: the largest over columns.",
         f"Assumed: correlations of size {made.typical_correlation:g}, ordinary margins (docs/how-to/planning.md). "
         "Where noise is shrunk away, the error that is left is the correlations themselves.",
         *([_STRICT_ROWS] if any(not METHODS[row.method].ranks for row in made.rows) else []),

@@ -29,7 +29,14 @@ from verticopula.cli.shared_options import (
     variant_of,
     whole_epsilon,
 )
-from verticopula.cli.study_inputs import DataFolder, default_vault, open_vault, read_data_folder, read_policies
+from verticopula.cli.study_inputs import (
+    DataFolder,
+    default_vault,
+    open_vault,
+    read_data_folder,
+    read_policies,
+    say_what_vault_counts,
+)
 from verticopula.errors import SettingsError
 from verticopula.formatting import count_of
 from verticopula.schema.defaults import DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
@@ -138,7 +145,7 @@ def run(
     from verticopula.storage.charged_ledger import ChargedLedger, open_accounts, remember_policies
     from verticopula.storage.ledger import Ledger
     from verticopula.study.missing_values import check_missing
-    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, new_folder
+    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, check_folder, new_folder
     from verticopula.study.study_warnings import ALIGNED_ROWS
 
     whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
@@ -187,8 +194,11 @@ def run(
     kept = vault or (default_vault() if policies is not None else None)
     if kept is not None and kept.resolve() == out.resolve():
         raise SettingsError("--vault and --out need folders of their own")
+    check_folder(out, overwrite=overwrite)
     if out.is_dir() and any(file.name != LEDGER_FILE for file in out.iterdir()) and not overwrite:
         console.print(Text(f"{out} holds other files, which stay as they are."), soft_wrap=True)
+    if kept is not None:
+        say_what_vault_counts(Console(stderr=True), kept, rules, quiet=quiet)
     with new_folder(out, overwrite=overwrite), ExitStack() as opened, _saying_what_was_charged(out / LEDGER_FILE):
         charged = None if kept is None else opened.enter_context(open_vault(kept))
         accounts = None if charged is None else open_accounts(charged, study, raw, study.id)

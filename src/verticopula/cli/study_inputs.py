@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from verticopula.errors import SettingsError
 
@@ -56,6 +59,21 @@ def default_vault() -> Path:
     except RuntimeError:
         raise SettingsError("there is no home folder to keep what was spent in; give --vault") from None
     return base / "verticopula" / "vaults" / "runs"
+
+
+def say_what_vault_counts(console: Console, folder: Path, policies: Mapping[str, Policy], *, quiet: bool) -> None:
+    """Where caps are counted. That a vault is new is said in any case: with a mistyped name all caps begin anew."""
+    from verticopula.privacy.policy import Caps
+    from verticopula.storage.vault import is_vault
+
+    if not any(policy.caps != Caps() for policy in policies.values()):
+        return
+    if is_vault(folder):
+        if not quiet:
+            console.print(Text(f"Caps are counted in {folder}."), soft_wrap=True)
+        return
+    said = f"! Caps are counted in {folder}, which is new: no earlier study counts there."
+    console.print(Text(said, style="bold yellow"), soft_wrap=True)
 
 
 def open_vault(folder: Path) -> Vault:

@@ -24,7 +24,7 @@ class Expected:
 
     Attributes
     ----------
-    epsilon_ranks : per comparison, typical over the columns; None for `strict`, which compares nobody
+    epsilon_ranks : per comparison, the largest over the columns; None for `strict`, which compares nobody
     before : root mean square error of the latent correlations before shrinkage; half of the assumed truths are worse.
         For `strict` a typical pair's standard error from noise and sample alone, before other pairs help
     after : the same of the matrix that is used; noise that is shrunk away leaves the truth's own size

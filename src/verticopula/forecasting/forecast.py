@@ -237,7 +237,7 @@ def _summarise(
     return Expected(
         method,
         str(unit),
-        float(np.median([budget.epsilon_ranks for budget in budgets.values()])),
+        float(np.max([budget.epsilon_ranks for budget in budgets.values()])),
         float(middle),
         float(np.median(after)),
         typical(pairs[within]),

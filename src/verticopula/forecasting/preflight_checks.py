@@ -21,7 +21,7 @@ from verticopula.privacy.budget import StudyBudget, plan_budget
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release, spent_on, spent_on_people
-from verticopula.privacy.statement import format_epsilon
+from verticopula.privacy.statement import format_epsilon, state_privacy
 from verticopula.report.report_data import CapChange, CapUse
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.defaults import DEFAULT_DELTA
@@ -33,7 +33,7 @@ from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import to_unit
 from verticopula.stats.strict.noise_budget import plan_strict_budget
 from verticopula.storage.known_tables import TableAccount
-from verticopula.study.study_warnings import gravest_first
+from verticopula.study.study_warnings import gravest_first, warn_of_unit
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ def warn_before_spending(
         *_size(n_subjects),
         *_ranges(tables),
         *_sampler(settings, tables),
+        *_unit(federation, settings, tables),
         *_refusals(federation, settings, tables, policies or {}),
         *_caps(federation, settings, tables, policies or {}, list(spent), accounts or {}),
     ]
@@ -139,6 +140,15 @@ def _ranges(tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
             f"Nearly all values lie in a twentieth of the range, so margins will be coarse: {join_names(wide)}.",
             'Look up narrower public bounds, or try scale = "log"; do not take them from the data.',
         )
+
+
+def _unit(
+    federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]
+) -> Iterator[StudyWarning]:
+    """What `run` says of the unit after a study, before it."""
+    unit = Unit.parse(str(settings.unit))
+    if unit in (Unit.VARIABLE, Unit.CLIENT) and settings.variant == OWN_VARIANT:
+        yield warn_of_unit(unit, state_privacy(propose_releases(federation, settings, tables), settings.delta))
 
 
 def _sampler(settings: StudySettings, tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
@@ -304,14 +314,15 @@ def _cap_warning(party: str, unit: str, cap: float, would_be: float) -> StudyWar
             _ABOVE_CAP,
             "stop",
             f"Party {party} would refuse: epsilon per {unit} would become {format_epsilon(would_be)}",
-            f"Its policy caps it at {cap:g}, over all studies about these people.",
+            f"Its policy caps it at {cap:g}, over all studies about these people that are counted here.",
             "Ask for less. Only the party's steward can raise the cap, and what was spent never comes back.",
         )
     return StudyWarning(
         "cap-nearly-used",
         "care",
-        f"After this study, {format_percent(would_be / cap, 0)} of the cap of party {party} is used",
-        f"Epsilon per {unit} would be {format_epsilon(would_be)} of {cap:g}, over all studies about these people.",
+        f"After this study, {format_percent(would_be / cap, 0)} of the cap per {unit} of party {party} is used",
+        f"Epsilon would be {format_epsilon(would_be)} of {cap:g}, over all studies about these people that are counted "
+        "here.",
         "What was spent never comes back: is this the study to spend it on?",
     )
 

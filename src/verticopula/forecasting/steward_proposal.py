@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 
 from verticopula.data.tables import AlignedTable
@@ -51,5 +52,6 @@ def propose_to_stewards(
             party=party.name,
             dearer=frozenset(unit for unit in Unit if unit.value not in exact),
             caps=change_of_caps(federation, settings, tables, own, spent, accounts or {}),
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         )
     return found

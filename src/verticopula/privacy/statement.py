@@ -102,6 +102,8 @@ class PrivacyStatement:
         """
         if unit is Unit.VARIABLE and not self.has_ranks:
             return "one person's value in one column; the largest over columns"
+        if unit is Unit.CLIENT and not self.has_ranks:
+            return "the same; the largest over parties"
         return unit.meaning
 
     def has_delta(self, unit: Unit) -> bool:

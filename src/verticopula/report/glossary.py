@@ -7,7 +7,7 @@ GLOSSARY = (
         "block",
         "Everything that one party holds about one person. A missing block is a person whom a party does not know.",
     ),
-    ("client", "A unit of epsilon: one comparison or value, added up over the columns of one party."),
+    ("client", "A unit of epsilon: the same as for variable, added up over the columns of one party."),
     ("cohort", "The people whom a study is about: the subjects of the party that holds the response."),
     ("copula", "A model of how columns move together, apart from each column's own distribution."),
     ("delta", "The chance with which a bound by epsilon may fail. One in a million is usual."),
@@ -21,5 +21,8 @@ GLOSSARY = (
     ("response", "The column that is to be explained. The people of its party are the cohort."),
     ("standard error", "The typical distance of an estimate from the truth."),
     ("synthetic", "Drawn from the fitted model. No synthetic row belongs to a person."),
-    ("variable", "A unit of epsilon: one comparison of two people, or one person's value, in one column."),
+    (
+        "variable",
+        "A unit of epsilon: one comparison of two people, or one person's part in noisy counts, in one column.",
+    ),
 )

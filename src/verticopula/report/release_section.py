@@ -12,8 +12,8 @@ from verticopula.report.report_data import ReportData
 from verticopula.schema.units import Unit
 
 _SENTENCES = {
-    Unit.VARIABLE: "What one comparison of two subjects, and one person's value, reveals in one column. "
-    "It says little about a person, who takes part in a comparison with everybody else.",
+    Unit.VARIABLE: "What one comparison of two subjects, or one person's part in the noisy counts, reveals in one "
+    "column. It protects neither a value nor a person, who is compared with everybody else.",
     Unit.CLIENT: "The same, added up over all columns of one party. Still single comparisons, not a person.",
     Unit.BLOCK: "Everything one party holds about one person. This is what a steward answers for.",
     Unit.PERSON: "Everything all parties together hold about one person. This is what the person would ask about.",
@@ -96,7 +96,7 @@ def _sentence(own: PartyEpsilons, privacy: PrivacyStatement, *, gaussian: bool) 
     if gaussian:
         return f"{person} “mu” is how far one person moves a release, in standard deviations of its Gaussian noise."
     change = odds_in_words(own.variable)
-    lesser = f"This bounds what one comparison or value reveals: it changes the odds of a guess {change}."
+    lesser = f"What one comparison shows, or one part in noisy counts, changes the odds of a guess {change}."
     return f"{lesser} {person}"
 
 

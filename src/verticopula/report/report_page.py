@@ -76,7 +76,14 @@ def gather(subject: ReportData) -> dict[str, Any]:
     warnings = report_warnings(subject)
     fitted = subject.fitted
     decided = steward_page.StewardStudy(
-        federation, fitted.settings, result.n_subjects, fitted.releases, warnings, in_house=bool(subject.real)
+        federation,
+        fitted.settings,
+        result.n_subjects,
+        fitted.releases,
+        warnings,
+        in_house=bool(subject.real),
+        name=fitted.name,
+        date=next((entry.time[:10] for entry in fitted.releases if entry.study == fitted.name), ""),
     )
     return {
         "title": f"Study {federation.name}",

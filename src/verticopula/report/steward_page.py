@@ -14,15 +14,17 @@ from verticopula.errors import StudyWarning
 from verticopula.formatting import count_of, format_small, odds_in_words
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon, state_privacy
+from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.report.page_template import page_template, read_asset
 from verticopula.report.release_section import WHAT_LEAVES
 from verticopula.report.report_data import CapChange
+from verticopula.schema.columns import Column
 from verticopula.schema.federation import Federation
 from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 
 MOST_NAMED = 6  # warnings, and parties in the table: the page must stay one page
-_MOST_COLUMNS = 20
+_MOST_COLUMNS, _MOST_RECORDED = 8, 3
 # By hand: e^10 is about 22,000. Above that an epsilon bounds no guess that anybody makes.
 SMALL_ENOUGH = 10.0
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -42,6 +44,8 @@ class StewardStudy:
     dearer : units at which the releases before a study cost more than the study will
     caps : what the study adds to what counts against the party's caps
     in_house : whether the page was made with real tables
+    name : of the study, where it has one; every run has another
+    date : of the page, or of the first release
     """
 
     federation: Federation
@@ -54,6 +58,8 @@ class StewardStudy:
     dearer: frozenset[Unit] = frozenset()
     caps: tuple[CapChange, ...] = ()
     in_house: bool = False
+    name: str = ""
+    date: str = ""
 
 
 def write_steward_page(path: Path, study: StewardStudy) -> Path:
@@ -87,6 +93,9 @@ def steward_page(study: StewardStudy) -> dict[str, Any]:
         "is_over": study.is_over,
         "party": study.party,
         "study": study.federation.name,
+        "name": study.name,
+        "date": study.date,
+        "federation": federation_fingerprint(study.federation)[:12],
         "method": study.settings.title,
         "n_subjects": study.n_subjects,
         "person": format_epsilon(privacy.person),
@@ -120,6 +129,7 @@ _RECEIVERS = {
     False: "Cell counts: the coordinator and all parties with data. Shares: the three who compute. What they open "
     "has noise, and goes to the coordinator.",
 }
+_WHO_LEARNS = {True: "The coordinator learns", False: "The coordinator and all other parties learn"}
 _UNPRICED = {
     True: "Hashes of ids, whom a party knows, and who has a value in which column: to the coordinator. Bounds and "
     "categories of the columns are public.",
@@ -141,17 +151,28 @@ def _prices(study: StewardStudy, privacy: PrivacyStatement) -> list[str]:
 
 
 def _party(study: StewardStudy, name: str, privacy: PrivacyStatement) -> dict[str, Any]:
-    columns = [column.name for column in study.federation.party(name).columns]
+    own_columns = study.federation.party(name).columns
+    # The record is of all parties, and must stay one page.
+    columns = [column.name if study.party is None else _with_range(column) for column in own_columns]
+    most = _MOST_COLUMNS if study.party is not None else _MOST_RECORDED
     people = max((entry.n_subjects for entry in study.releases if entry.party == name), default=0)
     own = privacy.parties.get(name)
     return {
         "name": name,
         "what": f"{WHAT_LEAVES[study.settings.record.ranks]} of {count_of(len(columns), 'column')}, "
         f"{count_of(people, 'subject')} at most",
-        "columns": columns[:_MOST_COLUMNS],
-        "more_columns": max(len(columns) - _MOST_COLUMNS, 0),
+        "columns": columns[:most],
+        "more_columns": max(len(columns) - most, 0),
         "block": "0" if own is None else format_epsilon(own.block),
     }
+
+
+def _with_range(column: Column) -> str:
+    """A column's name with the range that it is shared in."""
+    if column.bounds is not None:
+        low, high = (f"{bound:g}" if isinstance(bound, (int, float)) else str(bound) for bound in column.bounds)
+        return f"{column.name} ({low} to {high})"
+    return f"{column.name} ({count_of(len(column.categories or ()), 'category', 'categories')})"
 
 
 def _stayed(study: StewardStudy, privacy: PrivacyStatement) -> str:
@@ -169,7 +190,7 @@ def _checks(study: StewardStudy) -> list[str]:
         "The columns are those that we agreed to share.",
         "Bounds and categories come from what is publicly known, not from the data.",
         "The epsilon for a person is one that we can answer for.",
-        "Others learn which people we know. That is public already, or no secret.",
+        f"{_WHO_LEARNS[study.settings.record.ranks]} which people we know. That is public already, or no secret.",
     ]
     if not study.settings.record.ranks:
         found.append("The three who compute do not work together: two of them could read every cell.")

@@ -34,8 +34,8 @@ class Unit(StrEnum):
 
 
 _MEANINGS = {
-    Unit.VARIABLE: "one comparison of two subjects in one column (ranks), or one person's value in one column "
-    "(marginal); the largest over columns",
+    Unit.VARIABLE: "one comparison of two subjects in one column (ranks), or one person's part in its noisy "
+    "counts (marginal); the largest over columns",
     Unit.CLIENT: "the same, added up over all columns of one party; the largest over parties",
     Unit.BLOCK: "everything one party holds about one person, replaced; the largest over parties",
     Unit.PERSON: "everything all parties hold about one person, replaced",

@@ -9,7 +9,7 @@ import numpy as np
 
 from verticopula.errors import AlignedWarning, NotPrivateWarning, StudyWarning, WeakPrivacyWarning, WeakResultWarning
 from verticopula.formatting import count_of, format_percent, format_small, join_names
-from verticopula.privacy.statement import format_epsilon, state_privacy
+from verticopula.privacy.statement import PrivacyStatement, format_epsilon, state_privacy
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
 from verticopula.schema.units import Unit
@@ -108,16 +108,26 @@ def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
             f"Use method '{REFINED.name}': it ranks once, and corrects for missing blocks at no further cost.",
         )
     if fitted.unit in (Unit.VARIABLE, Unit.CLIENT):
-        per = "one column" if fitted.unit == Unit.VARIABLE else "one party's columns"
-        yield StudyWarning(
-            "unit",
-            "care",
-            f"The budget's unit, {fitted.unit}, does not protect a whole person",
-            f"It bounds what single comparisons and values in {per} reveal. Everything about one person together has "
-            f"epsilon {format_epsilon(privacy.person)} at δ = {format_small(privacy.delta)}.",
-            "Decide by the line for “person” under Privacy. If that is too much, use method "
-            f"'{STRICT.name}' with a delta.",
-        )
+        yield warn_of_unit(fitted.unit, privacy)
+
+
+def warn_of_unit(unit: Unit, privacy: PrivacyStatement) -> StudyWarning:
+    """That a unit does not protect a person, with what a person's epsilon is.
+
+    Parameters
+    ----------
+    unit : of comparisons: `variable` or `client`
+    privacy : what the study costs
+    """
+    per = "one column" if unit == Unit.VARIABLE else "one party's columns"
+    return StudyWarning(
+        "unit",
+        "care",
+        f"The budget's unit, {unit}, does not protect a whole person",
+        f"It bounds what single comparisons in {per} reveal. Everything about one person together has epsilon "
+        f"{format_epsilon(privacy.person)} at δ = {format_small(privacy.delta)}.",
+        f"Decide by the epsilon for “person”. If that is too much, use method '{STRICT.name}' with a delta.",
+    )
 
 
 def _earlier(fitted: FittedStudy) -> Iterator[StudyWarning]:

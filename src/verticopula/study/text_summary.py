@@ -98,7 +98,7 @@ def _strict_lines(report: StrictReport) -> Iterator[str]:
         f"  {report.rank} factor(s) out of the noise; correlations lie around them with a standard deviation of "
         f"{report.spread_within:.3f} inside a party, {report.spread_between:.3f} between parties"
     )
-    yield "  error of a correlation (expected / realised, noise included) by parties:"
+    yield "  correlations by parties (expected error / distance of opened from fitted ones, noise included):"
     names = report.parties
     for a in range(len(names)):
         for b in range(a, len(names)):
@@ -107,8 +107,8 @@ def _strict_lines(report: StrictReport) -> Iterator[str]:
             where = names[a] if a == b else f"{names[a]} and {names[b]}"
             mark = "" if report.supported[a, b] else "  NOT SUPPORTED by the data at this budget"
             known = np.isfinite(report.raw_error[a, b])  # otherwise no opened sum is about the two
-            realised = f"{report.realised_error[a, b]:.3f}" if known else "nothing opened"
-            yield f"    {where}: {report.expected_error[a, b]:.3f} / {realised}{mark}"
+            apart = f"{report.realised_error[a, b]:.3f}" if known else "nothing opened"
+            yield f"    {where}: {report.expected_error[a, b]:.3f} / {apart}{mark}"
 
 
 def _tilting_lines(tilting: TiltingOverview) -> Iterator[str]:
