@@ -259,7 +259,7 @@ def test_a_strict_study_can_be_repeated_whole_and_by_no_party_alone() -> None:
 @pytest.mark.slow
 def test_a_strict_study_is_audited_through_its_tables() -> None:
     study = strict_study()
-    settings = AuditSettings(trials=100, seed=1)
+    settings = AuditSettings(trials=100, random_state=1)
     report = audit_study(study, settings, synthetic=study.sample(), real=people(0, N, 1))
     assert report.tables
     assert {found.measured.claim.unit for found in report.mechanism} == {"person", "block"}

@@ -146,7 +146,7 @@ def test_without_an_intercept(study: Path, call: Call) -> None:
 
 
 def test_levels(study: Path, call: Call) -> None:
-    call("glm", study, "--ignore-noise-and-selection", "--level", 0.5)
+    call("glm", study, "--ignore-noise-and-selection", "--confidence", 0.5)
     narrow = coefficients(study / "regression")
     assert "Intervals at 50%" in (study / "regression" / "summary.txt").read_text()
     call("glm", study, "--ignore-noise-and-selection")
@@ -224,7 +224,7 @@ def test_help_mentions_every_option(call: Call) -> None:
     assert said.code == 0
     for option in (
         "--response", "--family", "--penalty", "--select", "--without", "--intercept", "--no-intercept", "--bootstrap",
-        "--ignore-noise-and-selection", "--level", "--out", "--quiet", "-q",
+        "--ignore-noise-and-selection", "--confidence", "--out", "--quiet", "-q",
     ):  # fmt: skip
         assert option in text
     for word in ("gaussian, binomial or poisson", "scad, mcp, lasso or none", "bic, cv, or a number"):
@@ -259,9 +259,9 @@ def test_the_list_of_commands_has_it(call: Call) -> None:
         (["--bootstrap", "10", "--ignore-noise-and-selection"], "either --bootstrap or --ignore-noise-and-selection"),
         (["--bootstrap", "9"], "fewer than 10 repetitions"),
         (["--bootstrap", "-1"], "fewer than 10 repetitions"),
-        (["--level", "0"], "--level must lie between 0 and 1"),
-        (["--level", "95"], "--level must lie between 0 and 1"),
-        (["--level", "nan"], "--level must lie between 0 and 1"),
+        (["--confidence", "0"], "--confidence must lie between 0 and 1"),
+        (["--confidence", "95"], "--confidence must lie between 0 and 1"),
+        (["--confidence", "nan"], "--confidence must lie between 0 and 1"),
         (["--without", "hub.z"], "--without hub.z: no such column"),
         (["--without", "a"], "--without a: no such column"),
         (["--without", "north.a", "--without", "north.a"], "--without north.a: no such column"),

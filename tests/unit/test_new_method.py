@@ -78,7 +78,7 @@ def test_policies_know_it() -> None:
 
 
 def test_an_audit_attacks_its_claims(fitted: Synthesizer) -> None:
-    found = audit(fitted, AuditSettings(trials=100, seed=1, party="bank"))
+    found = audit(fitted, AuditSettings(trials=100, random_state=1, party="bank"))
     assert found.holds
     assert found.mechanism
 

@@ -95,7 +95,7 @@ def test_other_labels_and_other_rows_cannot_be_scored() -> None:
 
 
 def test_the_table_names_party_and_column_and_holds_what_was_fitted(fitted: VerticalGLM) -> None:
-    table = fitted.coefficient_table(level=0.9)
+    table = fitted.coefficient_table(confidence=0.9)
     assert list(table.columns) == [
         "party", "column", "feature", "coefficient", "std. error", "lower", "upper", "p-value",
     ]  # fmt: skip
@@ -106,7 +106,7 @@ def test_the_table_names_party_and_column_and_holds_what_was_fitted(fitted: Vert
             assert ((party, column) in by_name.index) == (value != 0.0)
             if value != 0.0:
                 assert by_name[party, column] == value
-    wide = fitted.coefficient_table(level=0.99)
+    wide = fitted.coefficient_table(confidence=0.99)
     assert (wide["upper"] - wide["lower"] > table["upper"] - table["lower"]).all()
     assert table["p-value"].between(0.0, 1.0).all()
 
@@ -120,7 +120,7 @@ def test_bad_levels(level: float) -> None:
 
 
 def test_the_summary_says_what_a_reader_needs(fitted: VerticalGLM) -> None:
-    summary = fitted.summary(level=0.9)
+    summary = fitted.summary(confidence=0.9)
     text = str(summary)
     for needed in (
         f"{fitted.family} regression of the response",

@@ -66,7 +66,7 @@ class AuditSettings:
     confidence : with which all bounds on claims hold together, and all intervals of the attacks on tables
     holdout_share : of the people to leave out of a repetition of the study
     party : audit only this party's part, with its table alone
-    seed : makes the audit repeatable; its own noise protects nobody
+    random_state : makes the audit repeatable; its own noise protects nobody
     output_trials : whole studies up to their synthetic tables, attacked too; none if zero, because they are slow
     columns : `all` or `one-per-kind`; all if not given where a single party is audited
     """
@@ -75,7 +75,7 @@ class AuditSettings:
     confidence: float = 0.95
     holdout_share: float = 0.5
     party: str | None = None
-    seed: int | None = None
+    random_state: int | None = None
     workers: int = 1
     output_trials: int = 0
     columns: str | None = None
@@ -117,9 +117,9 @@ def audit_study(
     names = [p.name for p in synthesizer.federation.parties]
     if settings.party is not None and settings.party not in names:
         raise SettingsError(f"no party {settings.party!r} in this study; there are {', '.join(names)}")
-    rng = np.random.default_rng(settings.seed)
+    rng = np.random.default_rng(settings.random_state)
     federation = audited(synthesizer, settings.party)
-    if attack_tables and not synthesizer.study_.method.ranks and settings.party is not None:
+    if attack_tables and not synthesizer.study_.settings.record.ranks and settings.party is not None:
         raise SettingsError(STRICT_ALONE)
     tables: dict[str, AlignedTable] | None = None
     if real is not None:
@@ -142,13 +142,13 @@ def audit_study(
         if not is_installed():
             notes.append(HOW_TO_INSTALL)
     measured: list[MechanismFinding] = []
-    if attack_claims and not synthesizer.study_.method.ranks:
+    if attack_claims and not synthesizer.study_.settings.record.ranks:
         measured, said = attack_strict(
             synthesizer,
             settings.trials,
             confidence=settings.confidence,
             party=settings.party,
-            seed=settings.seed,
+            seed=settings.random_state,
             workers=settings.workers,
             progress=progress,
         )
@@ -168,7 +168,7 @@ def audit_study(
             attacks,
             settings.trials,
             confidence=settings.confidence,
-            seed=settings.seed,
+            seed=settings.random_state,
             workers=settings.workers,
             progress=progress,
         )
@@ -177,7 +177,7 @@ def audit_study(
         unit=synthesizer.study_.unit.value,
         party=settings.party,
         confidence=settings.confidence,
-        seed=settings.seed,
+        seed=settings.random_state,
         stated=synthesizer.privacy_,
         mechanism=tuple(measured),
         tables=tuple(found),

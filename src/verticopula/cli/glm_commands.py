@@ -55,7 +55,7 @@ def glm(
             "columns: too short.",
         ),
     ] = False,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to write; default: FOLDER/regression.", show_default=False)
     ] = None,
@@ -70,8 +70,8 @@ def glm(
 
     if bootstrap and ignore:
         raise SettingsError("give either --bootstrap or --ignore-noise-and-selection")
-    if not 0.0 < level < 1.0:
-        raise SettingsError("--level must lie between 0 and 1")
+    if not 0.0 < confidence < 1.0:
+        raise SettingsError("--confidence must lie between 0 and 1")
     study, tables = read_study(folder)
     synthesizer = Synthesizer.from_study(study)
     kept = _leave_out(tables, without or [])
@@ -87,7 +87,7 @@ def glm(
             synthesizer=synthesizer,
             bootstrap=bootstrap,
             ignore=ignore,
-            level=level,
+            confidence=confidence,
             progress=progress,
         )
     if not quiet:
@@ -107,7 +107,7 @@ def fit_and_write(
     synthesizer: Synthesizer | None = None,
     bootstrap: int = 0,
     ignore: bool = False,
-    level: float = 0.95,
+    confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> RegressionSummary:
     """Fit, write everything to a folder, and return what to show."""
@@ -126,8 +126,8 @@ def fit_and_write(
         model.bootstrap(synthesizer, bootstrap, progress=progress)
     if ignore:
         model.ignore_noise_and_selection()
-    write_regression(out, model, level)
-    return model.summary(level)
+    write_regression(out, model, confidence)
+    return model.summary(confidence)
 
 
 def _family_of(federation: Federation, response: str) -> str:

@@ -80,11 +80,11 @@ def why_errors_are_unknown(fitted: FittedStudy, posterior: FindPosteriorDraws | 
     ----------
     posterior : draws of the correlations, where the study has them
     """
-    known, strict = fitted.method.known_errors, fitted.result.strict
+    known, strict = fitted.settings.record.known_errors, fitted.result.strict
     if fitted.settings.is_printed:
         return "the errors of the paper's algorithms as printed are not known"
     if not known:
-        return f"the errors of method {fitted.method.name!r} are known from repetitions of the study only"
+        return f"the errors of method {fitted.settings.record.name!r} are known from repetitions of the study only"
     if known == "posterior" and posterior is None:
         return "these tables came without the draws of their correlations"
     if strict is not None and not strict.learnt:
@@ -276,7 +276,7 @@ class _CopulaErrors:
         """What noise and missing blocks add to the variance of every coefficient through the correlations."""
         n, values = self.study.result.n_subjects, np.concatenate([c.value_noise() for c in self.columns.values()])
         ideal = pair_variance(gradients, self.correlation, values, [(np.ones(len(self.owners), dtype=bool), n)])
-        known = self.study.method.known_errors
+        known = self.study.settings.record.known_errors
         if known == "posterior":
             assert posterior is not None
             drawn = posterior().deviations[:, self.places[:, None], self.places]
@@ -290,7 +290,7 @@ class _CopulaErrors:
 
     def shrinkage(self) -> Floats:
         """(q, q) what shrinking moves correlations by, where a method does nothing but that."""
-        if self.study.method.known_errors != "ranks":
+        if self.study.settings.record.known_errors != "ranks":
             return np.zeros_like(self.correlation)
         copula, variance = self.study.result.copula, self.study.result.report.standard_error**2
         shrunk = shrink(copula.correlation, variance, copula.layout.nominal_blocks() | (variance == 0.0))

@@ -66,12 +66,12 @@ if TYPE_CHECKING:
 class ReportableRegression(Protocol):
     """A fitted regression, such as `VerticalGLM`, that can say what a report shows of it."""
 
-    def to_dict(self, level: float) -> dict[str, Any]:
+    def to_dict(self, confidence: float) -> dict[str, Any]:
         """What a report shows of it, as plain values.
 
         Parameters
         ----------
-        level : of the intervals
+        confidence : of the intervals
         """
         ...
 

@@ -488,32 +488,32 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
 
     # ---- reading the result --------------------------------------------------------------
 
-    def coefficient_table(self, level: float = 0.95) -> pd.DataFrame:
+    def coefficient_table(self, confidence: float = 0.95) -> pd.DataFrame:
         """Every selected feature with its party and column; standard error and interval where they are known.
 
         Parameters
         ----------
-        level : confidence level of the intervals
+        confidence : confidence level of the intervals
         """
-        return tabulate(self._described(), level)
+        return tabulate(self._described(), confidence)
 
-    def summary(self, level: float = 0.95) -> RegressionSummary:
+    def summary(self, confidence: float = 0.95) -> RegressionSummary:
         """Text, DataFrame (`.frame`) and HTML (`.to_html()`) of the fit.
 
         Parameters
         ----------
-        level : confidence level of the intervals
+        confidence : confidence level of the intervals
         """
-        return summarise_regression(self._described(), level)
+        return summarise_regression(self._described(), confidence)
 
-    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
+    def to_dict(self, confidence: float = 0.95) -> dict[str, Any]:
         """The summary as values that JSON can hold.
 
         Parameters
         ----------
-        level : confidence level of the intervals
+        confidence : confidence level of the intervals
         """
-        return describe_regression(self._described(), level)
+        return describe_regression(self._described(), confidence)
 
     def plot_path(self) -> go.Figure:
         """Coefficients along the path of strengths, the chosen one marked; an interactive figure."""

@@ -84,7 +84,7 @@ def forecast(
     log_odds: float = 0.0,
     shares: Mapping[ColumnKey, Sequence[float]] | None = None,
     typical_correlation: float = TYPICAL_CORRELATION,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> Forecast:
     """Expected errors of a study, without any data.
 
@@ -111,7 +111,7 @@ def forecast(
     units, methods = choose_rows(federation, units, methods)
     presence = check_presence(federation, observed or {}, together or {}, log_odds)
     known_shares = check_shares(federation, shares or {})
-    setting = SimulationSetting(federation, n_subjects, typical_correlation, presence, known_shares, seed)
+    setting = SimulationSetting(federation, n_subjects, typical_correlation, presence, known_shares, random_state)
     by_name = {party.name: float(share) for party, share in zip(federation.parties, presence.shares, strict=True)}
     found: dict[tuple[str, str], Expected] = {}
     laws: dict[tuple[str, str], ScalingLaw] = {}

@@ -79,15 +79,15 @@ class Inference:
     identified: bool = True
     covariance: Floats | None = None
 
-    def intervals(self, level: float) -> tuple[Floats, Floats]:
+    def intervals(self, confidence: float) -> tuple[Floats, Floats]:
         """Lower and upper ends at a confidence level."""
         # An error that comes from few draws is wider by what t is wider than the normal distribution.
-        wider = stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom) / stats.norm.ppf(0.5 + level / 2.0)
+        wider = stats.t.ppf(0.5 + confidence / 2.0, self.degrees_of_freedom) / stats.norm.ppf(0.5 + confidence / 2.0)
         error = wider * self.standard_error
         ends = np.full((2, error.size), np.nan)
         for j, (value, cut) in enumerate(zip(self.estimate, self._cuts, strict=True)):
             if error[j] > 0.0:
-                ends[:, j] = error[j] * np.array(interval_outside(value / error[j], cut / error[j], level))
+                ends[:, j] = error[j] * np.array(interval_outside(value / error[j], cut / error[j], confidence))
             elif error[j] == 0.0:
                 ends[:, j] = value
         shift = self.bias if self.source == "copula" else np.zeros(error.size)

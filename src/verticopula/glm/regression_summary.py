@@ -148,12 +148,12 @@ def _show(value: float) -> str:
     return f"{value:.4g}"
 
 
-def tabulate(fit: FittedRegression, level: float) -> pd.DataFrame:
+def tabulate(fit: FittedRegression, confidence: float) -> pd.DataFrame:
     """One row per selected feature, with its interval at a confidence level."""
     import pandas as pd  # only here: everything else works without it
 
-    if not 0.0 < level < 1.0:
-        raise SettingsError(f"a confidence level lies between 0 and 1, got {level}")
+    if not 0.0 < confidence < 1.0:
+        raise SettingsError(f"a confidence level lies between 0 and 1, got {confidence}")
     rows = [] if fit.intercept is None else [("", "(intercept)", "(intercept)", fit.intercept)]
     for party, features in fit.features.items():
         columns = np.repeat(np.array(features.sources, dtype=object), np.diff(features.starts))
@@ -165,13 +165,13 @@ def tabulate(fit: FittedRegression, level: float) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["party", "column", "feature", "coefficient"])
     if fit.inference is not None:
         frame["std. error"] = fit.inference.standard_error
-        frame["lower"], frame["upper"] = fit.inference.intervals(level)
+        frame["lower"], frame["upper"] = fit.inference.intervals(confidence)
         if fit.inference.source == "likelihood":
             frame["p-value"] = fit.inference.p_values()
     return frame
 
 
-def summarise_regression(fit: FittedRegression, level: float) -> RegressionSummary:
+def summarise_regression(fit: FittedRegression, confidence: float) -> RegressionSummary:
     """The table with what a reader needs around it."""
     n_parties, n_features = len(fit.features), sum(len(f.names) for f in fit.features.values())
     n_selected = sum(int((coef != 0.0).sum()) for coef in fit.coef.values())
@@ -188,23 +188,23 @@ def summarise_regression(fit: FittedRegression, level: float) -> RegressionSumma
     else:
         selects = fit.rule != NO_PENALTY
         target = TARGET_NOTE if selects else WHOLE_TARGET_NOTE
-        notes = [f"Intervals at {level:.0%}. {target}", fit.inference.note(selects=selects)]
-    frame = tabulate(fit, level)
+        notes = [f"Intervals at {confidence:.0%}. {target}", fit.inference.note(selects=selects)]
+    frame = tabulate(fit, confidence)
     if fit.inference is not None and not frame["coefficient"].between(frame["lower"], frame["upper"]).all():
         notes.append(MOVED_NOTE)
     return RegressionSummary(frame, heading, fit.warnings, tuple(notes))
 
 
-def describe_regression(fit: FittedRegression, level: float) -> dict[str, Any]:
+def describe_regression(fit: FittedRegression, confidence: float) -> dict[str, Any]:
     """The summary as values that JSON can hold: what a report shows, and what a study's folder keeps."""
-    summary = summarise_regression(fit, level)
+    summary = summarise_regression(fit, confidence)
     frame = summary.frame.rename(columns={"std. error": "error", "p-value": "p"})
     rows = json_numbers(frame.to_dict("records"))
     return {
         "response": fit.response,
         "family": fit.family,
         "intercept": fit.intercept is not None,
-        "level": level,
+        "level": confidence,
         "converged": fit.converged,
         "heading": list(summary.heading),
         "warnings": list(summary.warnings),

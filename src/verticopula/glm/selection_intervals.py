@@ -19,20 +19,20 @@ Floats = NDArray[np.float64]
 _FURTHEST = 40.0  # standard errors; beyond, tails cannot be told from nothing
 
 
-def interval_outside(estimate: float, cut: float, level: float) -> tuple[float, float]:
+def interval_outside(estimate: float, cut: float, confidence: float) -> tuple[float, float]:
     """Ends of the interval of theta, for an estimate that is shown because it is no nearer to 0 than `cut`.
 
     Parameters
     ----------
     estimate : in standard errors
     cut : likewise, at least 0; an estimate that is nearer to 0 is taken as cut at itself
-    level : confidence level
+    confidence : confidence level
     """
     x, c = abs(estimate), min(cut, abs(estimate))
     if c == 0.0 or x - c > _FURTHEST or x > _FURTHEST:
-        reach = float(norm.ppf(0.5 + level / 2.0))
+        reach = float(norm.ppf(0.5 + confidence / 2.0))
         return estimate - reach, estimate + reach
-    tail = 0.5 - level / 2.0
+    tail = 0.5 - confidence / 2.0
     low, high = (
         float(brentq(lambda theta, p=p: log_chance_beyond(x, c, theta) - np.log(p), -x - _FURTHEST, x + _FURTHEST))
         for p in (tail, 1.0 - tail)

@@ -124,7 +124,7 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "scores": propensity_check.propensity_scores(subject),
         "regression": regression,
         "moving": moving,
-        "predicts": subject.fitted.method.models_missing,
+        "predicts": subject.fitted.settings.record.models_missing,
         "moving_fit": largest_moves(regression, moving_fit),
         "deltas": sensitivity_analysis.DELTAS,
         "drawn": {

@@ -48,7 +48,7 @@ def with_binomial_sampler(fitted: FittedStudy) -> StudySettings:
     The binomial sampler is as noisy as flipping every comparison if it pays for its two coins with twice the epsilon.
     """
     own_budgets = any(party.epsilon is not None for party in fitted.federation.parties)
-    budget, ranks = fitted.budget, fitted.method.ranks
+    budget, ranks = fitted.budget, fitted.settings.record.ranks
     if fitted.settings.is_printed:
         return fitted.settings
     if not ranks or fitted.unit not in (Unit.VARIABLE, Unit.CLIENT) or budget.sampler != "exact" or own_budgets:

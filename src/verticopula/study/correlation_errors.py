@@ -30,7 +30,7 @@ def population_errors(fitted: FittedStudy) -> Floats:
     fitted : the study
     """
     found = fitted.result.report.standard_error
-    if not fitted.method.ranks or fitted.settings.is_printed:
+    if not fitted.settings.record.ranks or fitted.settings.is_printed:
         return np.minimum(found, NOTHING_KNOWN)
     return np.minimum(np.sqrt(found**2 + _sampling_variance(fitted)), NOTHING_KNOWN)
 
@@ -105,7 +105,7 @@ def _people_behind(fitted: FittedStudy) -> Floats:
     """
     result = fitted.result
     cohort = float(result.n_subjects)
-    if not (fitted.method.models_missing or fitted.method.repeats_ranks):
+    if not (fitted.settings.record.models_missing or fitted.settings.record.repeats_ranks):
         return np.full(result.report.overlap.shape, cohort)
     known = np.array([result.missingness.observed[key] for key in result.copula.layout.latent_keys], dtype=np.float64)
     return np.asarray(np.maximum(np.maximum(result.report.overlap, np.outer(known, known) / cohort), 1.0))

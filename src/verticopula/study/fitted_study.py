@@ -8,7 +8,6 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement, state_privacy
 from verticopula.schema.federation import Federation
-from verticopula.schema.methods import Method
 from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 from verticopula.stats.fit_result import FitResult
@@ -33,13 +32,9 @@ class FittedStudy:
     releases: tuple[Release, ...]
 
     @property
-    def method(self) -> Method:
-        return self.settings.record
-
-    @property
     def unit(self) -> Unit:
         """What the study's epsilon was an epsilon of."""
-        return self.method.default_unit if self.settings.unit is None else Unit.parse(self.settings.unit)
+        return self.settings.record.default_unit if self.settings.unit is None else Unit.parse(self.settings.unit)
 
     @property
     def gives_aligned_rows(self) -> bool:

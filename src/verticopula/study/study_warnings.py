@@ -248,7 +248,7 @@ def _missing(fitted: FittedStudy) -> Iterator[StudyWarning]:
     missing = fitted.result.missingness
     if missing.complete_cases == missing.n_subjects:
         return
-    yield replace(fitted.method.missing_blocks, code=f"method-{fitted.method.name}")
+    yield replace(fitted.settings.record.missing_blocks, code=f"method-{fitted.settings.record.name}")
     rare = [count for _, count in missing.patterns if count < WARN_AT.few_in_pattern]
     example = (
         f" {count_of(len(rare), 'pattern')} hold{'s' if len(rare) == 1 else ''} fewer than {WARN_AT.few_in_pattern} "
@@ -296,7 +296,7 @@ def _strict(report: StrictReport | None) -> Iterator[StudyWarning]:
 def _fit(fitted: FittedStudy) -> Iterator[StudyWarning]:
     typical = typical_error(fitted)
     if typical > WARN_AT.noisy:
-        instead = f"; to protect a whole person, method '{STRICT.name}'" if fitted.method.ranks else ""
+        instead = f"; to protect a whole person, method '{STRICT.name}'" if fitted.settings.record.ranks else ""
         yield StudyWarning(
             "noisy",
             "care",
