@@ -114,7 +114,7 @@ def test_an_open_decimal_mark_is_one_question() -> None:
     assert 'decimal = ","' in str(note)
     assert str(note).endswith("Read so, 9 cells are outside the public bounds")
     settings = StudySettings("vcds", 1.0).checked(federation)
-    assert [w.code for w in warn_before_spending(federation, settings, table)] == ["few-subjects"]
+    assert [w.code for w in warn_before_spending(federation, settings, table)] == ["few-subjects", "unit"]
 
 
 def test_one_cell_never_changes_how_another_is_read() -> None:
