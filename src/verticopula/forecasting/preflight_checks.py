@@ -83,14 +83,16 @@ def warn_before_spending(
     accounts : party -> whose budget its releases are charged to; None where no vault keeps track
     """
     n_subjects = next(iter(tables.values())).observed().shape[0]
+    needed = bool(policies) or _counts_comparisons(settings)
+    proposed = propose_releases(federation, settings, tables) if needed else []
     found = [
         *_missing_blocks(settings, tables),
         *_size(n_subjects),
         *_ranges(tables),
         *_sampler(settings, tables),
-        *_unit(federation, settings, tables),
-        *_refusals(federation, settings, tables, policies or {}),
-        *_caps(federation, settings, tables, policies or {}, list(spent), accounts or {}),
+        *_unit(settings, proposed),
+        *_refusals(federation, settings, policies or {}, proposed),
+        *_caps(settings, policies or {}, list(spent), accounts or {}, proposed),
     ]
     return gravest_first(found)
 
@@ -142,13 +144,15 @@ def _ranges(tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
         )
 
 
-def _unit(
-    federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]
-) -> Iterator[StudyWarning]:
+def _counts_comparisons(settings: StudySettings) -> bool:
+    """Whether the budget's unit is one of single comparisons, and the study has an epsilon at all."""
+    return settings.unit in (Unit.VARIABLE.value, Unit.CLIENT.value) and settings.variant == OWN_VARIANT
+
+
+def _unit(settings: StudySettings, proposed: list[Release]) -> Iterator[StudyWarning]:
     """What `run` says of the unit after a study, before it."""
-    unit = Unit.parse(str(settings.unit))
-    if unit in (Unit.VARIABLE, Unit.CLIENT) and settings.variant == OWN_VARIANT:
-        yield warn_of_unit(unit, state_privacy(propose_releases(federation, settings, tables), settings.delta))
+    if _counts_comparisons(settings):
+        yield warn_of_unit(Unit.parse(str(settings.unit)), state_privacy(proposed, settings.delta))
 
 
 def _sampler(settings: StudySettings, tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
@@ -193,13 +197,9 @@ def would_refuse(found: Iterable[StudyWarning]) -> list[StudyWarning]:
 
 
 def _refusals(
-    federation: Federation,
-    settings: StudySettings,
-    tables: Mapping[str, AlignedTable],
-    policies: Mapping[str, Policy],
+    federation: Federation, settings: StudySettings, policies: Mapping[str, Policy], proposed: list[Release]
 ) -> Iterator[StudyWarning]:
     """Every rule of a policy but its caps: methods, columns, how many people, the paper's algorithms as printed."""
-    proposed = propose_releases(federation, settings, tables) if policies else []
     for name, policy in policies.items():
         planned = [release for release in proposed if release.party == name]
         try:
@@ -218,37 +218,34 @@ def _refusals(
 
 
 def _caps(
-    federation: Federation,
     settings: StudySettings,
-    tables: Mapping[str, AlignedTable],
     policies: Mapping[str, Policy],
     spent: list[Release],
     accounts: Mapping[str, TableAccount],
+    proposed: list[Release],
 ) -> Iterator[StudyWarning]:
-    for change in change_of_caps(federation, settings, tables, policies, spent, accounts):
+    for change in change_of_caps(settings, policies, spent, accounts, proposed):
         would_be = change.before if change.at_most else change.after
         if would_be >= SPENDING_AT.cap_used * change.cap:
             yield _cap_warning(change.party, change.unit, change.cap, would_be)
 
 
 def change_of_caps(
-    federation: Federation,
     settings: StudySettings,
-    tables: Mapping[str, AlignedTable],
     policies: Mapping[str, Policy],
     spent: list[Release],
     accounts: Mapping[str, TableAccount],
+    proposed: list[Release],
 ) -> tuple[CapChange, ...]:
     """What counts against every cap before a study, and after it. For the parties themselves only.
 
     Parameters
     ----------
-    federation, settings, tables, policies, spent, accounts : as for `warn_before_spending`
+    settings, policies, spent, accounts : as for `warn_before_spending`
+    proposed : as `propose_releases` gave it
     """
     capped = {name: policy for name, policy in policies.items() if policy.caps.model_dump(exclude_none=True)}
-    if not capped:
-        return ()
-    proposed, exact = propose_releases(federation, settings, tables), exact_units(settings)
+    exact = exact_units(settings)
     found = []
     for name, policy in capped.items():
         now = {unit: used for unit, used, _ in _counted(name, policy, spent, accounts, [])}

@@ -51,7 +51,7 @@ def propose_to_stewards(
             is_over=False,
             party=party.name,
             dearer=frozenset(unit for unit in Unit if unit.value not in exact),
-            caps=change_of_caps(federation, settings, tables, own, spent, accounts or {}),
+            caps=change_of_caps(settings, own, spent, accounts or {}, proposed),
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         )
     return found
