@@ -23,7 +23,7 @@ from verticopula.cli.shared_options import (
     variant_of,
 )
 from verticopula.cli.study_inputs import (
-    default_vault,
+    find_vault,
     open_vault,
     read_data_folder,
     read_policies,
@@ -127,7 +127,7 @@ def check(
         show_warnings(console, found)
         if said:
             console.print(Text(said), soft_wrap=True)
-        if rules and (folder := _vault_of(vault, policies)) is not None:
+        if rules and (folder := find_vault(vault, policies)) is not None:
             say_what_vault_counts(console, folder, rules, quiet=quiet)
         if written:
             console.print(Text(f"For the stewards: {', '.join(map(str, written))}"), soft_wrap=True)
@@ -147,10 +147,6 @@ def _collect(problems: list[Problem], action: Callable[[], Found]) -> Found | No
     return None
 
 
-def _vault_of(vault: Path | None, policies: Path | None) -> Path | None:
-    return vault or (default_vault() if policies is not None else None)
-
-
 def _ask_vault(
     vault: Path | None,
     policies: Path | None,
@@ -165,7 +161,7 @@ def _ask_vault(
     from verticopula.storage.charged_ledger import open_accounts, remember_policies
     from verticopula.storage.vault import is_vault
 
-    folder = _vault_of(vault, policies)
+    folder = find_vault(vault, policies)
     if folder is None or not is_vault(folder):
         return [], None
     with open_vault(folder) as known:

@@ -31,7 +31,7 @@ from verticopula.cli.shared_options import (
 )
 from verticopula.cli.study_inputs import (
     DataFolder,
-    default_vault,
+    find_vault,
     open_vault,
     read_data_folder,
     read_policies,
@@ -191,7 +191,7 @@ def run(
     aligned = aligned or (synthesizer.check().gives_aligned_rows and not conditions and missing is None)
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
-    kept = vault or (default_vault() if policies is not None else None)
+    kept = find_vault(vault, policies)
     if kept is not None and kept.resolve() == out.resolve():
         raise SettingsError("--vault and --out need folders of their own")
     check_folder(out, overwrite=overwrite)

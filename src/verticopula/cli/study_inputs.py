@@ -61,6 +61,11 @@ def default_vault() -> Path:
     return base / "verticopula" / "vaults" / "runs"
 
 
+def find_vault(given: Path | None, policies: Path | None) -> Path | None:
+    """The vault that a study is counted in: as given, one for all runs where there are policies, none otherwise."""
+    return given or (default_vault() if policies is not None else None)
+
+
 def say_what_vault_counts(console: Console, folder: Path, policies: Mapping[str, Policy], *, quiet: bool) -> None:
     """Where caps are counted. That a vault is new is said in any case: with a mistyped name all caps begin anew."""
     from verticopula.privacy.policy import Caps

@@ -241,8 +241,6 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             if vault is not None and not isinstance(vault, Vault):
                 vault = opened.enter_context(Vault.open(vault))
             accounts = None if vault is None else open_accounts(vault, self.federation, frames, rule)
-            if vault is not None and accounts is not None:
-                remember_policies(vault, accounts, policies or {})
             book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
             self.fit_aligned(aligned, policies=policies, ledger=book, vault=vault, accounts=accounts, progress=progress)
         self._backends = {name: backend_of(table) for name, table in tables.items()}
@@ -267,6 +265,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         vault, accounts : an open vault, and what `open_accounts` found there
         """
         settings = self._settings_where(complete=knows_everybody(aligned))
+        if vault is not None:
+            remember_policies(vault, accounts or {}, policies or {})
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         # A seeded study has a fixed name, because the parties' streams are keyed by it.
         study = self._unused_name() if settings.is_private else seeded_study_name(self.federation)
