@@ -31,7 +31,7 @@ from verticopula.network.network_transport import NetworkTransport, PendingReque
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import CloseRequest
-from verticopula.protocol.study_opening import open_study
+from verticopula.protocol.study_lifecycle import begin_study
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.round_journal import Journal
@@ -89,8 +89,8 @@ def make_regression_tables(subjects: int) -> tuple[Federation, dict[str, pl.Data
 
 
 def time_round_trips(federation: Federation, transport: NetworkTransport, count: int) -> list[float]:
-    """Seconds of rounds that ask next to nothing of all parties, after the study was opened."""
-    drive(open_study(federation, "round-trips", "vcds"), transport)
+    """Seconds of rounds that ask next to nothing of all parties, after the study has begun."""
+    drive(begin_study(federation, "round-trips", "vcds"), transport)
     times = []
     for number in range(count):
         start = time.perf_counter()
@@ -102,11 +102,11 @@ def time_round_trips(federation: Federation, transport: NetworkTransport, count:
 
 def time_regression(federation: Federation, transport: NetworkTransport) -> tuple[float, int]:
     """Seconds and rounds of a regression on raw columns, all parties taking part in every round."""
-    opened = drive(open_study(federation, "regression", RAW_REGRESSION), transport)
+    begun = drive(begin_study(federation, "regression", RAW_REGRESSION), transport)
     before, start = transport.number, time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        VerticalGLM("binomial", "scad").fit_transport(transport, federation, opened=opened)
+        VerticalGLM("binomial", "scad").fit_transport(transport, federation, begun=begun)
     return time.perf_counter() - start, transport.number - before
 
 

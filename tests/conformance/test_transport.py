@@ -36,7 +36,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.rank_methods import vcds
-from verticopula.protocol.study_opening import open_study
+from verticopula.protocol.study_lifecycle import begin_study
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext
 from verticopula.schema.federation import seeded_study_name
 from verticopula.stats.fit_result import FitResult
@@ -124,7 +124,7 @@ class OverTheNetwork:
     def open(self, seed: int = 0, without: str | None = None) -> Transport:
         self.study = f"study-{time.monotonic_ns()}"
         transport = self.transport()
-        self.context = drive(open_study(FEDERATION, self.study, "vcds", seed=seed), transport).context
+        self.context = drive(begin_study(FEDERATION, self.study, "vcds", seed=seed), transport).context
         if without is not None:
             self.net.signal(without, signal.SIGKILL)
             transport.seconds = 2.0

@@ -29,10 +29,10 @@ from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.network.control_messages import Refusal
 from verticopula.protocol.messages import (
     AgreementRequest,
+    BeginReply,
     ColumnQuery,
     ConsentRequest,
     GaussianMarginsReply,
-    OpenReply,
     PlaceRequest,
     PlanEvidence,
     PresenceRequest,
@@ -500,7 +500,7 @@ def before_a_cohort(scene: Scene) -> None:
     placed = honest_study(scene, "vcds", AgreementRequest)
     asked = next(request for _, request, _ in placed.seen if isinstance(request, ConsentRequest))
     study = f"early-{time.monotonic_ns()}"
-    assert isinstance(scene.evil.ask("left", opening(scene, study)), OpenReply)
+    assert isinstance(scene.evil.ask("left", opening(scene, study)), BeginReply)
     before = ledgers(scene)
     assert isinstance(scene.evil.ask("left", ConsentRequest(replace(asked.proposal, study=study))), Refusal)
     assert ledgers(scene) == before

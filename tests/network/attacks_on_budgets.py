@@ -36,7 +36,7 @@ from verticopula.mpc import proof_rounds
 from verticopula.mpc.verified_cells import CellsDealing, CellsStatement, encode_cells
 from verticopula.network.control_messages import Refusal
 from verticopula.privacy.policy import Caps
-from verticopula.protocol.messages import ConsentReply, ConsentRequest, OpenRequest, Reply, Request
+from verticopula.protocol.messages import BeginRequest, ConsentReply, ConsentRequest, Reply, Request
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.study_proposal import federation_fingerprint
@@ -415,7 +415,7 @@ def asked_again(scene: Scene) -> str:
     with Vault.open(scene.own_folder()) as vault:
         one = make_member(made, "bank", _block(60, "x"), vault=vault, ask_steward=steward)
         for number, words in enumerate(("an audit", "an audit ", "An\u00a0Audit", "an au\u200ddit")):
-            request = OpenRequest(f"study-{number}", "vcds", federation_fingerprint(made), "hash", None, 0, "")
+            request = BeginRequest(f"study-{number}", "vcds", federation_fingerprint(made), "hash", None, 0, "")
             with pytest.raises(PolicyRefused, match="its steward said no") as caught:
                 one.handle(replace(request, purpose=words))
             said = str(caught.value)

@@ -28,12 +28,12 @@ from tests.network.lying import (
 from verticopula.matching.private_intersection import mask_points, new_mask, points_digest, points_of
 from verticopula.network.control_messages import Refusal
 from verticopula.protocol.messages import (
+    BeginReply,
     CloseRequest,
     ConsentReply,
     ConsentRequest,
     DesignRequest,
     MaskRequest,
-    OpenReply,
     ReleaseRequest,
     ResponseRequest,
     SignedPoints,
@@ -146,8 +146,8 @@ def guesses_without_a_party(scene: Scene) -> None:
 def guesses_with_a_party(scene: Scene) -> None:
     study = f"guess-{time.monotonic_ns()}"
     first = scene.evil.ask("left", opening(scene, study, alignment="psi"))
-    assert isinstance(first, OpenReply), first
-    assert isinstance(scene.evil.ask("right", opening(scene, study, alignment="psi")), OpenReply)
+    assert isinstance(first, BeginReply), first
+    assert isinstance(scene.evil.ask("right", opening(scene, study, alignment="psi")), BeginReply)
     digest = points_digest(first.hashes)
     cohort = SignedPoints(("left",), first.hashes.shape[0], digest, first.signature)
     points = points_of(pl.Series([f"person-{number:05d}" for number in range(2_000)]), study)
@@ -168,9 +168,9 @@ def guesses_with_a_party(scene: Scene) -> None:
 def replayed_points(scene: Scene) -> None:
     studies = [f"study-{time.monotonic_ns()}-{number}" for number in range(2)]
     for study in studies:
-        assert isinstance(scene.evil.ask("right", opening(scene, study, alignment="psi")), OpenReply)
+        assert isinstance(scene.evil.ask("right", opening(scene, study, alignment="psi")), BeginReply)
     old = scene.evil.ask("left", opening(scene, studies[0], alignment="psi"))
-    assert isinstance(old, OpenReply), old
+    assert isinstance(old, BeginReply), old
     signed = SignedPoints(("left",), old.hashes.shape[0], points_digest(old.hashes), old.signature)
     found = scene.evil.ask("right", MaskRequest(studies[1], "left", old.hashes, signed=signed, cohort=signed))
     assert isinstance(found, Refusal), found
@@ -220,7 +220,7 @@ def no_psi(scene: Scene) -> None:
         evil.wait_for("right")
         scene.coordinator = evil
         assert isinstance(evil.ask("right", opening(scene, "one", alignment="psi")), Refusal)
-        assert isinstance(evil.ask("right", opening(scene, "two")), OpenReply)
+        assert isinstance(evil.ask("right", opening(scene, "two")), BeginReply)
         scene.coordinator = None
     own.write_text(POLICY, "utf-8")
 

@@ -45,9 +45,9 @@ from verticopula.network.provisioning import provision
 from verticopula.network.study_lead import Lead
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
+    BeginReply,
+    BeginRequest,
     ConsentReply,
-    OpenReply,
-    OpenRequest,
     fingerprint,
 )
 from verticopula.protocol.study_proposal import federation_fingerprint
@@ -425,7 +425,7 @@ def _asked(scene: Scene, *names: str) -> Iterator[tuple[Lead, str, list[Caller],
 )
 def answer_for_another(scene: Scene) -> None:
     with _asked(scene, "left", "right") as (lead, study, (left, right), (_, asked)):
-        wrong = fingerprint(OpenRequest(study, "vcds", "", "hash", None, 0, ""))
+        wrong = fingerprint(BeginRequest(study, "vcds", "", "hash", None, 0, ""))
         left.message("answer", wrong, encode(ConsentReply("right", 2e9, b"")))
         right.message("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
         scene.net.wait(lead, study)
@@ -448,7 +448,7 @@ def answer_as_another(scene: Scene) -> None:
         for caller, request in zip(callers, asked, strict=True):
             name = "right" if caller.kit.name == "left" else caller.kit.name
             empty = np.zeros((1, 16), dtype=np.uint8)
-            reply = OpenReply(name, np.zeros(32, dtype=np.uint8), empty, False, 0, "")
+            reply = BeginReply(name, np.zeros(32, dtype=np.uint8), empty, False, 0, "")
             caller.message("answer", request.key, encode(reply))
         assert scene.net.wait(lead, study)[0] == "failed"
 

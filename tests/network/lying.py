@@ -22,11 +22,11 @@ from verticopula.network.key_signing import certificate_authenticity
 from verticopula.protocol.messages import (
     AgreementReply,
     AgreementRequest,
+    BeginReply,
+    BeginRequest,
     ConsentReply,
     ConsentRequest,
     GaussianMarginsReply,
-    OpenReply,
-    OpenRequest,
     PlaceReply,
     PresenceReply,
     PresenceRequest,
@@ -167,8 +167,8 @@ def honest_study(scene: Scene, method: str, until: type, **settings: Any) -> Lyi
 REQUESTER, PURPOSE = "a university", "to see"
 
 
-def opening(scene: Scene, study: str = "study", **changes: Any) -> OpenRequest:
-    request = OpenRequest(study, "vcds", federation_fingerprint(scene.net.federation), "hash", None, 0, "")
+def opening(scene: Scene, study: str = "study", **changes: Any) -> BeginRequest:
+    request = BeginRequest(study, "vcds", federation_fingerprint(scene.net.federation), "hash", None, 0, "")
     return replace(request, **{"requester": REQUESTER, "purpose": PURPOSE, **changes})
 
 
@@ -176,7 +176,7 @@ def placed_alone(scene: Scene, study: str, method: str) -> StudyContext:
     """The study, open and with a cohort at the left party."""
     evil = scene.evil
     reply = evil.ask("left", opening(scene, study, method=method))
-    assert isinstance(reply, OpenReply), reply
+    assert isinstance(reply, BeginReply), reply
     place = place_request(study, reply.hashes)
     found = evil.ask("left", place)
     assert isinstance(found, PlaceReply), found

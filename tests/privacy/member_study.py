@@ -14,9 +14,9 @@ from tests.builders import CONTINUOUS, make_federation
 from tests.members import KEY, make_member
 from verticopula import Federation, Policy
 from verticopula.protocol.messages import (
+    BeginReply,
+    BeginRequest,
     ColumnQuery,
-    OpenReply,
-    OpenRequest,
     PlaceRequest,
     ReleaseRequest,
     Reply,
@@ -77,8 +77,8 @@ WAYS = [FromWhere("hash", KEY), FromWhere("psi", None)]
 BY_WAY = pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way.alignment))
 
 
-def opening(study: str = "study", **changes: Any) -> OpenRequest:
-    asked = OpenRequest(study, "vcds", federation_fingerprint(federation()), "hash", None, 0, "")
+def opening(study: str = "study", **changes: Any) -> BeginRequest:
+    asked = BeginRequest(study, "vcds", federation_fingerprint(federation()), "hash", None, 0, "")
     return replace(asked, **changes)
 
 
@@ -86,12 +86,12 @@ def member(name: str = "right", **settings: Any) -> Member:
     return make_member(federation(), name, tables()[name], **settings)
 
 
-def answered(reply: Reply) -> OpenReply:
-    assert isinstance(reply, OpenReply)
+def answered(reply: Reply) -> BeginReply:
+    assert isinstance(reply, BeginReply)
     return reply
 
 
-def place_of(opened: OpenReply, n_subjects: int = N) -> PlaceRequest:
+def place_of(opened: BeginReply, n_subjects: int = N) -> PlaceRequest:
     return place_request("study", opened.hashes, np.arange(opened.hashes.shape[0])[::-1].copy(), n_subjects)
 
 

@@ -38,6 +38,7 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.statement import party_epsilons, state_privacy
 from verticopula.protocol.messages import (
     AgreementRequest,
+    BeginRequest,
     BlockRequest,
     CloseRequest,
     CompletedRanksRequest,
@@ -45,7 +46,6 @@ from verticopula.protocol.messages import (
     DesignRequest,
     Imputation,
     MaskRequest,
-    OpenRequest,
     PlaceRequest,
     ReleaseRequest,
     Reply,
@@ -56,7 +56,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.shared_rounds import ask_consent, ask_presence, collect
-from verticopula.protocol.study_opening import open_study
+from verticopula.protocol.study_lifecycle import begin_study
 from verticopula.protocol.study_proposal import StudyContext, check_proposal, federation_fingerprint, propose
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive
@@ -90,7 +90,7 @@ def test_a_strict_study_is_seeded_for_all_parties_or_for_none() -> None:
     }
 
     def seed_two(name: str, request: Request) -> Request:
-        return replace(request, seed=7) if isinstance(request, OpenRequest) and name != "third" else request
+        return replace(request, seed=7) if isinstance(request, BeginRequest) and name != "third" else request
 
     transport = Through(members, seed_two)
     with pytest.raises(VerticopulaError):
@@ -170,10 +170,10 @@ def test_completed_comparisons_count_at_client_and_variable() -> None:
     }
     members = make_members(made, frames)
     transport = InProcessTransport(members)
-    opened = drive(open_study(made, "study", "ievcds"), transport)
+    begun = drive(begin_study(made, "study", "ievcds"), transport)
     masks, presence = drive(ask_presence(made, "study", "ievcds"), transport)
     asked = budget(made, epsilon_ranks=0.2, epsilon_marginals=0.05, rounds=2)
-    proposal = propose(made, asked, "study", "ievcds", presence, 20_000, opened.context)
+    proposal = propose(made, asked, "study", "ievcds", presence, 20_000, begun.context)
     drive(ask_consent(made, proposal), transport)
     none, codes = np.zeros(0), np.zeros(19_500, dtype=np.int64)  # everybody else is negative
     item = Imputation("hiv", float(proposal.ranks[1]), none, none, codes)
@@ -273,7 +273,7 @@ def test_what_is_charged_was_consented_to_at_every_unit(alignment: Any) -> None:
     asked: dict[str, ConsentQuestion] = {}
 
     def remember(name: str) -> Callable[[ConsentQuestion], None]:
-        return lambda question: asked.update({} if question.is_opening else {name: question})
+        return lambda question: asked.update({} if question.is_about_alignment else {name: question})
 
     own: dict[str, Any] = {name: {"ask_steward": remember(name), "vault": MemoryVault()} for name in tables()}
     members = make_members(federation(), tables(), key=None if alignment == "psi" else KEY, **own)
@@ -289,7 +289,7 @@ def test_records_of_a_party_with_an_unlucky_name_do_not_meet(name: str, first: s
     made = make_federation({name: {"y": {"kind": "binary"}}, "other": {"x": CONTINUOUS}})
     one = make_member(made, name, pl.DataFrame({"subject_id": ["a", "b", "c"], "y": [0, 1, 1]}))
     for study in (first, "s", first, "t"):
-        one.handle(OpenRequest(study, "vcds", federation_fingerprint(made), "hash", None, 0, ""))
+        one.handle(BeginRequest(study, "vcds", federation_fingerprint(made), "hash", None, 0, ""))
 
 
 def test_a_proposal_of_very_many_rounds_is_refused_before_it_is_computed() -> None:
@@ -312,7 +312,7 @@ def test_consent_is_to_one_federation_file() -> None:
     members = {name: make_member(files[name], name, frame) for name, frame in frames.items()}
     listed = rng.integers(0, 256, (20_000, 16), dtype=np.uint8)
     for name, one in members.items():
-        asked = OpenRequest("study", "ievcds", federation_fingerprint(files[name]), "hash", None, 0, "")
+        asked = BeginRequest("study", "ievcds", federation_fingerprint(files[name]), "hash", None, 0, "")
         listed[:500] = answered(one.handle(asked)).hashes
     for one in members.values():
         one.handle(PlaceRequest("study", 20_000, np.arange(500, dtype=np.int64), listed))

@@ -41,12 +41,12 @@ from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.messages import (
     AgreementRequest,
+    BeginRequest,
     CloseRequest,
     CompletedRanksRequest,
     ConsentReply,
     ConsentRequest,
     Imputation,
-    OpenRequest,
     PresenceReply,
     PresenceRequest,
     Reply,
@@ -59,7 +59,7 @@ from verticopula.protocol.party import study_consents
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.party.study_admission import StudyAdmission
-from verticopula.protocol.study_opening import open_study
+from verticopula.protocol.study_lifecycle import begin_study
 from verticopula.protocol.study_proposal import (
     consent_statement,
     federation_fingerprint,
@@ -307,7 +307,7 @@ def test_the_steward_is_asked_when_a_study_is_opened_and_once_about_all_of_it() 
     agree_in(one)
     one.handle(RELEASE)
     first, second = steward.asked
-    assert first.is_opening
+    assert first.is_about_alignment
     assert first.alignment == "hash"
     assert [entry.column for entry in second.proposed] == ["n", "n", "g", "g"]
     assert second.spent == ()
@@ -587,7 +587,7 @@ def test_a_question_lives_as_long_as_a_consent_would() -> None:
     now, days, asked = [1e9], [30.1, 0.1], list[str]()
 
     def thinks(question: ConsentQuestion) -> None:
-        if not question.is_opening:
+        if not question.is_about_alignment:
             asked.append(question.study)
             now[0] += days.pop(0) * 86_400.0
 
@@ -633,11 +633,11 @@ def test_two_questions_at_once_are_one_consent(monkeypatch: pytest.MonkeyPatch) 
     gates, entered, ask = [first, second], list[str](), StudyAdmission.ask
 
     def thinks(question: ConsentQuestion) -> None:
-        if not question.is_opening:
+        if not question.is_about_alignment:
             assert gates.pop(0).wait(60.0)
 
     def enters(self: StudyAdmission, question: ConsentQuestion) -> None:
-        if not question.is_opening:
+        if not question.is_about_alignment:
             entered.append(question.study)
         ask(self, question)
 
@@ -670,7 +670,7 @@ def test_a_no_that_is_said_while_another_question_waits_is_not_forgotten() -> No
     vault, asked = MemoryVault(), list[str]()
 
     def slow(question: ConsentQuestion) -> None:
-        if question.is_opening:
+        if question.is_about_alignment:
             return
         asked.append(question.study)
         with pytest.raises(PolicyRefused):
@@ -699,7 +699,7 @@ def test_a_no_at_the_opening_is_remembered_until_somebody_else_asks_or_for_anoth
 
 def test_a_policy_that_says_no_and_a_steward_who_cannot_be_asked_are_asked_again() -> None:
     def absent(question: ConsentQuestion) -> None:
-        if not question.is_opening:
+        if not question.is_about_alignment:
             raise ProtocolError("party 'right': its steward could not be asked")
 
     vault = MemoryVault()
@@ -715,7 +715,7 @@ def test_the_steward_is_asked_after_the_policy_and_keeps_nobody_waiting(tmp_path
     with Vault.open(tmp_path) as vault:
 
         def consent(question: ConsentQuestion) -> None:
-            if question.is_opening:
+            if question.is_about_alignment:
                 return
             assert vault.ledger.path is not None
             if vault.ledger.path.exists():
@@ -750,7 +750,7 @@ def test_what_was_spent_while_the_steward_thought_counts() -> None:
     vault, policy = MemoryVault(), Policy(caps=Caps(variable=2.0))
 
     def slow(question: ConsentQuestion) -> None:
-        if not question.is_opening:
+        if not question.is_about_alignment:
             quick = member(vault=vault, policy=policy)
             quick.handle(replace(place_of(answered(quick.handle(opening("quicker")))), study="quicker"))
             agree_in(quick, "quicker").handle(replace(RELEASE, study="quicker"))
@@ -918,15 +918,15 @@ class Stopping(InProcessTransport):
 
 def begin(method: str, transport: InProcessTransport) -> None:
     if method == "raw-glm":
-        opened = drive(open_study(federation(), "study", method), transport)
-        VerticalGLM("binomial", n_strengths=4).fit_transport(transport, federation(), opened=opened)
+        begun = drive(begin_study(federation(), "study", method), transport)
+        VerticalGLM("binomial", n_strengths=4).fit_transport(transport, federation(), begun=begun)
         return
     unit = {"unit": "person", "delta": 1e-6} if method == "strict" else {"unit": "variable"}
     Synthesizer(federation(), method, 8.0, **unit).fit_transport(transport, study="study")
 
 
 @pytest.mark.parametrize("how", ["no", "silence", "crash"])
-@pytest.mark.parametrize("at", [OpenRequest, ConsentRequest, AgreementRequest])
+@pytest.mark.parametrize("at", [BeginRequest, ConsentRequest, AgreementRequest])
 @pytest.mark.parametrize("method", METHODS)
 def test_before_the_last_yes_every_ledger_stays_as_it_is(method: str, at: type, how: str, tmp_path: Path) -> None:
     policy = Policy(methods=METHODS)

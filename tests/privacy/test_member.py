@@ -56,7 +56,7 @@ from verticopula.protocol.messages import (
 from verticopula.protocol.party import member as member_module
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
-from verticopula.protocol.study_opening import close_study, open_study
+from verticopula.protocol.study_lifecycle import begin_study, close_study
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.schema.columns import Column
@@ -110,12 +110,12 @@ def test_a_regression_over_members_equals_one_over_parties(select: str) -> None:
         for name, table in align_tables(federation(), tables()).items()
     }
     members = InProcessTransport(make_members(federation(), tables(), policy=RAW))
-    opened = drive(open_study(federation(), "glm", "raw-glm", seed=0), members)
+    begun = drive(begin_study(federation(), "glm", "raw-glm", seed=0), members)
     settings: dict[str, Any] = {"family": "binomial", "select": select, "n_strengths": 6}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         here = VerticalGLM(**settings).fit_transport(InProcessTransport(parties), federation(), study="glm")
-        there = VerticalGLM(**settings).fit_transport(members, federation(), opened=opened)
+        there = VerticalGLM(**settings).fit_transport(members, federation(), begun=begun)
     assert here.intercept_ == there.intercept_
     assert here.strength_ == there.strength_
     for name, coef in here.coef_.items():
@@ -126,10 +126,10 @@ def test_closing_a_study_forgets_its_fits(tmp_path: Path) -> None:
     with ExitStack() as stack:
         own = {name: {"vault": stack.enter_context(Vault.open(tmp_path / name))} for name in ("left", "right", "third")}
         members = InProcessTransport(make_members(federation(), tables(), policy=RAW, **own))
-        opened = drive(open_study(federation(), "glm", "raw-glm"), members)
+        begun = drive(begin_study(federation(), "glm", "raw-glm"), members)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            VerticalGLM("binomial", n_strengths=5).fit_transport(members, federation(), opened=opened)
+            VerticalGLM("binomial", n_strengths=5).fit_transport(members, federation(), begun=begun)
         assert list((tmp_path / "left" / "fits").iterdir())
         heads = drive(close_study(federation(), "glm"), members)
         assert heads["left"][0] == len(own["left"]["vault"].ledger) > 0

@@ -35,7 +35,7 @@ from verticopula.protocol.messages import (
     PresenceReply,
     PresenceRequest,
 )
-from verticopula.protocol.study_opening import close_study, deliver_blocks
+from verticopula.protocol.study_lifecycle import close_study, deliver_blocks
 from verticopula.protocol.wire import encode
 from verticopula.storage.vault import Vault
 from verticopula.transport.in_process_transport import InProcessTransport

@@ -260,7 +260,7 @@ def test_a_steward_is_shown_the_variant_and_the_range() -> None:
     policy = {"right": {"ask_steward": seen.append}}
     members = make_members(federation(), tables(), policy=ALLOWED, **policy)
     synthesizer("evcds").fit_transport(OverBytes(members), study="study")
-    question = next(one for one in seen if not one.is_opening)
+    question = next(one for one in seen if not one.is_about_alignment)
     assert question.title == "evcds, as-printed"
     assert PRINTED_MARGIN in {entry.mechanism for entry in question.proposed}
     assert {entry.epsilon for entry in question.proposed if entry.what == "marginal"} == {float("inf")}

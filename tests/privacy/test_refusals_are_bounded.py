@@ -14,7 +14,7 @@ from tests.builders import make_federation
 from tests.members import MemoryVault, make_member
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError
-from verticopula.protocol.messages import ConsentRequest, OpenRequest
+from verticopula.protocol.messages import BeginRequest, ConsentRequest
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.party.study_refusals import StudyRefusals
@@ -34,9 +34,9 @@ def member(federation: Federation, vault: Any, **settings: Any) -> Member:
     return make_member(federation, party.name, table, vault=vault, **settings)
 
 
-def open_study(one: Member, study: str, requester: str = "") -> Any:
+def begin_study(one: Member, study: str, requester: str = "") -> Any:
     fingerprint = federation_fingerprint(one.federation)
-    return one.handle(OpenRequest(study, "vcds", fingerprint, "hash", None, 0, "", requester=requester))
+    return one.handle(BeginRequest(study, "vcds", fingerprint, "hash", None, 0, "", requester=requester))
 
 
 def propose(one: Member, study: str, epsilon: float) -> None:
@@ -48,14 +48,14 @@ def propose(one: Member, study: str, epsilon: float) -> None:
 
 def test_a_cap_cannot_be_searched_by_proposals_in_one_study() -> None:
     one = member(CLINIC, MemoryVault(), policy=Policy(caps={"client": 2.0}))
-    one.handle(place_request("s", open_study(one, "s").hashes))
+    one.handle(place_request("s", begin_study(one, "s").hashes))
     with pytest.raises(BudgetExceeded):
         propose(one, "s", 4.0)
     with pytest.raises(ProtocolError, match="went above a cap before; another proposal needs another study"):
         propose(one, "s", 1.0)
     with pytest.raises(BudgetExceeded):  # the same one may be asked about again: the policy may have changed
         propose(one, "s", 4.0)
-    one.handle(place_request("t", open_study(one, "t").hashes))
+    one.handle(place_request("t", begin_study(one, "t").hashes))
     propose(one, "t", 1.0)
 
 
@@ -63,20 +63,20 @@ def test_another_federation_s_openings_keep_nobody_waiting() -> None:
     vault = MemoryVault()
     other = member(WARD, vault, policy=Policy(open_studies=3))
     for number in range(3):
-        open_study(other, f"s{number}")
+        begin_study(other, f"s{number}")
     with pytest.raises(PolicyRefused, match="open_studies"):
-        open_study(other, "s3")
-    assert open_study(member(CLINIC, vault, policy=Policy(open_studies=3)), "s0").party == "clinic"
+        begin_study(other, "s3")
+    assert begin_study(member(CLINIC, vault, policy=Policy(open_studies=3)), "s0").party == "clinic"
 
 
 def test_openings_under_two_names_of_a_party_both_count() -> None:
     """A study's name repeats: each party that it is opened with has its own count in `new_studies`."""
     vault = MemoryVault()
     for number in range(2):
-        open_study(member(WARD, vault, policy=Policy(new_studies=4)), f"s{number}")
-        open_study(member(CLINIC, vault, policy=Policy(new_studies=4)), f"s{number}")
+        begin_study(member(WARD, vault, policy=Policy(new_studies=4)), f"s{number}")
+        begin_study(member(CLINIC, vault, policy=Policy(new_studies=4)), f"s{number}")
     with pytest.raises(PolicyRefused, match="new_studies"):
-        open_study(member(CLINIC, vault, policy=Policy(new_studies=4)), "s2")
+        begin_study(member(CLINIC, vault, policy=Policy(new_studies=4)), "s2")
 
 
 def test_a_name_that_ends_like_a_study_with_releases_is_no_such_study() -> None:
@@ -95,9 +95,9 @@ def test_a_name_that_ends_like_a_study_with_releases_is_no_such_study() -> None:
     one = members["clinic"]
     done = next(iter(one.vault.ledger)).study
     for number in range(3):
-        open_study(one, f"{number} {done}")
+        begin_study(one, f"{number} {done}")
     with pytest.raises(PolicyRefused, match="open_studies"):
-        open_study(one, f"clinic:{done}")
+        begin_study(one, f"clinic:{done}")
 
 
 def say_no(question: ConsentQuestion) -> None:
@@ -107,10 +107,10 @@ def say_no(question: ConsentQuestion) -> None:
 def test_a_no_to_another_federation_is_none_to_this_one() -> None:
     vault = MemoryVault()
     with pytest.raises(PolicyRefused, match="steward said no"):
-        open_study(member(WARD, vault, ask_steward=say_no), "s", "a register")
-    assert open_study(member(CLINIC, vault), "s", "a register").party == "clinic"
+        begin_study(member(WARD, vault, ask_steward=say_no), "s", "a register")
+    assert begin_study(member(CLINIC, vault), "s", "a register").party == "clinic"
     with pytest.raises(PolicyRefused, match="without asking again"):
-        open_study(member(WARD, vault), "other", "a register")
+        begin_study(member(WARD, vault), "other", "a register")
 
 
 def test_a_no_lives_as_long_as_it_says_whatever_was_refused_later() -> None:
@@ -137,7 +137,7 @@ def question_at(study: str, n_subjects: int) -> ConsentQuestion:
     """A steward's question about so many subjects."""
     questions: list[ConsentQuestion] = []
     one = member(CLINIC, MemoryVault(), ask_steward=questions.append)
-    one.handle(place_request("s", open_study(one, "s").hashes))
+    one.handle(place_request("s", begin_study(one, "s").hashes))
     propose(one, "s", 1.0)
     entries = tuple(replace(entry, n_subjects=n_subjects) for entry in questions[-1].proposed)
     return ConsentQuestion(study, "vcds", "somebody", "a reason", "hash", entries)

@@ -236,7 +236,7 @@ def test_a_study_whose_shares_fit_in_no_message_is_refused_before_anybody_pays(m
     members = make_members(FEDERATION, TABLES, ask_steward=asked.append)
     with pytest.raises(SettingsError, match=r"do not fit in one message.*fewer columns, or at most 99 % of the sub"):
         Synthesizer(FEDERATION, "strict", 6.0, 1e-6).fit_transport(InProcessTransport(members))
-    assert all(question.is_opening for question in asked)
+    assert all(question.is_about_alignment for question in asked)
     assert [len(member.vault.ledger) for member in members.values()] == [0] * len(members)
 
 

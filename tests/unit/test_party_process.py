@@ -28,11 +28,11 @@ from verticopula.network.control_messages import InProgress, Refusal
 from verticopula.network.party_process import PartyProcess
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import (
+    BeginReply,
+    BeginRequest,
     CloseRequest,
     DesignReply,
     DesignRequest,
-    OpenReply,
-    OpenRequest,
     PlaceReply,
     fingerprint,
 )
@@ -63,9 +63,9 @@ def make_process(monkeypatch: pytest.MonkeyPatch, **own: Any) -> PartyProcess:
     member = make_member(federation, "left", tables(), policy=policy, **own)
     process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member)
     for study, method in (("study", "vcds"), ("raw", "raw-glm")):
-        opening = OpenRequest(study, method, federation_fingerprint(federation), "hash", None, 0, "")
+        opening = BeginRequest(study, method, federation_fingerprint(federation), "hash", None, 0, "")
         opened = reply_of(process, opening)
-        assert isinstance(opened, OpenReply)
+        assert isinstance(opened, BeginReply)
         placed = reply_of(process, place_request(study, opened.hashes))
         assert isinstance(placed, PlaceReply)
         context = StudyContext(alignment="hash", cohort=placed.cohort)
@@ -208,9 +208,9 @@ def ask(process: PartyProcess, request: Any) -> str:
     return key
 
 
-def question(number: int) -> OpenRequest:
+def question(number: int) -> BeginRequest:
     made = federation_fingerprint(small_federation())
-    return OpenRequest(f"study {number}", "vcds", made, "hash", None, 0, "", purpose=f"reason {number}")
+    return BeginRequest(f"study {number}", "vcds", made, "hash", None, 0, "", purpose=f"reason {number}")
 
 
 @pytest.mark.timeout(300)

@@ -185,7 +185,7 @@ def join(
         bool,
         typer.Option(
             "--review",
-            help="Ask the steward at this terminal: before a study is opened, and before everything that it would "
+            help="Ask the steward at this terminal: before a study begins, and before everything that it would "
             "release, with its price. Nobody releases anything before every party has said yes.",
         ),
     ] = False,

@@ -30,7 +30,7 @@ from verticopula.protocol.coordinator_side import CoordinatorSide, needs_handler
 from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
-from verticopula.protocol.study_opening import Alignment, LedgerHead, OpenedStudy, open_study
+from verticopula.protocol.study_lifecycle import Alignment, BegunStudy, LedgerHead, begin_study
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.conditions import check_met, read_conditions
 from verticopula.schema.defaults import DEFAULT_ROUNDS
@@ -117,12 +117,12 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     n_subjects_ : size of the cohort
     study_ : all of it as one record, a `FittedStudy`
     kept_ : after `sample`, how many rows were drawn again or moved to keep the parties' constraints; None without any
-    opened_ : after `fit_transport`, what the parties said when the study was opened; None otherwise
+    begun_ : after `fit_transport`, what the parties said when the study began; None otherwise
 
     Notes
     -----
     Parameters are stored as given, and checked by `fit` or `check`. Before `fit`, results raise `NotFittedError`;
-    `study_` and `opened_` are not there.
+    `study_` and `begun_` are not there.
     """
 
     def __init__(
@@ -297,14 +297,14 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
     ) -> Synthesizer:
-        """The same on tables that members hold, over any transport; the study is opened first.
+        """The same on tables that members hold, over any transport; the study begins first.
 
         Parameters
         ----------
         transport : the way to the members
         study : its name; None for one that nobody used before
         alignment : how rows of one person are found: `hash` or `psi`
-        witnesses : party -> the end of its ledger as `opened_` last showed it
+        witnesses : party -> the end of its ledger as `begun_` last showed it
         requester, purpose : who asks for the study and why, shown to every party's steward
         progress : called with (what, done, total)
         compute_handler : what `make_compute_handler` made, for a strict study of two parties
@@ -334,7 +334,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         progress: Progress | None = None,
         compute_handler: ComputeHandler | None = None,
         server_seed: int | None = None,
-    ) -> Rounds[tuple[OpenedStudy, FitResult]]:
+    ) -> Rounds[tuple[BegunStudy, FitResult]]:
         """The whole study over members, as rounds; `_price_and_adopt` takes what it returns.
 
         Parameters
@@ -349,7 +349,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
                 "handler"
             )
         seed = settings.random_state
-        opened = yield from open_study(
+        begun = yield from begin_study(
             self.federation,
             study,
             settings.method,
@@ -364,12 +364,12 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             rng,
             progress or live_progress() or show_nothing,
             compute_handler,
-            opened.context,
+            begun.context,
             settings.printed_choices,
             settings.dependence,
         )
         rounds = find_protocol(settings.method, settings.variant)
-        return opened, (yield from rounds(self.federation, budget, study, side))
+        return begun, (yield from rounds(self.federation, budget, study, side))
 
     def make_compute_handler(self, records: RecordStore, authenticity: Authenticity) -> ComputeHandler | None:
         """The coordinator's own handler, for a strict study of two parties; None where it has no part in the sums.
@@ -384,7 +384,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         return own_handler(self.federation, settings.method, self._noise, records, authenticity, label)
 
     def _price_and_adopt(
-        self, study: str, opened: OpenedStudy, result: FitResult, server_seed: int | None = None
+        self, study: str, begun: BegunStudy, result: FitResult, server_seed: int | None = None
     ) -> Synthesizer:
         """This synthesizer, fitted with what `_rounds` returned.
 
@@ -393,17 +393,17 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         study : its name
-        opened, result : what the rounds gave
+        begun, result : what the rounds gave
         server_seed : as `fit_transport` has it
         """
         settings = self.check()
         entries = price_releases(
             self.federation, self.budget, study, result, is_private=settings.is_private, variant=settings.variant
         )
-        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(entries)), opened, server_seed)
+        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(entries)), begun, server_seed)
 
-    def _adopt(self, fitted: FittedStudy, opened: OpenedStudy | None, server_seed: int | None = None) -> Synthesizer:
-        self.study_, self.opened_ = fitted, opened
+    def _adopt(self, fitted: FittedStudy, begun: BegunStudy | None, server_seed: int | None = None) -> Synthesizer:
+        self.study_, self.begun_ = fitted, begun
         self._samples, self._drew_aligned, self._backends = 0, False, dict[str, str]()
         self._server_seed = server_seed if fitted.settings.is_private else fitted.settings.random_state
         for warning in find_warnings(fitted):

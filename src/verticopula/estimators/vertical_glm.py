@@ -62,7 +62,7 @@ from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.raw_regression import complete_responses
 from verticopula.protocol.regression_path import FederatedPath
 from verticopula.protocol.shared_rounds import Rounds
-from verticopula.protocol.study_opening import OpenedStudy
+from verticopula.protocol.study_lifecycle import BegunStudy
 from verticopula.protocol.study_proposal import NO_CONTEXT
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
@@ -249,7 +249,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         *,
         response: str | None = None,
         study: str | None = None,
-        opened: OpenedStudy | None = None,
+        begun: BegunStudy | None = None,
         progress: Progress | None = None,
     ) -> VerticalGLM:
         """The model itself, fitted on the parties' raw columns over any transport; complete cases only.
@@ -260,7 +260,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         federation : the parties and their columns
         response : `party.column`; None for the federation's own
         study : name of the study in the parties' ledgers; None for a new one
-        opened : what `open_study` gave, where the parties are members of a study that was opened
+        begun : what `begin_study` gave, where the parties are members of a study that has begun
         progress : called with (what, done, total)
 
         Privacy
@@ -276,10 +276,10 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
                 "select='bayes' needs the parties' columns side by side, and raw ones stay where they are"
             )
         key = federation.response if response is None else ColumnKey.parse(response)
-        name = study or (opened.study if opened is not None else f"{federation.name}-glm-{secrets.token_hex(8)}")
+        name = study or (begun.study if begun is not None else f"{federation.name}-glm-{secrets.token_hex(8)}")
 
         def protocol() -> Rounds[tuple[FederatedPath, list[float], Floats, StrengthSelection]]:
-            context = NO_CONTEXT if opened is None else opened.context
+            context = NO_CONTEXT if begun is None else begun.context
             values, subjects = yield from complete_responses(federation, key, name, context)
             codings = [code_schema_column(federation.column(k)) for k in federation.keys if k != key]
             selection = self._selection(values.size, None, sum(len(coding.names) for coding in codings))

@@ -80,9 +80,9 @@ class ConsentPrompt:
                 console.print(Text("  | ") + line, soft_wrap=True)
         if question.seeded:
             console.print(Text(_SEEDED, style="bold red"), soft_wrap=True)
-        if question.is_opening:
+        if question.is_about_alignment:
             said = _KNOWN if tells_presence_by_party(question.method) else "which of your cells are empty"
-            console.print(Text(_OPENING[question.alignment].format(mask=said)), soft_wrap=True)
+            console.print(Text(_ALIGNMENT[question.alignment].format(mask=said)), soft_wrap=True)
             console.print(Text("Let it begin? [y/N] ", style="bold"), end="")
             return
         table = Table("column", "what leaves", "people", "how", "epsilon")
@@ -127,7 +127,7 @@ def _counted(entries: tuple[Release, ...]) -> list[tuple[Release, int]]:
 
 
 _SEEDED = f"  {SEEDED.title}.\n  {SEEDED.meaning}\n  The coordinator knows it. For simulations with invented data only."
-_OPENING = {
+_ALIGNMENT = {
     "hash": "  First it finds the subjects that the parties have in common. Keyed hashes of your subject ids\n"
     "  leave, and {mask}; no value does. The releases themselves are another question.",
     "psi": "  First it finds the subjects that the parties have in common. Masked points of your subject ids\n"

@@ -20,7 +20,7 @@ from verticopula.network.flare_link import MOST_BYTES
 from verticopula.network.kit_process import frames_of
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
-from verticopula.protocol.messages import ConsentRequest, OpenRequest, fingerprint
+from verticopula.protocol.messages import BeginRequest, ConsentRequest, fingerprint
 from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.transport.delivery import RequestHandler
@@ -28,7 +28,7 @@ from verticopula.transport.delivery import RequestHandler
 logger = logging.getLogger(__name__)
 
 _STOP = ("", b"")
-_QUESTIONS = (OpenRequest, ConsentRequest)  # what a steward may be asked about
+_QUESTIONS = (BeginRequest, ConsentRequest)  # what a steward may be asked about
 _MOST_OPEN = 16  # requests at a time; a coordinator has one, or a few after its studies failed
 _MOST_QUESTIONS = 8  # of them; whatever waits for a steward leaves room for everything else
 

@@ -20,7 +20,7 @@ from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.protocol.secure_sums import close_sums
-from verticopula.protocol.study_opening import close_study, deliver_blocks, open_study
+from verticopula.protocol.study_lifecycle import begin_study, close_study, deliver_blocks
 from verticopula.report.report_data import ReportData
 from verticopula.report.report_page import write_report
 from verticopula.schema.defaults import LONGEST_DEADLINE, REPORT_FILE
@@ -121,8 +121,8 @@ def _synthesise(
     aligned = record.aligned or synthesizer.study_.gives_aligned_rows
     values = synthesizer.draw(record.rows, aligned)
     drive(deliver_blocks(federation, record.study, values), transport)
-    opened = synthesizer.opened_
-    keepers = [] if opened is None else [name for name, keeps in opened.keeps_block.items() if keeps]
+    begun = synthesizer.begun_
+    keepers = [] if begun is None else [name for name, keeps in begun.keeps_block.items() if keeps]
     tables = synthesizer.decode(values)
     for name in keepers:
         del tables[name]
@@ -151,7 +151,7 @@ def _report(record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTabl
 
 
 def _regress(record: StudyRecord, federation: Federation, transport: Transport, out: Path) -> None:
-    opening = open_study(
+    rounds = begin_study(
         federation,
         record.study,
         RAW_REGRESSION,
@@ -160,7 +160,7 @@ def _regress(record: StudyRecord, federation: Federation, transport: Transport, 
         requester=record.requester,
         purpose=record.purpose,
     )
-    opened = drive(opening, transport)
+    begun = drive(rounds, transport)
     model = VerticalGLM(**record.settings)
-    model.fit_transport(transport, federation, study=record.study, opened=opened)
+    model.fit_transport(transport, federation, study=record.study, begun=begun)
     write_regression(out, model, CONFIDENCE_LEVEL)

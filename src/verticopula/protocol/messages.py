@@ -1,6 +1,6 @@
 """What travels between the coordinator and a party: frozen records of numbers and names.
 
-Here are the messages of methods that rank; those of consent, of regressions, of strict studies and of opening a study
+Here are the messages of methods that rank; those of consent, of regressions, of strict studies and of beginning a study
 have files of their own, and are names of this one too.
 """
 
@@ -71,14 +71,14 @@ from verticopula.protocol.strict_messages import (
     TablesRequest,
 )
 from verticopula.protocol.study_messages import (
+    BeginReply,
+    BeginRequest,
     BlockReply,
     BlockRequest,
     CloseReply,
     CloseRequest,
     MaskReply,
     MaskRequest,
-    OpenReply,
-    OpenRequest,
     PlaceReply,
     PlaceRequest,
     SignedPoints,
@@ -90,6 +90,8 @@ __all__ = [
     "MESSAGE_VERSION",
     "AgreementReply",
     "AgreementRequest",
+    "BeginReply",
+    "BeginRequest",
     "BlockReply",
     "BlockRequest",
     "CloseReply",
@@ -112,8 +114,6 @@ __all__ = [
     "MaskReply",
     "MaskRequest",
     "NoisyCoefficients",
-    "OpenReply",
-    "OpenRequest",
     "PlaceReply",
     "PlaceRequest",
     "PlanEvidence",

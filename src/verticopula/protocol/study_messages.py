@@ -1,4 +1,4 @@
-"""What opens and closes a study over separate parties."""
+"""What begins and closes a study over separate parties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verticopula.protocol.message_version import MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
-class OpenRequest:
+class BeginRequest:
     """Will you take part in this study, and who are your subjects? Nothing is drawn.
 
     Attributes
@@ -22,6 +22,8 @@ class OpenRequest:
     witness_count, witness_head : what the coordinator last saw of this party's ledger; 0 for nothing
     requester, purpose : who asks, and why, in their own words
     """
+
+    WIRE_NAME = "OpenRequest"  # its name in stored and sent messages
 
     study: str
     method: str
@@ -53,7 +55,7 @@ class SignedPoints:
 
 
 @dataclass(frozen=True)
-class OpenReply:
+class BeginReply:
     """Yes, and keyed hashes of the subject ids; for alignment `psi`, points that the party has masked.
 
     Attributes
@@ -64,6 +66,8 @@ class OpenReply:
     ledger_count, ledger_head : where its ledger ends
     signature : of its points (`SignedPoints`); empty for `hash`
     """
+
+    WIRE_NAME = "OpenReply"  # its name in stored and sent messages
 
     LATER = ("signature",)
 
@@ -168,5 +172,5 @@ class CloseReply:
     version: int = MESSAGE_VERSION
 
 
-StudyRequest = OpenRequest | MaskRequest | PlaceRequest | BlockRequest | CloseRequest
-StudyReply = OpenReply | MaskReply | PlaceReply | BlockReply | CloseReply
+StudyRequest = BeginRequest | MaskRequest | PlaceRequest | BlockRequest | CloseRequest
+StudyReply = BeginReply | MaskReply | PlaceReply | BlockReply | CloseReply

@@ -16,9 +16,9 @@ class ConsentQuestion:
     ----------
     requester, purpose : who asks for the study, and why, in their own words; nobody has checked them
     alignment : how rows of one person are found
-    proposed : everything that would be released; empty when the study is opened, before there is a plan
+    proposed : everything that would be released; empty when the study begins, before there is a plan
     spent : what was released about this table before
-    variant : which algorithm the method's name stands for; not known yet when the study is opened
+    variant : which algorithm the method's name stands for; not known yet when the study begins
     seeded : whether the noise would come from a seed, which is no protection from whoever knows it
     """
 
@@ -38,6 +38,6 @@ class ConsentQuestion:
         return self.method if self.variant == OWN_VARIANT else f"{self.method}, {self.variant}"
 
     @property
-    def is_opening(self) -> bool:
+    def is_about_alignment(self) -> bool:
         """Whether it is only about who the party's subjects are."""
         return not self.proposed

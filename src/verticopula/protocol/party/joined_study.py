@@ -19,7 +19,7 @@ class JoinedStudy:
 
     Attributes
     ----------
-    table : digest of the table the study was opened with
+    table : digest of the table the study began with
     mask : the party's secret for `psi`, in hex; "" otherwise
     masked : party -> digest of its list that was masked for it; there is one list a party
     listed : the cohort's size as the response party signed it, for `psi`; 0 before it is known
@@ -27,7 +27,7 @@ class JoinedStudy:
     positions : (n_k,) place of each row, in the order of the ids; empty before it is known
     cohort : digest of the cohort's list; "" before it is known
     federation : fingerprint of the federation file
-    requester, purpose : who asked when the study was opened, and why
+    requester, purpose : who asked when the study began, and why
     keeps : whether the coordinator was told that the synthetic block stays here; None if an earlier version told it
     """
 

@@ -46,6 +46,8 @@ from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
+    BeginReply,
+    BeginRequest,
     BlockReply,
     BlockRequest,
     CloseReply,
@@ -53,8 +55,6 @@ from verticopula.protocol.messages import (
     ConsentRequest,
     MaskReply,
     MaskRequest,
-    OpenReply,
-    OpenRequest,
     PlaceReply,
     PlaceRequest,
     Reply,
@@ -68,7 +68,7 @@ from verticopula.protocol.party.ready_studies import ReadyStudies
 from verticopula.protocol.party.study_admission import StudyAdmission
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.study_refusals import StudyRefusals
-from verticopula.protocol.study_opening import Alignment, LedgerHead
+from verticopula.protocol.study_lifecycle import Alignment, LedgerHead
 from verticopula.protocol.study_proposal import (
     StudyContext,
     check_requester_and_purpose,
@@ -127,7 +127,7 @@ class Member:
     policy : what it allows; a `PolicyFile` is read again for every request, and the vault remembers its rules
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
-    executor, on_column, ask_steward : as `LocalParty` has them; the steward is asked before a study is opened, too,
+    executor, on_column, ask_steward : as `LocalParty` has them; the steward is asked before a study begins, too,
         and not again after a no (`StudyRefusals`)
     clock : seconds since 1970
     """
@@ -208,8 +208,8 @@ class Member:
             raise VersionMismatch(
                 f"party {self.name!r} speaks message version {MESSAGE_VERSION}, the coordinator {request.version}"
             )
-        if isinstance(request, OpenRequest):
-            return self._open(request)
+        if isinstance(request, BeginRequest):
+            return self._begin(request)
         if isinstance(request, MaskRequest):
             return self._mask(request)
         if isinstance(request, PlaceRequest):
@@ -223,9 +223,9 @@ class Member:
         with self._lock:  # a study that is closed meanwhile would lose sight of the noise that it has drawn
             return self._party(request).handle(request)
 
-    # ---- opening -------------------------------------------------------------------------
+    # ---- beginning -------------------------------------------------------------------------
 
-    def _open(self, request: OpenRequest) -> OpenReply:
+    def _begin(self, request: BeginRequest) -> BeginReply:
         """Keyed hashes of the subject ids, or points masked by this party.
 
         Privacy
@@ -268,10 +268,10 @@ class Member:
         if record.alignment == "psi":
             signature = self._signatures().sign(request.study, (self.name,), hashes[order])
         count, head = self.vault.head()
-        return OpenReply(self.name, check, hashes[order], keeps, count, head, signature=signature)
+        return BeginReply(self.name, check, hashes[order], keeps, count, head, signature=signature)
 
     def _agreed_before(self, study: str, record: JoinedStudy) -> JoinedStudy | None:
-        """What was agreed when the study was opened before; None if it was not, ProtocolError if it was otherwise."""
+        """What was agreed when the study began before; None if it was not, ProtocolError if it was otherwise."""
         known = self._read(study)
         if known is not None and not known.agrees(record):
             raise ProtocolError(
@@ -280,7 +280,7 @@ class Member:
             )
         return known
 
-    def _check_terms(self, request: OpenRequest) -> None:
+    def _check_terms(self, request: BeginRequest) -> None:
         check_study_name(self.name, request.study)
         check_requester_and_purpose(request.requester, request.purpose)
         if request.federation != self._fingerprint:
@@ -344,7 +344,7 @@ class Member:
         return hashes, hash_order(hashes) if record.seed is None else np.arange(hashes.shape[0])
 
     def _digest(self, alignment: str, *, seeded: bool) -> str:
-        """Of all that a study is opened with: the table, and for `hash` the key. It stays in the vault."""
+        """Of all that a study begins with: the table, and for `hash` the key. It stays in the vault."""
         rows = np.arange(self._by_id.size) if seeded else self._by_id  # only a seeded study sends its rows in order
         digest = hashlib.sha256(self._hash_key() if alignment == "hash" else b"")
         for text in self._table.ids.gather(rows).to_list():

@@ -11,9 +11,9 @@ from verticopula.errors import PolicyRefused
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.release import Release
-from verticopula.protocol.messages import OpenRequest
+from verticopula.protocol.messages import BeginRequest
 from verticopula.protocol.party.consent_question import ConsentQuestion
-from verticopula.protocol.party.study_refusals import StudyRefusals, opening_name
+from verticopula.protocol.party.study_refusals import StudyRefusals, begun_name
 from verticopula.schema.defaults import SECONDS_PER_DAY
 
 logger = logging.getLogger(__name__)
@@ -49,13 +49,13 @@ class StudyAdmission:
         with self._one_at_a_time:
             self.refusals.ask(question, self.steward)
 
-    def allow(self, request: OpenRequest) -> None:
-        """Log that a study is opened, if the policy and the steward allow it: hashes and masks leave before any price.
+    def allow(self, request: BeginRequest) -> None:
+        """Log that a study begins, if the policy and the steward allow it: hashes and masks leave before any price.
 
-        Every opening lets the coordinator find out about some ids (`psi`) and about who is observed. So few studies
-        may be open from which nothing was released: a coordinator that opens study after study pays for them. Where a
-        study costs next to nothing that is no limit, so the number of studies begun is limited as well. One that the
-        steward refused counts: somebody had to be asked.
+        Every study that begins lets the coordinator find out about some ids (`psi`) and about who is observed. So few
+        studies may be open, begun and without a release: a coordinator that begins study after study pays for them.
+        Where a study costs next to nothing that is no limit, so the number of studies begun is limited as well. One
+        that the steward refused counts: somebody had to be asked.
 
         Parameters
         ----------
@@ -70,23 +70,23 @@ class StudyAdmission:
             seeded=request.seed is not None,
         )
         party, records = self.refusals.party, self.refusals.records
-        opened = opening_name(self.refusals.federation, party, request.study)
+        begun = begun_name(self.refusals.federation, party, request.study)
         with self._one_at_a_time:
             self._check_number()
             self.refusals.ask(question, self.steward)
             known = self._known()
             for name in self._names():
-                records.put(name, {**known, opened: self.refusals.clock()})
+                records.put(name, {**known, begun: self.refusals.clock()})
         logger.info("party %s: study %s opened (%s)", party, request.study, request.alignment)
 
     def _check_number(self) -> None:
         """PolicyRefused where as many studies were begun as the policy allows."""
         party, federation = self.refusals.party, self.refusals.federation
         since = self.refusals.clock() - self.policy.consent_days * SECONDS_PER_DAY
-        with_releases = {opening_name(federation, entry.party, entry.study) for entry in self.ledger}
-        lately = {opened for opened, when in self._known().items() if when > since}
+        with_releases = {begun_name(federation, entry.party, entry.study) for entry in self.ledger}
+        lately = {begun for begun, when in self._known().items() if when > since}
         # Of another federation's studies only the number counts: its coordinator cannot keep this one's waiting.
-        waiting = [opened for opened in lately - with_releases if opened.startswith(f"{federation}:")]
+        waiting = [begun for begun in lately - with_releases if begun.startswith(f"{federation}:")]
         if len(waiting) >= self.policy.open_studies:
             raise PolicyRefused(
                 f"party {party!r}: {self.policy.open_studies} studies are open from which nothing was released; "
@@ -107,5 +107,6 @@ class StudyAdmission:
 
     def _names(self) -> list[str]:
         """By party (no party's name has a colon), and by the people that it is about, whatever the party is called."""
+        # What vaults have called these records from the start: the name stays.
         tables = (f"openings:table:{table}" for table in self.refusals.tables())
         return [f"openings:{self.refusals.party}", *tables]

@@ -85,8 +85,8 @@ class StudyConsents:
     federation : the party's own file
     records : where consents are kept
     authenticity : how this party signs, and how it knows what others signed
-    context : who asked when the study was opened, how rows were found, the digest of the cohort's list that the party
-        has checked, and the seed that it was opened with
+    context : who asked when the study began, how rows were found, the digest of the cohort's list that the party
+        has checked, and the seed that it began with
     days : how long a consent lives, as the policy says now
     clock : seconds since 1970
     """

@@ -74,13 +74,13 @@ class StudyRefusals:
     def studies(self) -> set[str]:
         """What was refused about these people in any federation, and is not to be asked about again yet.
 
-        As `opening_name` has it.
+        As `begun_name` has it.
         """
         found = set()
         for key, refusal in self._living().items():
             if key.startswith(_STUDY):
                 federation, _, study = key.removeprefix(_STUDY).partition(" ")  # a study's name may have blanks
-                found.add(opening_name(federation, refusal.get("party", self.party), study))
+                found.add(begun_name(federation, refusal.get("party", self.party), study))
         return found
 
     def _keys(self, question: ConsentQuestion) -> tuple[str, str]:
@@ -109,7 +109,7 @@ class StudyRefusals:
         return [f"refusals:{self.party}", *(f"refusals:table:{table}" for table in self.tables())]
 
 
-def opening_name(federation: str, party: str, study: str) -> str:
+def begun_name(federation: str, party: str, study: str) -> str:
     """Under which a study is counted: its name may repeat in other federations and at other parties.
 
     No fingerprint and no party's name has a colon, so no two studies have one name here.

@@ -14,9 +14,9 @@ from tests.builders import CONTINUOUS, make_federation
 from tests.members import make_members, run
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import ProtocolError, SchemaError, VersionMismatch
-from verticopula.protocol.messages import OpenReply, PlaceReply, Reply, Request
+from verticopula.protocol.messages import BeginReply, PlaceReply, Reply, Request
 from verticopula.protocol.party.member import Member
-from verticopula.protocol.study_opening import OpenedStudy, deliver_blocks, open_study
+from verticopula.protocol.study_lifecycle import BegunStudy, begin_study, deliver_blocks
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -43,15 +43,15 @@ def tables(**ids: list[Any]) -> dict[str, pl.DataFrame]:
     return found
 
 
-def opened(members: Mapping[str, Member], fed: Federation | None = None, **settings: Any) -> OpenedStudy:
-    found = run(open_study(fed or federation(), "study", "vcds", **settings), members)
-    assert isinstance(found, OpenedStudy)
+def begun(members: Mapping[str, Member], fed: Federation | None = None, **settings: Any) -> BegunStudy:
+    found = run(begin_study(fed or federation(), "study", "vcds", **settings), members)
+    assert isinstance(found, BegunStudy)
     return found
 
 
 def test_everybody_finds_a_place() -> None:
     some = [f"s{i}" for i in (7, 3, 30)]
-    found = opened(make_members(federation(), tables(right=some), third={"policy": Policy(synthetic="keep")}))
+    found = begun(make_members(federation(), tables(right=some), third={"policy": Policy(synthetic="keep")}))
     assert found.n_subjects == N
     assert found.keeps_block == {"left": False, "right": False, "third": True}
 
@@ -61,14 +61,14 @@ def test_everybody_finds_a_place() -> None:
 
 def test_a_wrong_key_is_not_an_empty_overlap_and_its_holder_is_named() -> None:
     with pytest.raises(ProtocolError, match="a wrong key, not an empty overlap") as caught:
-        opened(make_members(federation(), tables(), right={"key": OTHER_KEY}))
+        begun(make_members(federation(), tables(), right={"key": OTHER_KEY}))
     assert "'right'" in str(caught.value)
     assert "'third'" not in str(caught.value)
 
 
 def test_a_wrong_key_of_the_response_party_is_suspected() -> None:
     with pytest.raises(ProtocolError, match="it may be the key of 'left'"):
-        opened(make_members(federation(), tables(), left={"key": OTHER_KEY}))
+        begun(make_members(federation(), tables(), left={"key": OTHER_KEY}))
 
 
 # ---- ids ---------------------------------------------------------------------------------
@@ -84,23 +84,23 @@ def test_a_wrong_key_of_the_response_party_is_suspected() -> None:
 )
 def test_rules_bring_spellings_together(rules: tuple[str, ...], spell: Callable[[int], str]) -> None:
     raw = tables(right=[spell(i) for i in range(N)])
-    assert opened(make_members(federation(rules), raw), federation(rules)).n_subjects == N
+    assert begun(make_members(federation(rules), raw), federation(rules)).n_subjects == N
     with pytest.raises(ProtocolError, match="'right'"):
-        opened(make_members(federation(), raw))
+        begun(make_members(federation(), raw))
 
 
 def test_leading_zeros_need_their_rule() -> None:
     raw = tables(left=list(range(N)), right=[f"{i:04}" for i in range(N)], third=[f"{i:04}" for i in range(N)])
     with pytest.raises(ProtocolError, match=r"no subject in common with 'left'.*zfill") as caught:
-        opened(make_members(federation(), raw))
+        begun(make_members(federation(), raw))
     assert "'third'" in str(caught.value)  # every party that is concerned, not only the first
-    assert opened(make_members(federation(("zfill:4",)), raw), federation(("zfill:4",))).n_subjects == N
+    assert begun(make_members(federation(("zfill:4",)), raw), federation(("zfill:4",))).n_subjects == N
 
 
 def test_strangers_are_counted_and_named_by_party_only() -> None:
     raw = tables(right=["s1", "s2", "zq-stranger", "zq-another"])
     with pytest.raises(ProtocolError, match=r"party 'right': 2 subject id\(s\) are unknown to 'left'") as caught:
-        opened(make_members(federation(), raw))
+        begun(make_members(federation(), raw))
     assert "zq" not in str(caught.value)
 
 
@@ -133,9 +133,9 @@ class Tampering:
         return {**replies, "right": self._change(replies["right"])}
 
 
-def changed(**fields: Callable[[OpenReply], Any]) -> Callable[[Reply], Reply]:
+def changed(**fields: Callable[[BeginReply], Any]) -> Callable[[Reply], Reply]:
     def change(reply: Reply) -> Reply:
-        if isinstance(reply, OpenReply):
+        if isinstance(reply, BeginReply):
             return replace(reply, **{name: make(reply) for name, make in fields.items()})
         return reply
 
@@ -161,13 +161,13 @@ def changed(**fields: Callable[[OpenReply], Any]) -> Callable[[Reply], Reply]:
 )
 def test_malformed_replies_are_errors(change: Callable[[Reply], Reply], words: str) -> None:
     with pytest.raises(ProtocolError, match=words) as caught:
-        drive(open_study(federation(), "study", "vcds"), Tampering(change))
+        drive(begin_study(federation(), "study", "vcds"), Tampering(change))
     assert "'right'" in str(caught.value)
 
 
 def test_another_message_version_is_named() -> None:
     with pytest.raises(VersionMismatch, match="'right' speaks message version 99"):
-        drive(open_study(federation(), "study", "vcds"), Tampering(changed(version=lambda r: 99)))
+        drive(begin_study(federation(), "study", "vcds"), Tampering(changed(version=lambda r: 99)))
 
 
 # ---- before anything is spent ------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The first rounds of a study over separate parties, and the last: who is who; own blocks, and where ledgers end.
 
-Opening spends nothing. It ends with every party's table in the order of one cohort, or with an error that says which
+Beginning spends nothing. It ends with every party's table in the order of one cohort, or with an error that says which
 party to talk to.
 """
 
@@ -19,14 +19,14 @@ from verticopula.matching.keyed_hashes import CHECK_BYTES, HASH_BYTES, Placement
 from verticopula.matching.private_intersection import POINT_BYTES, points_digest, shorten_points
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
+    BeginReply,
+    BeginRequest,
     BlockReply,
     BlockRequest,
     CloseReply,
     CloseRequest,
     MaskReply,
     MaskRequest,
-    OpenReply,
-    OpenRequest,
     PlaceReply,
     PlaceRequest,
     Reply,
@@ -43,8 +43,8 @@ LedgerHead = tuple[int, str]  # how many entries, and the hash of the last
 
 
 @dataclass(frozen=True)
-class OpenedStudy:
-    """What the coordinator knows once a study is open.
+class BegunStudy:
+    """What the coordinator knows once a study has begun.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class OpenedStudy:
     keeps_block: Mapping[str, bool]
 
 
-def open_study(
+def begin_study(
     federation: Federation,
     study: str,
     method: str,
@@ -68,7 +68,7 @@ def open_study(
     witnesses: Mapping[str, LedgerHead] | None = None,
     requester: str = "",
     purpose: str = "",
-) -> Rounds[OpenedStudy]:
+) -> Rounds[BegunStudy]:
     """Two rounds: everybody's keyed hashes, then everybody's places in the cohort.
 
     Parameters
@@ -81,17 +81,17 @@ def open_study(
     seen = witnesses or {}
     shown = federation_fingerprint(federation)
     replies = yield {
-        p.name: OpenRequest(
+        p.name: BeginRequest(
             study, method, shown, alignment, seed, *seen.get(p.name, (0, "")), requester=requester, purpose=purpose
         )
         for p in federation.parties
     }
     width = HASH_BYTES if alignment == "hash" else POINT_BYTES
-    opened = {p.name: _checked_open(p.name, replies.get(p.name), width) for p in federation.parties}
-    _check_keys(opened, federation.response.party)
-    hashes = {name: reply.hashes for name, reply in opened.items()}
+    begun = {p.name: _checked_begin(p.name, replies.get(p.name), width) for p in federation.parties}
+    _check_keys(begun, federation.response.party)
+    hashes = {name: reply.hashes for name, reply in begun.items()}
     if alignment == "psi":
-        hashes = yield from _mask_in_turn(federation, study, opened)
+        hashes = yield from _mask_in_turn(federation, study, begun)
     _check_repeats(hashes)
     placement = place(hashes, federation.response.party)
     _check_placement(placement, federation.response.party)
@@ -101,21 +101,21 @@ def open_study(
         name: PlaceRequest(study, placement.n_subjects, positions, listed)
         for name, positions in placement.positions.items()
     }
-    for name in opened:
+    for name in begun:
         answer = replies.get(name)
         agreed = isinstance(answer, PlaceReply) and (answer.n_subjects, answer.cohort) == (placement.n_subjects, cohort)
         if not agreed:
             raise ProtocolError(f"party {name!r} did not put its table in the order of the cohort")
-    return OpenedStudy(
+    return BegunStudy(
         study,
         placement.n_subjects,
         StudyContext(requester, purpose, alignment, cohort, seed),
-        {name: reply.keeps_block for name, reply in opened.items()},
+        {name: reply.keeps_block for name, reply in begun.items()},
     )
 
 
-def _checked_open(name: str, reply: Reply | None, width: int) -> OpenReply:
-    if not isinstance(reply, OpenReply) or reply.party != name:
+def _checked_begin(name: str, reply: Reply | None, width: int) -> BeginReply:
+    if not isinstance(reply, BeginReply) or reply.party != name:
         raise ProtocolError(f"party {name!r} did not say whether it takes part")
     if reply.version != MESSAGE_VERSION:
         raise VersionMismatch(f"party {name!r} speaks message version {reply.version}, this side {MESSAGE_VERSION}")
@@ -134,12 +134,12 @@ def _are_bytes(array: NDArray[np.uint8], shape: tuple[int, ...]) -> bool:
 
 
 def _mask_in_turn(
-    federation: Federation, study: str, opened: Mapping[str, OpenReply]
+    federation: Federation, study: str, begun: Mapping[str, BeginReply]
 ) -> Rounds[dict[str, NDArray[np.uint8]]]:
     """K - 1 rounds: every list goes to every other party, one list to each party at a time."""
     names = [p.name for p in federation.parties]
-    lists = {name: reply.hashes for name, reply in opened.items()}
-    signed = {name: _signed((name,), reply.hashes, reply.signature) for name, reply in opened.items()}
+    lists = {name: reply.hashes for name, reply in begun.items()}
+    signed = {name: _signed((name,), reply.hashes, reply.signature) for name, reply in begun.items()}
     cohort = signed[federation.response.party]
     for step in range(1, len(names)):
         origins = {names[(i + step) % len(names)]: origin for i, origin in enumerate(names)}
@@ -168,13 +168,13 @@ def _check_repeats(hashes: Mapping[str, NDArray[np.uint8]]) -> None:
             raise ProtocolError(f"party {name!r}: {repeated} row(s) repeat a subject id")
 
 
-def _check_keys(opened: Mapping[str, OpenReply], response_party: str) -> None:
+def _check_keys(begun: Mapping[str, BeginReply], response_party: str) -> None:
     """ProtocolError that names the parties whose id key is not the response party's."""
-    right = opened[response_party].key_check
-    wrong = [name for name, reply in opened.items() if not np.array_equal(reply.key_check, right)]
+    right = begun[response_party].key_check
+    wrong = [name for name, reply in begun.items() if not np.array_equal(reply.key_check, right)]
     if wrong:
         names = ", ".join(repr(name) for name in wrong)
-        alone = len(wrong) > 1 and len({opened[name].key_check.tobytes() for name in wrong}) == 1
+        alone = len(wrong) > 1 and len({begun[name].key_check.tobytes() for name in wrong}) == 1
         hint = f"; these agree with each other, so it may be the key of {response_party!r}" if alone else ""
         raise ProtocolError(
             f"the id key of {names} differs from that of {response_party!r}{hint}: a wrong key, not an empty overlap. "
