@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.glm.bayes import BAYES_TUNING, Posterior, Prior, lay_out_sizes, rotate_groups, units
+from verticopula.glm.bayes import BAYES_TUNING, Posterior, Prior, group_scales, lay_out_sizes, rotate_groups
 from verticopula.glm.bayes_sweeps import CONCENTRATION, sweep_columns
 from verticopula.glm.families import Family
 from verticopula.glm.feature_design import Features, standardise
@@ -55,7 +55,7 @@ class PosteriorBlock:
 
     def __init__(self, features: Features, *, centre: bool, rng: np.random.Generator) -> None:
         self._design = standardise(features, centre=centre)
-        self._units = units(features)
+        self._scales = group_scales(features)
         self._rng = rng
         self._starts = self._design.starts
         self._coef = np.zeros(self._starts[-1])
@@ -93,10 +93,10 @@ class PosteriorBlock:
         else:
             sizes = 2.0 * (group_norms(self._coef, self._starts) + self._errors)
         self._norms = []
-        return tuple((float(np.min(self._errors / unit)), float(np.max(sizes / unit))) for unit in self._units)
+        return tuple((float(np.min(self._errors / scale)), float(np.max(sizes / scale))) for scale in self._scales)
 
     def lay_out(self, grids: Sequence[Floats]) -> None:
-        self._prior = Prior.around(grids, self._units)
+        self._prior = Prior.around(grids, self._scales)
 
     def draw(self, target: Floats, weights: Floats, noise: float) -> BlockDraw:
         """A few sweeps.

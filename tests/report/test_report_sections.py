@@ -47,7 +47,7 @@ def dated_study() -> tuple[Federation, dict[str, pl.DataFrame]]:
                 "bounds": ["2020-01-01", "2020-12-31"],
                 "title": "Day of admission",
             },
-            {"name": "weight", "kind": "continuous", "bounds": [30, 150], "unit": "kg"},
+            {"name": "weight", "kind": "continuous", "bounds": [30, 150], "measured_in": "kg"},
         ],
     }
     response = {"name": "bank", "column": [{"name": "default", "kind": "binary"}]}
@@ -81,7 +81,7 @@ def test_dates_are_shown_as_dates_and_columns_by_their_titles_and_units() -> Non
     schema = {row["name"]: row for row in facts["schema"]}
     assert (schema["admitted"]["title"], schema["admitted"]["kind"]) == ("Day of admission", "dates")
     assert schema["admitted"]["range"] == "2020-01-01 to 2020-12-31"
-    assert schema["weight"]["unit"] == "kg"
+    assert schema["weight"]["measured_in"] == "kg"
     assert "Day of admission" in render_report(ReportData(study.study_))
 
 

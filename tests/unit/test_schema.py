@@ -228,3 +228,12 @@ def test_records_are_made_from_mappings_and_json_alike() -> None:
     assert Column.model_validate({"name": "age", "kind": "count", "bounds": [0, 99]}) == column
     assert Column.model_validate_json(column.model_dump_json()) == column
     assert Column.model_validate(column) is column
+
+
+def test_a_column_of_an_older_file_says_unit_for_what_it_is_measured_in() -> None:
+    old = {"name": "turnover", "kind": "continuous", "bounds": [0, 1], "unit": "EUR"}
+    column = Column.model_validate(old)
+    assert column == Column(name="turnover", kind="continuous", bounds=(0.0, 1.0), measured_in="EUR")
+    assert column.heading == "turnover (EUR)"
+    with pytest.raises(SchemaError, match="unit"):
+        Column.model_validate({**old, "measured_in": "GBP"})

@@ -148,8 +148,8 @@ class Prior:
     def around(cls, grids: Sequence[Floats], scales: Sequence[Floats]) -> Prior:
         """One grid of sizes for each scale."""
         pairs = list(zip(grids, scales, strict=True))
-        centre = [np.outer(unit, grid) for grid, unit in pairs]
-        width = [np.outer(unit, BAYES_TUNING.size_width * grid * (grid[1] / grid[0] - 1.0)) for grid, unit in pairs]
+        centre = [np.outer(scale, grid) for grid, scale in pairs]
+        width = [np.outer(scale, BAYES_TUNING.size_width * grid * (grid[1] / grid[0] - 1.0)) for grid, scale in pairs]
         return cls(np.concatenate(centre, axis=1), np.concatenate(width, axis=1) ** -2.0)
 
     def even_weights(self) -> Floats:
@@ -222,7 +222,7 @@ class _Sampler:
         self._square = share * float(y @ y)
         self._draws_noise = self._gaussian and score_errors is None  # else it is in the score's errors
         self._noise = 1.0  # of the rows, where errors are known
-        self._units = units(features)
+        self._scales = group_scales(features)
         rows = self._rows
         self._exact = _Quadratic(share * (rows.T @ rows), share * (rows.T @ y)) if self._gaussian else None
 
@@ -335,10 +335,10 @@ class _Sampler:
 
     def _lay_out(self, sizes: Floats, errors: Floats) -> Prior:
         grids = [
-            lay_out_sizes(float(np.min(errors / unit, initial=np.inf)), float(np.max(sizes / unit, initial=0.0)))
-            for unit in self._units
+            lay_out_sizes(float(np.min(errors / scale, initial=np.inf)), float(np.max(sizes / scale, initial=0.0)))
+            for scale in self._scales
         ]
-        return Prior.around(grids, self._units)
+        return Prior.around(grids, self._scales)
 
     def _sample(self, quadratic: _Quadratic, prior: Prior, chain: _Chain, n_sweeps: int, rng: Rng) -> _Draws:
         turn = rotate_groups(quadratic.gram, self._starts)
@@ -386,10 +386,10 @@ def lay_out_sizes(error: float, largest: float) -> Floats:
     return np.geomspace(least, most, int(np.ceil(np.log(most / least) / np.log(BAYES_TUNING.size_ratio))) + 1)
 
 
-def units(features: Features) -> tuple[Floats, Floats]:
+def group_scales(features: Features) -> tuple[Floats, Floats]:
     """(G,) a size of one on the scale of standardised columns: per unit of the data, and per standard deviation.
 
-    A group's unit is the root of its columns' summed variances.
+    A group's scale is the root of its columns' summed variances.
     """
     variances = features.values.var(axis=0)
     spread = np.sqrt(np.array([variances[first:last].sum() for first, last in pairwise(features.starts)]))

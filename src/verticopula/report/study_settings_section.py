@@ -54,7 +54,7 @@ def describe_columns(subject: ReportData) -> list[dict[str, Any]]:
             "party": party.name,
             "name": column.name,
             "title": column.title or "",
-            "unit": column.unit or "",
+            "measured_in": column.measured_in or "",
             "kind": "dates" if column.dates else column.kind,
             "range": _range(column),
         }

@@ -69,7 +69,8 @@ class Column(CheckedModel):
         studies by `strict`. An empty value in a required column counts as the first category or the lower bound there
     weight : share of the party's budget relative to its other columns
     decimals : digits after the point in synthetic values of a continuous column
-    title, unit : what the report calls the column and what it is measured in, for readers; they change no number
+    title, measured_in : what the report calls the column, and what its values are (`EUR`), for readers; they change
+        no number
     dates : whether the bounds were given as dates; they and the values are then days since 1970-01-01
     times : whether these dates have a time; they and the values are then seconds
     """
@@ -90,7 +91,7 @@ class Column(CheckedModel):
     weight: float = 1.0
     decimals: int | None = Field(default=None, ge=0, le=15)
     title: str | None = None
-    unit: str | None = None
+    measured_in: str | None = None
     dates: bool = False
     times: bool = False
 
@@ -101,7 +102,7 @@ class Column(CheckedModel):
             raise ValueError("a column name needs 1 to 200 printable characters")
         return name
 
-    @field_validator("title", "unit")
+    @field_validator("title", "measured_in")
     @classmethod
     def _words_are_printable(cls, words: str | None) -> str | None:
         if words is not None and (not words.strip() or len(words) > 200 or _CONTROL.search(words)):
@@ -115,6 +116,13 @@ class Column(CheckedModel):
             if isinstance(category, bool) or not isinstance(category, (str, int)):
                 raise ValueError("categories must be strings or whole numbers")
         return categories
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_files_say_unit(cls, raw: Any) -> Any:
+        if isinstance(raw, Mapping) and "unit" in raw and "measured_in" not in raw:
+            return {"measured_in" if key == "unit" else key: value for key, value in raw.items()}
+        return raw
 
     @model_validator(mode="before")
     @classmethod
@@ -242,7 +250,7 @@ class Column(CheckedModel):
 
     @property
     def per_day(self) -> int:
-        """How many of a date column's units are a day."""
+        """How many of a date column's numbers are a day."""
         return SECONDS_PER_DAY if self.times else 1
 
     def date_text(self, number: float) -> str:
@@ -269,8 +277,8 @@ class Column(CheckedModel):
 
     @property
     def heading(self) -> str:
-        """The column for readers: its title, or its name, and its unit."""
-        return f"{self.title or self.name} ({self.unit})" if self.unit else self.title or self.name
+        """The column for readers: its title, or its name, and what it is measured in."""
+        return f"{self.title or self.name} ({self.measured_in})" if self.measured_in else self.title or self.name
 
 
 def day_of(bound: Any) -> int | None:

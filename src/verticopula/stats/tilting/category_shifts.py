@@ -47,14 +47,14 @@ class LatentReading:
     columns : (q,) the column of every latent
     places : (q,) where its score stands among the features
     means : (q,) of the scores as they were shared
-    units : (q,) slopes of the scores, as they were shared, on the latents
+    shared_slopes : (q,) slopes of the scores, as they were shared, on the latents
     variances : (q,) of the scores over their squared slopes
     """
 
     columns: Ints
     places: Ints
     means: Floats
-    units: Floats
+    shared_slopes: Floats
     variances: Floats
 
 
@@ -64,11 +64,11 @@ def read_latents(
     """Of the ordered columns `held`, whose unit scores have these slopes on their latents."""
     starts = feature_places([f.table.shape[1] for f in features])
     filled = np.array([columns[j].shares[: columns[j].n_filled].sum() for j in held])
-    units = np.maximum(slopes, TUNING.weakest_slope) * filled * np.array([features[j].scale for j in held])
+    shared = np.maximum(slopes, TUNING.weakest_slope) * filled * np.array([features[j].scale for j in held])
     means = np.array([features_mean(features[j], columns[j])[0] for j in held])
     squares = np.array([columns[j].shares @ features[j].table[:, 0] ** 2 for j in held])
     return LatentReading(
-        held, np.array([starts[j].start for j in held], dtype=np.int64), means, units, (squares - means**2) / units**2
+        held, np.array([starts[j].start for j in held], dtype=np.int64), means, shared, (squares - means**2) / shared**2
     )
 
 
@@ -99,9 +99,9 @@ def estimate_shifts(
         met, safe = totals > 0.0, np.where(totals > 0.0, totals, 1.0)
         products = gram.matrix[places[j]][:, latents.places] / (safe * length)
         density = threshold_density(shares)
-        noisy = (products - np.outer(shares, latents.means)) / (latents.units * density[:, None])
+        noisy = (products - np.outer(shares, latents.means)) / (latents.shared_slopes * density[:, None])
         people = np.maximum(gram.people[owners[j], owners[latents.columns]], 1.0)
-        noise = (gram.deviation / (safe * length * latents.units)) ** 2
+        noise = (gram.deviation / (safe * length * latents.shared_slopes)) ** 2
         sampling = np.outer(shares * (1.0 - shares), latents.variances / people)
         variance = np.where(met, (noise + sampling) / density[:, None] ** 2, 1e6)
         shifts = shrink_together(np.where(met, noisy, 0.0), variance, along, correlation)
