@@ -14,7 +14,7 @@ import polars as pl
 from numba import njit
 from numpy.typing import NDArray
 
-from verticopula.data.tables import AlignedTable, encode_column
+from verticopula.data.tables import AlignedTable, encode_party
 from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.federation import Federation
 
@@ -70,10 +70,8 @@ class GradeScale:
     def __init__(self, federation: Federation, synthetic: Mapping[str, pl.DataFrame]) -> None:
         self.keys = tuple(key for key in federation.keys if key.party in synthetic)
         self.columns = tuple(federation.column(key) for key in self.keys)
-        self._raw = [
-            encode_column(synthetic[key.party][key.column], column, str(key))[0].values
-            for key, column in zip(self.keys, self.columns, strict=True)
-        ]
+        encoded = {name: encode_party(federation.party(name), table, name)[0] for name, table in synthetic.items()}
+        self._raw = [encoded[key.party][key.column].values for key in self.keys]
         self._sorted = [np.sort(values) for values in self._raw]
 
     @property

@@ -88,6 +88,16 @@ class AlignedTable:
         """(N, p_k) mask in the schema's column order."""
         return np.column_stack([self.columns[c.name].observed for c in self.party.columns])
 
+    def written(self, name: str) -> Floats:
+        """(N,) a column's values as the party's table has them: of one with a relation not the difference.
+
+        Parameters
+        ----------
+        name : of the column
+        """
+        own, relation = self.columns[name].values, self.party.column(name).relation
+        return own if relation is None else own + self.columns[relation].values
+
     def notes(self) -> list[Problem]:
         """What the party itself should know about its cells; they depend on single people, so they stay in house."""
         return _notes(self.party, self.columns)
@@ -120,10 +130,40 @@ def encode_column(
     if unusable:
         return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [Problem(where, unusable)]
     if column.kind in ("continuous", "count"):
-        encoded = _encode_numbers(series, column, decimal)
+        encoded = _within_bounds(_read_numbers(series, column, decimal), column)
     else:
         encoded = _encode_categories(series, column)
-    return replace(encoded, notes=(*encoded.notes, *_spread_notes(encoded), *_required_notes(encoded, column))), []
+    return _noted(encoded, column), []
+
+
+def _noted(encoded: EncodedColumn, column: Column) -> EncodedColumn:
+    return replace(encoded, notes=(*encoded.notes, *_spread_notes(encoded), *_required_notes(encoded, column)))
+
+
+def encode_difference(
+    series: pl.Series, other: pl.Series, columns: tuple[Column, Column], where: str, decimal: str | None = None
+) -> tuple[EncodedColumn, list[Problem]]:
+    """A column with a relation as its difference from the other column; empty where one of the two is.
+
+    Both are read as they are: where they are equal, they are also where they lie outside the other one's bounds.
+
+    Parameters
+    ----------
+    series, other : the cells of both, of any type
+    columns : their public descriptions
+    where, decimal : as `encode_column` has them
+    """
+    column, related = columns
+    written = column.as_written(related)
+    unusable = _unusable(series.dtype, written)
+    if unusable:
+        return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [Problem(where, unusable)]
+    if _unusable(other.dtype, related):  # a problem of that column, and said there
+        return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), []
+    own, base = _read_numbers(series, written, decimal), _read_numbers(other, related, decimal)
+    both = own.observed & base.observed & ~(np.isinf(own.values) & np.isinf(base.values))
+    apart = replace(own, values=np.where(both, own.values, 0.0) - np.where(both, base.values, 0.0), observed=both)
+    return _noted(_within_bounds(apart, column), column), []
 
 
 def _unusable(dtype: pl.DataType, column: Column) -> str:
@@ -211,7 +251,8 @@ def _misspelt(text: pl.Series, strange: list[str], codes: Mapping[str, float]) -
     return "; if they are valid, add them to the categories or declare other = ..."
 
 
-def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> EncodedColumn:
+def _read_numbers(series: pl.Series, column: Column, decimal: str | None) -> EncodedColumn:
+    """Numbers, days or seconds as the cells have them, within the bounds or not."""
     notes, doubt, taken = [], "", ""
     if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None:
         series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
@@ -234,20 +275,28 @@ def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> E
                     f"{_cells(int(commas.sum()))} taken for thousands, as in 1,000{_rows(commas)}; if the comma begins "
                     'decimals, the party needs decimal = "," in the federation file'
                 )
-    low, high = column.bounds or (0.0, 0.0)
     filled = ~empty.to_numpy()
     observed = filled & ~np.isnan(values)
     wrong = filled & ~observed
     unreadable = int(wrong.sum())
-    outside = observed & ((values < low) | (values > high))
-    clamped = int(outside.sum())
-    values = np.where(observed, np.clip(values, low, high), 0.0)
     if unreadable:
+        low = (column.bounds or (0.0, 0.0))[0]
         wanted = f"a date such as {column.date_text(low)}" if column.dates else "a number"
         notes.append(f"{_cells(unreadable)} not {wanted}: counted as empty{_rows(wrong)}")
     if taken:
-        read_so = f". Read so, {_cells(clamped)} outside the public bounds" if clamped else ""
-        notes.append(f"{taken}{read_so}")
+        notes.append(taken)
+    return EncodedColumn(np.where(observed, values, 0.0), observed, 0, unreadable, tuple(notes), doubt, bool(taken))
+
+
+def _within_bounds(read: EncodedColumn, column: Column) -> EncodedColumn:
+    """Numbers that were read, moved to the bounds where they lie outside, and whole in a count column."""
+    low, high = column.bounds or (0.0, 0.0)
+    outside = read.observed & ((read.values < low) | (read.values > high))
+    clamped = int(outside.sum())
+    values = np.where(read.observed, np.clip(read.values, low, high), 0.0)
+    notes = list(read.notes)
+    if read.has_open_mark and clamped:
+        notes[-1] += f". Read so, {_cells(clamped)} outside the public bounds"
     elif clamped and not column.clamp:
         notes.append(f"{_cells(clamped)} outside the public bounds: counted as the nearest bound{_rows(outside)}")
     if column.kind == "count":
@@ -256,7 +305,7 @@ def _encode_numbers(series: pl.Series, column: Column, decimal: str | None) -> E
         if broken.any():
             notes.append(f"{_cells(int(broken.sum()))} not a whole number: rounded{_rows(broken)}")
         values = whole
-    return EncodedColumn(values, observed, clamped, unreadable, tuple(notes), doubt, bool(taken))
+    return replace(read, values=values, clamped=clamped, notes=tuple(notes))
 
 
 def _doubt(two_ways: int, with_comma: int, with_point: int, decimal: str | None) -> str:
@@ -354,7 +403,7 @@ def align_tables(
         problems += id_problems
         if found is not None:
             ids[party.name] = found
-        columns, column_problems = _encode_party(party, table, where)
+        columns, column_problems = encode_party(party, table, where)
         problems += column_problems
         # All tables are here, so nobody else learns of this refusal; between organisations it would be one.
         problems += _illegible(columns, where)
@@ -400,7 +449,7 @@ class OwnTable:
         """
         where = f"party {party.name!r}"
         ids, problems = _ids_of(table, rule, where)
-        columns, column_problems = _encode_party(party, table, where)
+        columns, column_problems = encode_party(party, table, where)
         problems += column_problems
         if problems or ids is None:
             raise SchemaError(problems)
@@ -425,7 +474,15 @@ class OwnTable:
         return _in_cohort_order(self.party, self.columns, rows, present, self.ignored)
 
 
-def _encode_party(party: Party, table: pl.DataFrame, where: str) -> tuple[dict[str, EncodedColumn], list[Problem]]:
+def encode_party(party: Party, table: pl.DataFrame, where: str) -> tuple[dict[str, EncodedColumn], list[Problem]]:
+    """All of a party's columns as numbers, and what is wrong with them.
+
+    Parameters
+    ----------
+    party : which columns it must have
+    table : with these columns
+    where : the party, for problems
+    """
     columns: dict[str, EncodedColumn] = {}
     problems: list[Problem] = []
     for column in party.columns:
@@ -436,7 +493,14 @@ def _encode_party(party: Party, table: pl.DataFrame, where: str) -> tuple[dict[s
             continue
         if len(table) == 0:
             continue
-        columns[column.name], found = encode_column(table[column.name], column, at, party.decimal)
+        related = party.related(column)
+        if related is not None and related.name not in table.columns:  # a problem of its own
+            continue
+        columns[column.name], found = (
+            encode_column(table[column.name], column, at, party.decimal)
+            if related is None
+            else encode_difference(table[column.name], table[related.name], (column, related), at, party.decimal)
+        )
         problems += found
     return columns, problems
 

@@ -30,6 +30,7 @@ from scipy.special import ndtri
 from threadpoolctl import threadpool_limits
 
 from verticopula.estimators.bootstrap import SelectedModel
+from verticopula.formatting import join_names
 from verticopula.glm.families import find_family
 from verticopula.glm.inference import ErrorParts, Inference, infer_from_likelihood, infer_from_parts
 from verticopula.glm.row_effects import RowEffects
@@ -81,6 +82,9 @@ def why_errors_are_unknown(fitted: FittedStudy, posterior: FindPosteriorDraws | 
     posterior : draws of the correlations, where the study has them
     """
     known, strict = fitted.settings.record.known_errors, fitted.result.strict
+    related = [str(key) for key in fitted.federation.keys if fitted.federation.column(key).relation is not None]
+    if related:
+        return f"the errors of columns that are modelled as differences are not worked out ({join_names(related, 3)})"
     if fitted.settings.is_printed:
         return "the errors of the paper's algorithms as printed are not known"
     if not known:

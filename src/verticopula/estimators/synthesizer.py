@@ -51,6 +51,7 @@ from verticopula.storage.vault import Vault
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.kept_constraints import keep_constraints
 from verticopula.study.missing_values import AS_OBSERVED, COMPLETE, check_missing, empty_as_observed
+from verticopula.study.relation_sums import add_related
 from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.study_pricing import price_releases
 from verticopula.study.study_warnings import ALIGNED_ROWS, CATEGORIES, find_warnings
@@ -523,14 +524,14 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         copula = self.result_.copula
 
         def draw_rows(count: int) -> dict[ColumnKey, NDArray[np.float64]]:
-            return copula.sample(count, rng, asked, complete=missing == COMPLETE)
+            return add_related(self.federation, copula.sample(count, rng, asked, complete=missing == COMPLETE))
 
         if draw is None:
             drawn, self.kept_ = keep_constraints(self.federation, draw_rows(int(rows)), draw_rows)
             check_met(asked, drawn)
             return empty_as_observed(drawn, self.missingness_, rng, asked) if missing == AS_OBSERVED else drawn
         copies = int(rows) // self.n_subjects_
-        aligned_rows = copula.decode((draw(rng) for _ in range(copies)), int(rows))
+        aligned_rows = add_related(self.federation, copula.decode((draw(rng) for _ in range(copies)), int(rows)))
         found, self.kept_ = keep_constraints(self.federation, aligned_rows, None)
         return found
 

@@ -67,6 +67,8 @@ class Column(CheckedModel):
         empty
     required : whether everybody whom the party knows has a value; if not, an empty value is a cell of its own in
         studies by `strict`. An empty value in a required column counts as the first category or the lower bound there
+    relation : another column of the party, which this one often equals. The column is then modelled as its difference
+        from that one: bounds, scale, cells and atoms are those of the difference, and 0 is an atom of it by default
     weight : share of the party's budget relative to its other columns
     decimals : digits after the point in synthetic values of a continuous column
     title, measured_in : what the report calls the column, and what its values are (`EUR`), for readers; they change
@@ -88,6 +90,7 @@ class Column(CheckedModel):
     clamp: bool = False
     other: Category | None = None
     required: bool = False
+    relation: str | None = None
     weight: float = 1.0
     decimals: int | None = Field(default=None, ge=0, le=15)
     title: str | None = None
@@ -130,6 +133,14 @@ class Column(CheckedModel):
         if isinstance(raw, Mapping) and raw.get("kind") == "binary" and raw.get("categories") is None:
             return {**raw, "categories": (0, 1)}
         return raw
+
+    @model_validator(mode="before")
+    @classmethod
+    def _equal_values_are_an_atom(cls, raw: Any) -> Any:
+        bounds = raw.get("bounds") if isinstance(raw, Mapping) and raw.get("relation") is not None else None
+        if not isinstance(bounds, (list, tuple)) or "atoms" in raw or not all(map(_is_number, bounds)):
+            return raw
+        return {**raw, "atoms": (0.0,)} if len(bounds) == 2 and bounds[0] <= 0 <= bounds[1] else raw
 
     @model_validator(mode="before")
     @classmethod
@@ -186,6 +197,8 @@ class Column(CheckedModel):
         if self.kind != "count" and self.cells is not None:
             yield "cells is for count columns"
         yield from self._atoms_problems()
+        if self.relation is not None and (self.kind not in ("continuous", "count") or self.dates):
+            yield "relation is for continuous and count columns, and their bounds are numbers: those of the difference"
         if self.kind != "continuous":
             if self.scale != "linear":
                 yield "scale is for continuous columns"
@@ -278,7 +291,22 @@ class Column(CheckedModel):
     @property
     def heading(self) -> str:
         """The column for readers: its title, or its name, and what it is measured in."""
-        return f"{self.title or self.name} ({self.measured_in})" if self.measured_in else self.title or self.name
+        named = self.title or self.name
+        words = named if self.relation is None else f"{named} minus {self.relation}"
+        return f"{words} ({self.measured_in})" if self.measured_in else words
+
+    def as_written(self, other: Column | None) -> Column:
+        """The column as tables hold it: itself, or for one with a relation the sum of its difference and the other.
+
+        Parameters
+        ----------
+        other : the column that `relation` names; None without one
+        """
+        if other is None or self.bounds is None or other.bounds is None:
+            return self
+        ends = (other.bounds[0] + self.bounds[0], other.bounds[1] + self.bounds[1])
+        plain = {"relation": None, "bounds": ends, "atoms": (), "scale": "linear", "threshold": 1.0, "cells": None}
+        return self.model_copy(update={**plain, "dates": other.dates, "times": other.times})
 
 
 def day_of(bound: Any) -> int | None:
@@ -333,6 +361,10 @@ def read_value(column: Column, value: Any, where: str) -> float:
     if not low <= number <= high:
         raise SettingsError(f"{where}: {value} lies outside its public bounds, so no row can have it")
     return float(number)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _number_of(value: Any) -> float | None:

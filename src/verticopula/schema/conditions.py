@@ -67,6 +67,12 @@ def read_conditions(federation: Federation, given: Mapping[str, Any]) -> dict[Co
                 f"condition on {str(name)!r}: no such column in the federation{suggest_name(str(name), names)}"
             )
         key = ColumnKey.parse(str(name))
+        relation = federation.column(key).relation
+        if relation is not None:
+            raise SettingsError(
+                f"condition on {name}: it is modelled as its difference from {relation!r}, so rows cannot be drawn for "
+                f"a value of it; put the condition on {key.party}.{relation}, or take the relation out"
+            )
         found[key] = _read_condition(federation.column(key), wanted, f"condition on {name}")
     return found
 

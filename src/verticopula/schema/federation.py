@@ -60,8 +60,29 @@ class Party(CheckedModel):
     model_config = ConfigDict(populate_by_name=True)
 
     @model_validator(mode="after")
+    def _relations_name_columns(self) -> Self:
+        problems = list(self._relation_problems())
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _relation_problems(self) -> Iterator[str]:
+        known = {column.name: column for column in self.columns}
+        for column in self.columns:
+            if column.relation is None:
+                continue
+            where, other = f"column {column.name!r}: relation {column.relation!r}", known.get(column.relation)
+            if other is None or other is column:
+                others = [name for name in known if name != column.name]
+                yield f"{where} is not another column of this party{suggest_name(column.relation, others)}"
+            elif other.relation is not None:
+                yield f"{where} has a relation itself; name {other.relation!r}, or take one of the two out"
+            elif other.kind != column.kind:
+                yield f"{where} is of kind {other.kind}: a difference needs two columns of one kind"
+
+    @model_validator(mode="after")
     def _constraints_can_be_read(self) -> Self:
-        read_constraints(self.constraints, self.columns)
+        read_constraints(self.constraints, self.written_columns)
         return self
 
     @field_validator("name")
@@ -88,6 +109,30 @@ class Party(CheckedModel):
         name : as the federation file has it
         """
         return next_or_key_error((c for c in self.columns if c.name == name), name)
+
+    def related(self, column: Column) -> Column | None:
+        """The column that another one's `relation` names; None without a relation.
+
+        Parameters
+        ----------
+        column : one of the party's
+        """
+        return None if column.relation is None else self.column(column.relation)
+
+    @property
+    def written_columns(self) -> tuple[Column, ...]:
+        """The columns as tables hold them: a column with a relation is its own value there, not a difference."""
+        return tuple(self.written(column.name) for column in self.columns)
+
+    def written(self, name: str) -> Column:
+        """The column of that name as tables hold it; KeyError if there is none.
+
+        Parameters
+        ----------
+        name : as the federation file has it
+        """
+        column = self.column(name)
+        return column.as_written(self.related(column))
 
     def may_be_empty(self, name: str) -> bool:
         """Whether somebody whom the party knows may be without a value in the column. Never a look at the data.
@@ -367,6 +412,8 @@ def _column_to_dict(column: Column) -> dict[str, Any]:
             values[key] = [column.date_text(number) if column.dates else int(number) for number in values[key]]
     for shown in ("dates", "times"):  # by the bounds
         values.pop(shown, None)
+    if column.relation is not None:  # without them 0 would be one
+        values.setdefault("atoms", [])
     return values
 
 
@@ -386,8 +433,10 @@ def _problems_between(raw: Mapping[str, Any]) -> list[Problem]:
     id_value = dict(id_value) if isinstance(id_value, BaseModel) else id_value
     id_name = id_value.get("name", "subject_id") if isinstance(id_value, Mapping) else id_value
     known: set[tuple[str, str]] = set()
+    related: set[tuple[str, str]] = set()
     for party in parties:
         columns = _mappings(party.get("column", party.get("columns")))
+        related |= {(str(party.get("name")), str(c.get("name"))) for c in columns if c.get("relation") is not None}
         names = Counter(str(c.get("name", "")) for c in columns)
         known |= {(str(party.get("name")), name) for name in names}
         where = f"party {party.get('name', '?')!r}"
@@ -402,6 +451,10 @@ def _problems_between(raw: Mapping[str, Any]) -> list[Problem]:
     response = str(response) if isinstance(response, ColumnKey) else response
     if isinstance(response, str) and "." in response:
         party_name, _, column = response.partition(".")
+        if (party_name, column) in related:
+            problems.append(
+                Problem("response", f"{response!r} has a relation, and a difference cannot be the response")
+            )
         if (party_name, column) not in known:
             hint = suggest_name(response, [f"{party}.{column}" for party, column in sorted(known)])
             problems.append(Problem("response", f"{response!r} is not a column of this federation{hint}"))

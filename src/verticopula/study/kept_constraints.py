@@ -76,7 +76,9 @@ def keep_constraints(
     values : column -> its rows
     draw : so many more rows; None where rows cannot be drawn again, because they belong to people
     """
-    constraints = {party.name: read_constraints(party.constraints, party.columns) for party in federation.parties}
+    constraints = {
+        party.name: read_constraints(party.constraints, party.written_columns) for party in federation.parties
+    }
     if not any(constraints.values()):
         return values, None
     kept = {key: own.copy() for key, own in values.items()}
@@ -132,11 +134,11 @@ def _project(party: Party, constraints: tuple[Constraint, ...], rows: dict[str, 
 
 def _move(party: Party, wanted: Comparison, rows: dict[str, Floats], at: NDArray[np.int64]) -> None:
     """Make a comparison hold in these rows: the left side to the right one, or the other way round at its bounds."""
-    left, other = party.column(wanted.left), wanted.other(rows)[at]
+    left, other = party.written(wanted.left), wanted.other(rows)[at]
     rows[wanted.left][at] = _within(left, _shift(left, other, wanted.sign))
     if isinstance(wanted.right, str):
         still = at[~wanted.holds(rows)[at]]
-        right, sign = party.column(wanted.right), _MIRRORED[wanted.sign]
+        right, sign = party.written(wanted.right), _MIRRORED[wanted.sign]
         rows[wanted.right][still] = _within(right, _shift(right, rows[wanted.left][still], sign))
 
 

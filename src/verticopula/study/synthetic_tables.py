@@ -77,6 +77,6 @@ def decode_tables(
     """
     tables: dict[str, Any] = {}
     for party in federation.parties:
-        columns = [decode_column(values[key], party.column(key.column)) for key in values if key.party == party.name]
+        columns = [decode_column(values[key], party.written(key.column)) for key in values if key.party == party.name]
         tables[party.name] = from_polars(pl.DataFrame(columns), (backends or {}).get(party.name, "polars"))
     return SyntheticTables(tables, federation, result.n_subjects, result.posterior_draws, study)

@@ -394,7 +394,7 @@ class LocalParty:
 
         def make() -> Features:
             self._record(RAW_REGRESSION, entries, key, once=True)  # raw values say no more the second time
-            return features_of([self.table.columns[name].values[asked] for name in names], codings, int(asked.sum()))
+            return features_of([self.table.written(name)[asked] for name in names], codings, int(asked.sum()))
 
         return int(asked.sum()), make
 
