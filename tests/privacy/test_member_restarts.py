@@ -24,7 +24,7 @@ from tests.privacy.member_study import (
     ready,
     tables,
 )
-from verticopula import NotPrivateWarning, Policy, Synthesizer
+from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer
 from verticopula.errors import BudgetExceeded, LedgerError, ProtocolError
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import (
@@ -185,7 +185,6 @@ def test_a_party_may_want_no_block() -> None:
         block(n=np.array([0.0, 3.0, 51.0])),
         block(n=np.array([0.0, -1.0, 5.0])),
         block(n=np.array([0.0, 0.5, 5.0])),
-        block(n=np.array([0.0, np.nan, 5.0])),
         block(n=np.array([0.0, np.inf, 5.0])),
         block(n=np.array([0, 1, 5])),
         block(g=np.array([0.0, 3.0, 1.0])),
@@ -202,6 +201,29 @@ def test_a_block_that_does_not_fit_is_not_written(tmp_path: Path, request_: Bloc
     with pytest.raises(ProtocolError, match="does not fit"):
         ready(out=tmp_path).handle(request_)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_block_has_empty_values_where_the_schema_allows_them(tmp_path: Path, required: bool) -> None:
+    raw = federation().to_dict()
+    for party in raw["party"]:
+        for column in party["column"]:
+            column["required"] = required
+    agreed = Federation.from_dict(raw)
+    members = make_members(agreed, tables(), out=tmp_path)
+    fit = Synthesizer(agreed, "strict", epsilon=100.0, delta=1e-6, unit="person")
+    fit.fit_transport(InProcessTransport(members), study="study")
+    values = fit.draw(30)
+    key = next(key for key in values if len(agreed.party(key.party).columns) > 1)
+    values[key][3] = np.nan
+    if required:
+        with pytest.raises(ProtocolError, match="does not fit"):
+            run(deliver_blocks(agreed, "study", values), members)
+        return
+    run(deliver_blocks(agreed, "study", values), members)
+    written = pl.read_parquet(tmp_path / "study" / f"{key.party}.parquet")
+    assert written.equals(fit.decode(values)[key.party])
+    assert written[key.column][3] is None
 
 
 @pytest.mark.parametrize("study", ["../up", "/etc/passwd", "..", ".", "a/../../b", "nul:", "über", "a b"])
